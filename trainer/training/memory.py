@@ -20,6 +20,7 @@ from trainer.envs.memory import need_bytes
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
+from trainer.nets.encoders.base import kept_spaces
 
 _FLOAT_BYTES = 4
 _GB = 1e9
@@ -102,7 +103,7 @@ def rows_kept(training: Training) -> int:
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    fields = fields_of(spaces_of(training))
+    fields = fields_of(kept_spaces(spaces_of(training), training.network))
     sums = training.uses_experience and training.off_policy.sums_steps
     return _bytes_of(with_steps(fields) if sums else fields)
 
@@ -156,7 +157,7 @@ def _rollout(training: Training) -> list[Part]:
     """What was played and is learned from next."""
     if not training.rollout:
         return []
-    row = _bytes_of(rollout.fields_of(spaces_of(training)))
+    row = _bytes_of(rollout.fields_of(kept_spaces(spaces_of(training), training.network)))
     what = f"a rollout, {training.rollout:,} steps of {row} bytes"
     field = "algorithm.rollout_steps"
     return [Part(what, training.rollout * row, field, (training.rollout // training.num_envs,))]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainer.config.settings import AlgorithmSettings, EnvSettings, Positive, PositiveInt
+from trainer.config.pictures import Observation, PictureSettings
+from trainer.config.settings import AlgorithmSettings, Positive, PositiveInt
 
 
-class PointsSettings(EnvSettings):
+class PointsSettings(PictureSettings):
     """Point masses on a line."""
+
+    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("above",)
+    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("above",)
+    observation: Observation = Field("state", description=PictureSettings.model_fields["observation"].description)
 
     tasks: tuple[str, ...] = Field(("left", "middle", "right"), description="A goal each, from left to right.")
     #: Far enough for the mass to reach any goal from anywhere.

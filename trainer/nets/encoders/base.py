@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from trainer.config.find import ENCODERS, find
 from trainer.config.settings import Network
-from trainer.envs.spaces import ArraySpec
+from trainer.envs.spaces import ArraySpec, Spaces
 
 #: What reads pictures, and clips, where nobody says what.
 AUTO_PICTURES, AUTO_CLIPS = "nature", "simple3dcnn"
@@ -46,3 +47,19 @@ def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Ge
         name = name if name != "auto" else AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
     made: nn.Module = find(ENCODERS, name)(spec, network, generator)
     return made
+
+
+def is_frozen(key: str, network: Network) -> bool:
+    """Whether the encoder of `key`, which has one, learns nothing."""
+    return key not in network.encoders and network.encoder.is_frozen
+
+
+def kept_spaces(spaces: Spaces, network: Network) -> Spaces:
+    """What is kept of observations to learn from: in place of pictures what a frozen encoder makes of them."""
+    kept = dict(spaces.obs)
+    for key, spec in spaces.obs.items():
+        if not spec.privileged and is_frozen(key, network):
+            encoder = encoder_for(key, spec, network, None)
+            if encoder is not None:
+                kept[key] = ArraySpec((int(encoder.features),))  # type: ignore[arg-type]
+    return replace(spaces, obs=kept)
