@@ -262,6 +262,7 @@ _TASKS = {"tasks", "benchmark"}
 def deciding(training: Training) -> dict[str, Any]:
     """All that decides which numbers are trained, as JSON."""
     sections = training.model_dump(mode="json", include={"seed", *SECTIONS})
+    del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
     versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
     return {**sections, "versions": versions}
 

@@ -19,7 +19,9 @@ from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpoint
 from trainer.evaluation.protocol import Act
 from trainer.history.slots import told_where
 from trainer.machine import device as machine
-from trainer.sharing.policies import Policy, UnusablePolicyError, differences, load, suite_of_manifest
+from trainer.nets.policy import frozen_tensors
+from trainer.nets.weights import WEIGHTS
+from trainer.sharing.policies import Policy, UnusablePolicyError, differences, floats_of, load, suite_of_manifest
 from trainer.sharing.selection import DEFAULT_SHARED_DIR, Choice, pick
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -128,8 +130,9 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
         training, spec = training_of(manifest), spec_of(manifest)
         machine.set_deterministic(threads or training.threads)
         tensors = {name.removeprefix(POLICY): tensor.numpy() for name, tensor in nets.items()}
+        tensors |= floats_of(frozen_tensors(spec, ref.path.parents[3] / WEIGHTS))
         policy = Policy(spec, tensors, machine.choose_device(device))
-    except (DamagedCheckpointError, UnusablePolicyError) as error:
+    except (ConfigError, DamagedCheckpointError, UnusablePolicyError) as error:
         raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
     return Found(
         name=str(ref.path),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -14,8 +15,9 @@ from torch import Tensor, nn
 
 from trainer.config.settings import Network
 from trainer.envs.spaces import Spaces
+from trainer.nets import weights
 from trainer.nets.distributions import DISTRIBUTIONS
-from trainer.nets.encoders.base import encoder_for, is_frozen
+from trainer.nets.encoders.base import arch_of, encoder_for, is_frozen
 from trainer.nets.inputs import with_task
 from trainer.nets.mlp import MLP
 from trainer.nets.normalise import Normaliser
@@ -37,10 +39,13 @@ class PolicySpec:
     normalises: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Numbers, strings, lists and dicts."""
+        """Numbers, strings, lists and dicts. Of an encoder that came from a file the sum, and not where it lay."""
+        encoder = self.network.encoder
+        told = {"weights": None, "pretrained": False, "freeze": encoder.is_frozen}
+        network = self.network.model_copy(update={"encoder": encoder.model_copy(update=told)})
         return {
             "spaces": self.spaces.as_json(),
-            "network": self.network.model_dump(mode="json"),
+            "network": (network if encoder.weights else self.network).model_dump(mode="json"),
             "distribution": self.distribution,
             "normalises": self.normalises,
         }
@@ -151,10 +156,29 @@ class PolicyNet(nn.Module):
         return [*trunk, *self.body.parameters()]
 
     def learned_state(self) -> dict[str, Tensor]:
-        """Its `state_dict` without what is frozen."""
-        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(FROZEN)}
+        """Its `state_dict` without what is frozen and came from a file."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not self._is_of_file(name)}
 
     def load_learned(self, tensors: Mapping[str, Tensor]) -> None:
         """Put `learned_state` back."""
-        frozen = {name: tensor for name, tensor in self.state_dict().items() if name.startswith(FROZEN)}
+        frozen = {name: tensor for name, tensor in self.state_dict().items() if self._is_of_file(name)}
         self.load_state_dict({**frozen, **tensors})
+
+    def _is_of_file(self, name: str) -> bool:
+        return name.startswith(FROZEN) and self.spec.network.encoder.weights_sha256 is not None
+
+
+def frozen_tensors(spec: PolicySpec, folder: Path) -> dict[str, Tensor]:
+    """What a policy has beside its `learned_state`, by the names of its `state_dict`: from the file of weights that a
+    run keeps in `folder`. Errors: ConfigError where it is missing or damaged.
+    """
+    sha256 = spec.network.encoder.weights_sha256
+    if sha256 is None:
+        return {}
+    file, frozen = weights.place_of(folder, sha256), PolicyNet(spec, None).frozen
+    return {
+        f"{FROZEN}{_module_name(key)}.{name}": tensor
+        for key, array in spec.spaces.obs.items()
+        if key in frozen
+        for name, tensor in weights.tensors_for(frozen[key], file, arch_of(array, spec.network)).items()
+    }

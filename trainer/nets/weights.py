@@ -27,6 +27,8 @@ PREFIXES, HEADS = ("timesformer.",), ("fc.", "classifier.")
 MOST_BYTES = 4 * 2**30
 #: Of a description or an index beside tensors; Hugging Face's have a few thousand bytes.
 _MOST_JSON_BYTES = 2**24
+#: The folder of a slot that has its own copy.
+WEIGHTS = "weights"
 _WHERE = "network.encoder.weights"
 _SUFFIX, _OF_TORCH = ".safetensors", (".pth", ".pt", ".bin")
 _WHOLE, _TORCH_WHOLE, _INDEX, _CONFIG = (
@@ -52,10 +54,18 @@ class Fitting(Protocol):
 def load(module: nn.Module, path: Path, arch: str) -> None:
     """Put the tensors of a file into `module`, the encoder `arch`: all of them, and no others.
 
+    Errors: as `tensors_for`. The module is then as it was.
+    """
+    module.load_state_dict(tensors_for(module, path, arch), strict=True)
+
+
+def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
+    """The tensors of a file by the names of `module`, the encoder `arch`, which may be on torch's `meta` device.
+
     One known prefix is taken off and one known head left out; a `Fitting` brings tensors to its own size first.
 
     Errors: ConfigError where the file is missing, damaged, no weights, or of another net: the first tensor that is
-    missing, too many or of another shape is named. The module is then as it was.
+    missing, too many or of another shape is named.
     """
     if isinstance(module, Fitting):
         _check_config(path, module.config, arch)
@@ -75,7 +85,7 @@ def load(module: nn.Module, path: Path, arch: str) -> None:
                 f"{path} holds the weights of another net than {arch}: {name} has the shape "
                 f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}"
             )
-    module.load_state_dict({name: found[name].to(wanted.dtype) for name, wanted in own.items()}, strict=True)
+    return {name: found[name].to(wanted.dtype) for name, wanted in own.items()}
 
 
 def read(path: Path) -> dict[str, Tensor]:

@@ -59,7 +59,15 @@ class GoldenMismatchError(UnusablePolicyError):
 
 def actor_tensors(net: nn.Module) -> dict[str, F32]:
     """The weights of a learner's policy, named as `Policy` wants them; float32 copies on the CPU."""
-    return {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in net.state_dict().items()}
+    return floats_of(net.state_dict())
+
+
+def floats_of(tensors: Mapping[str, Tensor]) -> dict[str, F32]:
+    """Copies, float32, on the CPU; counters of a pretrained net too, which nothing reads."""
+    return {
+        name: tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()
+        for name, tensor in tensors.items()
+    }
 
 
 class Policy:
@@ -227,10 +235,11 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise IncompatiblePolicyError(f"policy: {' '.join(str(error).split())[:300]}") from None
     hidden, sizes = spec.network.actor_hidden, [array.shape for array in spec.spaces.obs.values()]
-    if any(":" in name for name in spec.network.encoders.values()):  # as for suites
-        raise IncompatiblePolicyError(
-            "policy.network.encoders names one that is no entry point of an installed package"
-        )
+    encoder = spec.network.encoder
+    if any(":" in name for name in (encoder.arch, *spec.network.encoders.values())):  # as for suites
+        raise IncompatiblePolicyError("policy.network names an encoder that is no entry point of an installed package")
+    if encoder.weights is not None:  # a file of this machine, of whoever wrote it
+        raise IncompatiblePolicyError("policy.network.encoder names a file of weights; a policy brings its own")
     if not all(1 <= width <= _MAX_WIDTH for width in hidden) or len(hidden) > _MAX_LAYERS:
         raise IncompatiblePolicyError(
             f"policy.network.actor_hidden is {hidden}; at most {_MAX_LAYERS} layers of {_MAX_WIDTH} are read"

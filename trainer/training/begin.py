@@ -33,6 +33,7 @@ from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
 from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
 from trainer.training.run import fresh, resumed
 from trainer.training.workers import choose_workers
@@ -64,6 +65,7 @@ def run(
     """
     chosen = machine.choose_device(training.device)
     memory.check(training, chosen.type, read_host().memory_bytes)
+    training = with_weights(job, training)
     start = find_start(job, training)
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)

@@ -43,14 +43,19 @@ def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Ge
     named = network.encoders.get(key)
     if named is None and len(spec.shape) == 1:
         return None
-    arch = network.encoder.arch
-    if arch == AUTO:
-        arch = AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
-    name = arch if named is None else named
+    name = arch_of(spec, network) if named is None else named
     made: nn.Module = find(ENCODERS, name)(spec, network, generator)
     if named is None and network.encoder.weights is not None and generator is not None:
         weights.load(made, Path(network.encoder.weights).expanduser(), name)
     return made
+
+
+def arch_of(spec: ArraySpec, network: Network) -> str:
+    """Which encoder `network.encoder` is for an observation."""
+    arch = network.encoder.arch
+    if arch == AUTO:
+        arch = AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
+    return arch
 
 
 def is_frozen(key: str, network: Network) -> bool:
