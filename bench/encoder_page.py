@@ -59,8 +59,8 @@ Beside it:
 Start with the small ones, trained from nothing. In simulation a small net with random shifts is as good as the
 published large ones, at a fraction of their cost, because pictures of a simulator are not what those were trained on
 ([Hansen et al. 2022](https://arxiv.org/abs/2212.05749)). Large ones pay where few demonstrations are imitated
-([R3M](https://arxiv.org/abs/2203.12601)). On a processor without a GPU, `r3d18` and `timesformer` make a few clips a
-second.
+([R3M](https://arxiv.org/abs/2203.12601)). On a processor `r3d18` makes about two clips of its own size a second, and
+`timesformer` one in two seconds, on one core; GPUs were not tried.
 
 - **Frozen** (the default with `weights`): features are made once, while acting, and kept in place of frames. Pictures
   cannot be shifted then.

@@ -73,7 +73,8 @@ def load(module: nn.Module, path: Path, arch: str) -> None:
         if found[name].shape != wanted.shape:
             raise ConfigError(
                 f"{path} holds the weights of another net than {arch}: {name} has the shape "
-                f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}"
+                f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}, or show it what the file "
+                "was made with (pixels, cameras, frames)"
             )
     module.load_state_dict({name: found[name].to(wanted.dtype) for name, wanted in own.items()}, strict=True)
 
