@@ -55,6 +55,19 @@ twice MKL's rate. On another processor the two may be as fast; then a training h
 
 @{update}
 
+## Encoders
+
+`python bench/encoders.py`: what reads pictures and clips ([encoders.md](encoders.md)), of one camera in colour, one
+observation, on one thread, by its CPU time. `multiply-adds`: half of torch's count of operations; torchvision says
+40.697 G of R3D-18, mmaction2 196 G of TimeSformer. `backward keeps`: what is remembered from forward to backward,
+parameters left out. A batch takes as many times more.
+
+@{encoders}
+
+What a program waits for that imports them. Parity with both is tested; neither is needed to train.
+
+@{encoders_import}
+
 ## Training
 
 `python bench/training.py`: whole loops on MT10 with ten environments, at equal nets, batch and updates a step.

@@ -65,6 +65,11 @@ def test_the_benchmarks_are_the_measured_ones() -> None:
     assert (ROOT / "docs/benchmarks.md").read_text() == report["page"](), "run bench/report.py"
 
 
+def test_the_page_of_encoders_is_what_the_script_prints() -> None:
+    script = runpy.run_path(str(ROOT / "bench/encoder_page.py"))
+    assert (ROOT / "docs/encoders.md").read_text() == script["page"](), "run bench/encoder_page.py --replace"
+
+
 def test_a_page_whose_figures_nobody_measured_is_refused() -> None:
     report = runpy.run_path(str(ROOT / "bench/report.py"))
     with pytest.raises(SystemExit, match=r"asks for @\{steping\}, and there is no .*/bench/results/steping.csv"):

@@ -91,6 +91,8 @@ FORBIDDEN = {
     "exec(": "text is not code",
     "os.system": "commands are lists",
 }
+#: What reads files of weights that others published, where they are what `torch.save` wrote.
+READS_WEIGHTS = "trainer.nets.weights"
 #: `except Exception: pass` and its kin hide what should have been said.
 BROAD = {"Exception", "BaseException"}
 
@@ -360,8 +362,16 @@ def test_every_public_name_says_what_it_is(path: Path) -> None:
 def test_nobody_uses_what_is_forbidden(path: Path) -> None:
     code = ast.unparse(without_docstrings(ast.parse(path.read_text(encoding="utf-8"))))
     found = [word for word in FORBIDDEN if re.search(rf"(?<![\w.]){re.escape(word)}", code)]
-    assert found == []
+    assert found == (["torch.load"] if name_of(path) == READS_WEIGHTS else [])
     assert path.name != "utils.py"
+
+
+def test_what_torch_saved_is_read_in_one_call_and_tensors_alone() -> None:
+    path = next(path for path in EVERY_MODULE if name_of(path) == READS_WEIGHTS)
+    assert ast.unparse(tree_of(path)).count("torch.load") == 1
+    calls = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+    (call,) = [node for node in calls if ast.unparse(node.func) == "torch.load"]
+    assert {word.arg: ast.unparse(word.value) for word in call.keywords}["weights_only"] == "True"
 
 
 def without_docstrings(tree: ast.Module) -> ast.Module:

@@ -171,7 +171,7 @@ def how_to_get(arch: str) -> str:
             "fit` and give it (network.encoder.weights)"
         )
     return (
-        f"nothing is downloaded here, as nodes of clusters have no internet: fetch {published.file} "
+        f"nothing is downloaded here, as nodes of clusters seldom have internet: fetch {published.file} "
         f"({published.megabytes} MB) on your laptop from {published.url}, copy it to the cluster (rsync "
         f"{published.file} LOGIN_NODE:weights/) and give its path there (network.encoder.weights)"
     )

@@ -96,7 +96,7 @@ class EncoderSettings(TrainingSettings):
         description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/encoders.md has all.",
     )
     features: PositiveInt | None = Field(
-        None, description="Numbers that it makes of an observation; left out: as many as is usual for it."
+        None, description="Numbers that it makes of a picture, or of each camera's clip; left out: as many as is usual."
     )
     over_time: Literal["gru", "mean"] = Field(
         "gru", description="How simple2dcnn reads a clip's frames together: mean is cheaper, and loses their order."
@@ -113,7 +113,7 @@ class EncoderSettings(TrainingSettings):
         description="Leave it as it is: its features are made once and kept in place of frames. Left out: true where "
         "it comes from a file.",
     )
-    lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; pretrained ones bear 0.1.")
+    lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; one from a file bears 0.1.")
 
     @model_validator(mode="after")
     def _they_fit_together(self) -> EncoderSettings:

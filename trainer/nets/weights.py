@@ -83,7 +83,8 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
         if found[name].shape != wanted.shape:
             raise ConfigError(
                 f"{path} holds the weights of another net than {arch}: {name} has the shape "
-                f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}"
+                f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}, or show it what the file "
+                "was made with (pixels, cameras, frames)"
             )
     return {name: found[name].to(wanted.dtype) for name, wanted in own.items()}
 

@@ -89,3 +89,13 @@ def orthogonal(layer: nn.Module, generator: torch.Generator) -> None:
         nn.init.orthogonal_(layer.weight, math.sqrt(2), generator=generator)
         if layer.bias is not None:
             layer.bias.zero_()
+
+
+def uniform(layer: nn.Module, generator: torch.Generator) -> None:
+    """Weights and biases uniform in ±1/sqrt(fan-in), torch's own default: where blocks are added to what goes past
+    them, larger ones would grow from block to block.
+    """
+    if isinstance(layer, nn.Linear | nn.Conv2d):
+        bound = layer.weight[0].numel() ** -0.5
+        for parameter in layer.parameters(recurse=False):
+            parameter.uniform_(-bound, bound, generator=generator)

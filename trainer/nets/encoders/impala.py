@@ -29,7 +29,7 @@ class Encoder(nn.Module):
             self.sections.append(_Residual(width)).append(_Residual(width))
             channels = width
         self.linear = nn.Linear(common.flat(self.sections, spec.shape), self.features, device="meta")
-        common.draw(self, generator, common.orthogonal)
+        common.draw(self, generator, common.uniform)
 
     def forward(self, observed: Tensor) -> Tensor:
         """Evaluate it."""

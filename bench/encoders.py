@@ -1,0 +1,180 @@
+"""What each encoder of pictures and clips costs, and how long its import takes beside upstream's.
+
+`python bench/encoders.py [ROUNDS] [TORCHVISION]`: one camera in colour, one observation, one thread, CPU time, the
+least of ROUNDS (3) rounds: forward alone, and forward and backward. Multiply-adds are torch's own count
+(`flop_counter`, which counts two operations for each) over the net on the meta device; what backward keeps is counted
+there too: the tensors that autograd saves, parameters left out. Imports are timed in a process each, after torch's own,
+the median of three. TORCHVISION is a folder into which torchvision was installed alone (`pip install --no-deps
+--target`): where it stands beside a torch for CPUs, transformers cannot be imported (tests/golden/
+r3d18_torchvision.py). Writes encoders.csv and encoders_import.csv.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import figures
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainer.config.encoders import ARCHES, RGB, EncoderArch
+from trainer.config.find import ENCODERS, find
+from trainer.config.settings import EncoderSettings, Network
+from trainer.envs.spaces import ArraySpec
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What all are measured at beside the size that each is meant for.
+SIZE, FRAMES = 64, 8
+MEGA = 1e6
+IMPORTS, IMPORT_DEADLINE_S = 3, 120
+OPERATORS = """
+library = torch.library.Library("torchvision", "DEF")
+library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+
+
+def inputs_of(arch: EncoderArch) -> list[ArraySpec]:
+    """Clips of 8 frames of 64 by 64, or pictures of 64 by 64; and what it is meant for."""
+    if arch.reads == "pictures":
+        return [ArraySpec((RGB, SIZE, SIZE), "uint8", 0, 255)]
+    shapes = dict.fromkeys([(FRAMES, RGB, SIZE, SIZE), (arch.frames, RGB, arch.size, arch.size)])
+    return [ArraySpec(shape, "uint8", 0, 255, shape[0]) for shape in shapes]
+
+
+def made(name: str, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module:
+    module: nn.Module = find(ENCODERS, name)(spec, network, generator)
+    return module
+
+
+def counted(net: nn.Module, spec: ArraySpec) -> tuple[float, float]:
+    """(multiply-adds, bytes that backward keeps) of one observation, of a net on the meta device."""
+    own = {parameter.untyped_storage()._cdata for parameter in net.parameters()}  # noqa: SLF001 - as below
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        address = storage._cdata  # noqa: SLF001 - what tells two storages apart where neither has memory
+        if address not in own:
+            kept[address] = storage.nbytes()
+            alive.append(storage)
+        return tensor
+
+    alive: list[object] = []
+    counter = FlopCounterMode(display=False)
+    with counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        net(torch.empty(1, *spec.shape, dtype=torch.uint8, device="meta"))
+    return counter.get_total_flops() / 2, sum(kept.values())
+
+
+def timed(net: nn.Module, spec: ArraySpec, rounds: int) -> tuple[float, float]:
+    """CPU seconds of forward, and of forward and backward: the least of so many rounds, after one to warm up."""
+    seen = torch.randint(0, 256, (1, *spec.shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+    def forward() -> None:
+        with torch.no_grad():
+            net(seen)
+
+    def both() -> None:
+        net(seen).sum().backward()
+
+    found = []
+    for call in (forward, both):
+        took = []
+        for _ in range(rounds + 1):
+            begun = time.process_time()
+            call()
+            took.append(time.process_time() - begun)
+        found.append(min(took[1:]))
+    return found[0], found[1]
+
+
+def row(name: str, label: str, network: Network, spec: ArraySpec, rounds: int) -> list[object]:
+    shape, arch = spec.shape, ARCHES[name]
+    text = "x".join(str(size) for size in (shape if len(shape) == 4 else shape[1:]) if size != RGB)
+    meant = " (its own)" if (arch.size, arch.frames) == (shape[-1], shape[0] if len(shape) == 4 else 1) else ""
+    shapes = made(name, spec, network, None)
+    macs, kept = counted(shapes, spec)
+    net = made(name, spec, network, torch.Generator().manual_seed(0))
+    forward_s, both_s = timed(net, spec, rounds)
+    parameters = sum(parameter.numel() for parameter in net.parameters())
+    print(f"{label} {text}: {1000 * forward_s:.1f} and {1000 * both_s:.1f} ms", flush=True)
+    return [
+        label,
+        text + meant,
+        f"{parameters / MEGA:.2f} M",
+        shapes.features,
+        f"{macs / 1e9:.3f} G",
+        f"{1000 * forward_s:.1f}",
+        f"{1000 * both_s:.1f}",
+        f"{kept / MEGA:.1f}",
+    ]
+
+
+def import_s(code: str, extra: str = "") -> float:
+    """CPU seconds of some imports after torch's: the median of three processes. `extra`: a folder to look in."""
+    program = (
+        f"import sys, time, torch\nsys.path += {[extra] * bool(extra)!r}\nbegun = time.process_time()\n"
+        f"{code}\nprint(time.process_time() - begun)"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    took = [
+        float(
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=IMPORT_DEADLINE_S,
+            ).stdout
+        )
+        for _ in range(IMPORTS)
+    ]
+    return statistics.median(took)
+
+
+def imports(torchvision: str) -> list[list[object]]:
+    own = "import trainer.nets.encoders.r3d18, trainer.nets.encoders.timesformer, trainer.nets.weights"
+    rows: list[list[object]] = [["ours: r3d18, timesformer and their weights", f"{import_s(own):.2f}"]]
+    if torchvision:
+        code = f"{OPERATORS}\nfrom torchvision.models.video import r3d_18"
+        rows.append(["torchvision.models.video", f"{import_s(code, torchvision):.2f}"])
+    rows.append(["transformers.TimesformerModel", f"{import_s('from transformers import TimesformerModel'):.2f}"])
+    return rows
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    torch.set_num_threads(1)
+    rows = []
+    for name, arch in ARCHES.items():
+        kinds = {name: Network()}
+        if name == "simple2dcnn":
+            kinds[f"{name}, mean"] = Network(encoder=EncoderSettings(arch=name, over_time="mean"))
+        for label, network in kinds.items():
+            rows += [row(name, label, network, spec, rounds) for spec in inputs_of(arch)]
+    head = (
+        "encoder",
+        "frames x pixels",
+        "parameters",
+        "features",
+        "multiply-adds",
+        "forward ms",
+        "and backward ms",
+        "backward keeps MB",
+    )
+    figures.save("encoders", head, rows)
+    figures.save(
+        "encoders_import", ("import, after torch's own", "CPU s"), imports(sys.argv[2] if len(sys.argv) > 2 else "")
+    )
+
+
+if __name__ == "__main__":
+    main()
