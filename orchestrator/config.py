@@ -268,6 +268,15 @@ def check_places(config: RunConfig, executor: str) -> None:
         )
 
 
+def check_notice(config: RunConfig, executor: str) -> None:
+    """Refuse to watch for notices where the jobs are not on this machine. Errors: ConfigError."""
+    if config.relay.preemption_notice != "none" and executor != "local":
+        raise ConfigError(
+            f"relay.preemption_notice: {config.relay.preemption_notice}: it is about jobs on this machine "
+            '("executor": "local"); Slurm tells its jobs itself. Leave it out.'
+        )
+
+
 def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfig:
     """Read and check a config file. `overrides`: dotted path → value, stronger than the file.
 

@@ -32,8 +32,9 @@ from orchestrator.processes import ProcessId, is_alive, send_signal
 #: A supervisor writes its first record within a few tenths of a second; on a machine busy enough to need longer,
 #: the next polls find it.
 START_TIMEOUT_S = 10.0
-#: Ended jobs stay listed for good, but nothing needs them for longer than this.
-FORGET_AFTER_S = 300.0
+#: Ended jobs stay listed for good. Who is not listed runs on another machine, or did before that was taken away: only
+#: its heart tells, which beats each 30 s, and 60 s later at the latest it is seen in a shared folder.
+FORGET_AFTER_S = 120.0
 
 _STATES = {
     "RUNNING": JobState.RUNNING,
@@ -102,13 +103,13 @@ class LocalExecutor:
         return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
 
     def poll(self) -> Poll:
-        """Every job folder that has a record."""
+        """Every job folder that has a record of a job of this machine, as far as that can be told."""
         self._children = [child for child in self._children if child.poll() is None]
-        rows = []
+        rows: list[JobRow] = []
         for path in sorted(self.jobs_dir.glob("*/local.json")):
             record = read_json_or_none(path)
-            if record is not None:
-                rows.append(_row(path.parent, record))
+            row = _row(path.parent, record) if record is not None else None
+            rows += [row] if row is not None else []
         return Poll(at=self._clock(), rows=tuple(rows))
 
     def accounting(self, since: float) -> Accounting:  # noqa: ARG002 - the folders are the whole history
@@ -149,15 +150,16 @@ class LocalExecutor:
                     send_signal(supervisor, number)
 
 
-def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
+def _row(job_dir: Path, record: dict[str, Any]) -> JobRow | None:
+    """None: it runs elsewhere, or did."""
     supervisor = ProcessId(**record["supervisor"])
     raw = record["raw_state"]
     state, reason = _STATES[raw], ""
     if state is JobState.RUNNING:
         alive = is_alive(supervisor)
         if alive is None:
-            state, reason = JobState.UNKNOWN, f"runs on {supervisor.host}; look from there"
-        elif not alive:
+            return None
+        if not alive:
             # It may have written its end between our read and our look.
             again = read_json_or_none(job_dir / "local.json") or record
             raw = again["raw_state"] if again["raw_state"] != "RUNNING" else "NODE_FAIL"
