@@ -12,8 +12,8 @@ MANY_STEPS = 1_000_000
 
 
 class Cost(Frozen):
-    """At `per_hour` for all that runs now, in whatever currency: of a million steps, and of what is left. `left_s`: until
-    the last running slot is done, at its present rate; None where some slot's length is not known.
+    """At `per_hour` for all that runs now, in whatever currency: of a million steps, and of what is left. `left_s`:
+    until the last running slot is done, at its present rate; None where some slot's length is not known.
     """
 
     per_hour: float
