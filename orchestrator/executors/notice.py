@@ -179,10 +179,9 @@ class NoticeWatch:
                 troubles.append(f"{_NAMES[service.cloud]}'s metadata service: {error}")
                 continue
             self._services = [service]  # where one answers, no other one does
-            if notice is None:
-                return False
-            self._say_once(notice.words + ("" if notice.final else "; nothing is done for that"))
-            return notice.final and self._passed_on(notice)
+            if notice is not None and not notice.final:
+                self._say_once(f"{notice.words}; nothing is done for that")
+            return notice is not None and notice.final and self._passed_on(notice)
         self._say_once(f"no preemption notice can be seen: {'; '.join(troubles)}. It is asked again and again")
         return False
 

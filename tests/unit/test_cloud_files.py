@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from daemons import PATIENCE_S
 
 from orchestrator.cli import app
 from orchestrator.config import RunConfig, apply_overrides, check_notice, load_config
@@ -99,7 +100,7 @@ def test_of_dstacks_task_only_75_is_an_error(tmp_path: Path, ended_with: int, sa
     script = read("task.dstack.yml")["commands"][-1]
     done = subprocess.run(
         ["sh", "-ec", script],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == says
     assert ("mend that" in done.stdout) == (ended_with not in {0, 75})
