@@ -17,6 +17,7 @@ class MetadataService:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.says_google = True
         self.answers: dict[str, tuple[int, str]] = {
             "PUT /latest/api/token": (200, TOKEN),
             "GET /computeMetadata/v1/instance/preempted": (200, "FALSE\n"),
@@ -35,7 +36,7 @@ class MetadataService:
                     status, body = 403, ""
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body.encode())))
-                if "/computeMetadata" in self.path and status != 418:
+                if "/computeMetadata" in self.path and service.says_google:
                     self.send_header("Metadata-Flavor", "Google")
                 self.end_headers()
                 self.wfile.write(body.encode())

@@ -58,7 +58,6 @@ class TestOneQuestion:
             ("aws", ACTION, 200, '{"action": "rm -rf"}'),
             ("aws", ACTION, 200, NOTICE + " " * 5000),
             ("gcp", PREEMPTED, 200, "MAYBE"),
-            ("gcp", PREEMPTED, 418, "TRUE"),
             ("gcp", PREEMPTED, 404, "TRUE"),
         ],
     )
@@ -68,6 +67,12 @@ class TestOneQuestion:
         service.answers[place] = (status, body)
         with pytest.raises(_UnusableError):
             Metadata(cloud, service.environ).ask()
+
+    def test_somebody_who_does_not_say_that_he_is_google_is_not(self, service: MetadataService) -> None:
+        service.take_away("gcp")
+        service.says_google = False
+        with pytest.raises(_UnusableError):
+            Metadata("gcp", service.environ).ask()
 
     @pytest.mark.parametrize("address", ["ftp://127.0.0.1", "127.0.0.1", "http://127.0.0.1:x", "http://", "http://[::"])
     def test_an_address_that_is_none_is_no_traceback(self, address: str) -> None:
