@@ -103,18 +103,21 @@ class LocalExecutor:
         return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
 
     def poll(self) -> Poll:
-        """Every job folder that has a record of a job of this machine, as far as that can be told."""
+        """Every job that is on this machine, or was, as far as that can be told from here."""
+        return Poll(at=self._clock(), rows=tuple(row for row in self._rows() if row.state is not JobState.UNKNOWN))
+
+    def _rows(self) -> tuple[JobRow, ...]:
         self._children = [child for child in self._children if child.poll() is None]
         rows: list[JobRow] = []
         for path in sorted(self.jobs_dir.glob("*/local.json")):
             record = read_json_or_none(path)
-            row = _row(path.parent, record) if record is not None else None
-            rows += [row] if row is not None else []
-        return Poll(at=self._clock(), rows=tuple(rows))
+            if record is not None:
+                rows.append(_row(path.parent, record))
+        return tuple(rows)
 
     def accounting(self, since: float) -> Accounting:  # noqa: ARG002 - the folders are the whole history
-        """The same folders: they are never forgotten."""
-        return Accounting(at=self._clock(), status="ok", rows=self.poll().rows)
+        """The same folders, which are never forgotten, with the jobs of other machines: how those end is not known."""
+        return Accounting(at=self._clock(), status="ok", rows=self._rows())
 
     def wake(self, job_ids: list[str]) -> str | None:
         """SIGUSR2 by way of each job's supervisor."""
@@ -150,16 +153,16 @@ class LocalExecutor:
                     send_signal(supervisor, number)
 
 
-def _row(job_dir: Path, record: dict[str, Any]) -> JobRow | None:
-    """None: it runs elsewhere, or did."""
+def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
+    """UNKNOWN: it runs on another machine, or did. Should it be proven to be over, that machine has failed."""
     supervisor = ProcessId(**record["supervisor"])
     raw = record["raw_state"]
     state, reason = _STATES[raw], ""
     if state is JobState.RUNNING:
         alive = is_alive(supervisor)
         if alive is None:
-            return None
-        if not alive:
+            state, raw = JobState.UNKNOWN, "NODE_FAIL"
+        elif not alive:
             # It may have written its end between our read and our look.
             again = read_json_or_none(job_dir / "local.json") or record
             raw = again["raw_state"] if again["raw_state"] != "RUNNING" else "NODE_FAIL"

@@ -109,6 +109,7 @@ cli.main()
         assert "it is taken for gone in" in relay.output()
         assert relay.attempts() == [0, 1]
         assert relay.read("parent.json", 1)["step"] == 100
+        assert [event["verdict"] for event in relay.events("ended")] == ["node failed", "finished"]
         assert [n for attempt, n in relay.journal(0) if attempt == 1] == list(range(101, 251))
 
     def test_until_that_is_known_nothing_is_submitted(self, new_relay: NewRelay) -> None:
