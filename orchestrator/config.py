@@ -1,4 +1,4 @@
-"""`cluster_config.json`: what a user writes, checked, with one sentence for each mistake.
+"""`cluster_config.json`, or a YAML file: what a user writes, checked, with one sentence for each mistake.
 
 The training section's fields belong to `trainer.config.section`; this module only carries it.
 """
@@ -27,6 +27,7 @@ from orchestrator.sections import (
 )
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
+from trainer.config.document import DocumentError, read_document
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.training import doubts_about, identity
@@ -267,46 +268,34 @@ def check_places(config: RunConfig, executor: str) -> None:
         )
 
 
+def check_notice(config: RunConfig, executor: str) -> None:
+    """Refuse to watch for notices where the jobs are not on this machine. Errors: ConfigError."""
+    if config.relay.preemption_notice != "none" and executor != "local":
+        raise ConfigError(
+            f"relay.preemption_notice: {config.relay.preemption_notice}: it is about jobs on this machine "
+            '("executor": "local"); Slurm tells its jobs itself. Leave it out.'
+        )
+
+
 def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfig:
     """Read and check a config file. `overrides`: dotted path → value, stronger than the file.
 
     Errors: ConfigError, one sentence a mistake.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        value = read_document(path)
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is no such config file. Write one with `orchestrator init`, or name it with --config."
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from None
-    try:
-        value = json.loads(text, object_pairs_hook=_without_doubles)
-    except (RecursionError, _DoubleKeyError) as error:
-        words = (
-            f'"{error}" is written twice in one object' if isinstance(error, _DoubleKeyError) else "nested too deeply"
-        )
-        raise ConfigError(f"{path}: {words}.") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: a config is a JSON object in braces, this is a {type(value).__name__}.")
+    except DocumentError as error:
+        raise ConfigError(f"{path}{error}.") from None
     value = apply_overrides(value, overrides or {})
     if isinstance(named := value.get("experiments"), str):
         value = {**value, "experiments": read_lines(path.parent / Path(named).expanduser())}
     return parse_config(value, str(path), overrides or {})
-
-
-class _DoubleKeyError(Exception):
-    """A key that stands twice; of the two JSON would silently keep the last."""
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise _DoubleKeyError(name)
-    return dict(pairs)
 
 
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -15,12 +15,15 @@
     ├── CheckFailed         11  `doctor` found a problem. It changed nothing, and a run that is under way goes on
     ├── RunPaused           12  slots wait for `start` after a person cancelled their jobs. Nothing has failed
     ├── StopUnfinished      13  `stop` waited long enough. The wish stands: whoever ticks next goes on with it
+    ├── HandedOver          75  this machine is taken away: its jobs were asked to save, and have ended. Nothing failed
     └── Interrupted         130  the controller was told to end. It does not mean that the jobs have ended
 
 Exit code 0: done. 1: a defect of this program (please report it).
 """
 
 from __future__ import annotations
+
+from anchorleg.job import HANDED_OVER
 
 
 class AnchorlegError(Exception):
@@ -99,6 +102,12 @@ class StopUnfinished(AnchorlegError):  # noqa: N818 - names what happened
     """`stop` gave up waiting; its wish stands."""
 
     exit_code = 13
+
+
+class HandedOver(AnchorlegError):  # noqa: N818 - names what happened
+    """The jobs have ended because their machine goes; the same command goes on, here or elsewhere."""
+
+    exit_code = HANDED_OVER
 
 
 class Interrupted(AnchorlegError):  # noqa: N818 - names what happened

@@ -146,6 +146,11 @@ class RelaySection(Section):
     failover_tick: bool = Field(
         True, description="A Slurm job that ends while no controller is alive runs one tick itself."
     )
+    preemption_notice: Literal["none", "aws", "gcp", "auto"] = Field(
+        "none",
+        description="Whose notice that this machine is taken away has every local job save and end; auto: AWS's or "
+        "Google's, whichever answers. Needs executor local. See docs/cloud.md.",
+    )
     failure_budget: int = Field(6, ge=1, description="So many failures in a row without a new checkpoint stop a slot.")
     retry_delays_seconds: list[Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]] = Field(
         [0, 60, 900, 1800, 3600],

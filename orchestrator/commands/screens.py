@@ -22,6 +22,9 @@ def status(
     again: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
     page: Annotated[int, typer.Option("--page", min=1, help="Which of many slots: as many as the terminal holds.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="All slots, however many.")] = False,
+    price: Annotated[
+        float | None, typer.Option(help="What all running jobs cost an hour together: says what steps cost.")
+    ] = None,
 ) -> None:
     """Show what each slot is doing.
 
@@ -29,6 +32,8 @@ def status(
     """
     from orchestrator.screens.status import run_view  # noqa: PLC0415
 
+    if price is not None and (again or not 0 < price < float("inf")):
+        raise ConfigError("--price: give what an hour costs, a number above 0, and leave --watch out.")
     run_dir, out = locate(name, config), console()
     if again:
         from orchestrator.screens.watch import watch  # noqa: PLC0415
@@ -36,8 +41,12 @@ def status(
         watch(run_dir, out, as_json=as_json)
         return
     view = run_view(run_dir)
+    from orchestrator.screens.cost import cost_of, cost_words  # noqa: PLC0415
+
+    cost = cost_of(view, price) if price is not None else None
     if as_json:
-        print(view.model_dump_json(indent=2))
+        more = {"cost": cost.model_dump(mode="json") if cost is not None else None} if price is not None else {}
+        print(json.dumps({**view.model_dump(mode="json"), **more}, indent=2))
         return
     from orchestrator.screens.views import plain_lines, run_table  # noqa: PLC0415 - not for --json
 
@@ -46,6 +55,8 @@ def status(
         out.print(run_table(view, time.time(), out.width, height=height, page=page))
     else:
         print("\n".join(plain_lines(view, time.time())))
+    if price is not None:
+        out.print(cost_words(cost, price), soft_wrap=not out.is_terminal)
 
 
 def explain(

@@ -137,6 +137,7 @@ def sight(
         return Gone(
             proof=f"absent from the queue for {absent_s:.0f} s, {known}, and no heartbeat",
             at=poll.at,
+            raw_state=past.raw_state if past is not None and past.state is JobState.UNKNOWN else "",
         )
     left = _blind(submission, poll.at, "it left the queue and has not said how it ended")
     return left.model_copy(update={"proven_at": max(absent_since + wait_s, silent_at)})

@@ -140,7 +140,7 @@ def folder_findings(folder: FolderFacts) -> Iterator[Finding]:
             check="folder",
             level=Level.PROBLEM,
             found=f"{where}: {step.name} does not work ({step.error}); {_NEEDED[step.name]}",
-            advice="set run_dir to a folder on another filesystem",
+            advice="set run_dir to a folder on a disk, a volume or NFS: mounted buckets are none of them",
         )
     elif broken:
         found = f"{where}: {'; '.join(f'{step.name}: {step.error}' for step in broken)}"

@@ -32,8 +32,9 @@ from orchestrator.processes import ProcessId, is_alive, send_signal
 #: A supervisor writes its first record within a few tenths of a second; on a machine busy enough to need longer,
 #: the next polls find it.
 START_TIMEOUT_S = 10.0
-#: Ended jobs stay listed for good, but nothing needs them for longer than this.
-FORGET_AFTER_S = 300.0
+#: Ended jobs stay listed for good. Who is not listed runs on another machine, or did before that was taken away: only
+#: its heart tells, which beats each 30 s, and 60 s later at the latest it is seen in a shared folder.
+FORGET_AFTER_S = 120.0
 
 _STATES = {
     "RUNNING": JobState.RUNNING,
@@ -102,18 +103,21 @@ class LocalExecutor:
         return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
 
     def poll(self) -> Poll:
-        """Every job folder that has a record."""
+        """Every job that is on this machine, or was, as far as that can be told from here."""
+        return Poll(at=self._clock(), rows=tuple(row for row in self._rows() if row.state is not JobState.UNKNOWN))
+
+    def _rows(self) -> tuple[JobRow, ...]:
         self._children = [child for child in self._children if child.poll() is None]
-        rows = []
+        rows: list[JobRow] = []
         for path in sorted(self.jobs_dir.glob("*/local.json")):
             record = read_json_or_none(path)
             if record is not None:
                 rows.append(_row(path.parent, record))
-        return Poll(at=self._clock(), rows=tuple(rows))
+        return tuple(rows)
 
     def accounting(self, since: float) -> Accounting:  # noqa: ARG002 - the folders are the whole history
-        """The same folders: they are never forgotten."""
-        return Accounting(at=self._clock(), status="ok", rows=self.poll().rows)
+        """The same folders, which are never forgotten, with the jobs of other machines: how those end is not known."""
+        return Accounting(at=self._clock(), status="ok", rows=self._rows())
 
     def wake(self, job_ids: list[str]) -> str | None:
         """SIGUSR2 by way of each job's supervisor."""
@@ -150,13 +154,14 @@ class LocalExecutor:
 
 
 def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
+    """UNKNOWN: it runs on another machine, or did. Should it be proven to be over, that machine has failed."""
     supervisor = ProcessId(**record["supervisor"])
     raw = record["raw_state"]
     state, reason = _STATES[raw], ""
     if state is JobState.RUNNING:
         alive = is_alive(supervisor)
         if alive is None:
-            state, reason = JobState.UNKNOWN, f"runs on {supervisor.host}; look from there"
+            state, raw = JobState.UNKNOWN, "NODE_FAIL"
         elif not alive:
             # It may have written its end between our read and our look.
             again = read_json_or_none(job_dir / "local.json") or record

@@ -36,6 +36,8 @@ def start_with_cron(asked: StartRequest, out: Console) -> None:
     Errors: as `host.start`; ConfigError where this machine has no crontab for us.
     """
     run_dir, name = asked.run_dir, asked.config.run_name
+    if asked.config.relay.preemption_notice != "none":
+        raise ConfigError("relay.preemption_notice: it needs a controller that stays: start without --via cron.")
     cron.read_table()  # before anything is begun
     tell_notes(asked)
     if hand_to_living_owner(asked):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.words import counted
-from orchestrator.config import RunConfig, check_places, check_walltime, training_identity
+from orchestrator.config import RunConfig, check_notice, check_places, check_walltime, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.models import Slot
@@ -18,7 +18,8 @@ from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
 from orchestrator.hosts.host import WAITING_FOR_START, already_finished, notes_of, wish_to_run
-from orchestrator.hosts.stopping import grace_of, wish_to_stop
+from orchestrator.hosts.leaving import grace_of
+from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.begin import UNDRAWN, check_identity, has_begun, pick_executor, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger
@@ -146,6 +147,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
     executor = pick_executor(config, os.environ)
     check_walltime(config, executor)
     check_places(config, executor)
+    check_notice(config, executor)
     notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
         notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]

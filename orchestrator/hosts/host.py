@@ -22,10 +22,12 @@ from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
+from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
+from orchestrator.processes import is_alive
 from orchestrator.run import curves
 from orchestrator.run.begin import begin, pick_executor, prepare_folder
 from orchestrator.run.cronrecord import host_of
-from orchestrator.run.lease import Lease, living_owner
+from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
 from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
 from orchestrator.run.pick import make_executor
 from orchestrator.run.registry import register
@@ -47,6 +49,7 @@ def start(asked: StartRequest, out: Console) -> None:
     """
     run_dir = asked.run_dir
     tell_notes(asked)
+    wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
         return
     lease = take_for_start(asked)
@@ -58,11 +61,32 @@ def start(asked: StartRequest, out: Console) -> None:
             controller.reactivate()
             if controller.over:
                 display.note(already_finished(run.config))
-            controller.loop(interrupted=interrupted, shown=display.shown)
+            with notices_heeded(run, run_dir, display.note):
+                controller.loop(interrupted=interrupted, shown=display.shown)
             hook.close()
     finally:
         lease.release()
     report_end(controller, run, run_dir, out)
+
+
+def wait_for_owner_elsewhere(asked: StartRequest) -> None:
+    """Where the jobs are on the controller's own machine, and that is another one than this: wait until it is known
+    whether it lives. A rented machine that was taken away says nothing, and the next one is to go on by itself.
+    """
+    owner = living_owner(asked.run_dir)
+    if owner is None or executor_of(asked) != "local" or is_alive(owner.process) is not None:
+        return
+    known_s = round(TTL_S - silent_for(asked.run_dir, owner.epoch, time.monotonic()))
+    print(f"note: {owner} had this run; if it stays silent, it is taken for gone in {known_s} s.", file=sys.stderr)
+    wait_for_word(asked.run_dir, owner)
+
+
+def executor_of(asked: StartRequest) -> str:
+    """The executor, empty where none can be had: whoever begins the run says so."""
+    try:
+        return pick_executor(asked.config, os.environ)
+    except ConfigError:
+        return ""
 
 
 def tell_notes(asked: StartRequest) -> None:
@@ -74,11 +98,7 @@ def tell_notes(asked: StartRequest) -> None:
 def notes_of(asked: StartRequest) -> list[str]:
     """What the person who types `start` should know, a sentence each."""
     config = asked.config
-    try:
-        executor = pick_executor(config, os.environ)
-    except ConfigError:
-        executor = ""  # whoever begins the run says so
-    here = visible_gpus(os.environ) if executor == "local" else ()
+    here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
     shared = sharing(here, config.slots, config.slurm.gpus)
     wandb = curves.notes(config.wandb, os.environ)
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
@@ -176,6 +196,8 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         out.print(summary_table(summary, out.width))
     else:
         print("\n".join(summary_lines(summary)))
+    if controller.control.by == PREEMPTED:
+        report_leaving(controller.ledger, run)
     if controller.control.by == TIME_OVER:
         print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.controller import HAND_OVER_MARGIN_S
 from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
@@ -17,6 +16,7 @@ from orchestrator.hosts import cron
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
+from orchestrator.hosts.leaving import grace_of
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
 from orchestrator.run.ledger import load_ledger, write_control
 from orchestrator.run.pick import make_executor
@@ -79,11 +79,6 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     if not interrupted():
         _wait_for_the_queue(run, run_dir)
     report_stop(run, run_dir, interrupted=interrupted())
-
-
-def grace_of(run: Run, grace_s: float | None) -> float:
-    """How long (seconds) jobs have to hand over."""
-    return float(run.config.lead_seconds) + HAND_OVER_MARGIN_S if grace_s is None else grace_s
 
 
 def _not_yet(owner: Owner, number: int, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from anchorleg.files import read_json_or_none
-from orchestrator.config import RunConfig, check_places, check_walltime, parse_config, training_identity
+from orchestrator.config import RunConfig, check_notice, check_places, check_walltime, parse_config, training_identity
 from orchestrator.decisions.models import make_token
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.experiments import merged
@@ -110,6 +110,7 @@ def begin(
     executor = pick_executor(config, environ)
     check_walltime(config, executor)
     check_places(config, executor)
+    check_notice(config, executor)
     config, _ = with_known_experiments(config, run_dir)
     wanted = {
         "executor": executor,
@@ -230,10 +231,31 @@ def prepare_folder(run_dir: RunDir) -> None:
         os.chmod(run_dir.jobs, 0o700)  # scripts, settings and what programs print are nobody else's
         if not os.access(run_dir.path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
+        _check_links(run_dir.lease)
     except OSError as error:
         raise StorageError(
             f"run_dir: {run_dir.path} cannot be written ({error.strerror or error}); choose another folder."
         ) from None
+
+
+def _check_links(folder: Path) -> None:
+    """Errors: StorageError where `folder` has no hard links; OSError where it cannot be written."""
+    trial = folder / f".link-{secrets.token_hex(4)}"
+    other = trial.with_name(f"{trial.name}-2")
+    trial.touch()
+    try:
+        os.link(trial, other)
+        why = "" if os.stat(trial).st_nlink == 2 else "a link is a copy there"
+    except OSError as error:
+        why = error.strerror or str(error)
+    finally:
+        trial.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+    if why:
+        raise StorageError(
+            f"run_dir: {folder.parent} has no hard links ({why}), as is usual for mounted buckets, and the lease and "
+            "each job's claim are such: choose a folder on a disk, a volume or NFS."
+        )
 
 
 def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[str, str]) -> str:

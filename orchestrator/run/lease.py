@@ -36,6 +36,8 @@ PASSING_TIMEOUT_S = 120.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
 LATE_S = 75.0
 PASSING_LOOK_S = 0.1
+#: Whoever waits minutes for a machine's word need not read a shared folder ten times a second.
+WORD_LOOK_S = 1.0
 
 
 class Owner(Frozen):
@@ -97,6 +99,22 @@ def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
             run_dir.disk.write(seen_path, to_json({"epoch": epoch, "beat": beat, "at": now}))
         return 0.0
     return now - float(seen["at"])
+
+
+def wait_for_word(
+    run_dir: RunDir,
+    owner: Owner,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Wait until `owner` is heard of (True) or is known to be gone (False): after `TTL_S` at the latest."""
+    beat = _beat(run_dir, owner.epoch)
+    while living_owner(run_dir, monotonic=monotonic) == owner:
+        if _beat(run_dir, owner.epoch) != beat:
+            return True
+        sleep(WORD_LOOK_S)
+    return False
 
 
 def unseen_ledger(run_dir: RunDir, epoch: int, *, monotonic: Callable[[], float] = time.monotonic) -> int | None:

@@ -82,7 +82,7 @@ def test_an_owner_elsewhere_is_believed_until_its_lease_has_run_out(new_relay: N
     recently = json.loads(seen.read_text()) | {"at": time.monotonic() - TTL_S + 30.0}
     seen.write_text(json.dumps(recently))
 
-    relay.run("start").assert_refused(4, "on login2")
+    relay.run("tick").assert_refused(4, "on login2")
 
     seen.write_text(json.dumps(recently | {"at": time.monotonic() - TTL_S - 1.0}))
     assert relay.hurried("start").code == 0

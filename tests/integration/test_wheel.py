@@ -70,6 +70,13 @@ def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Pa
     script = run(bin_folder / "orchestrator", "render", "--executor", "slurm", cwd=tmp_path, env=env).stdout
     assert "#SBATCH --signal=B:USR2@120" in script
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    video = ROOT / "examples" / "video.yaml"
+    assert (
+        "--signal"
+        in run(
+            bin_folder / "orchestrator", "render", "--config", video, "--executor", "slurm", cwd=tmp_path, env=env
+        ).stdout
+    )
     for name in ("orchestrator", "syncd", "trainer", "viewer"):
         assert os.access(bin_folder / name, os.X_OK)
         assert "anchorleg" in run(bin_folder / name, "--version", cwd=tmp_path, env=env).stdout

@@ -219,7 +219,7 @@ def test_a_history_answers_or_says_that_there_is_none(place: Place) -> None:
     assert history.status == ("ok" if place.kind == "local" else "disabled")
     if history.status == "ok":
         assert [(row.state, row.exit_code) for row in history.rows] == [(JobState.ENDED, 3)]
-    assert place.executor().forget_after_s() == 300
+    assert place.executor().forget_after_s() == (120 if place.kind == "local" else 300)
 
 
 @pytest.mark.long  # the local executor's patience is Slurm's default: 30 s

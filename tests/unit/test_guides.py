@@ -14,11 +14,12 @@ import typer
 from pydantic import ValidationError
 
 from orchestrator.cli import app as orchestrator
-from orchestrator.config import RunConfig
+from orchestrator.config import RunConfig, load_config
 from syncd.access import settings
 from syncd.cli import app as syncd
 from trainer.cli import app as trainer
 from trainer.config.algorithms import Mtsac
+from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import Network
 from trainer.config.suites import Metaworld
@@ -77,21 +78,21 @@ def check_command(span: str) -> None:
     options = {name: option for option in command.params if option.param_type_name == "option" for name in option.opts}
     arguments = [word for word in command.params if word.param_type_name == "argument"]
     typed = 0
+    given: dict[str, list[str]] = {}
     while rest:
         word = rest.pop(0)
         if word.startswith("-"):
             assert word in options, f"{span}: {program} {words[0]} has no {word}"
             if not getattr(options[word], "is_flag", False):
-                rest.pop(0) if rest else pytest.fail(f"{span}: {word} needs a value")
+                given.setdefault(word, []).append(rest.pop(0) if rest else pytest.fail(f"{span}: {word} needs a value"))
         else:
             typed += 1
     assert typed <= sum(100 if argument.nargs == -1 else 1 for argument in arguments), f"{span}: too many words"
-    for at, word in enumerate(shlex.split(span)):
-        if word == "--set":
-            name, _, value = shlex.split(span)[at + 1].partition("=")
-            TrainingSection.model_validate({name: json.loads(value) if value[0].isdigit() else value})
-        if word == "--config" and "/" in shlex.split(span)[at + 1]:
-            check(shlex.split(span)[at + 1])
+    file = next((ROOT / one for one in given.get("--config", []) if "/" in one), None)
+    if program == "orchestrator" and file is not None:
+        load_config(file)
+    if program == "trainer" and (file is not None or "--set" in given):
+        read_section(file, *given.get("--preset", [None]), given.get("--set", []))
 
 
 def check_field(span: str) -> None:
@@ -101,6 +102,9 @@ def check_field(span: str) -> None:
         if model is TrainingSection:  # by its section, or by its short name
             fields = {**Network.model_fields, **Mtsac.model_fields, **Metaworld.model_fields, **Training.model_fields}
         assert name in fields, f"{span}: there is no such field"
+        if model is TrainingSection and name in {"env", "algorithm"}:  # those that a config has which names none
+            model = {"env": Metaworld, "algorithm": Mtsac}[name]
+            continue
         model = next((kind for kind in kinds_of(fields[name].annotation) if hasattr(kind, "model_fields")), None)
 
 
@@ -164,7 +168,7 @@ def test_every_guide_has_its_tables_and_what_is_missing_stands_in_one_list() -> 
     assert len({row.guide for row in rows()}) == 5
     last = PAGE.split("## Not built yet")[1].lower()
     missing = [row.cells for row in rows() if row.cells["here"].startswith(NOT_BUILT)]
-    assert len(missing) >= 7
+    assert len(missing) >= 2
     for cells in missing:
         words = set(re.findall(r"[a-z0-9]{3,}", next(iter(cells.values())).lower())) - {"the", "and", "its", "their"}
         assert any(word.rstrip("s") in last for word in words), next(iter(cells.values()))

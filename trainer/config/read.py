@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from trainer.config.document import DocumentError, read_document
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.training import Training, doubts_about
@@ -59,21 +60,15 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The training section, and the cluster config that it is part of; empty where it stands alone."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_document(path)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not a text file in UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
-    except RecursionError:
-        raise ConfigError(f"{path} is nested too deeply to be a training section") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f'{path} holds no JSON object; a training section is one, such as {{"preset": "tiny"}}')
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except DocumentError as error:
+        raise ConfigError(f"{path}{error}") from None
     if "training" in value or "run_name" in value:
         section = value.get("training") or {}
         if not isinstance(section, dict):
-            raise ConfigError(f"{path}: training must be a JSON object")
+            raise ConfigError(f"{path}: training must be a section of its own: its fields by name")
         return dict(section), value
     return value, {}
 

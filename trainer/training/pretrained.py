@@ -1,4 +1,4 @@
-"""The file of weights that an encoder begins with: known by its sum, and kept in the slot, so that it is needed once."""
+"""The file of weights that an encoder begins with: known by its sum, and kept in the slot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _kept_before(path: Path, folder: Path) -> Path:
     found = sorted(folder.glob("*.safetensors"))
     if len(found) != 1:
         raise ConfigError(
-            f"there is no file of weights {path} (network.encoder.weights) on this machine, and {folder} has no copy of "
-            "it: give the path of a .safetensors or .pth file, or of a folder with shards"
+            f"there is no file of weights {path} (network.encoder.weights) on this machine, and {folder} has no "
+            "copy of it: give the path of a .safetensors or .pth file, or of a folder with shards"
         )
     return found[0]

@@ -11,6 +11,7 @@ from orchestrator.config import RunConfig, check_walltime, load_config, warnings
 from orchestrator.run.begin import rendered
 from orchestrator.run.program import check_script
 from orchestrator.walltime import format_duration
+from trainer.config.read import read_section
 from trainer.config.section import resolve
 from trainer.config.training import Training
 
@@ -19,6 +20,8 @@ FOLDER = Path(__file__).parents[3] / "examples"
 DEMO = "demo.json"
 #: Plays for somebody else's training, and has none of its own.
 ACTORS = "actors.json"
+#: In YAML, for one machine: the fifth guide's.
+VIDEO = "video.yaml"
 NAMES = sorted(path.name for path in FOLDER.glob("*.json") if path.name not in {DEMO, ACTORS})
 ROW = re.compile(r"^\| \[(.+)\]\((.+)\) \| .+ \| ([\d,]+) \| (\d+) \| (\d+) \| ([\d:]+) \|$", re.MULTILINE)
 
@@ -75,6 +78,27 @@ def test_the_actors_ask_for_cores_and_memory_that_they_fill_and_for_no_gpu() -> 
     assert "gres" not in script
     assert warnings_of(config) == []
     assert f"({ACTORS})" in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_video_example_is_read_by_both_programs_and_says_what_the_guide_says() -> None:
+    config, training = an_example(VIDEO)
+    check_walltime(config, "local")
+    assert (config.executor, config.run_name) == ("local", "video")
+    assert warnings_of(config) == []
+    assert read_section(FOLDER / VIDEO, None, []).training == training
+    assert training.algorithm.name == "sac"
+    assert (training.env.observation, training.env.frame_reach) == ("clips", 22)  # type: ignore[attr-defined]
+    assert training.network.encoder.arch == "simple2dcnn"
+    assert f"({VIDEO})" in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_the_video_example_leaves_to_a_gpu_is_taken_too(tmp_path: Path) -> None:
+    text = (FOLDER / VIDEO).read_text(encoding="utf-8").replace("      arch: simple2dcnn", "      # arch: simple2dcnn")
+    (tmp_path / "gpu.yaml").write_text(re.sub(r"# (arch: r3d18|pretrained:|weights:)", r"\1", text))
+    (tmp_path / "r3d_18.pth").touch()
+    config = load_config(tmp_path / "gpu.yaml", {"training.image_size": 112, "training.frame_stack": 16})
+    encoder = resolve(config.training_of(0)).network.encoder
+    assert (encoder.arch, encoder.pretrained, encoder.weights, encoder.is_frozen) == ("r3d18", True, "r3d_18.pth", True)
 
 
 def test_three_seeds_differ_in_nothing_else() -> None:

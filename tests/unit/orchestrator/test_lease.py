@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,16 @@ from orchestrator.disk import LocalDisk
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.processes import ProcessId, identify, myself
 from orchestrator.run import lease as lease_module
-from orchestrator.run.lease import LATE_S, TTL_S, Lease, Owner, highest_epoch, living_owner, unseen_ledger
+from orchestrator.run.lease import (
+    LATE_S,
+    TTL_S,
+    Lease,
+    Owner,
+    highest_epoch,
+    living_owner,
+    unseen_ledger,
+    wait_for_word,
+)
 from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
 
@@ -64,6 +74,46 @@ class LateDisk(LocalDisk):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             return older
         return super().read(path)
+
+
+class TestWaitingForWord:
+    """A machine that was taken away says nothing; one that lives beats."""
+
+    @staticmethod
+    def clock() -> tuple[Callable[[], float], Callable[[float], None], list[float]]:
+        now = [1000.0]
+
+        def sleep(seconds: float) -> None:
+            now[0] += seconds
+
+        return lambda: now[0], sleep, now
+
+    def test_who_beats_lives(self, run_dir: RunDir) -> None:
+        owner = own(run_dir, somebody_elsewhere())
+        ledger = save_ledger(run_dir, Ledger(run_id=RUN_ID, epoch=0), NOW)
+        monotonic, tick, now = self.clock()
+
+        def sleep(seconds: float) -> None:
+            tick(seconds)
+            if now[0] > 1030.0:
+                save_ledger(run_dir, ledger, NOW)
+
+        assert wait_for_word(run_dir, owner, monotonic=monotonic, sleep=sleep)
+        assert now[0] < 1040.0
+
+    def test_who_is_silent_is_gone_when_its_lease_has_run_out(self, run_dir: RunDir) -> None:
+        owner = own(run_dir, somebody_elsewhere())
+        save_ledger(run_dir, Ledger(run_id=RUN_ID, epoch=0), NOW)
+        monotonic, sleep, now = self.clock()
+        assert not wait_for_word(run_dir, owner, monotonic=monotonic, sleep=sleep)
+        assert TTL_S < now[0] - 1000.0 < TTL_S + 5.0
+
+    def test_who_says_that_it_is_done_is_not_waited_for(self, run_dir: RunDir) -> None:
+        owner = own(run_dir, somebody_elsewhere())
+        (run_dir.lease / "0.released").write_text('{"beat": -1}')
+        monotonic, sleep, now = self.clock()
+        assert not wait_for_word(run_dir, owner, monotonic=monotonic, sleep=sleep)
+        assert now[0] == 1000.0
 
 
 class TestLateFiles:

@@ -65,13 +65,13 @@ def test_a_training_may_be_watched_unless_it_says_otherwise():
 
 
 def test_mistakes_name_file_field_and_remedy(tmp_path):
-    assert "line 1, column 2: not JSON" in refusal(a_file(tmp_path, "{"), None, [])
-    assert "cannot be read: No such file" in refusal(tmp_path / "absent.json", None, [])
+    assert "line 1, column 2: not valid JSON" in refusal(a_file(tmp_path, "{"), None, [])
+    assert "cannot be read (No such file" in refusal(tmp_path / "absent.json", None, [])
     assert 'batchsize: there is no such field; did you mean "batch_size"?' in refusal(None, None, ["batchsize=3"])
     assert "total_steps: input should be greater than or equal to 1 (found 0)" in refusal(None, None, ["total_steps=0"])
     assert "write it as --set batch_size=256" in refusal(None, None, ["batch_size"])
-    assert "holds no JSON object" in refusal(a_file(tmp_path, "[]"), None, [])
-    assert "is nested too deeply" in refusal(a_file(tmp_path, "[" * 100_000), None, [])
+    assert "a config is a JSON object in braces" in refusal(a_file(tmp_path, "[]"), None, [])
+    assert "nested too deeply" in refusal(a_file(tmp_path, "[" * 100_000), None, [])
     assert "seed: input should be a valid integer" in refusal(None, None, ["seed=" + "[" * 100_000])
 
 

@@ -1,0 +1,130 @@
+"""Config files as people write them: JSON and YAML of one meaning, and one sentence for what is neither."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config import load_config
+from orchestrator.errors import ConfigError
+from trainer.config.document import MOST_BYTES, DocumentError, read_document
+from trainer.config.read import read_section
+from trainer.errors import ConfigError as TrainerConfigError
+
+
+def a_yaml(folder: Path, text: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def value_of(folder: Path, text: str) -> Any:
+    return read_document(a_yaml(folder, f"at: {text}\n"))["at"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4:00:00", "4:00:00"),  # 14400 by YAML 1.1
+        ("on", "on"),
+        ("no", "no"),
+        ("true", True),
+        ("3e-4", 3e-4),  # a text by YAML 1.1
+        ("1.5", 1.5),
+        ("010", 10),  # 8 by YAML 1.1
+        ("0x1F", 31),
+        ("-7", -7),
+        ("1_000", "1_000"),
+        ("2026-11-24", "2026-11-24"),  # a date by YAML 1.1
+        (".inf", ".inf"),  # no number that JSON has
+        ("'5'", "5"),
+        ("!!str 5", "5"),
+        ("", None),
+        ("~", None),
+        ("[1, two]", [1, "two"]),
+        ("{a: {b: 1}}", {"a": {"b": 1}}),
+        ("|\n  one\n  two", "one\ntwo\n"),
+    ],
+)
+def test_a_value_means_what_yaml_1_2_says(tmp_path: Path, text: str, value: Any) -> None:
+    found = value_of(tmp_path, text)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb: 2\na: 3", r', line 3, column 1: "a" is written twice in one mapping'),
+        ("a: [1\nb: 2", r", line 2, column 2: not valid YAML: expected ',' or '\]'"),
+        ("a: b: c", r", line 1, column 5: not valid YAML: mapping values are not allowed here"),
+        ("\ta: 1", r", line 1, column 1: not valid YAML: found character '\\t'"),
+        ("a: 1\n---\nb: 2", r", line 2, column 1: not valid YAML"),
+        ("a: &x [1]\nb: [*x, *x]", r", line 2, column 5: \*x stands for another value: write that one out"),
+        (
+            "a: !!python/object/apply:os.system [ls]",
+            r", line 1, column 4: .*os\.system is no type .* leave the tag out",
+        ),
+        ("a: !!binary aGk=", r", line 1, column 4: .*binary is no type that a config has"),
+        ("[a]: 1", r", line 1, column 1: a name is one word"),
+        ("a: \x01", r": not valid YAML: unacceptable character"),
+        ("- 1", r": a config is a YAML mapping, .*; this is a list"),
+        ("", r": a config is a YAML mapping, .*; this is empty"),
+        ("[" * 100_000, ": nested too deeply"),
+        (f"a: {'9' * 5000}", ": not a config: Exceeds the limit"),
+    ],
+    ids=range(14),
+)
+def test_what_cannot_be_used_is_one_sentence_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(DocumentError, match=words) as caught:
+        read_document(a_yaml(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_longer_than_any_config_is_not_parsed(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="longer than 4 MiB"):
+        read_document(a_yaml(tmp_path, "#" * (MOST_BYTES + 1)))
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn", "Co"]), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(WORDS.filter(lambda word: len(word) < 128), VALUES, max_size=4))
+def test_json_is_read_as_yaml_with_the_same_meaning(
+    tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any]
+) -> None:
+    assert read_document(a_yaml(tmp_path_factory.getbasetemp(), json.dumps(value, ensure_ascii=False))) == value
+
+
+def test_both_programs_read_one_file_and_know_its_fields(tmp_path: Path) -> None:
+    text = "run_name: film\nslurm:\n  time_limit: 4:00:00\ntraining:\n  preset: tiny\n  learning_rate: 1e-4\n"
+    path = a_yaml(tmp_path, text)
+
+    config = load_config(path, {"slots": 2})
+
+    assert (config.run_name, config.slurm.time_limit, config.slots) == ("film", 4 * 3600, 2)
+    asked = read_section(path, None, [])
+    assert (asked.run_name, asked.training.algorithm.model_dump()["learning_rate"]) == ("film", 1e-4)
+
+
+def test_a_field_that_nobody_knows_is_refused_as_in_json(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'run\.yaml: slurm\.partitoin: .*did you mean "partition"'):
+        load_config(a_yaml(tmp_path, "slurm:\n  partitoin: gpu\n"))
+    with pytest.raises(ConfigError, match=r"run\.yaml, line 1, column 4: not valid YAML: .*\.$"):
+        load_config(a_yaml(tmp_path, "a: }"))
+    with pytest.raises(TrainerConfigError, match=r'run\.yaml: batchsize: .*did you mean "batch_size"'):
+        read_section(a_yaml(tmp_path, "batchsize: 3\n"), None, [])
+
+
+def test_numbers_of_slots_may_be_names(tmp_path: Path) -> None:
+    config = load_config(a_yaml(tmp_path, "slots: 2\nslot_overrides:\n  1:\n    seed: 9\n"))
+    assert config.training_of(1).model_dump(exclude_unset=True)["seed"] == 9
