@@ -15,7 +15,6 @@ from slot_digest import parts_of
 from trainer.algorithms.base import Context
 from trainer.buffers.experience import Experience
 from trainer.buffers.replay import Block
-from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import Contents
 from trainer.config.find import ALGORITHMS, find, names, settings_of
 from trainer.config.section import TrainingSection, resolve
@@ -96,7 +95,7 @@ def handed_over(run, training):
     contents = through_files(capture(run, {}))
     experience = None
     if run.experience is not None:
-        experience = Experience(training, fields_of(run.collector.envs.spaces))
+        experience = Experience(training, run.collector.envs.spaces)
         experience.load(contents.parts["experience"])
         block = run.experience.own.block_since((0,) * run.experience.own.num_tasks)
         experience.own.put_back(Block(block.starts, block.counts, block.arrays))
@@ -151,7 +150,7 @@ def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
 
     def made(seed):
         other = training.changed(seed=seed)
-        experience = Experience(other, fields_of(spaces)) if other.uses_experience else None
+        experience = Experience(other, spaces) if other.uses_experience else None
         return cls(Context(other, spaces, training.num_envs, CPU, experience))
 
     def nets(algorithm):

@@ -67,7 +67,11 @@ class Algorithm(OffPolicy):
         self._updates = 0
         self._actor_loss = torch.zeros((), device=self.device)
         self._deviations = self._drawn_deviations(context.num_envs)
-        self._sums = NStep(spaces, settings.n_step, context.num_envs, settings.gamma) if settings.sums_steps else None
+        self._sums = (
+            NStep(spaces, settings.n_step, context.num_envs, settings.gamma)
+            if settings.sums_steps and not self.keeps_frames
+            else None
+        )
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
@@ -79,11 +83,6 @@ class Algorithm(OffPolicy):
             NetSize("the actor", "network.actor_hidden", network.actor_hidden, count(actor), 1),
             NetSize("the critics", "network.critic_hidden", hidden, count(critics), 1, values=2 * sum(hidden)),
         ]
-
-    @property
-    def owed(self) -> int:
-        """As all off-policy algorithms have it; none while no row is whole."""
-        return super().owed if self.experience.own.counts.any() else 0
 
     @torch.no_grad()
     def sampled(self, obs: Obs, task: I32) -> Actions:

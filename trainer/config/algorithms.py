@@ -194,9 +194,9 @@ class Td3(_PlainOffPolicy):
     grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
 
     @property
-    def sums_steps(self) -> bool:
-        """As above: by `n_step`."""
-        return self.n_step > 1
+    def steps_summed(self) -> int:
+        """As above."""
+        return self.n_step
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """As above: of two deviations the second is not the smaller one."""

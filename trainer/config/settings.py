@@ -191,9 +191,14 @@ class OffPolicySettings(AlgorithmSettings):
     )
 
     @property
+    def steps_summed(self) -> int:
+        """Steps of which a transition may be at most; where they are several, it has a `gamma` to discount them by."""
+        return 1
+
+    @property
     def sums_steps(self) -> bool:
-        """Whether a row of the replay may be of more than one step; each then says of how many."""
-        return False
+        """Whether a transition may be of more than one step; each then says of how many."""
+        return self.steps_summed > 1
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
         """As above: of each task there must be a row in each batch, and room for what one step brings."""
