@@ -159,4 +159,3 @@ def same_transitions(batch: Batch, expected: list[tuple[Any, ...]]) -> bool:
         and many[i] == count
         for i, (obs, action, reward, next_obs, terminated, count) in enumerate(expected)
     )
-

@@ -194,7 +194,9 @@ def test_rows_that_point_to_where_no_row_ever_was_are_refused(back):
 
 
 def test_frames_are_kept_in_little_more_than_their_own_bytes():
-    spaces = replace(spaces_of_frames(1, 4), obs={IMAGE: replace(spaces_of_frames(1, 4).obs[IMAGE], shape=(36, 64, 64))})
+    spaces = replace(
+        spaces_of_frames(1, 4), obs={IMAGE: replace(spaces_of_frames(1, 4).obs[IMAGE], shape=(36, 64, 64))}
+    )
     tracemalloc.start()
     FrameReplay(100, 1, spaces)
     peak = tracemalloc.get_traced_memory()[1]

@@ -331,8 +331,7 @@ class OnPolicy:
     def _inputs_of_rollout(self, rows: Tensor) -> Tensor:
         """[B, I] of some of its steps."""
         at = rows.cpu().numpy()
-        seen = {key: self._rollout.in_a_row(f"obs.{key}")[at] for key in self._policy.spec.spaces.obs}
-        return self._inputs(seen, self._rollout.in_a_row("task")[at])
+        return self._inputs(self._rollout.obs(at), self._rollout.in_a_row("task")[at])
 
     def _descend(self, inputs: Tensor, batch: Minibatch) -> Tensor:
         """One step of all that is learned; `METRICS` [M]."""
