@@ -28,6 +28,8 @@ from trainer.envs.spaces import F32, I64, PRIVILEGED, STATE, ArraySpec, Bools, O
 _DRAWS = 16
 #: Rows that are looked through at a time.
 _BLOCK = 4096
+#: What a row takes beside its fields: `FrameReplay._ahead`.
+POINTER_BYTES = 4
 #: Where an environment has no row to go on from.
 _NONE = -1
 

@@ -47,7 +47,7 @@ class Rollout:
             if spec.stack > 1
         }
         self._before = max((spec.reach - 1 for spec in spaces.obs.values()), default=0)
-        #: The step at which the episode of each step began; `-_before`: not in this rollout.
+        #: A step from which on the frames of each step are of its episode; `-_before`: not in this rollout.
         self._begun = np.zeros((steps, num_envs), np.int32)
         self.fields: dict[str, npt.NDArray[Any]] = {
             name: np.zeros((steps, num_envs, *shape), dtype)
@@ -66,9 +66,6 @@ class Rollout:
         follow from those before.
         """
         step = self.steps
-        self._begun[step] = (
-            np.where(self.fields["ended"][step - 1] > 0, step, self._begun[step - 1]) if step else -self._before
-        )
         for name, field in self.fields.items():
             field[step] = values[name]
         if self._frames:
@@ -141,7 +138,8 @@ class Rollout:
             parts = stacks.reshape(self.num_envs, spec.stack, *spec.frame)
             for age in range(spec.stack) if step < spec.stride else (0,):
                 kept[spec.reach - 1 + step - age * spec.stride] = parts[:, spec.stack - 1 - age]
-        # Where an episode could not be brought back, nobody says that the next one began; what is seen does.
+        # What is seen says where an episode began: nobody else does where a resume could not bring one back.
+        self._begun[step] = self._begun[step - 1] if step else -self._before
         for begun in range(step, max(-1, step - self._before - 1), -1):
             lost = self._differs(step, seen)
             if not lost.any():

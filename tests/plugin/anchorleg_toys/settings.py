@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from trainer.config.pictures import PictureSettings
 from trainer.config.settings import AlgorithmSettings, EnvSettings, Positive, PositiveInt
 
 
@@ -16,6 +17,16 @@ class PointsSettings(EnvSettings):
     #: Far enough for the mass to reach any goal from anywhere.
     horizon: PositiveInt = Field(20, description="Steps after which an episode is cut.")
     pushes: Literal["any", "three"] = Field("any", description="any real number, or one of left, none and right.")
+
+
+class PicturedSettings(PictureSettings):
+    """The same, as a camera sees them."""
+
+    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("line",)
+
+    tasks: tuple[str, ...] = PointsSettings.model_fields["tasks"]
+    horizon: PositiveInt = PointsSettings.model_fields["horizon"]
+    pushes: Literal["any", "three"] = PointsSettings.model_fields["pushes"]
 
 
 class DriftSettings(AlgorithmSettings):

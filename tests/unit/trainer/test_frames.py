@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from played_frames import Played, same_transitions, spaces_of_frames
 
@@ -40,7 +40,6 @@ def filled(look, *, capacity=60, steps=1, num_envs=3, tasks=2, count=40, seed=0,
     return ring, played
 
 
-@settings(deadline=None)
 @given(
     look=st.sampled_from(LOOKS),
     steps=st.integers(1, 4),
@@ -141,7 +140,6 @@ def test_a_ring_without_a_whole_step_says_so():
 EVENTS = st.lists(st.sampled_from(["step", "step", "step", "lose", "checkpoint", "crash"]), max_size=40)
 
 
-@settings(deadline=None)
 @given(look=st.sampled_from(LOOKS), steps=st.integers(1, 3), capacity=st.integers(4, 30), events=EVENTS)
 def test_any_sequence_of_steps_checkpoints_and_crashes_rebuilds_the_same_ring(
     tmp_path_factory, look, steps, capacity, events

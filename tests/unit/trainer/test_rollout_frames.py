@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from played_frames import Played, spaces_of_frames
 
@@ -22,7 +22,6 @@ def values_of(transition):
     return {**obs, **numbers, "task": done.task, "action": transition.action}
 
 
-@settings(deadline=None)
 @given(
     look=st.sampled_from(LOOKS),
     steps=st.integers(1, 12),
@@ -53,6 +52,22 @@ def test_what_is_learned_from_is_what_was_seen(look, steps, num_envs, ending, se
         if rollout.full:
             rollout.clear()
             seen.clear()
+
+
+@pytest.mark.parametrize("began", range(6))
+@pytest.mark.parametrize("look", LOOKS[1:], ids=str)
+def test_an_episode_that_begins_anywhere_in_it_shows_its_own_frames_alone(look, began):
+    """Its first frame is the only one until others have come; nobody says so."""
+    stack, stride, clip = look
+    spaces = spaces_of_frames(1, stack, stride, clip=clip)
+    played, rollout, seen = Played(spaces, 2), Rollout(spaces, 12, 2), []
+    for step in range(12):
+        if step == began:
+            played.lose(1)
+        transition = played.step(0.0)
+        rollout.add(values_of(transition))
+        seen.append(transition.obs[IMAGE])
+    assert np.array_equal(rollout.obs(np.arange(24))[IMAGE], np.concatenate(seen))
 
 
 def test_a_stack_that_is_made_of_other_frames_is_refused():
