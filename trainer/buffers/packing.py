@@ -24,7 +24,7 @@ _LEVEL = 1
 _BYTES, _LENGTHS = ".zstd", ".zstd.lengths"
 
 
-def packed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def packed(arrays: Mapping[str, npt.NDArray[Any]], piece_bytes: int = PIECE_BYTES) -> dict[str, npt.NDArray[Any]]:
     """`arrays` [rows, …] with pictures (uint8, three axes a row or more) packed: each becomes `<name>.zstd`, uint8, and
     `<name>.zstd.lengths`, int64.
     """
@@ -33,7 +33,7 @@ def packed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]
         if array.dtype != np.uint8 or array.ndim < 4:
             found[name] = array
             continue
-        rows = max(1, PIECE_BYTES // max(1, prod(array.shape[1:])))
+        rows = max(1, piece_bytes // max(1, prod(array.shape[1:])))
         pieces = [
             zstandard.ZstdCompressor(level=_LEVEL).compress(np.ascontiguousarray(array[at : at + rows]).data)
             for at in range(0, len(array), rows)

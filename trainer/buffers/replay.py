@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.buffers.pages import zeros
 from trainer.buffers.rows import Batch, Fields
 from trainer.envs.spaces import I64, Bools
 
@@ -61,7 +62,8 @@ def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
 class Ring:
     """`capacity` rows of `fields` in all, split evenly over `num_tasks` rings.
 
-    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`.
+    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`. Places to which no row has
+    come take no memory. Errors: OSError (ENOMEM).
     """
 
     def __init__(self, capacity: int, num_tasks: int, fields: Fields) -> None:
@@ -71,7 +73,7 @@ class Ring:
         self.counts: I64 = np.zeros(num_tasks, np.int64)
         self.turn = 0
         rows = self.capacity * num_tasks
-        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
+        self._data = {name: zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
 
     @property
     def sizes(self) -> I64:

@@ -37,8 +37,8 @@ _QUOTE = 160
 
 @dataclass(frozen=True)
 class Lever:
-    """Bytes grow with the `power` of each of `values`, which `field` has now, but for `fixed` ones. No value can be below
-    `least`.
+    """Bytes grow with the `power` of each of `values`, which `field` has now, but for the `fixed` ones. No value can be
+    below `least`.
     """
 
     field: str
