@@ -62,8 +62,8 @@ def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
 class Ring:
     """`capacity` rows of `fields` in all, split evenly over `num_tasks` rings.
 
-    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`. Places to which no row has
-    come take no memory. Errors: OSError (ENOMEM).
+    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`. Where no row has come, it
+    takes no memory. Errors: OSError (ENOMEM).
     """
 
     def __init__(self, capacity: int, num_tasks: int, fields: Fields) -> None:

@@ -18,7 +18,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE, ArraySpec
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training.memory import check, host_parts, row_bytes
+from trainer.training.memory import Lever, Part, check, host_parts, row_bytes
 
 pytestmark = pytest.mark.trainer
 GB = 10**9
@@ -79,6 +79,12 @@ def test_a_replay_that_does_not_fit_is_refused_with_the_buffer_and_the_size_that
 def test_of_pictures_that_cannot_be_smaller_the_size_is_not_named():
     found, _ = advice(int(0.61 * GB), image_size=17, algorithm={"name": "sac", "buffer_size": 100_000})
     assert list(found) == ["algorithm.buffer_size"]
+
+
+def test_what_lies_beside_the_pictures_is_not_made_smaller_with_them():
+    pictures = Part("pictures and numbers", 1000, (Lever("env.image_size", (100,), 2, fixed=600),))
+    assert pictures.lowered(700) == "lower training.env.image_size to 50 in a new run"
+    assert pictures.lowered(600) is None
 
 
 def test_a_rollout_that_does_not_fit_is_refused_with_steps_and_size():
