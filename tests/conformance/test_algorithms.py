@@ -21,6 +21,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
+from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
 from trainer.training.run import advance, capture, fresh, resumed
 
@@ -41,19 +42,39 @@ def one_thread():
 CHOOSING = ["ppo", "a2c", "sac"]
 
 
-#: Other ways of some to learn.
+SEEN = {"encoder": {"arch": "anchorleg_toys.glance:Glance"}}
+PICTURES = {"observation": "both", "image_size": 16}
+#: Other ways of some to learn: the algorithm, its settings, those of the net and of the environment.
 MORE = {
-    "categorical": ("td3", {"critic_loss": "categorical", "value_bins": 11, "value_limit": 20.0, "policy_delay": 3}),
-    "three steps": ("td3", {"n_step": 3, "exploration_noise_max": 0.4}),
-    "all of it": ("td3", {"n_step": 5, "critic_loss": "categorical", "random_steps": 0, "weight_decay": 0.1}),
-}
+    "categorical": (
+        "td3", {"critic_loss": "categorical", "value_bins": 11, "value_limit": 20.0, "policy_delay": 3}, {}, {},
+    ),
+    "three steps": ("td3", {"n_step": 3, "exploration_noise_max": 0.4}, {}, {}),
+    "all of it": (
+        "td3", {"n_step": 5, "critic_loss": "categorical", "random_steps": 0, "weight_decay": 0.1}, {}, {},
+    ),
+    "trunk": ("sac", {}, {"trunk": 6}, {}),
+    "trunk and steps": ("td3", {"n_step": 2}, {"trunk": 6}, {}),
+    **{
+        f"{what}, {name}": (name, {}, network, env)
+        for name in ("ppo", "a2c", "sac", "td3", "drqv2")
+        for what, network, env in (
+            ("pictures", SEEN, PICTURES),
+            ("stacks", SEEN, {**PICTURES, "frame_stack": 3, "frame_stride": 2, "observation": "cameras"}),
+            ("clips", SEEN, {**PICTURES, "observation": "clips", "frame_stack": 3, "frame_stride": 2}),
+            ("frozen", {"encoder": {**SEEN["encoder"], "freeze": True}}, {**PICTURES, "frame_stack": 2}),
+            ("critic sees state", SEEN, {**PICTURES, "critic_sees": "state"}),
+            ("slow encoder", {"encoder": {**SEEN["encoder"], "lr_scale": 0.1}}, PICTURES),
+        )
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(
     params=[
         *((name, "any") for name in ALL),
         *((name, "three") for name in CHOOSING),
-        *((name, more) for more, (name, _) in MORE.items()),
+        *((name, more) for more, (name, *_) in MORE.items()),
     ],
     ids="-".join,
 )
@@ -63,9 +84,12 @@ def training(request):
     pushes = "three" if variant == "three" else "any"
     fields = settings_of(ALGORITHMS, name).model_fields
     small = {"random_steps": 20, "updates_per_step": 0.4, "batch_size": 12, "buffer_size": 300, "rollout_steps": 5}
-    mine = {name: value for name, value in small.items() if name in fields} | MORE.get(variant, (name, {}))[1]
-    env = {"name": POINTS, "pushes": pushes}
-    return resolve(TrainingSection(env=env, algorithm={"name": name, **mine}, num_envs=4, network=NETWORK))
+    _, settings, network, env = MORE.get(variant, (name, {}, {}, {}))
+    mine = {name: value for name, value in small.items() if name in fields} | settings
+    if network.get("encoder", {}).get("freeze") and "random_shift" in fields:
+        mine["random_shift"] = 0
+    env = {"name": POINTS, "pushes": pushes, **env}
+    return resolve(TrainingSection(env=env, algorithm={"name": name, **mine}, num_envs=4, network=NETWORK | network))
 
 
 def envs_of(training):
@@ -95,7 +119,7 @@ def handed_over(run, training):
     contents = through_files(capture(run, {}))
     experience = None
     if run.experience is not None:
-        experience = Experience(training, run.collector.envs.spaces)
+        experience = Experience(training, kept_spaces(run.collector.envs.spaces, training.network))
         experience.load(contents.parts["experience"])
         block = run.experience.own.block_since((0,) * run.experience.own.num_tasks)
         experience.own.put_back(Block(block.starts, block.counts, block.arrays))
@@ -150,7 +174,7 @@ def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
 
     def made(seed):
         other = training.changed(seed=seed)
-        experience = Experience(other, spaces) if other.uses_experience else None
+        experience = Experience(other, kept_spaces(spaces, other.network)) if other.uses_experience else None
         return cls(Context(other, spaces, training.num_envs, CPU, experience))
 
     def nets(algorithm):

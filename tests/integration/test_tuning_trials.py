@@ -53,9 +53,9 @@ def test_of_clips_the_loop_is_tried_and_the_memory_counted_with_each_frame_once(
     shown = {"observation": "clips", "frame_stack": 4, "frame_stride": 2, "image_size": 16}
     training = resolve(
         TrainingSection(
-            env={"name": "anchorleg_toys.pictured:Pictured", **shown},
+            env={"name": "anchorleg_toys.points:Points", **shown},
             algorithm=algorithm,
-            network={"actor_hidden": [8], "critic_hidden": [8], "encoder": {"arch": "anchorleg_toys.pictured:Flat"}},
+            network={"actor_hidden": [8], "critic_hidden": [8], "encoder": {"arch": "anchorleg_toys.glance:Glance"}},
             num_envs=2,
             total_steps=5_000,
             device="cpu",

@@ -44,13 +44,13 @@ _SMALL: dict[str, Any] = {
 #: What shows clips, and reads them.
 _CLIPS: dict[str, Any] = {
     "env": {
-        "name": "anchorleg_toys.pictured:Pictured",
+        "name": "anchorleg_toys.points:Points",
         "image_size": 16,
         "observation": "clips",
         "frame_stack": 3,
         "frame_stride": 2,
     },
-    "network": {**_SMALL["network"], "encoder": {"arch": "anchorleg_toys.pictured:Flat"}},
+    "network": {**_SMALL["network"], "encoder": {"arch": "anchorleg_toys.glance:Glance"}},
 }
 #: Algorithms that learn from kept transitions, each with all that it remembers beside its nets: sums of three steps, an
 #: environment's own noise, and frames. An update for each two steps after the first 200.

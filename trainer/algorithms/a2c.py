@@ -5,10 +5,10 @@ PPO with one epoch of one update and no clipping is the same (Huang et al. 2022,
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer.algorithms.common.onpolicy import Minibatch, OnPolicy, normalised
 from trainer.config.algorithms import A2c
@@ -21,12 +21,10 @@ class Algorithm(OnPolicy):
     MOMENTS: ClassVar[int] = 1
     settings: A2c
 
-    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """RMSprop."""
         settings = self.settings
-        return torch.optim.RMSprop(
-            parameters, lr=settings.learning_rate, alpha=settings.rms_alpha, eps=settings.rms_eps
-        )
+        return torch.optim.RMSprop(groups, lr=settings.learning_rate, alpha=settings.rms_alpha, eps=settings.rms_eps)
 
     def weigh(self, batch: Minibatch, log_prob: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Of the mean of -log_prob · A: the policy gradient."""

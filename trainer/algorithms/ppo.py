@@ -6,10 +6,10 @@ clipping of values, and a time limit is no end.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer.algorithms.common.onpolicy import Minibatch, OnPolicy, normalised
 from trainer.config.algorithms import Ppo
@@ -24,10 +24,10 @@ class Algorithm(OnPolicy):
     METRICS: ClassVar[tuple[str, ...]] = ("policy_loss", "kl", "clip_fraction", "value_loss", "entropy")
     settings: Ppo
 
-    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Adam."""
         settings, fused = self.settings, self.device.type in {"cpu", "cuda"}
-        return torch.optim.Adam(parameters, lr=settings.learning_rate, eps=settings.adam_eps, fused=fused)
+        return torch.optim.Adam(groups, lr=settings.learning_rate, eps=settings.adam_eps, fused=fused)
 
     def weigh(self, batch: Minibatch, log_prob: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Of the mean of -min(ratio · A, clipped ratio · A): nothing where the ratio went too far already."""

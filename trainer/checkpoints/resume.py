@@ -24,6 +24,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicySpec
 
 
@@ -110,7 +111,7 @@ def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tu
     contents, training = read_contents(folder, manifest), training_of(manifest)
     if (saved := contents.parts.get("experience")) is None:
         return contents, None
-    experience = Experience(training, spaces_of(training))
+    experience = Experience(training, kept_spaces(spaces_of(training), training.network))
     experience.load(saved)
     read_into(experience.own, slot_dir, manifest.segments)
     if experience.others is not None:

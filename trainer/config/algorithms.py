@@ -113,8 +113,8 @@ class A2c(OnPolicySettings):
     normalise_advantage: bool = Field(False, description="Bring each update's advantages to mean 0 and deviation 1.")
 
 
-class _PlainOffPolicy(OffPolicySettings):
-    """What SAC and TD3 have in common: an actor and two critics of plain layers."""
+class PlainOffPolicy(OffPolicySettings):
+    """What SAC, TD3 and DrQ-v2 have in common: an actor and two critics of plain layers."""
 
     NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (256, 256), "critic_hidden": (256, 256)}
 
@@ -125,15 +125,24 @@ class _PlainOffPolicy(OffPolicySettings):
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
     gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
+    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
+    random_shift: Annotated[int, Field(ge=0, le=64)] = Field(
+        0, description="Pixels by which pictures that are learned from are moved at most, at random."
+    )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """As above: its critics are plain nets."""
+        """As above: its critics are plain nets, and what is read once is not moved."""
         super().check(env, network, num_envs)
+        if self.random_shift and network.encoder.is_frozen:
+            raise ValueError(
+                f"random_shift {self.random_shift}: a frozen encoder reads each picture once; set random_shift 0, or "
+                "network.encoder.freeze false"
+            )
         if network.critic_net != "mlp":
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
 
 
-class Sac(_PlainOffPolicy):
+class Sac(PlainOffPolicy):
     """Soft actor-critic with a temperature of its own (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
     for actions that are one of several as in Christodoulou 2019, arXiv 1910.07207.
     """
@@ -150,10 +159,9 @@ class Sac(_PlainOffPolicy):
         description="The entropy in nats that the temperature steers to; left out: minus the numbers of an action, or "
         "0.89 of the largest there can be where it is one of several.",
     )
-    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
 
 
-class Td3(_PlainOffPolicy):
+class Td3(PlainOffPolicy):
     """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for actions of real numbers;
     with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
     """
@@ -191,11 +199,10 @@ class Td3(_PlainOffPolicy):
         "are cut.",
     )
     weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay, for actor and critics; 0: Adam.")
-    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
 
     @property
     def steps_summed(self) -> int:
-        """As above."""
+        """As above: `n_step`."""
         return self.n_step
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
@@ -206,3 +213,42 @@ class Td3(_PlainOffPolicy):
                 f"exploration_noise_max {self.exploration_noise_max:g} is smaller than exploration_noise "
                 f"{self.exploration_noise:g}: use that or more, or leave it out"
             )
+
+
+class Drqv2(PlainOffPolicy):
+    """DrQ-v2: a deterministic actor that learns from pictures, which are moved by some pixels at random (Yarats et al.
+    2021, arXiv 2107.09645).
+    """
+
+    # The authors' (facebookresearch/drqv2: cfgs/config.yaml, cfgs/task/medium.yaml), whose actor has 1,024 a layer.
+    NETWORK: ClassVar[Mapping[str, Any]] = {
+        "actor_hidden": (1024, 1024), "critic_hidden": (1024, 1024), "trunk": 50, "encoder": {"arch": "drq"},
+    }  # fmt: skip
+
+    name: Literal["drqv2"] = Field("drqv2", description=AlgorithmSettings.model_fields["name"].description)
+    batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
+    random_steps: CountInt = Field(4_000, description=OffPolicySettings.model_fields["random_steps"].description)
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(0.5, description="Updates a transition.")
+    learning_rate: Positive = Field(1e-4, description="Adam's step size, for actor, critics and encoder.")
+    tau: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.01, description="How far the target critics move towards the critics at each update."
+    )
+    random_shift: Annotated[int, Field(ge=0, le=64)] = Field(
+        4, description=PlainOffPolicy.model_fields["random_shift"].description
+    )
+    n_step: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="Steps whose rewards are summed up before the critics are asked what follows."
+    )
+    exploration_noise: Positive = Field(
+        1.0, description="Standard deviation of the noise on actions at the start; they lie in [-1, 1]."
+    )
+    exploration_noise_end: Positive = Field(0.1, description="Standard deviation of that noise in the end.")
+    exploration_noise_steps: PositiveInt = Field(
+        500_000, description="Steps over which it goes from one to the other, in a line."
+    )
+    noise_clip: NotNegative = Field(0.3, description="The most that noise changes an action that is learned from.")
+
+    @property
+    def steps_summed(self) -> int:
+        """As above: `n_step`."""
+        return self.n_step

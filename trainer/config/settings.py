@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from trainer.config.encoders import mistake
 
 #: The type of errors that are a sentence of ours at a place of ours.
 SENTENCE = "sentence"
@@ -88,6 +98,9 @@ class EncoderSettings(TrainingSettings):
     features: PositiveInt | None = Field(
         None, description="Numbers that it makes of an observation; left out: as many as is usual for it."
     )
+    over_time: Literal["gru", "mean"] = Field(
+        "gru", description="How simple2dcnn reads a clip's frames together: mean is cheaper, and loses their order."
+    )
     pretrained: bool = Field(False, description="It must come from a file (weights); without one, which file is said.")
     weights: str | None = Field(
         None, description="A file of weights: safetensors (or a folder with its shards), or a .pth of tensors alone."
@@ -101,6 +114,14 @@ class EncoderSettings(TrainingSettings):
         "it comes from a file.",
     )
     lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; pretrained ones bear 0.1.")
+
+    @model_validator(mode="after")
+    def _they_fit_together(self) -> EncoderSettings:
+        found = mistake(self.arch, pretrained=self.pretrained, weights=self.weights, features=self.features)
+        if found is not None:
+            field, words = found
+            raise refused([((field,), words, getattr(self, field))])
+        return self
 
     @property
     def is_frozen(self) -> bool:

@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from trainer.config.find import ALGORITHMS, SUITES, Kind, settings_of
+from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, RGB, refusal
+from trainer.config.find import ALGORITHMS, ENCODERS, SUITES, Kind, checked, settings_of
+from trainer.config.pictures import PictureSettings
 from trainer.config.settings import (
     AlgorithmSettings,
     CountInt,
@@ -28,6 +30,7 @@ from trainer.config.settings import (
     PositiveInt,
     Share,
     TrainingSettings,
+    refused,
 )
 from trainer.config.tasknames import GOALS_PER_TASK
 
@@ -127,6 +130,11 @@ class Training(TrainingSettings):
     stream_top_k: PositiveInt = Field(2, description="How many agents the viewer shows: those with the best scores.")
 
     @model_validator(mode="after")
+    def _encoders_read_what_is_seen(self) -> Self:
+        _check_encoders(self.env, self.network)
+        return self
+
+    @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
         self.algorithm.check(self.env, self.network, self.num_envs)
         return self
@@ -164,6 +172,29 @@ class Training(TrainingSettings):
     def changed(self, **values: Any) -> Training:
         """With other values, by their short names. Errors: ValidationError."""
         return Training.model_validate(merged(self.model_dump(mode="json"), in_sections(values, classes(self))))
+
+
+def _check_encoders(env: EnvSettings, network: Network) -> None:
+    """Errors: ValidationError where there is no encoder of a name, or it cannot read the pictures that `env` brings, as
+    far as its settings tell.
+    """
+    named = {("network", "encoders", key): name for key, name in network.encoders.items()}
+    if network.encoder.arch != AUTO:
+        named["network", "encoder", "arch"] = network.encoder.arch
+    for place, name in named.items():
+        try:
+            checked(ENCODERS, name)
+        except ValueError as error:
+            raise refused([(place, str(error), name)]) from None
+    if isinstance(env, PictureSettings) and env.has_pictures and env.seen_by and "image" not in network.encoders:
+        is_clip, channels = env.observation == "clips", RGB * len(env.seen_by)
+        frame = (env.image_size, env.image_size)
+        shape = (env.frame_stack, channels, *frame) if is_clip else (env.frame_stack * channels, *frame)
+        auto = AUTO_CLIPS if is_clip else AUTO_PICTURES
+        arch = auto if network.encoder.arch == AUTO else network.encoder.arch
+        why = refusal(arch, shape)
+        if why is not None:
+            raise refused([(("network", "encoder", "arch"), why, arch)])
 
 
 def doubts_about(training: Training) -> list[tuple[str, str]]:

@@ -50,13 +50,12 @@ class MLP(nn.Module):
         return out
 
 
-def orthogonal(net: MLP, generator: torch.Generator, last: float) -> None:
-    """Draw its weights anew: orthogonal, of gain sqrt(2), in the last layer of gain `last`; no biases.
+def orthogonal(net: MLP, generator: torch.Generator, last: float, gain: float = math.sqrt(2)) -> None:
+    """Draw its weights anew: orthogonal, of `gain`, in the last layer of gain `last`; no biases.
 
     What PPO's implementations have in common (Huang et al. 2022, "The 37 implementation details of PPO", detail 2).
     """
     with torch.no_grad():
         for layer in cast("list[nn.Linear]", list(net.layers)):
-            gain = last if layer is net.layers[-1] else math.sqrt(2)
-            nn.init.orthogonal_(layer.weight, gain, generator=generator)
+            nn.init.orthogonal_(layer.weight, last if layer is net.layers[-1] else gain, generator=generator)
             layer.bias.zero_()

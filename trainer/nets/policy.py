@@ -15,10 +15,14 @@ from torch import Tensor, nn
 from trainer.config.settings import Network
 from trainer.envs.spaces import Spaces
 from trainer.nets.distributions import DISTRIBUTIONS
-from trainer.nets.encoders.base import encoder_for
+from trainer.nets.encoders.base import encoder_for, is_frozen
 from trainer.nets.inputs import with_task
 from trainer.nets.mlp import MLP
 from trainer.nets.normalise import Normaliser
+from trainer.nets.trunk import Trunk
+
+#: How tensors of frozen encoders are named in a `state_dict`.
+FROZEN = "frozen."
 
 
 @dataclass(frozen=True)
@@ -70,49 +74,87 @@ def _module_name(key: str) -> str:
 
 class PolicyNet(nn.Module):
     """An encoder for each key that needs one, a scale for the others where the spec wants it, their features and the
-    one-hot task side by side, a body of plain layers; and the numbers of the distribution that nothing changes.
+    one-hot task side by side, a trunk where the network has one, a body of plain layers; and the numbers of the
+    distribution that nothing changes.
 
-    Weights are drawn from `generator`, on the CPU, encoders first; without one it stays on torch's `meta` device.
-    Errors: ValueError, a sentence, where its spec cannot be built.
+    Encoders that learn nothing are `frozen`: what they make of an observation is `prepared` once, and may be kept in
+    its place. Weights are drawn from `generator`, on the CPU, encoders first; without one it stays on torch's `meta`
+    device. Errors: ValueError, a sentence, where its spec cannot be built.
     """
 
     def __init__(self, spec: PolicySpec, generator: torch.Generator | None) -> None:
         super().__init__()
         self.spec = spec
         self.distribution = DISTRIBUTIONS[spec.distribution](spec.spaces.action)
-        self.encoders = ByKey()
-        self.scales = ByKey()
-        width = 0
+        self.encoders, self.frozen, self.scales = ByKey(), ByKey(), ByKey()
+        network, width = spec.network, 0
         for key, array in sorted(spec.spaces.obs.items()):
-            encoder = encoder_for(key, array, spec.network, generator)
-            if encoder is not None:
+            encoder = encoder_for(key, array, network, generator)
+            if encoder is not None and is_frozen(key, network):
+                self.frozen[key] = encoder.requires_grad_(requires_grad=False).eval()
+            elif encoder is not None:
                 self.encoders[key] = encoder
             elif spec.normalises:
                 self.scales[key] = Normaliser(array.shape[0], generator)
             width += array.shape[0] if encoder is None else int(encoder.features)  # type: ignore[arg-type]
         self.width = width + len(spec.spaces.tasks)
-        free, network = self.distribution.free, spec.network
+        self.trunk = Trunk(self.width, network.trunk, generator) if network.trunk else None
+        free = self.distribution.free
         outputs = self.distribution.parameters - free
-        self.body = MLP(self.width, network.actor_hidden, outputs, generator, activation=network.activation)
+        self.body = MLP(
+            network.trunk or self.width, network.actor_hidden, outputs, generator, activation=network.activation
+        )
         if free:
             self.free = nn.Parameter(torch.zeros(free, device="meta" if generator is None else "cpu"))
 
     def forward(self, obs: Mapping[str, Tensor], task: Tensor) -> Tensor:
         """[B, P] parameters of the distribution, for [B, *shape] of each key and [B] tasks."""
-        return self.with_free(self.body(self.inputs(self.scaled(obs), task)))
+        return self.of_inputs(self.inputs(self.prepared(obs), task))
 
-    def scaled(self, obs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Observations on the scale that `inputs` reads."""
-        return {key: self.scales[key](seen) if key in self.scales else seen for key, seen in obs.items()}
+    def prepared(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Observations as `inputs` reads them: on a common scale, and where an encoder is frozen its features."""
+        return {key: self._prepared(key, seen) for key, seen in obs.items()}
+
+    def _prepared(self, key: str, seen: Tensor) -> Tensor:
+        if key in self.frozen:
+            return self.features(key, seen)
+        scaled: Tensor = self.scales[key](seen) if key in self.scales else seen
+        return scaled
+
+    @torch.no_grad()
+    def features(self, key: str, seen: Tensor) -> Tensor:
+        """What the frozen encoder of `key` makes of [B, *shape]: [B, features]."""
+        made: Tensor = self.frozen[key](seen)
+        return made
+
+    def inputs(self, prepared: Mapping[str, Tensor], task: Tensor) -> Tensor:
+        """What trunk, body and critics read: [B, features + K], of `prepared` observations."""
+        read = [
+            self.encoders[key](prepared[key]) if key in self.encoders else prepared[key]
+            for key in sorted(self.spec.spaces.obs)
+        ]
+        features = read[0] if len(read) == 1 else torch.cat(read, dim=-1)
+        return with_task(features, task, len(self.spec.spaces.tasks))
+
+    def of_inputs(self, inputs: Tensor) -> Tensor:
+        """[B, P] parameters of the distribution."""
+        return self.with_free(self.body(inputs if self.trunk is None else self.trunk(inputs)))
 
     def with_free(self, outputs: Tensor) -> Tensor:
         """[B, P]: the body's outputs, and the numbers that nothing changes."""
         return torch.cat([outputs, self.free.expand(len(outputs), -1)], dim=-1) if self.distribution.free else outputs
 
-    def inputs(self, obs: Mapping[str, Tensor], task: Tensor) -> Tensor:
-        """What the body reads: [B, features + K], of `scaled` observations."""
-        read = [
-            self.encoders[key](obs[key]) if key in self.encoders else obs[key] for key in sorted(self.spec.spaces.obs)
-        ]
-        features = read[0] if len(read) == 1 else torch.cat(read, dim=-1)
-        return with_task(features, task, len(self.spec.spaces.tasks))
+    @property
+    def head(self) -> list[nn.Parameter]:
+        """What is learned behind the encoders, but for `free`."""
+        trunk = [] if self.trunk is None else list(self.trunk.parameters())
+        return [*trunk, *self.body.parameters()]
+
+    def learned_state(self) -> dict[str, Tensor]:
+        """Its `state_dict` without what is frozen."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(FROZEN)}
+
+    def load_learned(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put `learned_state` back."""
+        frozen = {name: tensor for name, tensor in self.state_dict().items() if name.startswith(FROZEN)}
+        self.load_state_dict({**frozen, **tensors})

@@ -20,10 +20,11 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.pictures import PictureSettings
 from trainer.config.training import SECTIONS, Training
 from trainer.envs.memory import need_bytes
-from trainer.envs.spaces import ArraySpec
+from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
+from trainer.nets.encoders.base import kept_spaces
 
 _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
@@ -129,7 +130,7 @@ def rows_kept(training: Training) -> int:
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    spaces = spaces_of(training)
+    spaces = _kept(training)
     if frames.keeps_frames(spaces, training):
         return _bytes_of(frames.fields_of(spaces)) + frames.POINTER_BYTES
     fields = fields_of(spaces)
@@ -200,7 +201,7 @@ def _last_frames(training: Training) -> list[Part]:
 
 def _pictures(training: Training, *, gathered: bool, as_float: bool) -> list[Part]:
     """What an update reads: bytes as they were `gathered` (off-policy also of what follows), and once `as_float`."""
-    shown = sum(prod(spec.shape) for spec in spaces_of(training).obs.values() if frames.is_picture(spec))
+    shown = sum(prod(spec.shape) for spec in _kept(training).obs.values() if frames.is_picture(spec))
     rows = training.learned_at_once
     row = shown * (gathered * (1 + training.uses_experience) + as_float * _FLOAT_BYTES)
     levers = (Lever(*_lowered_by(training)), *_smaller(training), *_shorter(training))
@@ -228,9 +229,14 @@ def _of_num_envs(training: Training) -> Lever:
     return Lever("num_envs", (training.num_envs,))
 
 
+def _kept(training: Training) -> Spaces:
+    """What is kept to learn from."""
+    return kept_spaces(spaces_of(training), training.network)
+
+
 def _frame_bytes(training: Training) -> int:
-    """Of all pictures of one step."""
-    return sum(_bytes_of_frame(spec) for spec in spaces_of(training).obs.values() if frames.is_picture(spec))
+    """Of all pictures of one step that are kept."""
+    return sum(_bytes_of_frame(spec) for spec in _kept(training).obs.values() if frames.is_picture(spec))
 
 
 def _bytes_of_frame(spec: ArraySpec) -> int:
@@ -248,7 +254,7 @@ def _rollout(training: Training) -> list[Part]:
     """What was played and is learned from next."""
     if not training.rollout:
         return []
-    spaces, steps = spaces_of(training), training.rollout // training.num_envs
+    spaces, steps = _kept(training), training.rollout // training.num_envs
     row, size = _bytes_of(rollout.fields_of(spaces)), rollout.bytes_of(spaces, steps, training.num_envs)
     pictures = size * _frame_bytes(training) // row
     levers = (Lever("algorithm.rollout_steps", (steps,)), *_smaller(training, size - pictures))

@@ -22,6 +22,7 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector, Envs
 from trainer.errors import NotFiniteError
+from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
 from trainer.training.meter import Meter
 
@@ -54,7 +55,7 @@ class TrainingRun:
 def fresh(training: Training, device: torch.device, envs: Envs, way: str = KERNELS) -> TrainingRun:
     """A run at step 0. `way`: see `trainer.algorithms.common.cuda_graph`."""
     collector = Collector(envs)
-    experience = Experience(training, envs.spaces) if training.uses_experience else None
+    experience = Experience(training, kept_spaces(envs.spaces, training.network)) if training.uses_experience else None
     return _run(training, device, collector, experience, way)
 
 

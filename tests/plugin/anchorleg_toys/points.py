@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg_toys.settings import PointsSettings
-from trainer.envs.spaces import STATE, Actions, ArraySpec, Box, Discrete, Obs, Spaces
+from trainer.envs.pictures import with_pictures
+from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Actions, ArraySpec, Box, Discrete, Obs, Spaces
 from trainer.envs.suite import Outcome, Stepper, StepperChoice, StepperUnavailableError
 from trainer.state import State
 
@@ -18,10 +19,11 @@ from trainer.state import State
 class Point:
     """A mass that a tenth of the action moves; nearer to the goal is better. Over at the goal itself."""
 
-    def __init__(self, goal: float, horizon: int, pushes: str) -> None:
+    def __init__(self, goal: float, settings: PointsSettings) -> None:
         self.goal = goal
-        self.pushes = pushes
-        self.horizon = horizon
+        self.pushes = settings.pushes
+        self.horizon = settings.horizon
+        self.settings = settings
         self.place = 0.0
         self.steps = 0
 
@@ -50,7 +52,19 @@ class Point:
         """There is nothing to free."""
 
     def _obs(self) -> Obs:
-        return {STATE: np.array([self.place, self.steps / self.horizon], np.float32)}
+        state = np.array([self.place, self.steps / self.horizon], np.float32)
+        if not self.settings.has_pictures:
+            return {STATE: state}
+        seen = {IMAGE: self._picture(), STATE: state[:1], PRIVILEGED: state}
+        return {key: seen[key] for key in with_pictures(self.settings, ArraySpec((2,)), 1)}
+
+    def _picture(self) -> npt.NDArray[np.uint8]:
+        """A bright column where the mass is, over a ground that darkens with the steps; the same from everywhere."""
+        size = self.settings.image_size
+        picture = np.full((3, size, size), 200 - 100 * self.steps // self.horizon, np.uint8)
+        column = int(np.clip((self.place + 1) / 2 * size, 0, size - 1))
+        picture[0, :, column] = 255
+        return np.concatenate([picture] * len(self.settings.seen_by))
 
 
 class Points:
@@ -66,9 +80,10 @@ class Points:
 
     def __init__(self, settings: PointsSettings, seed: int, cache: Path | None) -> None:
         self.goals = np.linspace(-0.5, 0.5, len(settings.tasks) + 2)[1:-1]
-        self.pushes = settings.pushes
-        action = Box(1) if self.pushes == "any" else Discrete(3)
-        self.spaces = Spaces({STATE: ArraySpec((2,))}, action, settings.tasks, settings.horizon)
+        self.settings = settings
+        action = Box(1) if settings.pushes == "any" else Discrete(3)
+        seen = with_pictures(settings, ArraySpec((2,)), 1)
+        self.spaces = Spaces(seen, action, settings.tasks, settings.horizon)
 
     @property
     def bounds(self) -> None:
@@ -84,7 +99,7 @@ class Points:
 
     def make(self, task: int) -> Point:
         """An environment."""
-        return Point(float(self.goals[task]), self.spaces.horizon, self.pushes)
+        return Point(float(self.goals[task]), self.settings)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """None: Python steps all."""

@@ -6,27 +6,21 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainer.config.pictures import PictureSettings
-from trainer.config.settings import AlgorithmSettings, EnvSettings, Positive, PositiveInt
+from trainer.config.pictures import Observation, PictureSettings
+from trainer.config.settings import AlgorithmSettings, Positive, PositiveInt
 
 
-class PointsSettings(EnvSettings):
+class PointsSettings(PictureSettings):
     """Point masses on a line."""
+
+    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("above", "below", "beside")
+    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("above",)
+    observation: Observation = Field("state", description=PictureSettings.model_fields["observation"].description)
 
     tasks: tuple[str, ...] = Field(("left", "middle", "right"), description="A goal each, from left to right.")
     #: Far enough for the mass to reach any goal from anywhere.
     horizon: PositiveInt = Field(20, description="Steps after which an episode is cut.")
     pushes: Literal["any", "three"] = Field("any", description="any real number, or one of left, none and right.")
-
-
-class PicturedSettings(PictureSettings):
-    """The same, as a camera sees them."""
-
-    USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("line",)
-
-    tasks: tuple[str, ...] = PointsSettings.model_fields["tasks"]
-    horizon: PositiveInt = PointsSettings.model_fields["horizon"]
-    pushes: Literal["any", "three"] = PointsSettings.model_fields["pushes"]
 
 
 class DriftSettings(AlgorithmSettings):

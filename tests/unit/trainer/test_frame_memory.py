@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +14,10 @@ from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay
 from trainer.buffers.rollout import Rollout
 from trainer.config.section import TrainingSection, resolve
-from trainer.envs.spaces import IMAGE, ArraySpec
+from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
+from trainer.nets.encoders.base import kept_spaces
 from trainer.training.memory import Lever, Part, check, host_parts, row_bytes
 
 pytestmark = pytest.mark.trainer
@@ -25,13 +25,13 @@ GB = 10**9
 
 
 def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3, **fields):
-    shown = {"observation": "cameras", "cameras": ["front", "side", "top"], "frame_stack": 4}
+    shown = {"observation": "cameras", "cameras": ["above", "below", "beside"], "frame_stack": 4}
     named = {"name": algorithm} if isinstance(algorithm, str) else algorithm
     return resolve(
         TrainingSection(
-            env={"name": "anchorleg_toys.pictured:Pictured", **shown, **fields},
+            env={"name": "anchorleg_toys.points:Points", **shown, **fields},
             algorithm=named,
-            network={"encoder": {"arch": "anchorleg_toys.pictured:Flat", **(encoder or {})}},
+            network={"encoder": {"arch": "anchorleg_toys.glance:Glance", **(encoder or {})}},
             total_steps=total_steps,
             num_envs=num_envs,
             evaluation_goals=0,
@@ -139,9 +139,11 @@ def test_frames_are_kept_where_there_are_pictures(fields, wanted):
 
 
 def test_features_of_a_frozen_encoder_are_kept_once():
-    training = a_training(encoder={"freeze": True})
-    spaces = replace(spaces_of(training), obs={IMAGE: ArraySpec((512,))})
-    ring = Experience(training.changed(buffer_size=300), spaces).own
+    training = a_training({"name": "sac", "buffer_size": 300}, encoder={"freeze": True}, observation="both")
+    ring = Experience(training, kept_spaces(spaces_of(training), training.network)).own
     assert isinstance(ring, FrameReplay)
-    assert ring.arrays()[f"obs.{IMAGE}"].shape == (300, 512)
-    assert ring.arrays()[f"obs.{IMAGE}"].dtype == np.float32
+    features = ring.arrays()[f"obs.{IMAGE}"]
+    assert (features.shape, features.dtype) == ((300, 4), np.float32)
+    rows = sum(array[:1].nbytes for array in ring.arrays().values())
+    assert row_bytes(training) == rows + ring._ahead[:1].nbytes
+    assert not [one for one in host_parts(training, "cpu", 300) if "pictures" in one.what]

@@ -84,7 +84,8 @@ def textbook_loss(name, algorithm, policy, critic, rows):
     else:
         drawn = torch.distributions.Categorical(logits=outputs)
         log, entropy = drawn.log_prob(action), drawn.entropy()
-    *_, before, advantage, target = algorithm._part(algorithm._lesson[rows])
+    _, batch = algorithm._part(algorithm._lesson[rows])
+    before, advantage, target = batch.log_prob, batch.advantage, batch.target
     if chosen.normalise_advantage:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     if name == "ppo":
@@ -98,10 +99,10 @@ def textbook_loss(name, algorithm, policy, critic, rows):
 
 def what_the_nets_said_while_they_played(algorithm, policy, critic):
     """Densities and values of the whole rollout are those of its steps."""
-    inputs, action, log_prob, advantage, target = algorithm._part(algorithm._lesson)
-    outputs = policy.with_free(policy.body(inputs))
-    assert torch.allclose(policy.distribution.log_prob(outputs, action), log_prob, atol=1e-4)
-    assert torch.allclose(critic(inputs)[:, 0], target - advantage, atol=1e-4)
+    inputs, batch = algorithm._part(algorithm._lesson)
+    outputs = policy.of_inputs(inputs.policy)
+    assert torch.allclose(policy.distribution.log_prob(outputs, batch.action), batch.log_prob, atol=1e-4)
+    assert torch.allclose(critic(inputs.critics)[:, 0], batch.target - batch.advantage, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SPACES)

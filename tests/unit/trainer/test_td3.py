@@ -90,7 +90,7 @@ class Textbook:
     def __init__(self, algorithm):
         self.settings = algorithm.settings
         self.actor, self.target_actor = copy.deepcopy(algorithm.policy.body), copy.deepcopy(algorithm.target_actor)
-        self.critics, self.targets = copy.deepcopy(algorithm.critics), copy.deepcopy(algorithm.targets)
+        self.critics, self.targets = copy.deepcopy(algorithm.critics.nets), copy.deepcopy(algorithm.targets.nets)
         self.noise = torch.Generator().manual_seed(0)
         self.noise.set_state(algorithm.tensors()["noise"])
         self.values = None
@@ -169,13 +169,13 @@ def test_its_updates_are_those_of_the_textbook(more, of_several_steps):
         for mine, theirs in (
             ([algorithm.policy.body], [book.actor]),
             ([algorithm.target_actor], [book.target_actor]),
-            (algorithm.critics, book.critics),
-            (algorithm.targets, book.targets),
+            (algorithm.critics.nets, book.critics),
+            (algorithm.targets.nets, book.targets),
         ):
             for one, other in zip(mine, theirs, strict=True):
                 for ours, its in zip(one.parameters(), other.parameters(), strict=True):
                     assert torch.allclose(ours, its, atol=3e-5)
-    assert not torch.equal(algorithm.target_actor.layers[0].weight, made().target_actor.layers[0].weight)
+    assert not torch.equal(algorithm.target_actor[0].layers[0].weight, made().target_actor[0].layers[0].weight)
 
 
 number = st.floats(-3, 3, width=32)

@@ -1,32 +1,40 @@
-"""What algorithms have in common that leave derivatives to torch: SAC and TD3."""
+"""Steps down a loss whose derivatives are torch's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-
-from trainer.envs.spaces import Obs
-
-
-def read(obs: Obs, task: npt.NDArray[np.integer], device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
-    """Observations by key and tasks [B] (int64) as tensors on `device`."""
-    seen = {key: torch.from_numpy(array).to(device) for key, array in obs.items()}
-    return seen, torch.from_numpy(task.astype(np.int64)).to(device)
 
 
 def optimizers_of(
     learned: Mapping[str, list[nn.Parameter]],
     device: torch.device,
     kind: Callable[..., torch.optim.Optimizer],
+    *,
+    slowed: tuple[Sequence[nn.Parameter], float] = ((), 1.0),
     **rates: float,
 ) -> dict[str, torch.optim.Optimizer]:
-    """One of `kind` (Adam, AdamW) for each name, with `rates` as it calls them; in one kernel where `device` has it."""
+    """One of `kind` (Adam, AdamW) for each name, with `rates` as it calls them; in one kernel where `device` has it.
+
+    `slowed`: parameters that learn at this part of the rate.
+    """
     fused = device.type in {"cpu", "cuda"}
-    return {name: kind(parameters, fused=fused, **rates) for name, parameters in learned.items()}
+    made = {name: kind(in_groups(own, slowed), fused=fused, **rates) for name, own in learned.items()}
+    for optimizer in made.values():
+        for group in optimizer.param_groups:
+            group["lr"] *= group["part"]
+    return made
+
+
+def in_groups(parameters: Sequence[nn.Parameter], slowed: tuple[Sequence[nn.Parameter], float]) -> list[dict[str, Any]]:
+    """An optimizer's groups: `slowed` parameters learn at a part of the rate. Each says its `part`."""
+    slow = {id(parameter) for parameter in slowed[0]} if slowed[1] != 1 else set()
+    groups = [(1.0, [each for each in parameters if id(each) not in slow])]
+    groups += [(slowed[1], [each for each in parameters if id(each) in slow])] if slow else []
+    return [{"params": own, "part": part} for part, own in groups if own]
 
 
 def descend(optimizer: torch.optim.Optimizer, learned: Sequence[Tensor], loss: Tensor, clip: float) -> None:

@@ -51,6 +51,10 @@ class OffPolicy:
         """One update; its `METRICS`."""
         raise NotImplementedError
 
+    def prepared(self, transition: Transition) -> Transition:
+        """As it is kept: where something reads pictures for good, what it makes of them."""
+        return transition
+
     def kept(self, transition: Transition) -> Iterable[tuple[I32, Rows]]:
         """What goes into the replay now, where it keeps no frames: rows of tasks [B], one lot after another."""
         done = transition.step
@@ -82,10 +86,11 @@ class OffPolicy:
 
     def observe(self, transition: Transition, step: int) -> None:
         """Into the replay; each transition past `random_steps` earns `updates_per_step` updates."""
+        kept = self.prepared(transition)
         if self.keeps_frames:
-            self.experience.observe(transition)
+            self.experience.observe(kept)
         else:
-            for task, rows in self.kept(transition):
+            for task, rows in self.kept(kept):
                 self.experience.add(task, rows)
         settings, count = self.settings, transition.step.task.shape[0]
         self._owed += earned(step, step + count, settings.random_steps, settings.updates_per_step)

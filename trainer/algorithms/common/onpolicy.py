@@ -15,11 +15,13 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.actor_critic import actor_and_critic
+from trainer.algorithms.common.autograd import in_groups
 from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.reading import ACTOR, CRITIC, Reading
 from trainer.algorithms.common.reward_scale import RewardScale
 from trainer.algorithms.common.tensors import (
     clip_gradients,
@@ -37,9 +39,10 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, I32, I64, Actions, Obs, Spaces, picked
 from trainer.errors import NotFiniteError
+from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.fused import Stacked
-from trainer.nets.normalise import Normaliser, RunningMoments
 from trainer.nets.policy import PolicyNet
+from trainer.nets.twins import NetInputs
 from trainer.state import State
 from trainer.streams import RandomStream
 
@@ -76,25 +79,25 @@ class OnPolicy:
         init, self._noise, self._order = (
             torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE, RandomStream.ORDER)
         )
-        self._policy, self.critic = actor_and_critic(training, spaces, init)
+        self._policy, reader, self.critic = actor_and_critic(training, spaces, init)
         self._policy.to(self.device)
         self.critic.to(self.device)
         self._stacks = Stacked([self._policy.body]), Stacked([self.critic])
         self._learned = [stack.flat for stack in self._stacks]
         self._learned += [self._policy.free] if self._policy.distribution.free else []
-        self._learned += list(self._policy.encoders.parameters())
-        self.optimizer = self.make_optimizer(self._learned)
-        scales = self._policy.scales
-        self._moments = {key: RunningMoments(array.shape[0]) for key, array in spaces.obs.items() if key in scales}
+        encoders = list(self._policy.encoders.parameters())
+        self._learned += encoders
+        self.optimizer = self.make_optimizer(in_groups(self._learned, (encoders, training.network.encoder.lr_scale)))
+        self._reading = Reading(self._policy, reader, spaces, self.device, normalises=self.settings.normalise_obs)
         self._rewards = RewardScale(context.num_envs, self.settings.gamma)
-        self._rollout = Rollout(spaces, self.settings.rollout_steps, context.num_envs)
+        self._rollout = Rollout(kept_spaces(spaces, training.network), self.settings.rollout_steps, context.num_envs)
         self._played: dict[str, npt.NDArray[Any]] = {}
         self._lesson = self._order_of_steps = _nothing()
         self._at = self._epoch = self._step = 0
 
     # --- what an algorithm has of its own ---------------------------------------------------------------------------
 
-    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Of what is learned."""
         raise NotImplementedError
 
@@ -124,7 +127,7 @@ class OnPolicy:
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
         """The actor and the critic."""
-        policy, critic = actor_and_critic(training, spaces, None)
+        policy, _, critic = actor_and_critic(training, spaces, None)
         network = training.network
         return [
             NetSize(name, f"network.{field}", widths, count(net), values=sum(widths), moments=cls.MOMENTS)
@@ -137,18 +140,16 @@ class OnPolicy:
     @property
     def policy(self) -> PolicyNet:
         """With the scale of what was seen so far."""
-        for key, moments in self._moments.items():
-            cast("Normaliser", self._policy.scales[key]).follow(moments)
+        self._reading.follow()
         return self._policy
 
     @torch.no_grad()
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """Sampled from the policy."""
-        for key, moments in self._moments.items():
-            moments.add(obs[key])
-        seen, tasks = self._scaled(obs), task.astype(np.int64)
+        self._reading.see(obs)
+        seen, tasks = self._reading.scaled(obs), task.astype(np.int64)
         distribution = self._policy.distribution
-        outputs = self._policy.with_free(self._evaluated(self._stacks[0], seen, tasks))
+        outputs = self._policy.with_free(self._evaluated(ACTOR, seen, tasks))
         if not torch.isfinite(outputs).all():
             raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
         noise = distribution.noise(len(task), self._noise).to(self.device)
@@ -166,12 +167,12 @@ class OnPolicy:
         bootstrap = np.zeros(len(ended), np.float32)
         cut = done.finished & ~done.terminated
         if cut.any():
-            bootstrap[cut] = self._value(picked(done.next_obs, cut), done.task[cut])
+            bootstrap[cut] = self._value(self._reading.scaled_alone(picked(done.next_obs, cut)), done.task[cut])
         numbers = {"reward": reward, "terminated": done.terminated, "ended": ended, "bootstrap": bootstrap}
         self._rollout.add({**self._played, **numbers})
         self._step = step + len(ended)
         if self._rollout.full:
-            self._begin_lesson(self._value(done.obs, done.next_task))
+            self._begin_lesson(self._value(self._reading.scaled(done.obs), done.next_task))
             self._shuffle()
 
     @property
@@ -188,10 +189,10 @@ class OnPolicy:
         """One update of the next B steps of the order."""
         rows = self._order_of_steps[self._at : self._at + self.batch_size].to(self.device)
         self._at += len(rows)
-        inputs, action, log_prob, advantage, target = self._part(self._lesson[rows])
-        if self._policy.encoders:
+        inputs, batch = self._part(self._lesson[rows])
+        if self._reading.encodes:
             inputs = self._inputs_of_rollout(rows)
-        measured = self._descend(inputs, Minibatch(action, log_prob, advantage, target))
+        measured = self._descend(inputs, batch)
         if self._at >= len(self._order_of_steps):
             self._epoch += 1
             self._shuffle()
@@ -222,7 +223,7 @@ class OnPolicy:
     def state(self) -> State:
         """Nets, optimizer, scales, streams, and the rollout with the place in it."""
         tensors = {
-            **named("policy", self.policy.state_dict()),
+            **named("policy", self.policy.learned_state()),
             **named("critic", self.critic.state_dict()),
             **moments_of("all", self.optimizer),
             "lesson": self._lesson,
@@ -239,7 +240,7 @@ class OnPolicy:
     def load(self, state: State) -> None:
         """Go on from there; of another number of environments the rollout begins anew."""
         tensors = state.tensors
-        self._policy.load_state_dict(under("policy", tensors))
+        self._policy.load_learned(under("policy", tensors))
         self.critic.load_state_dict(under("critic", tensors))
         load_moments("all", self.optimizer, tensors)
         for name, part in self._parts():
@@ -255,58 +256,40 @@ class OnPolicy:
     def _parts(self) -> Iterator[tuple[str, Any]]:
         yield "rollout", self._rollout
         yield "rewards", self._rewards
-        for key, moments in self._moments.items():
-            yield f"moments/{key}", moments
-
-    def _scaled(self, obs: Obs) -> dict[str, npt.NDArray[Any]]:
-        return {key: self._moments[key].scaled(seen) if key in self._moments else seen for key, seen in obs.items()}
-
-    def _rows(self, seen: Obs, tasks: I64) -> F32:
-        """[B, I] of scaled observations that nothing encodes."""
-        rows, at = np.zeros((len(tasks), self._policy.width), np.float32), 0
-        for _, numbers in sorted(seen.items()):
-            rows[:, at : at + numbers.shape[1]] = numbers
-            at += numbers.shape[1]
-        rows[np.arange(len(tasks)), at + tasks] = 1
-        return rows
-
-    def _inputs(self, seen: Obs, tasks: I64) -> Tensor:
-        """[B, I] of scaled observations."""
-        if not self._policy.encoders:
-            return torch.from_numpy(self._rows(seen, tasks)).to(self.device)
-        read = {key: torch.from_numpy(array).to(self.device) for key, array in seen.items()}
-        return self._policy.inputs(read, torch.from_numpy(tasks).to(self.device))
+        yield from self._reading.parts()
 
     def _outputs(self, values: list[Tensor]) -> Tensor:
         """The distribution's parameters [B, P], of the values of the actor's layers."""
         return self._policy.with_free(values[-1][0])
 
     @torch.no_grad()
-    def _value(self, obs: Obs, task: I32) -> F32:
-        """What the critic thinks, [N]."""
-        values: F32 = self._evaluated(self._stacks[1], self._scaled(obs), task.astype(np.int64))[:, 0].cpu().numpy()
+    def _value(self, seen: Obs, task: I32) -> F32:
+        """What the critic thinks of scaled observations, [N]."""
+        values: F32 = self._evaluated(CRITIC, seen, task.astype(np.int64))[:, 0].cpu().numpy()
         return values
 
-    def _evaluated(self, stack: Stacked, seen: Obs, tasks: I64) -> Tensor:
+    def _evaluated(self, net: int, seen: Obs, tasks: I64) -> Tensor:
         """The outputs of one net [N, outputs], for scaled observations."""
-        if not self._policy.encoders and stack.is_quick_for(len(tasks)):
-            return torch.from_numpy(stack.forward_few(self._rows(seen, tasks)))
-        return stack.forward(self._inputs(seen, tasks))[-1][0]
+        stack = self._stacks[net]
+        if not self._reading.encodes and stack.is_quick_for(len(tasks)):
+            return torch.from_numpy(stack.forward_few(self._reading.rows(net, seen, tasks)))
+        return stack.forward(self._reading.inputs(seen, tasks)[net])[-1][0]
 
     @torch.no_grad()
     def _begin_lesson(self, last_value: F32) -> None:
         """All that an update takes of a step side by side, so that one look-up finds it. The nets are still those that
         played: what they say of the whole rollout costs less at once than step by step.
         """
-        rollout, distribution, reads = self._rollout, self._policy.distribution, bool(self._policy.encoders)
+        rollout, distribution, reads = self._rollout, self._policy.distribution, self._reading.encodes
         count = rollout.capacity * rollout.num_envs
         action = torch.from_numpy(rollout.in_a_row("action")).to(self.device)
-        seen, known = [], []
+        seen: list[Tensor] = []
+        known = []
         for rows in torch.split(torch.arange(count, device=self.device), self.batch_size if reads else count):
             inputs = self._inputs_of_rollout(rows)
-            log_prob = distribution.log_prob(self._outputs(self._stacks[0].forward(inputs)), action[rows])
-            known.append(torch.stack([log_prob, self._stacks[1].forward(inputs)[-1][0, :, 0]], dim=1))
-            seen += [] if reads else [inputs]
+            log_prob = distribution.log_prob(self._outputs(self._stacks[0].forward(inputs.policy)), action[rows])
+            known.append(torch.stack([log_prob, self._stacks[1].forward(inputs.critics)[-1][0, :, 0]], dim=1))
+            seen += [] if reads else inputs if self._reading.reader.is_apart else [inputs.policy]
         log_prob, value = torch.cat(known).unbind(1)
         advantages = torch.from_numpy(
             rollout.advantages(
@@ -318,27 +301,30 @@ class OnPolicy:
         self._lesson = torch.cat([*seen, action.reshape(count, -1).float(), numbers], dim=1)
         self._epoch = 0
 
-    def _part(self, lesson: Tensor) -> tuple[Tensor, ...]:
-        """(inputs, action, log_prob, advantage, target) of some rows of it."""
+    def _part(self, lesson: Tensor) -> tuple[NetInputs, Minibatch]:
+        """What it has of some rows; nothing of inputs that are encoded."""
         shape = self._rollout.fields["action"].shape[2:]
         size = shape[0] if shape else 1
         width = lesson.shape[1] - size - 3
         inputs, action = lesson[:, :width], lesson[:, width : width + size]
         if not shape:
             action = action[:, 0].to(torch.int64)
-        return inputs, action, *lesson[:, width + size :].unbind(1)
+        apart = self._policy.width if self._reading.reader.is_apart else 0
+        return NetInputs(inputs[:, :apart] if apart else inputs, inputs[:, apart:]), Minibatch(
+            action, *lesson[:, width + size :].unbind(1)
+        )
 
-    def _inputs_of_rollout(self, rows: Tensor) -> Tensor:
-        """[B, I] of some of its steps."""
+    def _inputs_of_rollout(self, rows: Tensor) -> NetInputs:
+        """Of some of its steps."""
         at = rows.cpu().numpy()
-        return self._inputs(self._rollout.obs(at), self._rollout.in_a_row("task")[at])
+        return self._reading.inputs(self._rollout.obs(at), self._rollout.in_a_row("task")[at])
 
-    def _descend(self, inputs: Tensor, batch: Minibatch) -> Tensor:
+    def _descend(self, inputs: NetInputs, batch: Minibatch) -> Tensor:
         """One step of all that is learned; `METRICS` [M]."""
-        settings, size = self.settings, len(inputs)
+        settings, size = self.settings, len(inputs.policy)
         actor, critic = self._stacks
         with torch.no_grad():
-            played, judged = actor.forward(inputs.detach()), critic.forward(inputs.detach())
+            played, judged = actor.forward(inputs.policy.detach()), critic.forward(inputs.critics.detach())
             now = self._policy.distribution.derivatives(self._outputs(played), batch.action)
             by_log_prob, measured = self.weigh(batch, now.log_prob)
             by_outputs = by_log_prob.unsqueeze(-1) * now.log_prob_by_outputs
@@ -350,16 +336,17 @@ class OnPolicy:
             if free:
                 self._policy.free.grad = by_outputs[:, -free:].sum(0)
                 by_outputs = by_outputs[:, :-free]
-            reads = bool(self._policy.encoders)
+            reads = self._reading.encodes
+            shared = reads and not self._reading.reader.is_apart
             by_inputs = actor.backward(played, by_outputs.unsqueeze(0), to_inputs=reads)
-            by_inputs_too = critic.backward(judged, by_value[None, :, None], to_inputs=reads)
+            by_inputs_too = critic.backward(judged, by_value[None, :, None], to_inputs=shared)
         if reads:
             self._policy.encoders.zero_grad()
-            inputs.backward((by_inputs + by_inputs_too)[0])  # type: ignore[no-untyped-call]
+            inputs.policy.backward((by_inputs + by_inputs_too if shared else by_inputs)[0])  # type: ignore[no-untyped-call]
         if settings.grad_clip:
             clip_gradients(self._learned, settings.grad_clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = self.learning_rate * group["part"]
         self.optimizer.step()
         return torch.stack([*measured, error.square().mean(), now.entropy.mean()])
 

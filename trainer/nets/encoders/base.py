@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
 from trainer.config.find import ENCODERS, find
 from trainer.config.settings import Network
-from trainer.envs.spaces import ArraySpec
-
-#: What reads pictures, and clips, where nobody says what.
-AUTO_PICTURES, AUTO_CLIPS = "nature", "simple3dcnn"
+from trainer.envs.spaces import ArraySpec, Spaces
+from trainer.nets import weights
 
 
 class Encoder(Protocol):
@@ -36,13 +37,33 @@ class Encoder(Protocol):
 def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module | None:
     """The encoder of `key`, as `network` names it; None where the numbers are taken as they are.
 
-    Errors: ValueError, a sentence.
+    Where `network.encoder` names a file of weights, they are in the one that it names; without a generator nothing is
+    read. Errors: ValueError, a sentence; ConfigError for the file.
     """
-    name = network.encoders.get(key)
-    if name is None and len(spec.shape) == 1:
+    named = network.encoders.get(key)
+    if named is None and len(spec.shape) == 1:
         return None
-    if name is None:
-        name = network.encoder.arch
-        name = name if name != "auto" else AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
+    arch = network.encoder.arch
+    if arch == AUTO:
+        arch = AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
+    name = arch if named is None else named
     made: nn.Module = find(ENCODERS, name)(spec, network, generator)
+    if named is None and network.encoder.weights is not None and generator is not None:
+        weights.load(made, Path(network.encoder.weights).expanduser(), name)
     return made
+
+
+def is_frozen(key: str, network: Network) -> bool:
+    """Whether the encoder of `key`, which has one, learns nothing."""
+    return key not in network.encoders and network.encoder.is_frozen
+
+
+def kept_spaces(spaces: Spaces, network: Network) -> Spaces:
+    """What is kept of observations to learn from: in place of pictures what a frozen encoder makes of them."""
+    kept = dict(spaces.obs)
+    for key, spec in spaces.obs.items():
+        if not spec.privileged and is_frozen(key, network):
+            encoder = encoder_for(key, spec, network, None)
+            if encoder is not None:
+                kept[key] = ArraySpec((int(encoder.features),))  # type: ignore[arg-type]
+    return replace(spaces, obs=kept)

@@ -1,0 +1,117 @@
+"""DrQ-v2: a deterministic actor and two critics that learn from pictures.
+
+Yarats et al. 2021 (arXiv 2107.09645; facebookresearch/drqv2: drqv2.py): pictures are moved by some pixels at random,
+returns are of several steps, the noise that explores falls in a line, and the encoder learns from the critics' loss
+alone. Actor and critics have a trunk each. For any observation.
+
+Shapes: N environments, B transitions, P parameters of the distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.base import Context, NetSize
+from trainer.algorithms.common.autograd import follow
+from trainer.algorithms.common.twins import TwinOffPolicy, must_be_numbers
+from trainer.buffers.rows import Batch
+from trainer.config.algorithms import Drqv2
+from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Actions, Spaces
+from trainer.nets.mlp import MLP, orthogonal
+from trainer.state import State
+
+_DISTRIBUTION = "tanh-noise"
+
+
+class Algorithm(TwinOffPolicy):
+    """The actor, two critics and their targets; how much noise there is goes by the steps that were made."""
+
+    METRICS: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss", "q")
+    settings: Drqv2
+
+    def __init__(self, context: Context) -> None:
+        must_be_numbers(context.training, context.spaces)
+        super().__init__(context, _DISTRIBUTION, 1)
+        self.policy.free.requires_grad_(False)
+        self._step = 0
+        self.make_optimizers(torch.optim.Adam, lr=self.settings.learning_rate)
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        """The actor, and both critics together."""
+        must_be_numbers(training, spaces)
+        return cls.sizes_for(training, spaces, _DISTRIBUTION, 1)
+
+    def begin_nets(self, init: torch.Generator) -> None:
+        """Plain layers are orthogonal, as the authors have them."""
+        for module in [*self.policy.modules(), *self.critics.modules()]:
+            if isinstance(module, MLP):
+                orthogonal(module, init, last=1.0, gain=1.0)
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise, now."""
+        settings = self.settings
+        share = min(1.0, self._step / settings.exploration_noise_steps)
+        return settings.exploration_noise + share * (settings.exploration_noise_end - settings.exploration_noise)
+
+    @torch.no_grad()
+    def observe(self, transition: Transition, step: int) -> None:
+        """As all; who plays with the policy explores as it does."""
+        super().observe(transition, step)
+        self._step = step + len(transition.step.task)
+        self.policy.free.fill_(math.log(self.deviation))
+
+    def tried(self, outputs: Tensor) -> Actions:
+        """The actor's actions, with noise."""
+        distribution = self.policy.distribution
+        noise = distribution.noise(len(outputs), self._noise).to(self.device)
+        actions: Actions = distribution.clip(distribution.mode(outputs) + self.deviation * noise).cpu().numpy()
+        return actions
+
+    def learn(self, batch: Batch) -> Tensor:
+        """One step of critics, encoder, actor and targets."""
+        settings = self.settings
+        action = torch.from_numpy(batch.action).to(self.device)
+        reward, discount = self.rewards(batch, settings.gamma)
+        with torch.no_grad():
+            following, _ = self.inputs(batch.next_obs, batch.task)
+            worth = self.targets(following.critics, self._noisy(following.policy)).squeeze(-1)
+            target = reward + discount * worth.amin(0)
+
+        inputs, _ = self.inputs(batch.obs, batch.task)
+        q = self.critics(inputs.critics, action).squeeze(-1)
+        critic_loss = (q - target).square().mean(1).sum()
+        self.descend("critics", critic_loss)
+
+        for_actor = self.for_actor(inputs)
+        worth = self.critics(for_actor.critics, self._noisy(for_actor.policy)).squeeze(-1)
+        actor_loss = -worth.amin(0).mean()
+        self.descend("actor", actor_loss)
+        follow(self.targets, self.critics, settings.tau)
+        return torch.stack([critic_loss, actor_loss, q.mean()]).detach()
+
+    def state(self) -> State:
+        """As all, with the steps that were made."""
+        common = super().state()
+        return State(common.tensors, {**common.numbers, "step": self._step})
+
+    def load(self, state: State) -> None:
+        """Go on from there."""
+        super().load(state)
+        self._step = int(state.numbers["step"])
+
+    def _noisy(self, inputs: Tensor) -> Tensor:
+        """[B, A] what the actor does and a little noise; beyond the bounds its derivative is that within."""
+        limit = self.settings.noise_clip
+        action = self.policy.distribution.mode(self.policy.of_inputs(inputs))
+        noise = self.policy.distribution.noise(len(inputs), self._noise).to(self.device)
+        moved = action + (self.deviation * noise).clamp(-limit, limit)
+        return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

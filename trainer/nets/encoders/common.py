@@ -1,0 +1,91 @@
+"""What the encoders of pictures and clips share.
+
+Shapes: B rows, m cameras, T frames, C channels, H and W pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer.config.encoders import RGB, refusal
+from trainer.envs.spaces import ArraySpec
+
+_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001 - the base of all three
+_UINT8_WHITE = 255.0
+
+
+def check(name: str, spec: ArraySpec) -> None:
+    """Errors: ValueError, a sentence, where the encoder `name` reads no such observations."""
+    why = refusal(name, spec.shape)
+    if why is not None:
+        raise ValueError(why)
+
+
+def brightness(observed: Tensor, spec: ArraySpec) -> Tensor:
+    """float32 in [0, 1], of uint8 or of floats whose bounds are known; other floats are taken as they are."""
+    if observed.dtype == torch.uint8:
+        return observed.float() / _UINT8_WHITE
+    if np.isfinite(spec.low) and np.isfinite(spec.high) and spec.high > spec.low:
+        return (observed - spec.low) / (spec.high - spec.low)
+    return observed
+
+
+def cameras_of(spec: ArraySpec) -> int:
+    """How many colour pictures lie behind each other in a frame; 1 where it has no colours."""
+    channels = spec.frame[0]
+    return 1 if channels % RGB else channels // RGB
+
+
+def each_camera(clips: Tensor, cameras: int) -> Tensor:
+    """[B, T, m · C, H, W] → [B · m, T, C, H, W]: one camera's clip a row."""
+    rows, frames, channels, *size = clips.shape
+    apart = clips.reshape(rows, frames, cameras, channels // cameras, *size)
+    return apart.transpose(1, 2).flatten(0, 1)
+
+
+def convolutions(channels: int, layers: Sequence[tuple[int, int, int]]) -> nn.Sequential:
+    """Plain ones with ReLU behind each, on the meta device. `layers`: (channels out, kernel, stride) of each."""
+    made = nn.Sequential()
+    for out, kernel, stride in layers:
+        made.append(nn.Conv2d(channels, out, kernel, stride, device="meta")).append(nn.ReLU())
+        channels = out
+    return made
+
+
+def flat(net: nn.Module, shape: Sequence[int]) -> int:
+    """How many numbers `net`, on the meta device, makes of one observation of `shape`."""
+    made: Tensor = net(torch.empty(1, *shape, device="meta"))
+    return made.numel()
+
+
+def draw(
+    module: nn.Module, generator: torch.Generator | None, weight: Callable[[nn.Module, torch.Generator], None]
+) -> None:
+    """Bring it from the meta device to the CPU and draw its numbers, layer by layer in its own order; nothing without a
+    generator. Norms are 1 and 0, whatever `weight` does with other layers.
+    """
+    if generator is None:
+        return
+    module.to_empty(device="cpu")
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, _NORMS):
+                layer.reset_parameters()
+            elif isinstance(layer, nn.GRU):
+                for parameter in layer.parameters():
+                    parameter.uniform_(-(layer.hidden_size**-0.5), layer.hidden_size**-0.5, generator=generator)
+            else:
+                weight(layer, generator)
+
+
+def orthogonal(layer: nn.Module, generator: torch.Generator) -> None:
+    """Orthogonal weights of gain sqrt(2), no biases: as DrQ-v2, and as PPO's implementations have in common."""
+    if isinstance(layer, nn.Linear | nn.Conv2d | nn.Conv3d):
+        nn.init.orthogonal_(layer.weight, math.sqrt(2), generator=generator)
+        if layer.bias is not None:
+            layer.bias.zero_()

@@ -1,0 +1,272 @@
+"""Files of weights: read, checked against the net that they are for, and kept.
+
+A file is safetensors (also a folder with its shards, as Hugging Face lays them) or what `torch.save` wrote, of which
+tensors alone are taken. Nothing of a file is ever run, and no part of it enters a net before all of it fits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from anchorleg.files import make_folder, read_json, write_bytes
+from trainer.errors import ConfigError
+
+#: What upstream's files have before the names of the tensors that are read, and what else they bring: the heads of what
+#: they were trained for.
+PREFIXES, HEADS = ("timesformer.",), ("fc.", "classifier.")
+#: More than any published net of these kinds (TimeSformer-large: 1.7 GB), and less than a laptop's memory.
+MOST_BYTES = 4 * 2**30
+#: Of a description or an index beside tensors; Hugging Face's have a few thousand bytes.
+_MOST_JSON_BYTES = 2**24
+_WHERE = "network.encoder.weights"
+_SUFFIX, _OF_TORCH = ".safetensors", (".pth", ".pt", ".bin")
+_WHOLE, _TORCH_WHOLE, _INDEX, _CONFIG = (
+    "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",
+)  # fmt: skip
+#: In a kept copy: sha256 of what it was made of, and of the numbers in it.
+_SOURCE, _NUMBERS = "source_sha256", "numbers_sha256"
+_CHUNK = 2**20
+
+
+@runtime_checkable
+class Fitting(Protocol):
+    """An encoder whose file may be of another size than the observation."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What a `config.json` beside the tensors must not say otherwise: shapes do not show it."""
+
+    def fitted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`tensors`, some of them brought to the size of the observation."""
+
+
+def load(module: nn.Module, path: Path, arch: str) -> None:
+    """Put the tensors of a file into `module`, the encoder `arch`: all of them, and no others.
+
+    One known prefix is taken off and one known head left out; a `Fitting` brings tensors to its own size first.
+
+    Errors: ConfigError where the file is missing, damaged, no weights, or of another net: the first tensor that is
+    missing, too many or of another shape is named. The module is then as it was.
+    """
+    if isinstance(module, Fitting):
+        _check_config(path, module.config, arch)
+    own = module.state_dict()
+    found = _without_extras(read(path), own)
+    if isinstance(module, Fitting):
+        found = module.fitted(found)
+    missing, unexpected = [name for name in own if name not in found], [name for name in found if name not in own]
+    if missing or unexpected:
+        lacks = f"it lacks {missing[0]}" if missing else ""
+        has = f"it has {unexpected[0]}, which {arch} has not" if unexpected else ""
+        words = " and ".join(filter(None, (lacks, has)))
+        raise ConfigError(f"{path} holds the weights of another net than {arch}: {words}; {_other(arch)}")
+    for name, wanted in own.items():
+        if found[name].shape != wanted.shape:
+            raise ConfigError(
+                f"{path} holds the weights of another net than {arch}: {name} has the shape "
+                f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}"
+            )
+    module.load_state_dict({name: found[name].to(wanted.dtype) for name, wanted in own.items()}, strict=True)
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Name → tensor, on the CPU, of a file or of a folder's shards, with all names that are there.
+
+    Errors: ConfigError where it cannot be read, holds more than tensors, or numbers that are not finite.
+    """
+    tensors: dict[str, Tensor] = {}
+    for file in _files(path):
+        tensors |= _from_safetensors(file) if file.suffix == _SUFFIX else _from_torch(file)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ConfigError(f"{path}: {name} has numbers that are not finite; take another file ({_WHERE})")
+    return tensors
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 (hex) of a file, or of a folder's shards one after the other in the order of their names.
+
+    Errors: ConfigError where there is none.
+    """
+    digest = hashlib.sha256()
+    for file in _files(path):
+        try:
+            with open(file, "rb") as opened:
+                while chunk := opened.read(_CHUNK):
+                    digest.update(chunk)
+        except OSError as error:
+            raise _unreadable(file, error) from error
+    return digest.hexdigest()
+
+
+def place_of(folder: Path, sha256: str) -> Path:
+    """Where `kept_copy` leaves what was made of a file with this sum."""
+    return folder / f"{sha256}{_SUFFIX}"
+
+
+def kept_copy(path: Path, folder: Path) -> Path:
+    """Leave the tensors of a file or of a folder's shards in `folder`, durably, as one file of safetensors, unless they
+    are there: its path. Whoever reads it later finds out whether its numbers are still those.
+
+    Errors: ConfigError, as `read`; OSError (disk full, no permission).
+    """
+    sha256 = sha256_of(path)
+    target = place_of(folder, sha256)
+    if not target.exists():
+        tensors = {name: tensor.contiguous().clone() for name, tensor in read(path).items()}
+        make_folder(folder)
+        metadata = {_SOURCE: sha256, _NUMBERS: _digest(tensors)}
+        write_bytes(target, safetensors.torch.save(tensors, metadata=metadata))
+    return target
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    """The files that the tensors lie in, in the order of their names."""
+    if path.is_dir():
+        files = _shards(path)
+    elif path.exists():
+        files = [path]
+    else:
+        raise ConfigError(
+            f"there is no file of weights {path} ({_WHERE}): give the path of a {_SUFFIX} or .pth file on this "
+            "machine, or of a folder with shards"
+        )
+    for file in files:
+        if not file.is_file():
+            raise ConfigError(f"{path} lacks {file.name}, which its index names: copy the whole folder ({_WHERE})")
+        if file.suffix not in {_SUFFIX, *_OF_TORCH}:
+            raise ConfigError(f"{file} is no file of weights by its name: a {_SUFFIX} or .pth is needed ({_WHERE})")
+    size = sum(file.stat().st_size for file in files)
+    if size > MOST_BYTES:
+        raise ConfigError(
+            f"{path} has {size / 2**30:.1f} GiB, more than any net that is read here ({MOST_BYTES / 2**30:.0f} GiB): "
+            f"give the file of the encoder alone ({_WHERE})"
+        )
+    return files
+
+
+def _shards(folder: Path) -> list[Path]:
+    if (folder / _INDEX).exists():
+        index = _json(folder / _INDEX)
+        names = index.get("weight_map")
+        if not isinstance(names, dict) or not names or not all(_is_plain(name) for name in names.values()):
+            raise ConfigError(f"{folder / _INDEX} is no index of shards: copy the whole folder anew ({_WHERE})")
+        return sorted(folder / name for name in set(names.values()))
+    for name in (_WHOLE, _TORCH_WHOLE):
+        if (folder / name).exists():
+            return [folder / name]
+    found = sorted(folder.glob(f"*{_SUFFIX}"))
+    if not found:
+        raise ConfigError(
+            f"the folder {folder} has no {_WHOLE}, and no shards: give a file, or another folder ({_WHERE})"
+        )
+    return found
+
+
+def _is_plain(name: Any) -> bool:
+    return isinstance(name, str) and Path(name).name == name and name.endswith(_SUFFIX)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        value = read_json(file) if file.stat().st_size <= _MOST_JSON_BYTES else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(file, error) from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{file} is not the object that it should be: copy the whole folder anew ({_WHERE})")
+    return value
+
+
+def _from_safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - it is no mapping
+    except (OSError, safetensors.SafetensorError) as error:
+        raise _unreadable(file, error) from error
+    if _NUMBERS in metadata and metadata[_NUMBERS] != _digest(tensors):
+        raise ConfigError(
+            f"{file} is damaged: its numbers are not those that were written; remove it, and give {_WHERE}"
+        )
+    return tensors
+
+
+def _from_torch(file: Path) -> dict[str, Tensor]:
+    try:
+        value = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        if "Unsupported global" in str(error) or "Unsupported class" in str(error):
+            raise ConfigError(
+                f"{file} holds more than tensors, and to read that could run code that came with it: nothing of it was "
+                f"read; give a file of a net's state_dict alone, or one of safetensors ({_WHERE})"
+            ) from error
+        raise _unreadable(file, error) from error
+    if not isinstance(value, dict) or not value or not all(_is_plain_tensor(*item) for item in value.items()):
+        raise ConfigError(
+            f"{file} holds no tensors by their names: give a file of a net's state_dict alone, or one of safetensors "
+            f"({_WHERE})"
+        )
+    return dict(value)
+
+
+def _is_plain_tensor(name: Any, value: Any) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(value, Tensor)
+        and value.layout is torch.strided
+        and not value.is_quantized
+        and value.device.type == "cpu"
+    )
+
+
+def _unreadable(file: Path, error: Exception) -> ConfigError:
+    why = str(error).partition("\n")[0].strip() or type(error).__name__
+    return ConfigError(
+        f"{file} cannot be read as weights ({why[:120]}): it is damaged or something else; copy it anew ({_WHERE})"
+    )
+
+
+def _without_extras(tensors: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
+    """Without the prefix and the head that upstream's files have and `own` names have not."""
+    known = tuple(own)
+    found = dict(tensors)
+    for head in HEADS:
+        if not any(name.startswith(head) for name in known):
+            found = {name: tensor for name, tensor in found.items() if not name.startswith(head)}
+    for prefix in PREFIXES:
+        if found and all(name.startswith(prefix) for name in found):
+            return {name.removeprefix(prefix): tensor for name, tensor in found.items()}
+    return found
+
+
+def _check_config(path: Path, expected: Mapping[str, Any], arch: str) -> None:
+    """Errors: ConfigError where a folder's description is of another net, in what no tensor's shape shows."""
+    file = path / _CONFIG
+    said = _json(file) if expected and path.is_dir() and file.exists() else {}
+    for name, value in expected.items():
+        if said.get(name, value) != value:
+            raise ConfigError(
+                f"{file} describes another net than {arch}: {name} is {said[name]!r}, and here {value!r}; "
+                f"{_other(arch)}"
+            )
+
+
+def _other(arch: str) -> str:
+    return f"give a file of {arch}, or name the net that it is of (network.encoder.arch)"
