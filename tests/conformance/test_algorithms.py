@@ -15,7 +15,6 @@ from slot_digest import parts_of
 from trainer.algorithms.base import Context
 from trainer.buffers.experience import Experience
 from trainer.buffers.replay import Block
-from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import Contents
 from trainer.config.find import ALGORITHMS, find, names, settings_of
 from trainer.config.section import TrainingSection, resolve
@@ -120,7 +119,7 @@ def handed_over(run, training):
     contents = through_files(capture(run, {}))
     experience = None
     if run.experience is not None:
-        experience = Experience(training, fields_of(kept_spaces(run.collector.envs.spaces, training.network)))
+        experience = Experience(training, kept_spaces(run.collector.envs.spaces, training.network))
         experience.load(contents.parts["experience"])
         block = run.experience.own.block_since((0,) * run.experience.own.num_tasks)
         experience.own.put_back(Block(block.starts, block.counts, block.arrays))
@@ -175,7 +174,7 @@ def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
 
     def made(seed):
         other = training.changed(seed=seed)
-        experience = Experience(other, fields_of(kept_spaces(spaces, other.network))) if other.uses_experience else None
+        experience = Experience(other, kept_spaces(spaces, other.network)) if other.uses_experience else None
         return cls(Context(other, spaces, training.num_envs, CPU, experience))
 
     def nets(algorithm):

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from suites import FIELDS, metaworld
+from suites import SPACES, metaworld
 
 pytest.importorskip("torch")
 
@@ -132,7 +132,7 @@ def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     for number, segment in enumerate(honest(HONEST, run_id=job.run_id, tasks=TASKS, horizon=SHORT, version=(0, 0))):
         send(job.shared_dir, f"friend-{number % 5}", job.run_id, encode(segment))
     made, state = intake.Intake(job, training, None), object.__new__(TrainingRun)
-    made.ingester, state.step, state.experience = door, 500, Experience(training, FIELDS)
+    made.ingester, state.step, state.experience = door, 500, Experience(training, SPACES)
     while door.one_round(10_000):
         while door.has_something:
             made.take(state)

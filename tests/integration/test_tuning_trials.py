@@ -48,6 +48,30 @@ def test_settings_are_tried_with_the_trainings_own_loop(tmp_path):
     assert advise(tried.own, tried.trials, tried.memory).setting.threads == 1
 
 
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
+def test_of_clips_the_loop_is_tried_and_the_memory_counted_with_each_frame_once(tmp_path, algorithm):
+    shown = {"observation": "clips", "frame_stack": 4, "frame_stride": 2, "image_size": 16}
+    training = resolve(
+        TrainingSection(
+            env={"name": "anchorleg_toys.points:Points", **shown},
+            algorithm=algorithm,
+            network={"actor_hidden": [8], "critic_hidden": [8], "encoder": {"arch": "anchorleg_toys.glance:Glance"}},
+            num_envs=2,
+            total_steps=5_000,
+            device="cpu",
+            num_workers=0,
+        )
+    )
+    tried = trials.try_settings(training, 20.0, lambda line: None, tmp_path)
+    assert all(trial.steps_per_s > 0 for trial in tried.trials)
+    assert tried.update_s > 0
+    row = 3 * 16 * 16 + 4 + 4 + 4 + 1 + 1 + 4 + 4  # a frame, the state, the step, what it points to
+    if algorithm == "sac":
+        assert (tried.memory.row, tried.memory.replay) == (row, 5_000 * row)
+    else:
+        assert tried.memory.replay == 0
+
+
 def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
     now = 0.0
 

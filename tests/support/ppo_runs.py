@@ -16,6 +16,7 @@ from anchorleg.job import HANDED_OVER
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("killed_between_updates.py")
 KILLED = -9
+_PYTHONPATH = f"{ROOT}:{ROOT / 'tests' / 'plugin'}"
 #: Eight rollouts of 256 steps, each learned from in 32 updates: four epochs of eight.
 PPO: dict[str, Any] = {
     "preset": "arm-ppo",
@@ -40,11 +41,27 @@ _SMALL: dict[str, Any] = {
     "evaluation_goals": 0,
     "num_workers": 0,
 }
-#: Two algorithms that learn from kept transitions, each with all that it remembers beside its nets: sums of three steps
-#: and an environment's own noise. An update for each two steps after the first 200.
+#: What shows clips, and reads them.
+_CLIPS: dict[str, Any] = {
+    "env": {
+        "name": "anchorleg_toys.points:Points",
+        "image_size": 16,
+        "observation": "clips",
+        "frame_stack": 3,
+        "frame_stride": 2,
+    },
+    "network": {**_SMALL["network"], "encoder": {"arch": "anchorleg_toys.glance:Glance"}},
+}
+#: Algorithms that learn from kept transitions, each with all that it remembers beside its nets: sums of three steps, an
+#: environment's own noise, and frames. An update for each two steps after the first 200.
 OFF_POLICY: dict[str, dict[str, Any]] = {
     "sac": {**_SMALL, "preset": "arm-sac", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
     "td3": {**_SMALL, "preset": "fast", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
+    "clips": {
+        **_SMALL,
+        **_CLIPS,
+        "algorithm": {"name": "td3", "n_step": 3, "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
+    },
 }
 OFF_POLICY_UPDATES = 298
 
@@ -57,7 +74,7 @@ def attempt(folder: Path, signals: dict[int, str], training: dict[str, Any]) -> 
     done = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps([signals]), *words],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": _PYTHONPATH},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout

@@ -11,7 +11,6 @@ import torch
 from syncd import store
 from trainer.algorithms.base import Context
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
@@ -30,7 +29,7 @@ def training_of(tasks=TASKS, horizon=40, hidden=(16, 16), seed=3):
 def fresh_algorithm(training):
     """Whatever learns, at step 0."""
     spaces = spaces_of(training)
-    experience = Experience(training, fields_of(spaces)) if training.uses_experience else None
+    experience = Experience(training, spaces) if training.uses_experience else None
     context = Context(training, spaces, training.num_envs, torch.device("cpu"), experience)
     return find(ALGORITHMS, training.algorithm.name)(context)
 

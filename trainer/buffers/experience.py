@@ -9,9 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.buffers.contributed import Contributed, parts
+from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
-from trainer.buffers.rows import Batch, Fields, joined, with_steps
+from trainer.buffers.rows import Batch, fields_of, joined, with_steps
 from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import Spaces
+from trainer.errors import DamagedCheckpointError
 from trainer.state import State
 from trainer.streams import RandomStream, generator
 
@@ -20,12 +24,12 @@ class Experience:
     """`own` rows, and `others`', None until the first of them. Each ring has a random stream of its own, so one that is
     empty changes nothing. `state` has all but the rows, which are written as they come (`trainer.checkpoints.rows`).
 
-    `fields`: of a transition. Where the algorithm's rows may be of several steps, each also says of how many.
+    Where frames are kept (`trainer.buffers.frames`), it is told whole steps by `observe`, sums them up itself, and has
+    nothing of others; else rows by `add`, each of which says of how many steps it is where that may be several.
     """
 
-    def __init__(self, training: Training, fields: Fields) -> None:
-        fields = with_steps(fields) if training.off_policy.sums_steps else fields
-        self.own = Replay(training.off_policy.buffer_size, len(training.env.tasks), fields)
+    def __init__(self, training: Training, spaces: Spaces) -> None:
+        self.own = ring_of(training, spaces)
         self.others: Contributed | None = None
         self._training = training
         self._sampling = generator(training.seed, RandomStream.SAMPLING)
@@ -35,12 +39,27 @@ class Experience:
         """Others' rows now."""
         return self.others.ring_rows if self.others is not None else 0
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a batch can be drawn."""
+        return self.own.is_ready
+
     def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append the run's own transitions."""
+        """Append the run's own transitions. Errors: TypeError where frames are kept."""
+        if isinstance(self.own, FrameReplay):
+            raise TypeError("frames are kept: it is told whole steps, by `observe`")
         self.own.add(task, rows)
 
+    def observe(self, transition: Transition) -> None:
+        """Append a step of all environments. Errors: TypeError where transitions are kept."""
+        if not isinstance(self.own, FrameReplay):
+            raise TypeError("transitions are kept: it is told rows, by `add`")
+        self.own.add(transition)
+
     def welcome(self) -> Contributed:
-        """The ring of others' rows, made where there is none yet."""
+        """The ring of others' rows, made where there is none yet. Errors: TypeError where frames are kept."""
+        if isinstance(self.own, FrameReplay):
+            raise TypeError("frames are kept, and others' experience has none")
         if self.others is None:
             self.others = Contributed(self._training, self.own.fields)
         return self.others
@@ -73,14 +92,29 @@ class Experience:
                 "turn": self.own.turn,
                 "sampling": self._sampling.bit_generator.state,
                 "others": self.others.state_dict() if self.others is not None else None,
+                **({"stands": self.own.state()} if isinstance(self.own, FrameReplay) else {}),
             },
         )
 
     def load(self, state: State) -> None:
-        """As `state` left it; the rows are still to be put back."""
+        """As `state` left it; the rows are still to be put back. Errors: DamagedCheckpointError."""
         saved = state.numbers
         self.own.counts = np.array(saved["counts"], np.int64)
         self.own.turn = saved["turn"]
         self._sampling.bit_generator.state = saved["sampling"]
+        if isinstance(self.own, FrameReplay):
+            if "stands" not in saved:
+                raise DamagedCheckpointError("another version of this program wrote it, which did not keep frames once")
+            self.own.load(saved["stands"])
         if saved["others"] is not None:
             self.others = Contributed.from_state(self._training, self.own.fields, saved["others"])
+
+
+def ring_of(training: Training, spaces: Spaces) -> Replay | FrameReplay:
+    """The empty ring of a training that sees `spaces`."""
+    settings, tasks = training.off_policy, len(training.env.tasks)
+    if not keeps_frames(spaces, training):
+        fields = fields_of(spaces)
+        return Replay(settings.buffer_size, tasks, with_steps(fields) if settings.sums_steps else fields)
+    gamma: float = settings.gamma if settings.sums_steps else 1.0  # type: ignore[attr-defined]
+    return FrameReplay(settings.buffer_size, tasks, spaces, settings.steps_summed, gamma)

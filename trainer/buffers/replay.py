@@ -2,6 +2,7 @@
 
 Rows of a task are numbered from 0 as they come; row n lies at place n mod capacity. So the numbers alone say where
 everything lies, and a ring that was filled from blocks is the same, place by place, as the one that they were cut from.
+What a row is, is for its kind to say: whole transitions (`Replay`), or frames (`trainer.buffers.frames`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.buffers.pages import zeros
 from trainer.buffers.rows import Batch, Fields
-from trainer.envs.spaces import I64
+from trainer.envs.spaces import I64, Bools
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Block:
         """The number of the row after the last, of each task."""
         return tuple(start + count for start, count in zip(self.starts, self.counts, strict=True))
 
+    @property
+    def numbers(self) -> tuple[I64, I64]:
+        """(task, number) of each row."""
+        task = np.repeat(np.arange(len(self.counts)), self.counts)
+        first = np.repeat(np.cumsum([0, *self.counts[:-1]]), self.counts)
+        return task, np.repeat(np.array(self.starts, np.int64), self.counts) + np.arange(task.shape[0]) - first
+
 
 def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
     """How many rows of each task a batch takes ([K]), and whose turn it is next.
@@ -50,10 +59,11 @@ def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
     return counts, int((turn + left_over) % filled.size)
 
 
-class Replay:
+class Ring:
     """`capacity` rows of `fields` in all, split evenly over `num_tasks` rings.
 
-    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`.
+    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`. Where no row has come, it
+    takes no memory. Errors: OSError (ENOMEM).
     """
 
     def __init__(self, capacity: int, num_tasks: int, fields: Fields) -> None:
@@ -63,42 +73,44 @@ class Replay:
         self.counts: I64 = np.zeros(num_tasks, np.int64)
         self.turn = 0
         rows = self.capacity * num_tasks
-        self._data = {name: np.zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
+        self._data = {name: zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
 
     @property
     def sizes(self) -> I64:
         """Rows that each task has in the ring now."""
         return np.minimum(self.counts, self.capacity)
 
-    def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append N transitions ([N, …] of each field), each to the ring of its task ([N])."""
-        places = np.empty(task.shape[0], np.int64)
-        for i, k in enumerate(task.tolist()):
-            places[i] = k * self.capacity + self.counts[k] % self.capacity
-            self.counts[k] += 1
-        for name, array in self._data.items():
-            array[places] = rows[name]
+    @property
+    def oldest(self) -> I64:
+        """The number of the first row of each task that is not overwritten."""
+        return np.maximum(0, self.counts - self.capacity)
+
+    @property
+    def drawable(self) -> Bools:
+        """[K] whether something can be drawn of a task."""
+        return self.counts > 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a batch can be drawn."""
+        return bool(self.drawable.any())
 
     def deal(self, batch_size: int) -> I64:
-        """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError if empty."""
-        counts, self.turn = shares(batch_size, self.sizes, self.turn)
+        """How many rows of each task the next balanced batch takes ([K]). Errors: ValueError where none can be."""
+        counts, self.turn = shares(batch_size, np.where(self.drawable, self.sizes, 0), self.turn)
         return counts
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
-        """`counts[k]` rows of each task k, one task after another, with independent indices for every task.
+        """`counts[k]` transitions of each task k, one task after another, with independent indices for every task.
 
-        A task with a count above 0 must have rows.
+        A task with a count above 0 must be `drawable`.
         """
-        task = np.repeat(np.arange(self.num_tasks), counts)
-        places = task * self.capacity + rng.integers(0, self.sizes[task])
-        return Batch.of(self._data, places, task)
+        raise NotImplementedError
 
     def block_since(self, since: tuple[int, ...]) -> Block:
         """A copy of every row numbered `since[k]` or later that is still in the ring."""
-        starts = np.maximum(np.array(since, np.int64), self.counts - self.capacity)
-        return self._block(starts, [np.arange(start, end) for start, end in zip(starts, self.counts, strict=True)])
-
-    def _block(self, starts: I64, numbers: list[npt.NDArray[np.integer[Any]]]) -> Block:
+        starts = np.maximum(np.array(since, np.int64), self.oldest)
+        numbers = [np.arange(start, end) for start, end in zip(starts, self.counts, strict=True)]
         places = np.concatenate([k * self.capacity + n % self.capacity for k, n in enumerate(numbers)])
         arrays = {name: array[places] for name, array in self._data.items()}
         return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), arrays)
@@ -110,11 +122,9 @@ class Replay:
         """
         if len(block.starts) != self.num_tasks:
             raise ValueError(f"a block of {len(block.starts)} tasks does not fit a ring of {self.num_tasks}")
-        task = np.repeat(np.arange(self.num_tasks), block.counts)
-        first = np.repeat(np.cumsum([0, *block.counts[:-1]]), block.counts)
-        number = np.repeat(np.array(block.starts), block.counts) + np.arange(task.shape[0]) - first
-        alive = (number >= (self.counts - self.capacity)[task]) & (number < self.counts[task])
-        places = (task * self.capacity + number % self.capacity)[alive]
+        task, number = block.numbers
+        alive = (number >= self.oldest[task]) & (number < self.counts[task])
+        places = self._places(task, number)[alive]
         for name, (shape, kind) in self.fields.items():
             array = block.arrays.get(name)
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
@@ -125,3 +135,32 @@ class Replay:
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """The ring itself, field by field, [num_tasks * capacity, …]: for comparing, not for writing."""
         return self._data
+
+    def _places(self, task: npt.NDArray[np.integer[Any]], number: I64) -> I64:
+        """Where the rows with these numbers lie, or lay."""
+        places: I64 = task * self.capacity + number % self.capacity
+        return places
+
+    def _numbered(self, task: npt.NDArray[np.integer[Any]]) -> I64:
+        """The numbers of new rows, each of its task ([N])."""
+        numbers = np.empty(task.shape[0], np.int64)
+        for i, k in enumerate(task.tolist()):
+            numbers[i] = self.counts[k]
+            self.counts[k] += 1
+        return numbers
+
+
+class Replay(Ring):
+    """A row is a transition, with what was seen before it and after it."""
+
+    def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append N transitions ([N, …] of each field), each to the ring of its task ([N])."""
+        places = self._places(task, self._numbered(task))
+        for name, array in self._data.items():
+            array[places] = rows[name]
+
+    def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
+        """As above, any row."""
+        task = np.repeat(np.arange(self.num_tasks), counts)
+        places = task * self.capacity + rng.integers(0, self.sizes[task])
+        return Batch.of(self._data, places, task)

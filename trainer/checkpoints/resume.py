@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from anchorleg.files import read_json, read_json_or_none
 from anchorleg.job import CheckpointRef, Job, attempt_numbers
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import (
     OLD_FORMAT,
     CheckpointManifest,
@@ -112,7 +111,7 @@ def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tu
     contents, training = read_contents(folder, manifest), training_of(manifest)
     if (saved := contents.parts.get("experience")) is None:
         return contents, None
-    experience = Experience(training, fields_of(kept_spaces(spaces_of(training), training.network)))
+    experience = Experience(training, kept_spaces(spaces_of(training), training.network))
     experience.load(saved)
     read_into(experience.own, slot_dir, manifest.segments)
     if experience.others is not None:

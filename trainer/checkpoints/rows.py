@@ -3,7 +3,7 @@
 `<attempt_dir>/rows/<step>.safetensors` holds the rows that came since the checkpoint before. A checkpoint lists all
 files that make up its rings, older attempts' among them, by path, size and sha256; so saving costs the new rows only,
 walking back to an older checkpoint works, and a ghost's files are simply not listed. Rows that others sent in lie in
-files of their own, `<step>-contributed.safetensors`.
+files of their own, `<step>-contributed.safetensors`. Pictures are packed (`trainer.buffers.packing`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path, PurePosixPath
 
+import safetensors
 import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field
 
 from anchorleg.files import make_folder, write_bytes
-from trainer.buffers.replay import Block, Replay
+from trainer.buffers.packing import packed, unpacked
+from trainer.buffers.replay import Block, Ring
 from trainer.errors import DamagedCheckpointError
 
 _SUFFIX = ".safetensors"
@@ -54,7 +56,7 @@ def write_rows_file(slot_dir: Path, attempt_dir: Path, step: int, block: Block, 
     """Write the rows of `block` durably; None where there are none. Errors: OSError (no part remains)."""
     if not sum(block.counts):
         return None
-    data: bytes = safetensors.numpy.save(block.arrays)
+    data: bytes = safetensors.numpy.save(packed(block.arrays))
     path = rows_path(attempt_dir, step, kind)
     make_folder(path.parent)
     write_bytes(path, data)
@@ -79,14 +81,19 @@ def still_needed(segments: tuple[RowsFile, ...], counts: tuple[int, ...], capaci
     )
 
 
-def read_into(replay: Replay, slot_dir: Path, segments: tuple[RowsFile, ...]) -> None:
-    """Fill `replay` (its `counts` set) from `segments`. Errors: DamagedCheckpointError, naming the file."""
-    placed = sum(replay.put_back(_read(slot_dir, segment)) for segment in segments)
-    if placed != int(replay.sizes.sum()):
-        raise DamagedCheckpointError(f"its row files hold {placed} of the ring's {int(replay.sizes.sum())} rows")
+def read_into(ring: Ring, slot_dir: Path, segments: tuple[RowsFile, ...]) -> None:
+    """Fill `ring` (its `counts` set) from `segments`. Errors: DamagedCheckpointError, naming the file."""
+    placed = 0
+    for segment in segments:
+        try:
+            placed += ring.put_back(_read(ring, slot_dir, segment))
+        except (ValueError, safetensors.SafetensorError) as error:
+            raise DamagedCheckpointError(f"{segment.path}: {error}") from error
+    if placed != int(ring.sizes.sum()):
+        raise DamagedCheckpointError(f"its row files hold {placed} of the ring's {int(ring.sizes.sum())} rows")
 
 
-def _read(slot_dir: Path, segment: RowsFile) -> Block:
+def _read(ring: Ring, slot_dir: Path, segment: RowsFile) -> Block:
     if PurePosixPath(segment.path).is_absolute() or ".." in PurePosixPath(segment.path).parts:
         raise DamagedCheckpointError(f"{segment.path} lies outside the slot's folder")
     try:
@@ -95,4 +102,7 @@ def _read(slot_dir: Path, segment: RowsFile) -> Block:
         raise DamagedCheckpointError(f"{segment.path}: {error.strerror}") from error
     if len(data) != segment.bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
         raise DamagedCheckpointError(f"{segment.path} is not what was written ({len(data)} of {segment.bytes} bytes)")
-    return Block(segment.starts, segment.counts, safetensors.numpy.load(data))
+    if not all(0 <= count <= ring.capacity for count in segment.counts):
+        raise DamagedCheckpointError(f"{segment.path} has more rows of a task than a ring of {ring.capacity}")
+    arrays = unpacked(safetensors.numpy.load(data), ring.fields, sum(segment.counts))
+    return Block(segment.starts, segment.counts, arrays)

@@ -213,12 +213,12 @@ class OffPolicySettings(AlgorithmSettings):
 
     @property
     def steps_summed(self) -> int:
-        """The most steps that a row of the replay is of."""
+        """Steps of which a transition may be at most; where they are several, it has a `gamma` to discount them by."""
         return 1
 
     @property
     def sums_steps(self) -> bool:
-        """Whether a row of the replay may be of more than one step; each then says of how many."""
+        """Whether a transition may be of more than one step; each then says of how many."""
         return self.steps_summed > 1
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anchorleg.files import write_json
 from anchorleg.job import Job
-from trainer.buffers.replay import Replay
+from trainer.buffers.replay import Ring
 from trainer.errors import NotFiniteError
 from trainer.history.read import read
 from trainer.training.run import TrainingRun
@@ -109,7 +109,7 @@ def _of_tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def _of_rows(replay: Replay, k: int) -> dict[str, Any]:
+def _of_rows(replay: Ring, k: int) -> dict[str, Any]:
     """What the ring holds of task `k`: how many rows, how many with a number that is not finite, and the ranges."""
     size = int(replay.sizes[k])
     start = k * replay.capacity

@@ -11,18 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from trainer.algorithms.base import Algorithm, NetSize
-from trainer.buffers import rollout
+from trainer.buffers import frames, rollout
 from trainer.buffers.rows import Fields, fields_of, with_steps
 from trainer.config.find import ALGORITHMS, find
+from trainer.config.pictures import PictureSettings
 from trainer.config.training import SECTIONS, Training
 from trainer.envs.memory import need_bytes
+from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
 from trainer.nets.encoders.base import kept_spaces
 
 _FLOAT_BYTES = 4
+#: The smallest `image_size` that there is.
+_LEAST_SIZE = 16
 _GB = 1e9
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
 _WORDS = ("can't allocate memory", "out of memory", "cannot allocate memory", "alloc_failed")
@@ -31,26 +37,47 @@ _QUOTE = 160
 
 
 @dataclass(frozen=True)
-class Part:
-    """`bytes` that are taken by `what`; they grow with the `power` of each of `values`, which `field` has now."""
+class Lever:
+    """Bytes grow with the `power` of each of `values`, which `field` has now, but for the `fixed` ones. No value can be
+    below `least`.
+    """
 
-    what: str
-    bytes: int
     field: str
     values: tuple[int, ...]
     power: int = 1
+    fixed: int = 0
+    least: int = 1
+
+    def lowered(self, bytes_now: int, to_bytes: float) -> str | None:
+        """What to set so that what takes `bytes_now` fits into `to_bytes`, cut to two digits; None: it cannot."""
+        if bytes_now <= self.fixed:
+            return None
+        share = max(0.0, (to_bytes - self.fixed) / (bytes_now - self.fixed)) ** (1 / self.power)
+        values = [_two_digits(int(value * share)) for value in self.values]
+        if min(values) < self.least:
+            return None
+        return ", ".join(map(str, values)) if len(values) > 1 else f"{values[0]:,}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """`bytes` that are taken by `what`; each of the `levers` makes them less."""
+
+    what: str
+    bytes: int
+    levers: tuple[Lever, ...]
 
     def __str__(self) -> str:
         return f"{self.what} = {_gb(self.bytes)}"
 
     def lowered(self, to_bytes: float) -> str | None:
-        """What to set so that this part fits into `to_bytes`, cut to two digits; None: it cannot be that small."""
-        share = max(0.0, to_bytes / self.bytes) ** (1 / self.power)
-        values = [_two_digits(int(value * share)) for value in self.values]
-        if min(values) < 1:
+        """What to set so that this part fits into `to_bytes`; None: it cannot be that small."""
+        found = {lever.field: lever.lowered(self.bytes, to_bytes) for lever in self.levers}
+        ways = [f"training.{field} to {value}" for field, value in found.items() if value is not None]
+        if not ways:
             return None
-        value = ", ".join(map(str, values)) if len(values) > 1 else f"{values[0]:,}"
-        return f"lower training.{self.field} to {value}" + " in a new run" * self.field.startswith(SECTIONS)
+        is_new = any(field.startswith(SECTIONS) for field, value in found.items() if value is not None)
+        return f"lower {' or '.join(ways)}" + " in a new run" * is_new
 
 
 def check(training: Training, device: str, limit_bytes: int | None) -> None:
@@ -103,27 +130,32 @@ def rows_kept(training: Training) -> int:
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    fields = fields_of(kept_spaces(spaces_of(training), training.network))
+    spaces = _kept(training)
+    if frames.keeps_frames(spaces, training):
+        return _bytes_of(frames.fields_of(spaces)) + frames.POINTER_BYTES
+    fields = fields_of(spaces)
     sums = training.uses_experience and training.off_policy.sums_steps
     return _bytes_of(with_steps(fields) if sums else fields)
 
 
 def host_parts(training: Training, device: str, rows: int) -> list[Part]:
     """What the training holds in the machine's memory, with `rows` in its replay."""
-    environments, row = (training.num_envs - 1) * training.env.ENV_BYTES, row_bytes(training)
-    replay = Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "algorithm.buffer_size", (rows,))
+    environments, on_cpu = (training.num_envs - 1) * training.env.ENV_BYTES, device == "cpu"
     parts = [
-        *([replay] if rows else []),
+        *_replay(training, rows),
         *_rollout(training),
-        Part(f"{training.num_envs:,} environments", environments, "num_envs", (training.num_envs,)),
-        *_nets(training, live=device == "cpu", saved=True),
+        Part(f"{training.num_envs:,} environments", environments, (_of_num_envs(training),)),
+        *_last_frames(training),
+        *_nets(training, live=on_cpu, saved=True),
+        *_pictures(training, gathered=True, as_float=on_cpu),
     ]
-    return [*parts, *_batch(training)] if device == "cpu" else parts
+    return [*parts, *_batch(training)] if on_cpu else parts
 
 
 def gpu_parts(training: Training) -> list[Part]:
     """What the training holds on a GPU."""
-    return [*_nets(training, live=True, saved=False), *_batch(training)]
+    nets = _nets(training, live=True, saved=False)
+    return [*nets, *_batch(training), *_pictures(training, gathered=False, as_float=True)]
 
 
 def evaluation_bytes(training: Training) -> int:
@@ -142,25 +174,91 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
         kept = 1 + net.moments + net.targets
         numbers = live * (kept + 1) + saved * 2 * kept
         what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
-        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, net.field, net.widths, 2))
+        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, (Lever(net.field, net.widths, 2),)))
     return found
+
+
+def _replay(training: Training, rows: int) -> list[Part]:
+    """The ring, and the copy of what is new in it from which a checkpoint is written."""
+    if not rows:
+        return []
+    row, new = row_bytes(training), min(rows, training.checkpoint_interval)
+    levers = (Lever("algorithm.buffer_size", (rows,)), *_smaller(training, rows * (row - _frame_bytes(training))))
+    return [
+        Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers),
+        Part(f"{new:,} new rows on their way to the disk", new * row, (Lever("checkpoint_interval", (new,)),)),
+    ]
+
+
+def _last_frames(training: Training) -> list[Part]:
+    """What stacks and clips are made of while acting."""
+    specs = [spec for spec in spaces_of(training).obs.values() if spec.stack > 1]
+    size = training.num_envs * sum(spec.reach * _bytes_of_frame(spec) for spec in specs)
+    levers = (_of_num_envs(training), *_smaller(training), *_shorter(training))
+    what = f"the last frames of {training.num_envs:,} environments"
+    return [Part(what, size, levers)] if size else []
+
+
+def _pictures(training: Training, *, gathered: bool, as_float: bool) -> list[Part]:
+    """What an update reads: bytes as they were `gathered` (off-policy also of what follows), and once `as_float`."""
+    shown = sum(prod(spec.shape) for spec in _kept(training).obs.values() if frames.is_picture(spec))
+    rows = training.learned_at_once
+    row = shown * (gathered * (1 + training.uses_experience) + as_float * _FLOAT_BYTES)
+    levers = (Lever(*_lowered_by(training)), *_smaller(training), *_shorter(training))
+    what = f"pictures of an update, {rows:,} rows of {row:,} bytes"
+    return [Part(what, rows * row, levers)] if rows and row else []
+
+
+def _smaller(training: Training, fixed: int = 0) -> list[Lever]:
+    """Smaller pictures, where there is a choice; `fixed`: what is beside them."""
+    env = training.env
+    if not isinstance(env, PictureSettings) or not env.has_pictures:
+        return []
+    return [Lever("env.image_size", (env.image_size,), 2, fixed, _LEAST_SIZE)]
+
+
+def _shorter(training: Training) -> list[Lever]:
+    """Fewer frames, where there is a choice."""
+    env = training.env
+    if not isinstance(env, PictureSettings) or not env.has_pictures or env.frame_stack == 1:
+        return []
+    return [Lever("env.frame_stack", (env.frame_stack,), least=2 if env.observation == "clips" else 1)]
+
+
+def _of_num_envs(training: Training) -> Lever:
+    return Lever("num_envs", (training.num_envs,))
+
+
+def _kept(training: Training) -> Spaces:
+    """What is kept to learn from."""
+    return kept_spaces(spaces_of(training), training.network)
+
+
+def _frame_bytes(training: Training) -> int:
+    """Of all pictures of one step that are kept."""
+    return sum(_bytes_of_frame(spec) for spec in _kept(training).obs.values() if frames.is_picture(spec))
+
+
+def _bytes_of_frame(spec: ArraySpec) -> int:
+    return prod(spec.frame) * np.dtype(spec.dtype).itemsize
 
 
 def _batch(training: Training) -> list[Part]:
     """The hidden layers' values, which are kept for the way back."""
     values, rows = sum(net.values for net in _sizes(training)), training.learned_at_once
     what = f"an update, {rows:,} rows of {values:,} hidden values"
-    return [Part(what, rows * values * _FLOAT_BYTES, *_lowered_by(training))] if values and rows else []
+    return [Part(what, rows * values * _FLOAT_BYTES, (Lever(*_lowered_by(training)),))] if values and rows else []
 
 
 def _rollout(training: Training) -> list[Part]:
     """What was played and is learned from next."""
     if not training.rollout:
         return []
-    row = _bytes_of(rollout.fields_of(kept_spaces(spaces_of(training), training.network)))
-    what = f"a rollout, {training.rollout:,} steps of {row} bytes"
-    field = "algorithm.rollout_steps"
-    return [Part(what, training.rollout * row, field, (training.rollout // training.num_envs,))]
+    spaces, steps = _kept(training), training.rollout // training.num_envs
+    row, size = _bytes_of(rollout.fields_of(spaces)), rollout.bytes_of(spaces, steps, training.num_envs)
+    pictures = size * _frame_bytes(training) // row
+    levers = (Lever("algorithm.rollout_steps", (steps,)), *_smaller(training, size - pictures))
+    return [Part(f"a rollout, {training.rollout:,} steps of {row} bytes", size, levers)]
 
 
 def _lowered_by(training: Training) -> tuple[str, tuple[int, ...]]:

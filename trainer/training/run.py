@@ -17,7 +17,6 @@ from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import fields_of
 from trainer.checkpoints.checkpoint import Contents
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
@@ -56,11 +55,7 @@ class TrainingRun:
 def fresh(training: Training, device: torch.device, envs: Envs, way: str = KERNELS) -> TrainingRun:
     """A run at step 0. `way`: see `trainer.algorithms.common.cuda_graph`."""
     collector = Collector(envs)
-    experience = (
-        Experience(training, fields_of(kept_spaces(envs.spaces, training.network)))
-        if training.uses_experience
-        else None
-    )
+    experience = Experience(training, kept_spaces(envs.spaces, training.network)) if training.uses_experience else None
     return _run(training, device, collector, experience, way)
 
 

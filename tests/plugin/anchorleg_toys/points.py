@@ -59,12 +59,12 @@ class Point:
         return {key: seen[key] for key in with_pictures(self.settings, ArraySpec((2,)), 1)}
 
     def _picture(self) -> npt.NDArray[np.uint8]:
-        """A bright column where the mass is, over a ground that darkens with the steps."""
+        """A bright column where the mass is, over a ground that darkens with the steps; the same from everywhere."""
         size = self.settings.image_size
         picture = np.full((3, size, size), 200 - 100 * self.steps // self.horizon, np.uint8)
         column = int(np.clip((self.place + 1) / 2 * size, 0, size - 1))
         picture[0, :, column] = 255
-        return picture
+        return np.concatenate([picture] * len(self.settings.seen_by))
 
 
 class Points:

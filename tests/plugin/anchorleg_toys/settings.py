@@ -13,7 +13,7 @@ from trainer.config.settings import AlgorithmSettings, Positive, PositiveInt
 class PointsSettings(PictureSettings):
     """Point masses on a line."""
 
-    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("above",)
+    KNOWN_CAMERAS: ClassVar[tuple[str, ...]] = ("above", "below", "beside")
     USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("above",)
     observation: Observation = Field("state", description=PictureSettings.model_fields["observation"].description)
 

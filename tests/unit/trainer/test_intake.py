@@ -15,7 +15,7 @@ import pytest
 from daemons import PATIENCE_S
 from hypothesis import example, given
 from hypothesis import strategies as st
-from suites import FIELDS
+from suites import FIELDS, SPACES
 from vector_bytes import as_bytes
 
 pytest.importorskip("torch")
@@ -180,7 +180,7 @@ class TestTheShareOfABatch:
         assert found.tolist() == [[15, 15, 15], [pytest.approx(4.5)] * 3]
 
     def test_who_sends_one_task_only_changes_no_tasks_weight(self):
-        experience = Experience(TRAINING, FIELDS)
+        experience = Experience(TRAINING, SPACES)
         rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
         for task in range(3):
             experience.add(np.full(HORIZON, task), {name: 0 * array for name, array in rows.items()})
@@ -497,7 +497,7 @@ def _full_disk(*args):
 
 def _state(step):
     state = object.__new__(TrainingRun)
-    state.step, state.experience = step, Experience(TRAINING, FIELDS)
+    state.step, state.experience = step, Experience(TRAINING, SPACES)
     return state
 
 

@@ -18,7 +18,6 @@ from published import fresh_algorithm
 
 from trainer.algorithms.base import Context
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
@@ -151,7 +150,7 @@ def test_nets_on_a_gpu_are_a_burden_of_the_machine_only_as_checkpoints():
 def test_what_an_optimizer_remembers_is_counted(name, moments):
     training = resolve(TrainingSection(preset="arm-ppo", algorithm=name, num_envs=8))
     spaces, algorithm = spaces_of(training), find(ALGORITHMS, name)
-    experience = Experience(training, fields_of(spaces)) if training.uses_experience else None
+    experience = Experience(training, spaces) if training.uses_experience else None
     context = Context(training, spaces, 8, torch.device("cpu"), experience)
     made = algorithm(context)
     optimizer = made.optimizer if hasattr(made, "optimizer") else made._optimizers["actor"]
@@ -182,7 +181,10 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 7, done.stderr
-    assert "trainer: out of memory (Unable to allocate 5.81 GiB for an array" in done.stderr
+    assert (
+        "trainer: out of memory ([Errno 12] Cannot allocate memory): most is for the replay, 40,000,000 rows"
+        in done.stderr
+    )
     assert "lower training.algorithm.buffer_size to 20,000,000 in a new run" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -14,7 +14,7 @@ import torch
 from trainer.algorithms.base import Context
 from trainer.algorithms.sac import target_entropy
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import Batch, fields_of
+from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -37,7 +37,7 @@ def made(name, spaces, **more):
         network={"actor_hidden": (8, 8), "critic_hidden": (9, 9)},
     )
     training = resolve(section)
-    return find(ALGORITHMS, name)(Context(training, spaces, 3, CPU, Experience(training, fields_of(spaces))))
+    return find(ALGORITHMS, name)(Context(training, spaces, 3, CPU, Experience(training, spaces)))
 
 
 def batch_of(spaces, rng):

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
 from trainer.buffers.experience import Experience
-from trainer.buffers.rows import Batch, fields_of, rows_of
+from trainer.buffers.rows import Batch, rows_of
 from trainer.config.algorithms import Td3
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -53,7 +53,7 @@ def training_of(**more):
 
 def made(num_envs=ENVS, spaces=SPACES, **more):
     training = training_of(**more)
-    return find(ALGORITHMS, "td3")(Context(training, spaces, num_envs, CPU, Experience(training, fields_of(spaces))))
+    return find(ALGORITHMS, "td3")(Context(training, spaces, num_envs, CPU, Experience(training, spaces)))
 
 
 def batch_of(rng, steps=None):

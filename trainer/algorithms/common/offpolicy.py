@@ -16,6 +16,7 @@ from torch import Tensor
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
+from trainer.buffers.frames import FrameReplay
 from trainer.buffers.rows import Batch, Rows, rows_of
 from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
@@ -55,7 +56,7 @@ class OffPolicy:
         return transition
 
     def kept(self, transition: Transition) -> Iterable[tuple[I32, Rows]]:
-        """What goes into the replay now: rows of tasks [B], one lot after another."""
+        """What goes into the replay now, where it keeps no frames: rows of tasks [B], one lot after another."""
         done = transition.step
         yield done.task, rows_of(transition.obs, transition.action, done.reward, done.next_obs, done.terminated)
 
@@ -85,15 +86,24 @@ class OffPolicy:
 
     def observe(self, transition: Transition, step: int) -> None:
         """Into the replay; each transition past `random_steps` earns `updates_per_step` updates."""
-        for task, rows in self.kept(self.prepared(transition)):
-            self.experience.add(task, rows)
+        kept = self.prepared(transition)
+        if self.keeps_frames:
+            self.experience.observe(kept)
+        else:
+            for task, rows in self.kept(kept):
+                self.experience.add(task, rows)
         settings, count = self.settings, transition.step.task.shape[0]
         self._owed += earned(step, step + count, settings.random_steps, settings.updates_per_step)
 
     @property
+    def keeps_frames(self) -> bool:
+        """Whether its replay keeps frames, and sums up steps itself."""
+        return isinstance(self.experience.own, FrameReplay)
+
+    @property
     def owed(self) -> int:
-        """Whole updates; the rest of the fraction waits."""
-        return int(self._owed)
+        """Whole updates; the rest of the fraction waits. None while nothing can be drawn."""
+        return int(self._owed) if self.experience.is_ready else 0
 
     @property
     def must_learn(self) -> bool:

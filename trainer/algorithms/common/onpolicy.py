@@ -317,8 +317,7 @@ class OnPolicy:
     def _inputs_of_rollout(self, rows: Tensor) -> NetInputs:
         """Of some of its steps."""
         at = rows.cpu().numpy()
-        seen = {key: self._rollout.in_a_row(f"obs.{key}")[at] for key in self._reading.keys}
-        return self._reading.inputs(seen, self._rollout.in_a_row("task")[at])
+        return self._reading.inputs(self._rollout.obs(at), self._rollout.in_a_row("task")[at])
 
     def _descend(self, inputs: NetInputs, batch: Minibatch) -> Tensor:
         """One step of all that is learned; `METRICS` [M]."""

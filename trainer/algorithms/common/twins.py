@@ -64,7 +64,7 @@ class TwinOffPolicy(OffPolicy):
         settings = self.settings
         self._sums = (
             NStep(kept_spaces(spaces, training.network), settings.steps_summed, context.num_envs, settings.gamma)
-            if settings.sums_steps
+            if settings.sums_steps and not self.keeps_frames
             else None
         )
 
@@ -89,11 +89,6 @@ class TwinOffPolicy(OffPolicy):
             NetSize("the actor", "network.actor_hidden", network.actor_hidden, count(actor)),
             NetSize("the critics", "network.critic_hidden", hidden, count(critics), 1, values=2 * sum(hidden)),
         ]
-
-    @property
-    def owed(self) -> int:
-        """As all off-policy algorithms have it; none while no row is whole."""
-        return super().owed if self.experience.own.counts.any() else 0
 
     def kept(self, transition: Transition) -> Iterable[tuple[I32, Rows]]:
         """The step, or the rows of several that it makes whole."""

@@ -14,7 +14,7 @@ from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
 from trainer.algorithms.mtsac.update import scaled, td_distribution, td_target, value_and_gradient
 from trainer.buffers.contributed import Contributed
-from trainer.buffers.replay import Replay, shares
+from trainer.buffers.replay import Ring, shares
 from trainer.buffers.rows import Batch
 from trainer.nets.inputs import with_task
 from trainer.streams import RandomStream, seeds_of
@@ -25,7 +25,7 @@ MAX_ROWS = 1024
 ROWS_OF_ONE = 128
 
 
-def diagnose(learner: Learner, replay: Replay, step: int) -> Diagnosis:
+def diagnose(learner: Learner, replay: Ring, step: int) -> Diagnosis:
     """Measure on a probe that `step` decides. Takes nothing from the run's streams, changes nothing.
 
     Errors: ValueError where the replay is empty.

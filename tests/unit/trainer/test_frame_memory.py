@@ -1,0 +1,149 @@
+"""What pictures take of the memory: what is refused, with what to lower and how far; and what autotune says of it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from trainer.buffers.experience import Experience
+from trainer.buffers.frames import FrameReplay, keeps_frames
+from trainer.buffers.replay import Replay
+from trainer.buffers.rollout import Rollout
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.spaces import IMAGE
+from trainer.envs.suite import spaces_of
+from trainer.errors import ConfigError
+from trainer.nets.encoders.base import kept_spaces
+from trainer.training.memory import Lever, Part, check, host_parts, row_bytes
+
+pytestmark = pytest.mark.trainer
+GB = 10**9
+
+
+def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3, **fields):
+    shown = {"observation": "cameras", "cameras": ["above", "below", "beside"], "frame_stack": 4}
+    named = {"name": algorithm} if isinstance(algorithm, str) else algorithm
+    return resolve(
+        TrainingSection(
+            env={"name": "anchorleg_toys.points:Points", **shown, **fields},
+            algorithm=named,
+            network={"encoder": {"arch": "anchorleg_toys.glance:Glance", **(encoder or {})}},
+            total_steps=total_steps,
+            num_envs=num_envs,
+            evaluation_goals=0,
+        )
+    )
+
+
+def advice(limit_bytes, **fields):
+    """What the refusal says: setting → (value, of a new run)."""
+    with pytest.raises(ConfigError) as caught:
+        check(a_training(**fields), "cpu", limit_bytes)
+    words = str(caught.value)
+    found = re.search(r"; lower (.*?), or ask for", words)
+    assert found, words
+    values = dict(re.findall(r"training\.([\w.]+) to ([\d,]+)", found[1]))
+    return {name: int(value.replace(",", "")) for name, value in values.items()}, words
+
+
+def part(training, what):
+    (found,) = [one for one in host_parts(training, "cpu", 100_000) if what in one.what]
+    return found
+
+
+def test_a_hundred_thousand_steps_of_three_cameras_are_3_7_gb_however_many_are_stacked():
+    for stack in (1, 4, 16):
+        training = a_training(frame_stack=stack)
+        assert row_bytes(training) == 3 * 3 * 64 * 64 + 4 + 4 + 1 + 1 + 4 + 4
+        assert part(training, "the replay").bytes == pytest.approx(3.69e9, rel=0.001)
+        kept = Experience(training.changed(buffer_size=300), spaces_of(training)).own
+        rows = sum(array[:1].nbytes for array in kept.arrays().values())
+        assert rows + kept._ahead[:1].nbytes == row_bytes(training)
+
+
+@pytest.mark.parametrize("name", ["algorithm.buffer_size", "env.image_size"])
+def test_a_replay_that_does_not_fit_is_refused_with_the_buffer_and_the_size_that_fit(name):
+    found, words = advice(2 * GB)
+    assert "the replay, 100,000 rows of 36882 bytes = 3.69 GB" in words
+    assert sorted(found) == ["algorithm.buffer_size", "env.image_size"]
+    assert "in a new run, or ask for" in words
+    lowered = {"algorithm": {"name": "sac", "buffer_size": found[name]}} if "buffer" in name else {}
+    size = {"image_size": found[name]} if "image" in name else {}
+    check(a_training(**lowered, **size), "cpu", 2 * GB)
+
+
+def test_of_pictures_that_cannot_be_smaller_the_size_is_not_named():
+    found, _ = advice(int(0.61 * GB), image_size=17, algorithm={"name": "sac", "buffer_size": 100_000})
+    assert list(found) == ["algorithm.buffer_size"]
+
+
+def test_what_lies_beside_the_pictures_is_not_made_smaller_with_them():
+    pictures = Part("pictures and numbers", 1000, (Lever("env.image_size", (100,), 2, fixed=600),))
+    assert pictures.lowered(700) == "lower training.env.image_size to 50 in a new run"
+    assert pictures.lowered(600) is None
+
+
+def test_a_rollout_that_does_not_fit_is_refused_with_steps_and_size():
+    ppo = {"name": "ppo", "rollout_steps": 40_000}
+    found, words = advice(2 * GB, algorithm=ppo, num_envs=3)
+    assert "a rollout, 120,000 steps of 36892 bytes" in words
+    assert sorted(found) == ["algorithm.rollout_steps", "env.image_size"]
+    check(a_training({**ppo, "rollout_steps": found["algorithm.rollout_steps"]}), "cpu", 2 * GB)
+    check(a_training(ppo, image_size=found["env.image_size"]), "cpu", 2 * GB)
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_the_stack_as_well():
+    sac = {"name": "sac", "batch_size": 3_000, "buffer_size": 4_000}
+    found, words = advice(2 * GB, algorithm=sac, total_steps=2_000)
+    assert "pictures of an update, 3,000 rows of 884,736 bytes = 2.65 GB" in words
+    assert sorted(found) == ["algorithm.batch_size", "env.frame_stack", "env.image_size"]
+    check(a_training(sac, total_steps=2_000, frame_stack=found["env.frame_stack"]), "cpu", 2 * GB)
+    check(a_training(sac, total_steps=2_000, image_size=found["env.image_size"]), "cpu", 2 * GB)
+
+
+def test_environments_whose_last_frames_do_not_fit_are_refused():
+    sac = {"name": "sac", "batch_size": 3, "buffer_size": 10_000}
+    looks = {"observation": "clips", "frame_stack": 64, "frame_stride": 10, "horizon": 1_000}
+    found, words = advice(2 * GB, algorithm=sac, total_steps=2_000, num_envs=200, **looks)
+    assert "the last frames of 200 environments = 4.65 GB" in words
+    for name in ("num_envs", "env.frame_stack", "env.image_size"):
+        lowered = {"num_envs": 200, **looks, name.removeprefix("env."): found[name]}
+        check(a_training(sac, total_steps=2_000, **lowered), "cpu", 2 * GB)
+
+
+def test_what_is_counted_of_a_rollout_is_what_it_takes():
+    training = a_training({"name": "ppo", "rollout_steps": 50})
+    rollout = Rollout(spaces_of(training), 50, 3)
+    taken = sum(array.nbytes for array in (*rollout._frames.values(), *rollout.fields.values()))
+    assert part(training, "a rollout").bytes == taken
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({}, True),
+        ({"frame_stack": 1}, True),
+        ({"observation": "state", "cameras": [], "frame_stack": 1}, False),
+        ({"observation": "state", "cameras": [], "frame_stack": 1, "encoder": {"freeze": True}}, False),
+    ],
+    ids=str,
+)
+def test_frames_are_kept_where_there_are_pictures(fields, wanted):
+    training = a_training(**fields)
+    assert keeps_frames(spaces_of(training), training) == wanted
+    assert isinstance(Experience(training, spaces_of(training)).own, FrameReplay if wanted else Replay)
+
+
+def test_features_of_a_frozen_encoder_are_kept_once():
+    training = a_training({"name": "sac", "buffer_size": 300}, encoder={"freeze": True}, observation="both")
+    ring = Experience(training, kept_spaces(spaces_of(training), training.network)).own
+    assert isinstance(ring, FrameReplay)
+    features = ring.arrays()[f"obs.{IMAGE}"]
+    assert (features.shape, features.dtype) == ((300, 4), np.float32)
+    rows = sum(array[:1].nbytes for array in ring.arrays().values())
+    assert row_bytes(training) == rows + ring._ahead[:1].nbytes
+    assert not [one for one in host_parts(training, "cpu", 300) if "pictures" in one.what]
