@@ -50,7 +50,7 @@ def play(
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
     from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
-    from trainer.showing import drawing  # noqa: PLC0415
+    from trainer.machine import drawing  # noqa: PLC0415
 
     found = find_playable(policy, shared_dir, device, best=best, slot=slot)
     found.task_index(task)
@@ -83,7 +83,7 @@ def play(
 def _watch(found: Found, task: str | None, episodes: int, first: int, out: Path | None) -> None:
     """Environments that draw themselves, in their own size and at their own speed."""
     from trainer.errors import ConfigError  # noqa: PLC0415 - as above
-    from trainer.showing import drawing  # noqa: PLC0415
+    from trainer.machine import drawing  # noqa: PLC0415
 
     with contextlib.suppress(ConfigError):  # not all are MuJoCo's, and those say themselves what is missing
         drawing.prepare()
