@@ -60,6 +60,7 @@ def play(
         _watch(found, task, episodes, goal, out)
         return
     drawing.prepare()  # before anything loads mujoco
+    from trainer.showing.beside import with_views  # noqa: PLC0415
     from trainer.showing.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
     from trainer.showing.play import staged  # noqa: PLC0415 - the simulator
 
@@ -67,16 +68,18 @@ def play(
         video = out or Path(f"{stage.task}.mp4")
         print(f"{stage.task} · {found.name} · step {found.step:,}")
         solved = 0
-        with closing(Camera(stage.simulation, camera, size)) as eye, film(video, size) as show:
+        with closing(Camera(stage.simulation, camera, size)) as eye:
+            height, width, _ = with_views(eye.picture(), stage.views).shape
+            with film(video, (width, height)) as show:
 
-            def look(step: int) -> None:
-                if step % STEPS_A_FRAME == 0:
-                    show(eye.picture())
+                def look(step: int) -> None:
+                    if step % STEPS_A_FRAME == 0:
+                        show(with_views(eye.picture(), stage.views))
 
-            for number in range(episodes):
-                episode = stage.play(goal + number, look)
-                solved += episode.solved_at is not None
-                print(episode.words(), flush=True)
+                for number in range(episodes):
+                    episode = stage.play(goal + number, look)
+                    solved += episode.solved_at is not None
+                    print(episode.words(), flush=True)
     print(f"solved {solved} of {episodes}; the video: {video}")
 
 

@@ -129,7 +129,8 @@ class Gymnasium(PictureSettings):
         description="What the policy sees: state (what the environment gives, pictures too), cameras (what it "
         "renders), both, or clips (both, over time: for encoders of video; where it gives pictures itself, of those).",
     )
-    image_size: ImageSize | None = Field(
+    # None: only the environment knows how large its pictures are.
+    image_size: ImageSize | None = Field(  # type: ignore[assignment]
         None,
         description="Pixels of a side of each picture, the means of what lies under them; left out: 64 of what it "
         "renders, and as they are of those that it gives.",

@@ -36,12 +36,13 @@ _LEFT_OUT = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION,
 _MOST_GEOMS = 2_000
 #: Ways of drawing that bring their context in a module of mujoco's: however MUJOCO_GL was when mujoco was loaded.
 _MODULES = {"egl", "osmesa"}
-#: A goal that the scene itself does not show is a ball: metres, and a colour that nothing of Meta-World has (red, green,
-#: blue, opaque). At 64 pixels three or four are across.
+#: A goal that the scene itself does not show is a ball: metres, and a colour (red, green, blue, opaque) that nothing
+#: of Meta-World has. At 64 pixels three or four are across.
 GOAL_RADIUS = 0.03
 GOAL_COLOUR = (1.0, 0.1, 0.9, 1.0)
 
-#: Of this thread: its OpenGL context, and what was uploaded, by kind and size.
+#: Of this thread: its OpenGL context, and what was uploaded, by kind and size. Between pictures an idle context is the
+#: current one: whoever frees a renderer of their own, such as Gymnasium's, frees the same numbers in the current one.
 _own = threading.local()
 
 
@@ -100,6 +101,7 @@ class Cameras:
             # OpenGL's first row is the lowest one.
             upright = self._pixels[:, ::-1] if is_turned else self._pixels[::-1]
             seen[3 * place : 3 * place + 3] = upright.transpose(2, 0, 1)
+        _own.idle.make_current()
         return seen
 
     def _uploaded(self) -> tuple[Any, Any]:
@@ -108,6 +110,7 @@ class Cameras:
         if self._kind not in _own.uploaded:
             _own.uploaded[self._kind] = _upload(self._model, self._size)
         found: tuple[Any, Any] = _own.uploaded[self._kind]
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, found[0])  # each kind has a buffer of its own
         return found
 
     def _must_repeat(self, data: Any) -> None:
@@ -125,25 +128,23 @@ class Cameras:
 
 
 def _make_current() -> None:
-    """This thread's context, made where it has none. Others that draw in this thread have contexts of their own, and
-    leave those current. Errors: ConfigError.
-    """
+    """This thread's context, made where it has none. Errors: ConfigError."""
     if not hasattr(_own, "context"):
         way = drawing.prepare_for_policies().way
         try:
             maker = importlib.import_module(f"mujoco.{way}") if way in _MODULES else mujoco
-            _own.context, _own.uploaded = maker.GLContext(1, 1), {}
-        except Exception as error:
+            _own.context, _own.uploaded, _own.idle = maker.GLContext(1, 1), {}, maker.GLContext(1, 1)
+        except (ImportError, RuntimeError, mujoco.FatalError) as error:
             words = " ".join(str(error).split()) or type(error).__name__
             raise ConfigError(
                 f"MuJoCo cannot draw in this process, which has another way than {way!r} loaded ({words}); "
                 f"unset PYOPENGL_PLATFORM, and set {drawing.VARIABLE} before it begins"
             ) from None
-        atexit.register(_free, _own.context, _own.uploaded)
+        atexit.register(_free, _own.context, _own.idle, _own.uploaded)
     _own.context.make_current()
 
 
-def _free(context: Any, uploaded: dict[Any, tuple[Any, Any]]) -> None:
+def _free(context: Any, idle: Any, uploaded: dict[Any, tuple[Any, Any]]) -> None:
     """At the end of the process: else MuJoCo frees it after its libraries are gone."""
     with suppress(Exception):  # nothing that is drawn any more depends on it
         context.make_current()
@@ -151,6 +152,7 @@ def _free(context: Any, uploaded: dict[Any, tuple[Any, Any]]) -> None:
             one.free()
         uploaded.clear()
         context.free()
+        idle.free()
 
 
 def _upload(model: Any, size: int) -> tuple[Any, Any]:
@@ -162,7 +164,6 @@ def _upload(model: Any, size: int) -> tuple[Any, Any]:
         uploaded = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
     finally:  # the model is somebody else's, who may draw films of it
         buffer.offwidth, buffer.offheight, quality.offsamples, quality.shadowsize = before
-    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, uploaded)
     scene = mujoco.MjvScene(model, _MOST_GEOMS)
     scene.flags[list(map(int, _LEFT_OUT))] = 0
     return uploaded, scene

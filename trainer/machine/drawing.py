@@ -43,7 +43,7 @@ Probe = Callable[[str], str | None]
 
 
 def driver_of(way: str) -> str | None:
-    """What MuJoCo draws with where MUJOCO_GL is `way` (empty: unset), tried in a process of its own; None: it cannot."""
+    """What draws where MUJOCO_GL is `way` (empty: unset), tried in a process of its own; None: nothing does."""
     environ = {name: value for name, value in os.environ.items() if name not in {VARIABLE, "PYOPENGL_PLATFORM"}}
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     if way:

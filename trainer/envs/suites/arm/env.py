@@ -24,7 +24,17 @@ from trainer.envs.suites.arm.draws import Dynamics, draw_dynamics, draw_goal, dr
 from trainer.envs.suites.arm.model import new_model, randomise
 from trainer.envs.suites.arm.rewards import REWARDS, distance, effort_of
 from trainer.envs.suites.arm.shapes import (
-    JOINTS, LEAD, OPEN, OPENS, OWN, SHUT, SHUTS, SOLVED, SPEEDS, STEP_S, SUBSTEPS,
+    JOINTS,
+    LEAD,
+    OPEN,
+    OPENS,
+    OWN,
+    SHUT,
+    SHUTS,
+    SOLVED,
+    SPEEDS,
+    STEP_S,
+    SUBSTEPS,
 )  # fmt: skip
 from trainer.envs.views import Views
 from trainer.state import State

@@ -84,7 +84,10 @@ class GymnasiumEnv:
 
     def picture(self) -> Any:
         """What it draws, uint8 [H, W, 3]. Errors: EnvFaultError where it draws nothing."""
+        viewer = getattr(getattr(self.upstream.unwrapped, "mujoco_renderer", None), "viewer", None)
         try:
+            if viewer is not None:
+                viewer.make_context_current()  # Gymnasium draws into whichever context was made last
             drawn = np.asarray(self.upstream.render())
         except (Exception, SystemExit) as error:
             raise EnvFaultError(blame(error)) from error

@@ -46,8 +46,8 @@ class Seen:
         self._privileged = list(numbers) if settings.critic_sees == "state" else []
         if self._privileged:
             low, high = min(spec.low for spec in numbers.values()), max(spec.high for spec in numbers.values())
-            size = sum(spec.shape[0] for spec in numbers.values())
-            self.specs[PRIVILEGED] = ArraySpec((size,), "float32", low, high, privileged=True)
+            together = sum(spec.shape[0] for spec in numbers.values())
+            self.specs[PRIVILEGED] = ArraySpec((together,), "float32", low, high, privileged=True)
 
     def of(self, obs: Any, render: Callable[[], npt.NDArray[Any]]) -> Obs:
         """One frame of it: copies. `render` gives [H, W, 3]. Errors: WrongArrayError; those of `render`."""
