@@ -13,7 +13,7 @@ from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
 from trainer.envs.suites.gymnasium.arrays import ActionMap, WrongArrayError
 from trainer.envs.suites.gymnasium.opening import blame
-from trainer.envs.suites.gymnasium.seen import Seen
+from trainer.envs.suites.gymnasium.sight import Sight
 
 #: Entries of `info` that say what success is.
 SUCCESS = ("success", "is_success")
@@ -26,13 +26,13 @@ class EnvFaultError(Exception):
 class GymnasiumEnv:
     """`upstream` with the trainer's observations and actions. Errors of `reset` and `step`: EnvFaultError."""
 
-    def __init__(self, upstream: gymnasium.Env[Any, Any], seen: Seen, actions: ActionMap) -> None:
+    def __init__(self, upstream: gymnasium.Env[Any, Any], sight: Sight, actions: ActionMap) -> None:
         self.upstream = upstream
         #: Whether it has told of success so far.
         self.tells_success = False
-        self._seen = seen
+        self._sight = sight
         self._actions = actions
-        if seen.renders and (found := self.simulation) is not None:
+        if sight.renders and (found := self.simulation) is not None:
             # Each costs as much as all else, and multisampling differs from context to context.
             quality = found[0].vis.quality
             quality.offsamples = quality.shadowsize = 0
@@ -101,7 +101,7 @@ class GymnasiumEnv:
 
     def _read(self, obs: Any) -> Obs:
         try:
-            return self._seen.of(obs, self.picture)
+            return self._sight.of(obs, self.picture)
         except WrongArrayError as error:
             raise EnvFaultError(str(error)) from None
 

@@ -24,7 +24,7 @@ from trainer.envs.suite import Env, Stepper, StepperChoice, StepperUnavailableEr
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
 from trainer.envs.suites.gymnasium.env import EnvFaultError, GymnasiumEnv
 from trainer.envs.suites.gymnasium.opening import Maker, maker_of, versions_of
-from trainer.envs.suites.gymnasium.seen import Seen
+from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.errors import ConfigError
 
 #: How Gymnasium's environments are asked for pictures.
@@ -41,13 +41,13 @@ class _Opened:
     """What is known of an environment in this process once one was made."""
 
     maker: Maker
-    seen: Seen
+    sight: Sight
     actions: ActionMap
     versions: Mapping[str, str]
 
     def play(self, **more: Any) -> GymnasiumEnv:
-        more = {"render_mode": _PICTURES, **more} if self.seen.renders else more
-        return GymnasiumEnv(self.maker(**more), self.seen, self.actions)
+        more = {"render_mode": _PICTURES, **more} if self.sight.renders else more
+        return GymnasiumEnv(self.maker(**more), self.sight, self.actions)
 
 
 @cache
@@ -57,9 +57,9 @@ def _opened(key: str) -> _Opened:
     env_id = settings.id
     maker = maker_of(env_id, settings.kwargs)
     with closing(maker()) as env:
-        seen, actions = Seen(settings, Observations(env.observation_space, env_id)), ActionMap(env.action_space, env_id)
-        opened = _Opened(maker, seen, actions, versions_of(env, env_id))
-    if seen.renders:
+        sight = Sight(settings, Observations(env.observation_space, env_id))
+        opened = _Opened(maker, sight, ActionMap(env.action_space, env_id), versions_of(env, env_id))
+    if sight.renders:
         _must_render(opened)
     return opened
 
@@ -115,7 +115,7 @@ class Suite:
         if limit is not None and limit > settings.horizon:
             _tell_of_horizon(settings.id, settings.horizon, limit)
         horizon = settings.horizon if limit is None else min(settings.horizon, limit)
-        self.spaces = Spaces(self._opened.seen.specs, self._opened.actions.space, settings.tasks, horizon)
+        self.spaces = Spaces(self._opened.sight.specs, self._opened.actions.space, settings.tasks, horizon)
         self.starts = None
         self.bounds = None
 

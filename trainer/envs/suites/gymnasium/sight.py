@@ -19,7 +19,7 @@ from trainer.errors import ConfigError
 USUAL_SIZE = 64
 
 
-class Seen:
+class Sight:
     """`given` as `settings` want it seen. Errors: ConfigError where they want what there is not."""
 
     def __init__(self, settings: Gymnasium, given: Observations) -> None:
