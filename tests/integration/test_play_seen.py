@@ -9,13 +9,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import eyes  # noqa: F401 - before mujoco is loaded, which then knows how
 import numpy as np
 import pytest
 from daemons import WORK_S
-from needs import need_drawing
 from vector_bytes import through_files
 
-need_drawing()  # before mujoco is loaded, which then knows how
 pytest.importorskip("metaworld")
 
 from trainer.config.suites import Arm, Gymnasium, Metaworld
