@@ -75,6 +75,7 @@ class Cameras:
         self._is_turned = [hangs_upside_down(data, number) for number in self._numbers]
         self._rect = mujoco.MjrRect(0, 0, size, size)
         self._option = mujoco.MjvOption()
+        self._sites = self._option.sitegroup.copy()
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._pixels = np.empty((size, size, 3), np.uint8)
@@ -88,7 +89,7 @@ class Cameras:
         """
         uploaded, scene = self._uploaded()
         seen = np.empty((3 * len(self._numbers), self._size, self._size), np.uint8)
-        self._option.sitegroup[:] = goal is None
+        self._option.sitegroup[:] = 0 if goal is not None else self._sites
         for place, (number, is_turned) in enumerate(zip(self._numbers, self._is_turned, strict=True)):
             self._camera.fixedcamid = number
             mujoco.mjv_updateScene(
