@@ -15,7 +15,7 @@ import torch
 
 from trainer.config.tasknames import MT10
 from trainer.errors import ConfigError
-from trainer.showing.drawing import choose_renderer
+from trainer.machine.drawing import choose_renderer
 
 #: Loading ten tasks takes some five seconds.
 TIMEOUT_S = 300.0
@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
         device = torch.cuda.get_device_properties(index)
         print(f"CUDA device {index}: {device.name}, {device.total_memory / 2**30:.1f} GiB")
     try:
-        way = choose_renderer()
+        way = choose_renderer().way
     except ConfigError as error:
         way = "disable"
         print(f"drawing: {error}")

@@ -236,7 +236,7 @@ class Probe:
             return None
         tried: dict[str, Any] = {}
         for way in ("egl", "osmesa"):
-            answer = self.program(["-m", "trainer.showing.glprobe"], MUJOCO_GL=way)
+            answer = self.program(["-m", "trainer.machine.glprobe"], MUJOCO_GL=way)
             tried[way] = {"works": answer["code"] == 0, "words": answer["err"]}
             if answer["code"] == 0:
                 break

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from needs import need_package
+from needs import need_drawing, need_package
 from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files, to_bytes
 
@@ -41,18 +41,43 @@ IDS = (
     {"id": "odd_envs:Keeper", "horizon": 11},
     {"id": "odd_envs:Handheld", "horizon": 11},
     {"id": "odd_envs:Stacked", "horizon": 11},
+    {"id": "odd_envs:Teller", "horizon": 11, "observation": "cameras", "frame_stack": 3, "critic_sees": "state"},
+    {"id": "odd_envs:Keeper", "horizon": 11, "observation": "clips", "frame_stack": 2, "image_size": 20},
+    {"id": "Hopper-v5", "horizon": 9, "observation": "both", "image_size": 32},
+    {"id": "ALE/Alien-v5", "horizon": 40, "kwargs": {"obs_type": "grayscale"}, "image_size": 84, "frame_stack": 4},
 )
+#: Policies that see: by MuJoCo's cameras, stacked, over time, with other light, with critics that see more.
+SEEN = (
+    {"name": "arm", "observation": "cameras", "frame_stack": 3, "image_size": 32, "horizon": 12},
+    {"name": "arm", "observation": "both", "critic_sees": "state", "randomize_view": True, "randomize": True,
+     "cameras": ("side",), "horizon": 12},
+    {"name": "arm", "observation": "clips", "frame_stack": 3, "frame_stride": 2, "cameras": ("top", "front"),
+     "image_size": 32, "horizon": 12},
+    {"name": "metaworld", "tasks": ("reach-v3",), "observation": "both", "image_size": 32, "frame_stack": 2,
+     "critic_sees": "state", "horizon": 12},
+    {"name": "metaworld", "tasks": ("push-v3", "door-open-v3"), "observation": "clips", "frame_stack": 2,
+     "image_size": 32, "cameras": ("corner2", "gripperPOV"), "randomize_view": True, "horizon": 12},
+)  # fmt: skip
 ALL = [
     *({"name": name, **SETTINGS.get(name, {})} for name in names(SUITES)),
     {"name": "anchorleg_toys.points:Points"},
     *({"name": "gymnasium", **settings} for settings in IDS),
+    *SEEN,
 ]
 
 
-@pytest.fixture(params=ALL, ids=lambda settings: settings.get("id", settings["name"]))
+def called(settings):
+    """How a case is called."""
+    seen = settings.get("observation", "")
+    return " ".join(filter(None, [settings.get("id", settings["name"]), seen])).replace(" ", "-")
+
+
+@pytest.fixture(params=ALL, ids=called)
 def ref(request):
     if request.param.get("id", "").startswith("ALE/"):
         need_package("ale_py")
+    if request.param.get("observation") in {"cameras", "both", "clips"}:
+        need_drawing()
     return SuiteRef(settings_of(SUITES, request.param["name"]).model_validate(request.param), seed=7)
 
 
@@ -124,7 +149,7 @@ def test_what_it_gives_is_what_its_spaces_say(suite):
         for seen in (obs, outcome.obs):
             assert set(seen) == set(suite.spaces.obs)
             for key, spec in suite.spaces.obs.items():
-                assert (seen[key].shape, seen[key].dtype) == (spec.shape, np.dtype(spec.dtype))
+                assert (seen[key].shape, seen[key].dtype) == (spec.frame, np.dtype(spec.dtype))
                 assert spec.low <= seen[key].min()
                 assert seen[key].max() <= spec.high
         env.close()

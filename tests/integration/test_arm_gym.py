@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from trainer.config.suites import Arm  # noqa: E402
 from trainer.envs.spaces import STATE  # noqa: E402
 from trainer.envs.suites.arm.env import ArmEnv  # noqa: E402
-from trainer.showing import drawing  # noqa: E402
+from trainer.machine import drawing  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ assert len(set(pictures)) == 3
 
 
 def test_its_three_cameras_see_arm_and_goal():
-    if not drawing.works("osmesa"):
+    if not drawing.driver_of("osmesa"):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("MuJoCo cannot draw with OSMesa here")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "osmesa"}
     done = subprocess.run(

@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 
 from trainer.config.suites import Arm
 from trainer.errors import ConfigError
-from trainer.showing import drawing
+from trainer.machine import drawing
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from trainer.config.suites import Metaworld
 from trainer.errors import ConfigError, NoGoodCheckpointError
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
-from trainer.showing import drawing
+from trainer.machine import drawing
 from trainer.showing.play import ENCORE_STEPS, PlayedTask
 
 pytestmark = pytest.mark.trainer
@@ -37,7 +37,7 @@ HORIZON = 40
 def eyes():
     """The way in which this machine can draw; in CI there must be one."""
     try:
-        return drawing.choose_renderer()
+        return drawing.choose_renderer().way
     except ConfigError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
@@ -210,7 +210,7 @@ def test_a_frame_is_the_one_that_a_person_has_looked_at(tmp_path):
     """The hand on its way to the goal of reach-v3, table, arm and all, as OSMesa draws it on any CPU."""
     from PIL import Image
 
-    if not drawing.works("osmesa"):
+    if not drawing.driver_of("osmesa"):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("MuJoCo cannot draw with OSMesa here")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "osmesa"}
     command = [sys.executable, "-c", FRAMES, str(tmp_path)]

@@ -12,7 +12,7 @@ from daemons import WORK_S
 
 from trainer.config.tasknames import MT10
 from trainer.errors import ConfigError
-from trainer.showing.drawing import choose_renderer
+from trainer.machine.drawing import choose_renderer
 
 pytestmark = pytest.mark.trainer
 
@@ -33,7 +33,7 @@ def test_all_tasks_of_mt10_load_where_nothing_can_be_drawn() -> None:
 
 def test_the_first_task_is_drawn_and_is_not_blank() -> None:
     try:
-        way = choose_renderer()
+        way = choose_renderer().way
     except ConfigError as error:
         pytest.skip(str(error))
     done = probed("push-v3", "reach-v3", way=way)

@@ -29,7 +29,7 @@ from syncd import store
 from trainer.envs.shown import Glimpse
 from trainer.errors import ConfigError
 from trainer.live.strips import Strip
-from trainer.showing import drawing
+from trainer.machine import drawing
 
 pytestmark = pytest.mark.trainer
 #: Bodies with fewer pixels are edges alone.
@@ -58,7 +58,7 @@ def pages() -> Iterator[Pages]:
 @pytest.fixture(scope="module")
 def way() -> str:
     try:
-        return drawing.choose_renderer()
+        return drawing.choose_renderer().way
     except ConfigError as error:
         need("a renderer", [str(error)])
         raise

@@ -27,7 +27,7 @@ from watched_runs import a_watched_run
 from orchestrator.run.rundir import load_run
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
-from trainer.showing import drawing
+from trainer.machine import drawing
 from viewer.cli import export_app
 
 pytestmark = pytest.mark.trainer
@@ -51,7 +51,7 @@ def pages(browser: Pages) -> Iterator[Pages]:
 @pytest.fixture(scope="module")
 def eyes() -> str:
     try:
-        return drawing.choose_renderer()
+        return drawing.choose_renderer().way
     except ConfigError as error:
         need("a renderer", [str(error)])
         raise

@@ -22,6 +22,17 @@ def need_package(name: str) -> None:
         is_missing(f"{error}: run make test")
 
 
+def need_drawing() -> None:
+    """As `need`, of a way in which MuJoCo draws here, which this process then has."""
+    from trainer.errors import ConfigError
+    from trainer.machine import drawing
+
+    try:
+        drawing.prepare()
+    except ConfigError as error:
+        is_missing(str(error))
+
+
 def is_missing(words: str) -> None:
     """Skip the test, or its whole file; in CI fail."""
     if os.environ.get("CI") == "true":

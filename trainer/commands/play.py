@@ -50,7 +50,7 @@ def play(
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
     from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
-    from trainer.showing import drawing  # noqa: PLC0415
+    from trainer.machine import drawing  # noqa: PLC0415
 
     found = find_playable(policy, shared_dir, device, best=best, slot=slot)
     found.task_index(task)
@@ -60,6 +60,7 @@ def play(
         _watch(found, task, episodes, goal, out)
         return
     drawing.prepare()  # before anything loads mujoco
+    from trainer.showing.beside import with_views  # noqa: PLC0415
     from trainer.showing.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
     from trainer.showing.play import staged  # noqa: PLC0415 - the simulator
 
@@ -67,23 +68,25 @@ def play(
         video = out or Path(f"{stage.task}.mp4")
         print(f"{stage.task} · {found.name} · step {found.step:,}")
         solved = 0
-        with closing(Camera(stage.simulation, camera, size)) as eye, film(video, size) as show:
+        with closing(Camera(stage.simulation, camera, size)) as eye:
+            height, width, _ = with_views(eye.picture(), stage.views).shape
+            with film(video, (width, height)) as show:
 
-            def look(step: int) -> None:
-                if step % STEPS_A_FRAME == 0:
-                    show(eye.picture())
+                def look(step: int) -> None:
+                    if step % STEPS_A_FRAME == 0:
+                        show(with_views(eye.picture(), stage.views))
 
-            for number in range(episodes):
-                episode = stage.play(goal + number, look)
-                solved += episode.solved_at is not None
-                print(episode.words(), flush=True)
+                for number in range(episodes):
+                    episode = stage.play(goal + number, look)
+                    solved += episode.solved_at is not None
+                    print(episode.words(), flush=True)
     print(f"solved {solved} of {episodes}; the video: {video}")
 
 
 def _watch(found: Found, task: str | None, episodes: int, first: int, out: Path | None) -> None:
     """Environments that draw themselves, in their own size and at their own speed."""
     from trainer.errors import ConfigError  # noqa: PLC0415 - as above
-    from trainer.showing import drawing  # noqa: PLC0415
+    from trainer.machine import drawing  # noqa: PLC0415
 
     with contextlib.suppress(ConfigError):  # not all are MuJoCo's, and those say themselves what is missing
         drawing.prepare()

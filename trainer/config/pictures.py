@@ -15,6 +15,8 @@ ImageSize = Annotated[int, Field(ge=16, le=1024)]
 StackSize = Annotated[int, Field(ge=1, le=64)]
 #: A clip where nobody says how long: what published video encoders are given at least, over 0.4 s of Meta-World.
 CLIP_FRAMES, CLIP_STRIDE = 8, 4
+#: Of a process that draws: Mesa, with LLVM [measured: 84 MiB].
+_OPENGL_BYTES = 80 * 2**20
 #: What there is to say of pictures, and is refused where there are none.
 OF_PICTURES = ("cameras", "image_size", "frame_stack", "frame_stride", "randomize_view", "critic_sees")
 
@@ -28,6 +30,13 @@ class PictureSettings(EnvSettings):
     """All that there are; none: they are not known on a login node."""
     USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ()
     """Those where nobody names some."""
+
+    REFUSED_WITH_STATE: ClassVar[tuple[str, ...]] = OF_PICTURES
+    """What there is nothing to say of where the policy sees the state."""
+    TASK_BYTES: ClassVar[int] = 0
+    """What a process uploads to draw one task: meshes and textures [measured]."""
+    DRAWN_STEP_S: ClassVar[float | None] = None
+    """About what a step takes that is drawn by one camera, without a GPU; bench/rendering.py."""
 
     observation: str = Field("state", description="What the policy sees: state, cameras, both or clips.")
     cameras: tuple[str, ...] = Field((), description="Cameras whose pictures are seen; left out: the suite's usual.")
@@ -51,6 +60,28 @@ class PictureSettings(EnvSettings):
         return self.observation in {"cameras", "both", "clips"}
 
     @property
+    def draws(self) -> Literal["no", "mujoco", "itself"]:
+        """MuJoCo draws the pictures of the suites here."""
+        return "mujoco" if self.has_pictures else "no"
+
+    @property
+    def drawing_bytes(self) -> int:
+        """OpenGL's libraries, and each task."""
+        return _OPENGL_BYTES + len(self.tasks) * self.TASK_BYTES if self.draws == "mujoco" else 0
+
+    @property
+    def step_s(self) -> float | None:
+        """With pictures they are nearly all of it."""
+        if not self.has_pictures:
+            return self.STEP_S
+        return None if self.DRAWN_STEP_S is None else self.DRAWN_STEP_S * len(self.seen_by)
+
+    @property
+    def draws_views(self) -> bool:
+        """Whether each episode has its own light and places of cameras."""
+        return self.randomize_view
+
+    @property
     def seen_by(self) -> tuple[str, ...]:
         """The cameras."""
         return self.cameras or self.USUAL_CAMERAS
@@ -69,13 +100,10 @@ class PictureSettings(EnvSettings):
 
     @model_validator(mode="after")
     def _pictures_can_be_taken(self) -> PictureSettings:
-        fields = type(self).model_fields
-        if not self.has_pictures:
-            for name in OF_PICTURES:
-                if getattr(self, name) != fields[name].get_default():
-                    words = f"{name} is for pictures: set observation to cameras, both or clips, or leave it out"
-                    raise refused([((name,), words, getattr(self, name))])
-            return self
+        for name in () if self.has_pictures else self.REFUSED_WITH_STATE:
+            if getattr(self, name) != type(self).model_fields[name].get_default():
+                words = f"{name} is for pictures: set observation to cameras, both or clips, or leave it out"
+                raise refused([((name,), words, getattr(self, name))])
         for name in self.cameras if self.KNOWN_CAMERAS else ():
             if name not in self.KNOWN_CAMERAS:
                 words = f"there is no camera {name!r}; {did_you_mean(name, self.KNOWN_CAMERAS)}"

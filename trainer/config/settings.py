@@ -79,6 +79,26 @@ class EnvSettings(TrainingSettings):
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
     horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
 
+    @property
+    def draws(self) -> Literal["no", "mujoco", "itself"]:
+        """What draws what its policy sees; itself: the environment, by its own means."""
+        return "no"
+
+    @property
+    def drawing_bytes(self) -> int:
+        """Memory that drawing takes at least, in all processes that step a training's environments together."""
+        return 0
+
+    @property
+    def step_s(self) -> float | None:
+        """About what a step of one environment takes; None: it is measured where it matters."""
+        return self.STEP_S
+
+    @property
+    def draws_views(self) -> bool:
+        """Whether an episode's seed decides what it looks like, whatever start it has."""
+        return False
+
     def succeeded(self, steps: Any) -> bool:
         """Whether an episode did whose `steps` (a sequence, not empty) succeeded like this."""
         return bool(steps[-1]) or (self.SUCCESS_AT == "any step" and any(steps))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from anchorleg.words import did_you_mean
-from trainer.config.pictures import Observation, PictureSettings
+from trainer.config.pictures import ImageSize, Observation, PictureSettings
 from trainer.config.settings import EnvSettings, PositiveInt, refused
 from trainer.config.tasknames import BENCHMARKS, MAX_HORIZON, MT10, checked_tasks
 
@@ -26,6 +26,8 @@ class Metaworld(PictureSettings):
     ENV_BYTES: ClassVar[int] = 20 * 2**20
     #: In C; bench/stepping.py.
     STEP_S: ClassVar[float] = 3e-4
+    TASK_BYTES: ClassVar[int] = 30 * 2**20
+    DRAWN_STEP_S: ClassVar[float] = 6e-3
 
     name: Literal["metaworld"] = Field("metaworld", description=EnvSettings.model_fields["name"].description)
     observation: Observation = Field(
@@ -69,6 +71,8 @@ class Arm(PictureSettings):
     ENV_BYTES: ClassVar[int] = 590 * 2**10
     #: In C; bench/arm_stepping.py.
     STEP_S: ClassVar[float] = 3e-5
+    TASK_BYTES: ClassVar[int] = 2**20
+    DRAWN_STEP_S: ClassVar[float] = 6e-4
     SUCCESS_AT: ClassVar[Literal["any step", "last step"]] = "last step"
     MEASURES: ClassVar[tuple[str, ...]] = ("reached", "triggered", "distance", "steps_to_reach")
 
@@ -116,12 +120,20 @@ class Gymnasium(PictureSettings):
     """Any environment that has Gymnasium's interface: docs/environments.md."""
 
     VERSION: ClassVar[str] = "1"
+    #: Pictures may be part of what it gives; it alone knows its cameras and lights.
+    REFUSED_WITH_STATE: ClassVar[tuple[str, ...]] = ("critic_sees",)
 
     name: Literal["gymnasium"] = Field("gymnasium", description=EnvSettings.model_fields["name"].description)
     observation: Observation = Field(
         "state",
         description="What the policy sees: state (what the environment gives, pictures too), cameras (what it "
-        "renders), both, or clips (both, over time: for encoders of video).",
+        "renders), both, or clips (both, over time: for encoders of video; where it gives pictures itself, of those).",
+    )
+    # None: only the environment knows how large its pictures are.
+    image_size: ImageSize | None = Field(  # type: ignore[assignment]
+        None,
+        description="Pixels of a side of each picture, the means of what lies under them; left out: 64 of what it "
+        "renders, and as they are of those that it gives.",
     )
     id: str = Field(
         description="CartPole-v1 or any other id; module:Env-v0, where the module registers it; or package.module:Name "
@@ -134,6 +146,18 @@ class Gymnasium(PictureSettings):
         1000,
         description="Steps after which an episode is cut, where its own limit does not cut it sooner.",
     )
+
+    @field_validator("cameras", "randomize_view")
+    @classmethod
+    def _views_are_its_own(cls, value: Any) -> Any:
+        if value:
+            raise ValueError("only the environment knows its cameras and lights: say in kwargs what its class takes")
+        return value
+
+    @property
+    def draws(self) -> Literal["no", "mujoco", "itself"]:
+        """It renders."""
+        return "itself" if self.has_pictures else "no"
 
     @field_validator("id")
     @classmethod

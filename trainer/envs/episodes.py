@@ -63,6 +63,8 @@ class EnvSlot:
         self.obs: Obs = instances.suite.spaces.no_frames()
         self._binding = binding
         self._native = native
+        #: Whether an episode's seed decides something.
+        self._has_seeds = instances.suite.starts is None or spec.suite.settings.draws_views
         self._once_is_enough = spec.suite.settings.SUCCESS_AT == "any step"
         self._env: Env | None = None
         self._rng = np.random.default_rng()
@@ -190,11 +192,10 @@ class EnvSlot:
             if self._episode >= len(episodes):
                 return NO_TASK, 0, 0
             task, start = episodes[self._episode]
-            return task, start, seed_of(self.spec.suite.seed, task, start) if suite.starts is None else 0
+            return task, start, seed_of(self.spec.suite.seed, task, start) if self._has_seeds else 0
         task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(suite.spaces.tasks))
-        if suite.starts is None:
-            return task, 0, int(self._rng.integers(_SEEDS))
-        return task, int(self._rng.integers(suite.starts)), 0
+        start = 0 if suite.starts is None else int(self._rng.integers(suite.starts))
+        return task, start, int(self._rng.integers(_SEEDS)) if self._has_seeds else 0
 
     def _release(self) -> None:
         if self._env is not None:

@@ -77,6 +77,26 @@ class FrameStacks:
         return stacked(spec, past[places].swapaxes(0, 1))
 
 
+class OneEpisode:
+    """What a policy sees of one environment that is played by hand: [1, …] of each key, without what critics see."""
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces.of_policy
+        self._stacks = FrameStacks(self._spaces, 1)
+
+    def begin(self, frame: Obs) -> Obs:
+        """Of an episode's first observation, without N."""
+        return self._stacks.begin(self._alone(frame))
+
+    def push(self, frame: Obs) -> Obs:
+        """Of what a step led to."""
+        frames = self._alone(frame)
+        return self._stacks.push(frames, frames, np.zeros(1, np.bool_))[0]
+
+    def _alone(self, frame: Obs) -> Obs:
+        return {key: frame[key][np.newaxis] for key in self._spaces.obs}
+
+
 def stacked(spec: ArraySpec, frames: Frames) -> Frames:
     """[B, stack, *frame], oldest first, as `spec` shapes it: [B, *shape], copied where it must be."""
     return np.ascontiguousarray(frames).reshape(len(frames), *spec.shape)

@@ -38,7 +38,7 @@ class EnvGroup:
         self._buffers = buffers
         self._fields = buffers.fields
         self._bodies: dict[int, I32] = {}  # of each task that was shown
-        self._instances = EnvInstances(suite)
+        self._instances = EnvInstances(suite, remembers=not spec.suite.settings.draws_views)
         places = list(indices)
         self.stepper = (
             suite.stepper(len(places), buffers.fields, threads, stop_at_success=spec.stop_at_success)

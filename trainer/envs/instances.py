@@ -13,15 +13,20 @@ from trainer.state import State
 #: Idle instances kept in one process: 64 x 18 MiB = 1.1 GiB, and more than the 50 tasks that there are, so that
 #: slots which walk through all tasks find a free one again.
 MAX_IDLE = 64
-#: Remembered resets to fixed starts: 50 of 50 tasks at about 10 KiB each stay below 25 MiB.
-MAX_RESETS = 2500
+#: For remembered resets to fixed starts: 50 of 50 tasks at about 10 KiB each take 25 MiB, with frames of one camera of
+#: 64 pixels 55.
+MAX_REMEMBERED_BYTES = 64 * 2**20
+#: Of a remembered reset beside its arrays: names and numbers.
+_MORE_BYTES = 4096
 
 
 class EnvInstances:
     """Lends instances of `suite` by task index, and begins their episodes."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: Suite, *, remembers: bool = True) -> None:
+        """`remembers`: whether a start's first observation is always the same, where the suite has fixed starts."""
         self.suite = suite
+        self._spare_bytes = MAX_REMEMBERED_BYTES if remembers and suite.starts is not None else 0
         self._idle: list[tuple[int, Env]] = []  # the least recently used first
         self._resets: dict[tuple[int, int], tuple[Obs, State]] = {}
 
@@ -45,8 +50,11 @@ class EnvInstances:
             env.restore(known[1])
             return {key: array.copy() for key, array in known[0].items()}
         obs = env.reset(start, seed)
-        if self.suite.starts is not None and len(self._resets) < MAX_RESETS:
-            self._resets[task, start] = {key: array.copy() for key, array in obs.items()}, env.snapshot()
+        if self._spare_bytes > 0:
+            state = env.snapshot()
+            self._resets[task, start] = {key: array.copy() for key, array in obs.items()}, state
+            arrays = (*obs.values(), *state.tensors.values())
+            self._spare_bytes -= _MORE_BYTES + sum(int(array.nbytes) for array in arrays)
         return obs
 
     def close(self) -> None:

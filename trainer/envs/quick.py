@@ -33,7 +33,7 @@ def is_quick(suite: SuiteRef, num_envs: int) -> bool:
 
     It decides where environments are stepped, and so changes no number of a training. Errors: EnvError where one hangs.
     """
-    known = suite.settings.STEP_S
+    known = suite.settings.step_s
     return num_envs * (_measured(suite) if known is None else known) < WORTH_WORKERS_S
 
 

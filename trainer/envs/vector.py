@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from trainer.envs import channel
 from trainer.envs.frames import FrameStacks
+from trainer.envs.pictures import ready_to_draw
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import Actions
@@ -48,9 +49,11 @@ class VectorEnv:
     def __init__(self, spec: VectorSpec, num_workers: int = 0, stepper: StepperChoice = "auto") -> None:
         """Start the workers; environments are built when they are first needed.
 
-        Errors: ValueError for an impossible spec; EnvError where a worker or the stepper asked for cannot start.
+        Errors: ValueError for an impossible spec; ConfigError where there are pictures to be drawn and nothing draws
+        here; EnvError where a worker or the stepper asked for cannot start.
         """
         _check(spec)
+        self._driver = ready_to_draw(spec.suite.settings)
         self.spec = spec
         self.suite = spec.suite.open()
         self.spaces = self.suite.spaces
@@ -187,6 +190,7 @@ class VectorEnv:
             "tasks": list(self.spaces.tasks),
             "suite": dict(self.suite.describe()),
             "envs": {str(i): envs[str(i)] for i in range(self.num_envs)},
+            "driver": self._driver,
         }
         self._tell(envs)
         return State(arrays, meta)
@@ -290,6 +294,9 @@ class VectorEnv:
         for name, now in self.suite.versions.items():
             if (then := meta["versions"].get(name)) != now:
                 _log.warning("the state is of %s %s, this is %s: not bit-exact", name, then, now)
+        if self._driver and (before := meta.get("driver", "")) and before != self._driver:
+            words = "frames were drawn by %s, here draws %s: those are kept, what is drawn from here on may differ"
+            _log.warning(words, before, self._driver)
 
 
 def _check(spec: VectorSpec) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.envs.spaces import Actions, Obs, picked
+from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Suite
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import Found, of_publication
@@ -130,7 +130,7 @@ class Player:
         def act(obs: Obs) -> Actions | None:
             if stage.stats.length >= suite.spaces.horizon:
                 return None
-            action: Actions = found.act(picked(obs, None), numbers)[0]
+            action: Actions = found.act(obs, numbers)[0]
             return action
 
         facts: dict[str, str | float | bool] = {"trained steps": float(found.step)}

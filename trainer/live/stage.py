@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trainer.envs.exact import SEEDS
+from trainer.envs.frames import OneEpisode
 from trainer.envs.shown import Glimpse, Parts, bodies_shown, goal_of, parts_of, poses_of, simulation_of
 from trainer.envs.spaces import F32, Actions, Obs
 from trainer.envs.stats import EpisodeStats
@@ -27,6 +29,7 @@ class ShownTask:
     def __init__(self, suite: Suite, task: int, rng: np.random.Generator) -> None:
         self._suite, self._rng = suite, rng
         self._env: Any = suite.make(task)
+        self._frames = OneEpisode(suite.spaces)
         self._env.reset(0, 0)  # before it nothing has a place
         self.parts: Parts | None = parts_of(self._env)
         simulation = simulation_of(self._env)
@@ -56,17 +59,19 @@ class ShownTask:
         return 0.0 if self._data is None else float(self._data.time)
 
     def reset(self, seed: int | None = None) -> Obs:
-        """Begin an episode: that of `seed`, where the suite has no fixed starts; None: any."""
+        """Begin an episode: that of `seed`, where the suite has no fixed starts; None: any. What a policy sees of it is
+        [1, …] of each key.
+        """
         self.stats = EpisodeStats()
         seed = int(self._rng.integers(SEEDS)) if seed is None else seed % SEEDS
         starts = self._suite.starts
         where = (seed,) if self._draws else (0 if starts is None else int(self._rng.integers(starts)), seed)
-        obs: Obs = self._env.reset(*where)
-        return obs
+        return self._frames.begin(self._env.reset(*where))
 
     def step(self, action: Actions) -> Outcome:
-        """Act."""
-        outcome: Outcome = self._env.step(action)
+        """Act. Its `obs` is [1, …] of each key."""
+        given: Outcome = self._env.step(action)
+        outcome = replace(given, obs=self._frames.push(given.obs))
         self.stats.length += 1
         self.stats.total += float(outcome.reward)
         self.stats.solved = outcome.success or self.stats.solved

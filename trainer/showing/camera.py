@@ -12,16 +12,10 @@ from typing import Any
 
 import mujoco
 import numpy as np
-import numpy.typing as npt
 
-from anchorleg.words import did_you_mean
+from trainer.envs.cameras import Picture, camera_number, hangs_upside_down
 from trainer.errors import ConfigError, SaveError
 
-Picture = npt.NDArray[np.uint8]
-
-#: Below this the camera's own "up" points down in the world: Meta-World's four corner cameras hang upside down
-#: (-0.3 to -0.9). A camera that looks straight down has 0, and any way is up.
-_HANGS_BELOW = -0.1
 #: Every second step of 12.5 ms: as fast as the simulation really is, at a rate that every player knows.
 STEPS_A_FRAME = 2
 FRAMES_A_SECOND = 40
@@ -39,17 +33,14 @@ class Camera:
     def __init__(self, simulation: tuple[Any, Any], name: str, size: int) -> None:
         """Errors: ConfigError for a camera that is not there, or an impossible size."""
         self._model, self._data = simulation
-        known = [self._model.camera(index).name for index in range(self._model.ncam)]
-        if name not in known:
-            raise ConfigError(f"there is no camera {name!r}; {did_you_mean(name, known)}")
+        self._id = camera_number(self._model, name)
         if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
             raise ConfigError(f"--size is {size}; use an even number from {MIN_SIZE} to {MAX_SIZE}")
-        self._id = self._model.camera(name).id
         buffer = self._model.vis.global_
         buffer.offwidth, buffer.offheight = max(size, buffer.offwidth), max(size, buffer.offheight)
         self.renderer = mujoco.Renderer(self._model, size, size)
         mujoco.mj_camlight(self._model, self._data)
-        self.is_upside_down = bool(self._data.cam_xmat[self._id].reshape(3, 3)[2, 1] < _HANGS_BELOW)
+        self.is_upside_down = hangs_upside_down(self._data, self._id)
 
     def picture(self) -> Picture:
         """What it sees now, [size, size, 3], top row first."""

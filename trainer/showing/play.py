@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from trainer.config.suites import Metaworld
 from trainer.config.tasknames import GOALS_PER_TASK
-from trainer.envs.spaces import Obs, picked
+from trainer.envs.cameras import Picture
+from trainer.envs.episodes import seed_of
+from trainer.envs.frames import OneEpisode
+from trainer.envs.suites.metaworld import shapes
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.evaluation.playable import Playable
+from trainer.showing.beside import newest_frames
 
 #: Steps that are still shown after the first success: half a second of the simulation.
 ENCORE_STEPS = 40
@@ -44,33 +49,42 @@ class PlayedTask:
         self._policy = policy
         self._index = policy.task_index(task)
         self.task = policy.tasks[self._index]
-        self._env = MetaworldEnv(TaskEnv(self.task), goal_table(self.task, policy.goal_seed))
-        self._env.reset(0, 0)  # before it nothing has a place that could be drawn
+        settings = cast("Metaworld", policy.env)
+        spaces = shapes.spaces(settings)
+        self._frames, self._specs = OneEpisode(spaces), spaces.obs
+        self._env = MetaworldEnv(TaskEnv(self.task), goal_table(self.task, policy.goal_seed), settings)
+        self._obs = self._frames.begin(self._env.reset(0, 0))  # before it nothing has a place that could be drawn
 
     @property
     def simulation(self) -> tuple[Any, Any]:
         """MuJoCo's model and data, to draw from."""
         return self._env.upstream.simulation
 
+    @property
+    def views(self) -> list[Picture]:
+        """What the policy sees now, of each camera [H, W, 3]; none where it sees numbers alone."""
+        return newest_frames(self._specs, self._obs)
+
     def play(self, goal: int, on_step: Callable[[int], None]) -> Episode:
         """One episode from goal number `goal`; `on_step(n)` is called at its start (0) and after each step.
 
         A success is followed by half a second more, which counts for nothing.
         """
-        obs: Obs = self._env.reset(goal % GOALS_PER_TASK, 0)
+        start = goal % GOALS_PER_TASK
+        self._obs = self._frames.begin(self._env.reset(start, seed_of(self._policy.goal_seed, self._index, start)))
         on_step(0)
         task = np.array([self._index], np.int32)
         total, solved_at, step, last = 0.0, None, 0, self._policy.env.horizon
         while step < last:
-            outcome = self._env.step(self._policy.act(picked(obs, None), task)[0])
-            obs = outcome.obs
+            outcome = self._env.step(self._policy.act(self._obs, task)[0])
+            self._obs = self._frames.push(outcome.obs)
             step += 1
             if solved_at is None:
                 total += float(outcome.reward)
                 if outcome.success:
                     solved_at, last = step, min(last, step + ENCORE_STEPS)
             on_step(step)
-        return Episode(goal % GOALS_PER_TASK, solved_at, total, step)
+        return Episode(start, solved_at, total, step)
 
     def close(self) -> None:
         """Free the simulation."""

@@ -11,9 +11,11 @@ import numpy as np
 
 from trainer.envs.episodes import seed_of
 from trainer.envs.exact import SEEDS
-from trainer.envs.spaces import Obs, picked
+from trainer.envs.frames import OneEpisode
+from trainer.envs.spaces import Obs
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.evaluation.playable import Playable
+from trainer.showing.beside import newest_frames, with_views
 
 #: Where an environment does not say how many steps it makes a second.
 USUAL_FPS = 30
@@ -42,24 +44,28 @@ class WatchedTask:
         if not hasattr(suite, "watched"):
             raise ConfigError(f"the suite {policy.env.name!r} draws no pictures, so there is nothing to watch")
         self._policy, self._horizon = policy, suite.spaces.horizon
+        self._frames, self._specs = OneEpisode(suite.spaces), suite.spaces.obs
         self._index = policy.task_index(task)
         self._tells_success = suite.tells_success
         self.task = policy.tasks[self._index]
+        self._obs: Obs = suite.spaces.zeros(1)
         self._env = suite.watched(self._index)
         self.fps = int(self._env.upstream.metadata.get("render_fps") or USUAL_FPS)
 
     def picture(self) -> Any:
-        """As it looks now, uint8 [H, W, 3], both even. Errors: ConfigError where it cannot be drawn."""
+        """As it looks now, and what the policy sees of it where those are pictures: uint8 [H, W, 3], both even. Errors:
+        ConfigError where it cannot be drawn.
+        """
         try:
             drawn = self._env.picture()
         except Exception as error:
             raise ConfigError(f"{self.task} cannot be drawn here: {error}") from error
-        return np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
+        even = np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
+        return with_views(even, newest_frames(self._specs, self._obs))
 
-    def reset(self, number: int) -> Obs:
+    def reset(self, number: int) -> None:
         """Begin that episode, as an evaluation does."""
-        obs: Obs = self._env.reset(seed_of(self._policy.goal_seed, self._index, number) % SEEDS)
-        return obs
+        self._obs = self._frames.begin(self._env.reset(seed_of(self._policy.goal_seed, self._index, number) % SEEDS))
 
     def play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
         """One episode; `on_step` is called at its start and after each step. Errors: EnvironmentFailedError."""
@@ -75,12 +81,14 @@ class WatchedTask:
         self._env.close()
 
     def _play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
-        obs, total, steps = self.reset(number), 0.0, 0
+        self.reset(number)
+        total, steps = 0.0, 0
         solved: list[bool] = []
         on_step()
         while steps < self._horizon:
-            outcome = self._env.step(self._policy.act(picked(obs, None), np.array([self._index], np.int32))[0])
-            obs, total, steps = outcome.obs, total + outcome.reward, steps + 1
+            outcome = self._env.step(self._policy.act(self._obs, np.array([self._index], np.int32))[0])
+            self._obs = self._frames.push(outcome.obs)
+            total, steps = total + outcome.reward, steps + 1
             solved.append(outcome.success)
             on_step()
             if outcome.terminated or outcome.truncated:

@@ -18,6 +18,7 @@ from trainer.checkpoints.resume import Start, find_start
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
+from trainer.envs.pictures import ready_to_draw
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
@@ -64,6 +65,7 @@ def run(
     Errors: TrainerError (its exit code), EnvError.
     """
     chosen = machine.choose_device(training.device)
+    ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
     memory.check(training, chosen.type, read_host().memory_bytes)
     training = with_weights(job, training)
     start = find_start(job, training)

@@ -252,6 +252,8 @@ def _why_none(training: Training, suite: Suite) -> str | None:
     """Why nothing of others can be learned from here; None: it can."""
     if not training.uses_experience:
         return f"{training.algorithm.name} learns from its own steps alone"
+    if training.env.draws != "no":
+        return "its policy sees pictures, and segments of others hold rows of numbers alone"
     if suite.bounds is None:
         return f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
     if not can_record(suite.spaces):

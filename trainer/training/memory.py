@@ -86,7 +86,7 @@ def check(training: Training, device: str, limit_bytes: int | None) -> None:
     `device`: the type of the learner's. Errors: ConfigError.
     """
     parts = host_parts(training, device, rows_kept(training))
-    need = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + evaluation_bytes(training)
+    need = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes + evaluation_bytes(training)
     need += sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
@@ -162,7 +162,9 @@ def evaluation_bytes(training: Training) -> int:
     """What the process takes that evaluates beside the training."""
     tasks = len(training.env.tasks)
     lanes = tasks * lanes_a_task(tasks, training.evaluation_goals)
-    return need_bytes(lanes, 0, tasks, env_bytes=training.env.ENV_BYTES) if lanes else 0
+    if not lanes:
+        return 0
+    return need_bytes(lanes, 0, tasks, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:

@@ -12,7 +12,6 @@ from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, pl
 from trainer.errors import ConfigError
 from trainer.machine import host
 from trainer.machine.host import Host, cpu_quota, mac_free, memory_limit, memory_of, read_host
-from trainer.showing.drawing import choose_renderer
 from trainer.tuning import autotune
 from trainer.tuning.autotune import (
     NEAR,
@@ -220,29 +219,6 @@ def test_this_machine_can_be_looked_at():
     assert here.cores >= 1
     assert here.memory_bytes is None or here.memory_bytes > 0
     assert host.read_host(platform="darwin").cores >= 1  # without sysctl and vm_stat: unknown, not an error
-
-
-@pytest.mark.parametrize(
-    ("works", "environ", "platform", "chosen"),
-    [
-        ({"egl", "osmesa"}, {}, "linux", "egl"),
-        ({"osmesa", "glfw"}, {"DISPLAY": ":0"}, "linux", "osmesa"),
-        ({"glfw"}, {"DISPLAY": ":0"}, "linux", "glfw"),
-        ({"osmesa", "egl"}, {"MUJOCO_GL": "osmesa"}, "linux", "osmesa"),
-        ({""}, {}, "darwin", ""),
-    ],
-)
-def test_the_first_way_of_drawing_that_works_is_taken(works, environ, platform, chosen):
-    assert choose_renderer(environ, platform, works.__contains__) == chosen
-
-
-@pytest.mark.parametrize(
-    ("environ", "platform", "words"),
-    [({}, "linux", "libosmesa6"), ({"MUJOCO_GL": "egl"}, "linux", "MUJOCO_GL=egl"), ({}, "darwin", "glprobe")],
-)
-def test_where_nothing_draws_one_sentence_says_what_to_do(environ, platform, words):
-    with pytest.raises(ConfigError, match=words):
-        choose_renderer(environ, platform, lambda _: False)
 
 
 def test_more_environments_than_the_machine_has_memory_for_are_refused_before_anything_is_built():

@@ -24,6 +24,7 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import EpisodeLostError, SuiteRef
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
 from trainer.envs.suites.gymnasium.env import GymnasiumEnv
+from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.envs.vector import VectorEnv
 from trainer.state import State
 
@@ -35,7 +36,8 @@ def player(make):
 
     def made():
         env = make()
-        return GymnasiumEnv(env, Observations(env.observation_space, "X"), ActionMap(env.action_space, "X"))
+        sight = Sight(Gymnasium(id="X"), Observations(env.observation_space, "X"))
+        return GymnasiumEnv(env, sight, ActionMap(env.action_space, "X"))
 
     return made
 

@@ -55,6 +55,17 @@ def verdict_file(library: Judged, packages: Sequence[str]) -> Path:
     return library.folder / f"checked-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
 
 
+def none_natively(choice: StepperChoice, why: str) -> frozenset[int]:
+    """No task is stepped natively. Errors: ValueError for an unknown `choice`; StepperUnavailableError with `why` where
+    it is "native".
+    """
+    if choice not in get_args(StepperChoice):
+        raise ValueError(_no_choice(choice))
+    if choice == "native":
+        raise StepperUnavailableError(why)
+    return frozenset()
+
+
 def chosen(
     choice: StepperChoice, names: Sequence[str], judge: Callable[[Sequence[str]], frozenset[str]]
 ) -> frozenset[str]:
@@ -64,7 +75,7 @@ def chosen(
     no memory for threads, …; with "auto" that is one line of the log.
     """
     if choice not in get_args(StepperChoice):
-        raise ValueError(f"the stepper is {choice!r}; it can be {', '.join(get_args(StepperChoice))}")
+        raise ValueError(_no_choice(choice))
     if choice == "python" or not names:
         return frozenset()
     try:
@@ -74,3 +85,7 @@ def chosen(
             raise
         _log.warning("environments are stepped by Python, several times slower: %s", error)
         return frozenset()
+
+
+def _no_choice(choice: str) -> str:
+    return f"the stepper is {choice!r}; it can be {', '.join(get_args(StepperChoice))}"

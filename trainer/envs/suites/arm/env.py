@@ -14,14 +14,29 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Arm
+from trainer.envs.cameras import Cameras
+from trainer.envs.pictures import seen_with
 from trainer.envs.simulator import physics_of, put_physics, state_size
-from trainer.envs.spaces import F32, STATE, Obs
+from trainer.envs.spaces import F32, F64, STATE, Obs
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
 from trainer.envs.suites.arm.draws import Dynamics, draw_dynamics, draw_goal, draw_start, hand_at
 from trainer.envs.suites.arm.model import new_model, randomise
 from trainer.envs.suites.arm.rewards import REWARDS, distance, effort_of
-from trainer.envs.suites.arm.shapes import JOINTS, LEAD, OPEN, OPENS, SHUT, SHUTS, SOLVED, SPEEDS, STEP_S, SUBSTEPS
+from trainer.envs.suites.arm.shapes import (
+    JOINTS,
+    LEAD,
+    OPEN,
+    OPENS,
+    OWN,
+    SHUT,
+    SHUTS,
+    SOLVED,
+    SPEEDS,
+    STEP_S,
+    SUBSTEPS,
+)  # fmt: skip
+from trainer.envs.views import Views
 from trainer.state import State
 
 #: What an episode counts and remembers between two steps, beside its arrays.
@@ -49,6 +64,10 @@ class ArmEnv:
         self._hand = self.data.site_xpos[self.grip]
         self._goal = self.data.mocap_pos[0]
         self._reward = REWARDS[settings.reward]
+        self._cameras, self._views = None, Views(self.model) if settings.randomize_view else None
+        self._view: F64 | None = None
+        if settings.has_pictures:
+            self._cameras = Cameras("arm", self.model, settings.seen_by, settings.image_size)
 
     @property
     def simulation(self) -> tuple[Any, Any]:
@@ -73,7 +92,10 @@ class ArmEnv:
         self.delay = 0 if self.dynamics is None else self.dynamics.delay
         mujoco.mj_camlight(model, data)  # for whoever draws before the first step
         self.triggered = self.has_triggered = int(distance(hand.tolist(), goal.tolist()) < SHUTS)
-        return {STATE: self.observation()}
+        if self._views is not None:  # after all other draws, which stay what they are
+            self._view = self._views.draw(rng)
+            self._views.look(data, self._view)
+        return self._seen()
 
     def step(self, action: npt.NDArray[Any]) -> Outcome:
         """Act ([7], each in [-1, 1], what is beyond is clipped): 50 ms."""
@@ -97,7 +119,7 @@ class ArmEnv:
             away,
             math.nan if self.reached == NEVER else float(self.reached),
         )
-        return Outcome({STATE: self.observation()}, reward, over, truncated=False, success=solved, measures=measures)
+        return Outcome(self._seen(), reward, over, truncated=False, success=solved, measures=measures)
 
     def observation(self) -> F32:
         """[25], or [8] of the legacy one, of where the arm is now."""
@@ -123,6 +145,8 @@ class ArmEnv:
         if self.dynamics is not None:
             drawn = self.dynamics
             tensors |= {"mass": drawn.mass, "gain": drawn.gain, "damping": drawn.damping, "noise": drawn.noise}
+        if self._view is not None:
+            tensors["view"] = self._view.copy()
         return State(tensors, {name: getattr(self, name) for name in COUNTED})
 
     def restore(self, state: State) -> None:
@@ -140,9 +164,18 @@ class ArmEnv:
         self.target, self.held = tensors["target"].tolist(), tensors["held"].tolist()
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_camlight(self.model, self.data)
+        if self._views is not None:
+            self._view = np.array(tensors["view"])
+            self._views.look(self.data, self._view)
 
     def close(self) -> None:
         """There is nothing to free."""
+
+    def _seen(self) -> Obs:
+        state = self.observation()
+        if self._cameras is None:
+            return {STATE: state}
+        return seen_with(self.settings, self._cameras.picture(self.data), state, OWN)
 
     def _move(self, done: list[float]) -> None:
         """Five times 10 ms towards what `done` makes of the target angles."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from trainer.config.suites import Arm
-from trainer.envs.native.verdicts import chosen
+from trainer.envs.native.verdicts import chosen, none_natively
 from trainer.envs.spaces import Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
 from trainer.envs.suites.arm.bounds import bounds_for
@@ -32,9 +32,11 @@ class Suite:
         self.spaces = spaces(settings)
 
     @property
-    def bounds(self) -> Bounds:
-        """As they were measured. Nothing can be simulated again without a start: trusted contributors alone count."""
-        return bounds_for(self.settings)
+    def bounds(self) -> Bounds | None:
+        """As they were measured; none of pictures. Nothing can be simulated again without a start: trusted contributors
+        alone count.
+        """
+        return None if self.settings.has_pictures else bounds_for(self.settings)
 
     def starts_near(self, task: int, obs: Obs) -> Sequence[int]:  # noqa: ARG002 - as the protocol has it
         """There are no fixed starts."""
@@ -62,7 +64,9 @@ class Suite:
         return WatchedArm(self.settings)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
-        """All, where every bit is the Python path's on this machine."""
+        """All, where every bit is the Python path's on this machine; none where there are pictures."""
+        if self.settings.has_pictures:
+            return none_natively(choice, "the arm's pictures are drawn by Python")
         return frozenset({0}) if chosen(choice, self.spaces.tasks, self._judged) else frozenset()
 
     def stepper(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from trainer.config.pictures import OF_PICTURES
 from trainer.config.suites import Arm
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
+from trainer.envs.suites.arm.env import ArmEnv
 from trainer.envs.suites.arm.gym import ArmReach
 
 #: Pixels a side: what the scene's buffer holds.
@@ -19,8 +20,8 @@ class WatchedArm:
 
     def __init__(self, settings: Arm) -> None:
         own = settings.model_dump(exclude={"name", "tasks", "observation", *OF_PICTURES})
-        shown: Literal["state", "legacy"] = "legacy" if settings.observation == "legacy" else "state"
-        self.upstream = ArmReach("rgb_array", observation=shown, width=SIZE, height=SIZE, **own)
+        self.upstream = ArmReach("rgb_array", width=SIZE, height=SIZE, **own)
+        self.upstream.arm = ArmEnv(settings)  # which shows what the policy is to see
 
     def reset(self, seed: int) -> Obs:
         """Begin the episode that `seed` decides."""

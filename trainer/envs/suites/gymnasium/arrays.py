@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from trainer.envs.spaces import STATE, Actions, ArraySpec, Box, Discrete, Obs
+from trainer.envs.spaces import IMAGE, STATE, Actions, ArraySpec, Box, Discrete, Obs
 from trainer.errors import ConfigError
 
-IMAGE = "image"
 #: More of these and a policy's last layer, or a row of ones and zeros, is larger than all else.
 MOST_CHOICES = 4096
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
-from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
+from trainer.envs.suites.gymnasium.arrays import ActionMap, WrongArrayError
 from trainer.envs.suites.gymnasium.opening import blame
+from trainer.envs.suites.gymnasium.sight import Sight
 
 #: Entries of `info` that say what success is.
 SUCCESS = ("success", "is_success")
@@ -25,12 +26,16 @@ class EnvFaultError(Exception):
 class GymnasiumEnv:
     """`upstream` with the trainer's observations and actions. Errors of `reset` and `step`: EnvFaultError."""
 
-    def __init__(self, upstream: gymnasium.Env[Any, Any], observations: Observations, actions: ActionMap) -> None:
+    def __init__(self, upstream: gymnasium.Env[Any, Any], sight: Sight, actions: ActionMap) -> None:
         self.upstream = upstream
         #: Whether it has told of success so far.
         self.tells_success = False
-        self._observations = observations
+        self._sight = sight
         self._actions = actions
+        if sight.renders and (found := self.simulation) is not None:
+            # Each costs as much as all else, and multisampling differs from context to context.
+            quality = found[0].vis.quality
+            quality.offsamples = quality.shadowsize = 0
 
     @property
     def simulation(self) -> tuple[Any, Any] | None:
@@ -79,7 +84,10 @@ class GymnasiumEnv:
 
     def picture(self) -> Any:
         """What it draws, uint8 [H, W, 3]. Errors: EnvFaultError where it draws nothing."""
+        viewer = getattr(getattr(self.upstream.unwrapped, "mujoco_renderer", None), "viewer", None)
         try:
+            if viewer is not None:
+                viewer.make_context_current()  # Gymnasium draws into whichever context was made last
             drawn = np.asarray(self.upstream.render())
         except (Exception, SystemExit) as error:
             raise EnvFaultError(blame(error)) from error
@@ -93,7 +101,7 @@ class GymnasiumEnv:
 
     def _read(self, obs: Any) -> Obs:
         try:
-            return self._observations.read(obs)
+            return self._sight.of(obs, self.picture)
         except WrongArrayError as error:
             raise EnvFaultError(str(error)) from None
 

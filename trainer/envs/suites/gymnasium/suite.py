@@ -17,12 +17,18 @@ import numpy.typing as npt
 
 from trainer.config.suites import Gymnasium
 from trainer.envs.exact import ExactEnv, Exactness, choose
+from trainer.envs.native.verdicts import none_natively
+from trainer.envs.pictures import ready_to_draw
 from trainer.envs.spaces import Obs, Spaces, drawn_actions
 from trainer.envs.suite import Env, Stepper, StepperChoice, StepperUnavailableError
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
 from trainer.envs.suites.gymnasium.env import EnvFaultError, GymnasiumEnv
 from trainer.envs.suites.gymnasium.opening import Maker, maker_of, versions_of
+from trainer.envs.suites.gymnasium.sight import Sight
+from trainer.errors import ConfigError
 
+#: How Gymnasium's environments are asked for pictures.
+_PICTURES = "rgb_array"
 _ALONE = "environments of Gymnasium are stepped by Python alone"
 #: What it does first in a process is asked once: what a random player sees of success, in so many steps at most.
 _LOOK_STEPS = 1000
@@ -32,37 +38,55 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Opened:
-    """What is known of an id in this process once one environment was made."""
+    """What is known of an environment in this process once one was made."""
 
     maker: Maker
-    observations: Observations
+    sight: Sight
     actions: ActionMap
     versions: Mapping[str, str]
 
     def play(self, **more: Any) -> GymnasiumEnv:
-        return GymnasiumEnv(self.maker(**more), self.observations, self.actions)
+        more = {"render_mode": _PICTURES, **more} if self.sight.renders else more
+        return GymnasiumEnv(self.maker(**more), self.sight, self.actions)
 
 
 @cache
-def _opened(env_id: str, kwargs: str) -> _Opened:
-    """`kwargs`: JSON. Errors: ConfigError."""
-    maker = maker_of(env_id, json.loads(kwargs))
+def _opened(key: str) -> _Opened:
+    """`key`: JSON of its settings. Errors: ConfigError."""
+    settings = Gymnasium.model_validate_json(key)
+    env_id = settings.id
+    maker = maker_of(env_id, settings.kwargs)
     with closing(maker()) as env:
-        observations, actions = Observations(env.observation_space, env_id), ActionMap(env.action_space, env_id)
-        return _Opened(maker, observations, actions, versions_of(env, env_id))
+        sight = Sight(settings, Observations(env.observation_space, env_id))
+        opened = _Opened(maker, sight, ActionMap(env.action_space, env_id), versions_of(env, env_id))
+    if sight.renders:
+        _must_render(opened)
+    return opened
+
+
+def _must_render(opened: _Opened) -> None:
+    """Errors: ConfigError where it draws nothing here."""
+    with closing(opened.play()) as env:
+        try:
+            env.reset(0)
+        except EnvFaultError as error:
+            raise ConfigError(
+                f"env.observation shows what {opened.maker.id} renders, and it cannot be drawn here: {error}; or train "
+                'on what it gives: "state"'
+            ) from None
 
 
 @cache
-def _choice(env_id: str, kwargs: str) -> Exactness:
+def _choice(key: str) -> Exactness:
     """How its states are taken in this process."""
-    opened = _opened(env_id, kwargs)
+    opened = _opened(key)
     return choose(opened.play, opened.actions.space)
 
 
 @cache
-def _tells_success(env_id: str, kwargs: str, horizon: int) -> bool:
+def _tells_success(key: str, horizon: int) -> bool:
     """Whether one episode of a random player has a word of success."""
-    opened, rng = _opened(env_id, kwargs), np.random.default_rng(0)
+    opened, rng = _opened(key), np.random.default_rng(0)
     with closing(opened.play()) as env, suppress(EnvFaultError):  # whoever plays it is told
         env.reset(0)
         for action in drawn_actions(rng, opened.actions.space, min(horizon, _LOOK_STEPS)):
@@ -82,20 +106,23 @@ class Suite:
     """One task: the environment that its settings name. Errors: ConfigError, which says what is wrong with them."""
 
     def __init__(self, settings: Gymnasium, seed: int = 0, cache: Path | None = None) -> None:  # noqa: ARG002 - episodes have seeds of their own
-        self._key = settings.id, json.dumps(settings.kwargs, sort_keys=True)
-        self._opened = _opened(*self._key)
+        ready_to_draw(settings)
+        self._settings = settings
+        # Without what changes no environment: tests, and evaluations beside a training, open one often.
+        self._key = json.dumps(settings.model_dump(mode="json", exclude={"horizon", "tasks"}), sort_keys=True)
+        self._opened = _opened(self._key)
         limit = self._opened.maker.limit
         if limit is not None and limit > settings.horizon:
             _tell_of_horizon(settings.id, settings.horizon, limit)
         horizon = settings.horizon if limit is None else min(settings.horizon, limit)
-        self.spaces = Spaces(self._opened.observations.specs, self._opened.actions.space, settings.tasks, horizon)
+        self.spaces = Spaces(self._opened.sight.specs, self._opened.actions.space, settings.tasks, horizon)
         self.starts = None
         self.bounds = None
 
     @cached_property
     def tells_success(self) -> bool:
         """Whether its steps have `info["success"]` or `info["is_success"]`: one episode is played to see it."""
-        return _tells_success(*self._key, self.spaces.horizon)
+        return _tells_success(self._key, self.spaces.horizon)
 
     def starts_near(self, task: int, obs: Obs) -> tuple[()]:  # noqa: ARG002
         """There are no fixed starts."""
@@ -108,22 +135,20 @@ class Suite:
 
     def describe(self) -> Mapping[str, str]:
         """Its id and what it is made with."""
-        env_id, kwargs = self._key
-        return {"id": env_id, "kwargs": hashlib.sha256(kwargs.encode()).hexdigest()}
+        kwargs = json.dumps(self._settings.kwargs, sort_keys=True)
+        return {"id": self._settings.id, "kwargs": hashlib.sha256(kwargs.encode()).hexdigest()}
 
     def make(self, task: int) -> Env:  # noqa: ARG002 - there is one
         """A new environment; how exact its states are was tried before the first one."""
-        return ExactEnv(self._opened.play(), _choice(*self._key))
+        return ExactEnv(self._opened.play(), _choice(self._key))
 
     def watched(self, task: int) -> GymnasiumEnv:  # noqa: ARG002
         """One that can be drawn (`picture`). Errors: ConfigError where it cannot."""
-        return self._opened.play(render_mode="rgb_array")
+        return self._opened.play(render_mode=_PICTURES)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """None. Errors: as the protocol says."""
-        if choice == "native":
-            raise StepperUnavailableError(_ALONE)
-        return frozenset()
+        return none_natively(choice, _ALONE)
 
     def stepper(
         self,

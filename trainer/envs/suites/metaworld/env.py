@@ -20,10 +20,15 @@ import numpy as np
 import numpy.typing as npt
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
+from trainer.config.suites import Metaworld
+from trainer.envs.cameras import Cameras
+from trainer.envs.pictures import seen_with
 from trainer.envs.simulator import physics_of, put_physics, state_size
-from trainer.envs.spaces import F32, F64, STATE
+from trainer.envs.spaces import F32, F64, STATE, Obs
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
+from trainer.envs.suites.metaworld.shapes import OWN as OWN_NUMBERS
+from trainer.envs.views import Views
 from trainer.state import State
 
 #: Model fields that some task's `reset_model` writes; the quaternions are kept as a precaution (they are small).
@@ -33,6 +38,10 @@ WINDOWS = {
     "data": ("xpos", "site_xpos", "geom_xpos", "xipos", "xquat", "qpos", "qvel", "mocap_pos", "mocap_quat"),
     "model": MODEL_FIELDS,
 }
+#: Of pictures: where the literature has it (MWM, TD-MPC2, …); upstream's place sees the goals from twice as far.
+MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
+#: How the light and the cameras' places of an episode are called in a state.
+_VIEW = "view"
 #: Belongs to the instance, not to the episode.
 OWN = frozenset({"model", "data", "sawyer_observation_space", "width", "height", "render_mode", "camera_name"})
 
@@ -153,11 +162,25 @@ class TaskEnv:
 
 
 class MetaworldEnv:
-    """One instance of a task with its fixed goals, as a suite's. `upstream`: without, for the native stepper."""
+    """One instance of a task with its fixed goals, as a suite's. `upstream`: without, for the native stepper.
 
-    def __init__(self, upstream: TaskEnv, goals: F64) -> None:
+    `settings` say what is seen; left out: the state.
+    """
+
+    def __init__(self, upstream: TaskEnv, goals: F64, settings: Metaworld | None = None) -> None:
         self.upstream = upstream
         self._goals = goals
+        self._settings = settings
+        self._cameras: Cameras | None = None
+        self._views: Views | None = None
+        self._view: F64 | None = None
+        if settings is not None and settings.has_pictures:
+            model = upstream.simulation[0]
+            for name, place in MOVED_CAMERAS.items():
+                model.cam_pos[model.camera(name).id] = place
+            self._views = Views(model) if settings.randomize_view else None
+            kind = ("metaworld", upstream.task)
+            self._cameras = Cameras(kind, model, settings.seen_by, settings.image_size)
 
     @property
     def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
@@ -174,23 +197,44 @@ class MetaworldEnv:
         """Where the hand, the object or the handle is to come, [3]: a site of the model, and no body."""
         return self.upstream.goal
 
-    def reset(self, start: int, seed: int) -> dict[str, npt.NDArray[Any]]:  # noqa: ARG002 - Meta-World's goals are fixed
-        """Begin an episode at goal number `start`."""
-        return {STATE: self.upstream.reset(self._goals[start]).astype(np.float32)}
+    def reset(self, start: int, seed: int) -> Obs:
+        """Begin an episode at goal number `start`. `seed` decides light and the cameras' places, where those are drawn:
+        Meta-World's goals are fixed.
+        """
+        observation = self.upstream.reset(self._goals[start]).astype(np.float32)
+        if self._views is not None:
+            self._look(self._views.draw(np.random.default_rng(seed)))
+        return self._seen(observation)
 
     def step(self, action: npt.NDArray[Any]) -> Outcome:
         """Act ([4])."""
         observation, reward, terminated, success = self.upstream.step(action)
-        return Outcome({STATE: observation.astype(np.float32)}, reward, terminated, truncated=False, success=success)
+        obs = self._seen(observation.astype(np.float32))
+        return Outcome(obs, reward, terminated, truncated=False, success=success)
 
     def snapshot(self) -> State:
         """The state between two steps."""
-        return self.upstream.snapshot()
+        state = self.upstream.snapshot()
+        return state if self._view is None else State({**state.tensors, _VIEW: self._view.copy()}, state.numbers)
 
     def restore(self, state: State) -> None:
         """Go on from there."""
         self.upstream.restore(state)
+        if self._views is not None:
+            self._look(np.array(state.tensors[_VIEW]))
 
     def close(self) -> None:
         """Free the simulation."""
         self.upstream.close()
+
+    def _look(self, view: F64) -> None:
+        if self._views is not None:
+            self._view = view
+            self._views.look(self.simulation[1], view)
+
+    def _seen(self, observation: F32) -> Obs:
+        if self._cameras is None or self._settings is None:
+            return {STATE: observation}
+        # The model's own marks of goals lie elsewhere in some tasks, and others have none.
+        picture = self._cameras.picture(self.simulation[1], tuple(self.goal))
+        return seen_with(self._settings, picture, observation, OWN_NUMBERS)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import GOALS_PER_TASK
+from trainer.envs.native.verdicts import none_natively
 from trainer.envs.spaces import F64, STATE, Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
 from trainer.envs.suites.metaworld.bounds import BOUNDS
@@ -30,6 +31,7 @@ class Suite:
     tells_success = True
 
     def __init__(self, settings: Metaworld, seed: int = 0, cache: Path | None = None) -> None:
+        self.settings = settings
         self.tasks = settings.tasks
         self.seed = seed
         self._cache = cache
@@ -42,9 +44,9 @@ class Suite:
         return goal_tables(self.tasks, self.seed, self._cache)
 
     @property
-    def bounds(self) -> Bounds:
-        """As they were measured."""
-        return BOUNDS
+    def bounds(self) -> Bounds | None:
+        """As they were measured; none of pictures."""
+        return None if self.settings.has_pictures else BOUNDS
 
     def starts_near(self, task: int, obs: Obs) -> list[int]:
         """Most goals end with the place that the observation ends with."""
@@ -65,10 +67,12 @@ class Suite:
         """An instance: 0.09 s and about 18 MiB."""
         from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: PLC0415 - a learner with workers needs no simulator
 
-        return MetaworldEnv(TaskEnv(self.tasks[task]), self.goals[task])
+        return MetaworldEnv(TaskEnv(self.tasks[task]), self.goals[task], self.settings)
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
-        """Those whose every bit is the Python path's on this machine."""
+        """Those whose every bit is the Python path's on this machine; none where there are pictures."""
+        if self.settings.has_pictures:
+            return none_natively(choice, "Meta-World's pictures are drawn by Python")
         native = native_tasks(self.tasks, choice)
         return frozenset(index for index, task in enumerate(self.tasks) if task in native)
 

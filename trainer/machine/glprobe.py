@@ -1,4 +1,5 @@
-"""`python -m trainer.showing.glprobe`: draw one small picture, and end with 0 where it is not all black.
+"""`python -m trainer.machine.glprobe`: draw one small picture, print what drew it, and end with 0 where it is not all
+black.
 
 MUJOCO_GL says how, and is read once a process, when mujoco is loaded; so trying another way needs another process.
 A way that does not work may also end in a crash of its library.
@@ -6,6 +7,7 @@ A way that does not work may also end in a crash of its library.
 
 from __future__ import annotations
 
+import json
 import sys
 
 _SCENE = """
@@ -14,7 +16,7 @@ _SCENE = """
 
 
 def main() -> int:
-    """Exit code 0 where MuJoCo can draw here."""
+    """Exit code 0 where MuJoCo can draw here. Prints one JSON object: `driver`, OpenGL's renderer and version."""
     import mujoco  # noqa: PLC0415 - only in this process
 
     model = mujoco.MjModel.from_xml_string(_SCENE)
@@ -22,7 +24,15 @@ def main() -> int:
     mujoco.mj_forward(model, data)
     with mujoco.Renderer(model, 32, 32) as renderer:
         renderer.update_scene(data)
-        return 0 if renderer.render().max() > 0 else 1
+        is_drawn = renderer.render().max() > 0
+        print(json.dumps({"driver": _driver()}))
+    return 0 if is_drawn else 1
+
+
+def _driver() -> str:
+    from OpenGL import GL  # noqa: PLC0415 - once MuJoCo has said which platform
+
+    return " ".join(GL.glGetString(name).decode() for name in (GL.GL_RENDERER, GL.GL_VERSION))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,140 @@
+"""Policies that see pictures: films show what they see, a machine that cannot draw says so, another driver is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import eyes  # noqa: F401 - before mujoco is loaded, which then knows how
+import numpy as np
+import pytest
+from daemons import WORK_S
+from vector_bytes import through_files
+
+pytest.importorskip("metaworld")
+
+from trainer.config.suites import Arm, Gymnasium, Metaworld
+from trainer.envs.episodes import seed_of
+from trainer.envs.exact import SEEDS
+from trainer.envs.spaces import IMAGE, ArraySpec
+from trainer.envs.step import Script, VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.vector import VectorEnv
+from trainer.evaluation.playable import Playable
+from trainer.showing.beside import newest_frames, with_views
+from trainer.showing.play import PlayedTask
+from trainer.showing.watch import WatchedTask
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 9
+SETTINGS = (
+    Metaworld(tasks=("push-v3",), horizon=STEPS, observation="both", frame_stack=3, image_size=32, randomize_view=True),
+    Arm(horizon=STEPS, observation="clips", frame_stack=3, frame_stride=2, image_size=32, critic_sees="state"),
+    Gymnasium(id="odd_envs:Teller", horizon=STEPS, observation="both", frame_stack=2, image_size=32),
+)
+#: Pixels of the scene in a film.
+WIDE = {"arm": 480, "gymnasium": 62}
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.name)
+def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
+    """Also its stacks, from the episode's first frame on; and never what is for critics."""
+    number = next(n for n in range(50) if seed_of(4, 0, n) < SEEDS)
+    ref, seen = SuiteRef(settings, 4), []
+
+    def act(obs, task):
+        seen.append(obs)
+        return np.full((1, spaces.action.size), 0.4, np.float32)
+
+    with VectorEnv(VectorSpec(ref, 1, 4, scripts=(Script(((0, number),)),))) as envs:
+        spaces = envs.spaces
+        expected = [envs.reset().obs]
+        expected += [envs.step(np.full((1, spaces.action.size), 0.4, np.float32)).obs for _ in range(STEPS - 1)]
+    stage = (PlayedTask if settings.name == "metaworld" else WatchedTask)(Playable("x", 0, settings, 4, act, ()), None)
+    shown = []
+    if isinstance(stage, PlayedTask):
+        stage.play(number, lambda _: shown.append(stage.views))
+    else:
+        stage.play(number, lambda: shown.append(stage.picture()))
+    stage.close()
+    assert len(seen) == len(expected) == STEPS
+    assert len(shown) == STEPS + 1
+    for found, wanted in zip(seen, expected, strict=True):
+        assert set(found) == set(spaces.of_policy.obs)
+        assert all(found[key].tobytes() == wanted[key].tobytes() for key in found)
+    views = newest_frames(spaces.obs, seen[-1])
+    if isinstance(stage, PlayedTask):
+        assert all((one == other).all() for one, other in zip(shown[-2], views, strict=True))
+    else:
+        film = shown[-2]
+        assert (film == with_views(film[:, : WIDE[settings.name]], views)).all()
+        assert film.shape[0] % 2 == film.shape[1] % 2 == 0
+
+
+def test_views_stand_beside_the_scene_as_large_as_there_is_room():
+    scene = np.full((100, 80, 3), 7, np.uint8)
+    views = [np.full((20, 20, 3), 10 * n, np.uint8) for n in range(1, 4)]
+    film = with_views(scene, views)
+    assert film.shape == (100, 80 + 4 + 20, 3)
+    assert (film[:, :80] == 7).all()
+    assert [film[row, 90, 0] for row in (5, 30, 60)] == [10, 20, 30]
+    assert with_views(scene, []) is scene
+    assert with_views(scene, views[:1]).shape == (100, 80 + 4 + 100, 3)
+    assert with_views(scene, [np.zeros((301, 301, 3), np.uint8)] * 2).shape == (302, 80 + 2 * 305, 3)
+
+
+def test_of_grey_stacks_and_colours_the_newest_picture_is_shown():
+    specs = {
+        "grey": ArraySpec((4, 2, 2), "uint8", 0, 255, stack=4),
+        "eyes": ArraySpec((2, 6, 2, 2), "uint8", 0, 255, stack=2),
+        "state": ArraySpec((3,)),
+    }
+    obs = {
+        "grey": np.arange(16, dtype=np.uint8).reshape(1, 4, 2, 2),
+        "eyes": np.arange(48, dtype=np.uint8).reshape(1, 2, 6, 2, 2),
+        "state": np.zeros((1, 3)),
+    }
+    left, right, grey = newest_frames(specs, obs)
+    assert left[0, 0].tolist() == [24, 28, 32]
+    assert right[0, 0].tolist() == [36, 40, 44]
+    assert grey[1, 1].tolist() == [15, 15, 15]
+
+
+def test_where_nothing_draws_a_training_that_sees_is_refused_before_anything_is_written(tmp_path):
+    command = [sys.executable, "-m", "trainer", "train", "--preset", "arm-ppo", "--set", "observation=both"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "crayons", "ANCHORLEG_DRAWING": ""}
+    done = subprocess.run(
+        [*command, "--run-dir", "run"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=WORK_S,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "env.observation shows pictures, and MuJoCo cannot draw with MUJOCO_GL=crayons here" in done.stderr
+    assert 'train on numbers: "state"' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+def test_on_another_driver_frames_are_kept_and_it_is_said(caplog):
+    ref = SuiteRef(SETTINGS[1], 4)
+    with VectorEnv(VectorSpec(ref, 2, 4)) as envs:
+        envs.reset()
+        state = through_files(envs.snapshot())
+    kept = state.tensors["obs.image"] ^ np.uint8(1)  # as another driver may have drawn it
+    tensors = {**state.tensors, "envs.0.obs.image": kept[0], "envs.1.obs.image": kept[1]}
+    frames = {"frames.image": np.repeat(kept[None], len(state.tensors["frames.image"]), 0)}
+    state = replace(state, tensors={**tensors, **frames}, numbers={**state.numbers, "driver": "an old one"})
+    with caplog.at_level(logging.WARNING), VectorEnv(VectorSpec(ref, 2, 4)) as envs:
+        seen = envs.restore(state).obs[IMAGE]
+    assert (seen == kept[:, None]).all()
+    assert "drawn by an old one, here draws" in caplog.text
+    assert "what is drawn from here on may differ" in caplog.text

@@ -1,0 +1,90 @@
+"""What a policy sees of an environment of Gymnasium's: what it gives, what it renders, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.config.suites import Gymnasium
+from trainer.envs.pictures import COLOURS, picture_spec
+from trainer.envs.shrink import resized
+from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Obs
+from trainer.envs.suites.gymnasium.arrays import Observations
+from trainer.errors import ConfigError
+
+#: Pixels of a side of what is rendered, where nobody says.
+USUAL_SIZE = 64
+
+
+class Sight:
+    """`given` as `settings` want it seen. Errors: ConfigError where they want what there is not."""
+
+    def __init__(self, settings: Gymnasium, given: Observations) -> None:
+        self._given = given
+        pictures = {key: spec for key, spec in given.specs.items() if len(spec.shape) == 3}
+        numbers = {key: spec for key, spec in given.specs.items() if key not in pictures}
+        gives_them = settings.observation in {"state", "clips"} and bool(pictures)
+        _check(settings, pictures, numbers)
+        #: Whether a picture is rendered at each step.
+        self.renders = settings.has_pictures and not gives_them
+        self._size = settings.image_size or USUAL_SIZE
+        #: Key → [C, height, width] of one frame of a given picture; and the keys of all else that is seen.
+        self._frames: dict[str, tuple[int, ...]] = {}
+        self._others = {} if settings.observation == "cameras" else numbers
+        self.specs: dict[str, ArraySpec] = dict(self._others)
+        if settings.observation != "cameras":
+            for key, spec in pictures.items():
+                channels, height, width = spec.shape
+                size = (settings.image_size or height, settings.image_size or width)
+                self._frames[key] = (channels, *size)
+                self.specs[key] = picture_spec(settings, channels, *size)
+        if self.renders:
+            self.specs[IMAGE] = picture_spec(settings, COLOURS, self._size, self._size)
+        self._privileged = list(numbers) if settings.critic_sees == "state" else []
+        if self._privileged:
+            low, high = min(spec.low for spec in numbers.values()), max(spec.high for spec in numbers.values())
+            together = sum(spec.shape[0] for spec in numbers.values())
+            self.specs[PRIVILEGED] = ArraySpec((together,), "float32", low, high, privileged=True)
+
+    def of(self, obs: Any, render: Callable[[], npt.NDArray[Any]]) -> Obs:
+        """One frame of it: copies. `render` gives [H, W, 3]. Errors: WrongArrayError; those of `render`."""
+        given = self._given.read(obs)
+        seen = {key: given[key] for key in self._others}
+        for key, (_, *size) in self._frames.items():
+            picture = given[key]
+            if list(picture.shape[1:]) != size:
+                picture = _first(resized(np.moveaxis(picture, 0, -1), *size))
+            seen[key] = picture
+        if self.renders:
+            seen[IMAGE] = _first(resized(render(), self._size, self._size))
+        if self._privileged:
+            seen[PRIVILEGED] = np.concatenate([given[key] for key in self._privileged])
+        return seen
+
+
+def _check(settings: Gymnasium, pictures: dict[str, ArraySpec], numbers: dict[str, ArraySpec]) -> None:
+    if settings.observation in {"cameras", "both"} and IMAGE in pictures:
+        raise ConfigError(
+            f"env.observation is {settings.observation}, and {settings.id} gives pictures itself; set it to state, or "
+            "to clips for encoders of video"
+        )
+    if not settings.has_pictures and not pictures:
+        for name in ("image_size", "frame_stack", "frame_stride"):
+            if getattr(settings, name) != type(settings).model_fields[name].get_default():
+                raise ConfigError(
+                    f"env.{name} is for pictures, and {settings.id} gives none; leave it out, or set observation to "
+                    "cameras, both or clips, for what it renders"
+                )
+    if settings.critic_sees == "state" and not numbers:
+        raise ConfigError(
+            f"env.critic_sees is state, and {settings.id} gives nothing but pictures; leave it out: critics then see "
+            "what the policy sees"
+        )
+
+
+def _first(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """[H, W, C] as [C, H, W]."""
+    return np.ascontiguousarray(np.moveaxis(picture, -1, 0))

@@ -1,0 +1,116 @@
+"""How MuJoCo can draw on this machine: decided before mujoco is loaded, because it reads MUJOCO_GL only then.
+
+It is decided once for a program and all that it starts: they find the answer in their environment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from trainer.errors import ConfigError
+
+VARIABLE = "MUJOCO_GL"
+#: What was found out, for this process and its children: `Drawing` as JSON.
+FOUND = "ANCHORLEG_DRAWING"
+#: llvmpipe, Mesa's driver for CPUs, draws with threads of its own, and a picture of 64 pixels a side then takes twice
+#: the time of a processor that draws it alone [measured]; the pixels are the same.
+THREADS = "LP_NUM_THREADS"
+#: Without a screen, the fastest first: EGL wants a GPU's driver, OSMesa draws on the CPU. GLFW needs a screen.
+LINUX_WAYS = ("egl", "osmesa")
+#: macOS has one way (CGL), which needs no name and no screen.
+MAC_WAYS = ("",)
+#: Loading mujoco and drawing 32x32 pixels takes 1-3 s; a driver that hangs must not hold us.
+PROBE_TIMEOUT_S = 60.0
+#: Of a driver's name.
+_MOST_LETTERS = 200
+
+
+class Drawing(NamedTuple):
+    """`way`: the value of MUJOCO_GL; empty: it stays unset. `driver`: OpenGL's renderer and version."""
+
+    way: str
+    driver: str
+
+
+#: The driver of a way; None: it does not work.
+Probe = Callable[[str], str | None]
+
+
+def driver_of(way: str) -> str | None:
+    """What draws where MUJOCO_GL is `way` (empty: unset), tried in a process of its own; None: nothing does."""
+    environ = {name: value for name, value in os.environ.items() if name not in {VARIABLE, "PYOPENGL_PLATFORM"}}
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    if way:
+        environ[VARIABLE] = way
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "trainer.machine.glprobe"],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+        return str(json.loads(done.stdout)["driver"])[:_MOST_LETTERS] if done.returncode == 0 else None
+    except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
+        return None
+
+
+def choose_renderer(
+    environ: Mapping[str, str] = os.environ, platform: str = sys.platform, probe: Probe = driver_of
+) -> Drawing:
+    """How to draw. Errors: ConfigError, which says what to install."""
+    if stated := environ.get(VARIABLE):
+        if (driver := probe(stated)) is not None:
+            return Drawing(stated, driver)
+        raise ConfigError(f"MuJoCo cannot draw with {VARIABLE}={stated} here; unset it, and what works is found")
+    ways: tuple[str, ...] = (
+        MAC_WAYS if platform == "darwin" else (*LINUX_WAYS, *(("glfw",) if environ.get("DISPLAY") else ()))
+    )
+    for way in ways:
+        if (driver := probe(way)) is not None:
+            return Drawing(way, driver)
+    if platform == "darwin":
+        raise ConfigError("MuJoCo cannot draw here; `python -m trainer.machine.glprobe` shows why")
+    raise ConfigError(
+        "MuJoCo cannot draw here: neither EGL (a GPU's driver) nor OSMesa works; install the latter "
+        "(Debian, Ubuntu: apt-get install libosmesa6; conda: conda install -c conda-forge mesalib)"
+    )
+
+
+def prepare() -> Drawing:
+    """Make this process, and those that it starts, draw in the way that works. The first call of a program is to come
+    before mujoco is loaded; later ones cost nothing. Errors: ConfigError.
+    """
+    logging.getLogger("OpenGL").setLevel(logging.WARNING)  # it tells which of its speed-ups it lacks
+    found = _known()
+    if found is None:
+        os.environ.setdefault(THREADS, "0")
+        found = choose_renderer()
+        os.environ[FOUND] = json.dumps(found)
+        if found.way:
+            os.environ[VARIABLE] = found.way
+    return found
+
+
+def prepare_for_policies() -> Drawing:
+    """As `prepare`, for policies that see what MuJoCo draws. Errors: ConfigError, which names the way out."""
+    try:
+        return prepare()
+    except ConfigError as error:
+        raise ConfigError(f'env.observation shows pictures, and {error}; or train on numbers: "state"') from None
+
+
+def _known() -> Drawing | None:
+    """What was found out before, as long as nobody has chosen another way since."""
+    try:
+        found = Drawing(*map(str, json.loads(os.environ[FOUND])))
+    except (KeyError, ValueError, TypeError):
+        return None
+    return found if os.environ.get(VARIABLE, "") == found.way else None
