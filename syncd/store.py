@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
@@ -23,9 +24,11 @@ from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import (
+    BYTES_A_NUMBER,
     ENCODING,
     FORMAT,
     MAX_MANIFEST_BYTES,
+    MAX_RAW_BYTES,
     Blob,
     Draft,
     Golden,
@@ -48,9 +51,11 @@ if TYPE_CHECKING:
     from syncd.shared.codec import Rounded, Tensors
 
 __all__ = [
+    "BYTES_A_NUMBER",
     "CHUNK_ROWS",
     "FORMAT",
     "LEARNERS",
+    "MAX_RAW_BYTES",
     "MIRRORS",
     "Blob",
     "Counts",
@@ -64,6 +69,7 @@ __all__ = [
     "Manifest",
     "MissingBlobError",
     "Origin",
+    "Packed",
     "PolicyFields",
     "Score",
     "Shared",
@@ -84,6 +90,7 @@ __all__ = [
     "make_incoming",
     "newest",
     "offered",
+    "packed",
     "parse_manifest",
     "prune",
     "publish",
@@ -101,24 +108,18 @@ __all__ = [
 LOOKS = 3
 
 
-def publish(
-    place: SlotPlace,
-    draft: Draft,
-    weights: Rounded,
-    *,
-    before_manifest: Callable[[], None] = lambda: None,
-) -> Manifest:
-    """Publish `weights` as `draft` says; returns the manifest. Readers see all of it or none.
+@dataclass(frozen=True)
+class Packed:
+    """Weights as a blob has them: what a manifest says of it, and its bytes."""
 
-    `before_manifest` is the last word before it becomes visible: what it raises stops the publication, and what was
-    written so far is cleared away by `collect`. Publishing the same version again with the same content is allowed.
-    Errors: ValueError (not this slot's); FileExistsError where the version exists with other
-    content: one version is never rewritten; OSError (disk full), no part of a file remains then.
-    """
+    blob: Blob
+    data: bytes
+
+
+def packed(weights: Rounded) -> Packed:
+    """`weights` as a blob."""
     from syncd.shared import codec  # noqa: PLC0415 - numpy is for those who publish or read weights
 
-    if (draft.run_id, draft.slot) != (place.run_id, place.slot):
-        raise ValueError(f"a policy of {draft.run_id}/{draft.slot} does not belong to {place.run_id}/{place.slot}")
     data = codec.encode(weights)
     shapes = {name: array.shape for name, array in sorted(weights.items())}
     blob = Blob(
@@ -128,18 +129,54 @@ def publish(
         encoding=ENCODING,
         tensors=shapes,
     )
+    return Packed(blob, data)
+
+
+def publish(
+    place: SlotPlace,
+    draft: Draft,
+    weights: Rounded,
+    *,
+    encoder: Packed | None = None,
+    before_manifest: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Publish `weights` as `draft` says; returns the manifest. Readers see all of it or none.
+
+    `encoder`: weights that learn nothing, which are written once. `before_manifest` is the last word before it becomes
+    visible: what it raises stops the publication, and what was
+    written so far is cleared away by `collect`. Publishing the same version again with the same content is allowed.
+    Errors: ValueError (not this slot's); FileExistsError where the version exists with other
+    content: one version is never rewritten; OSError (disk full), no part of a file remains then.
+    """
+    if (draft.run_id, draft.slot) != (place.run_id, place.slot):
+        raise ValueError(f"a policy of {draft.run_id}/{draft.slot} does not belong to {place.run_id}/{place.slot}")
+    own = packed(weights)
     fields = {name: getattr(draft, name) for name in Draft.model_fields}
-    manifest = Manifest(**fields, format=FORMAT, blob=blob).sealed()
+    manifest = Manifest(**fields, format=FORMAT, blob=own.blob, encoder=encoder.blob if encoder else None).sealed()
     sealed = manifest.to_bytes()
     if len(sealed) > MAX_MANIFEST_BYTES:
         raise ValueError(f"the manifest has {len(sealed)} bytes; {MAX_MANIFEST_BYTES} is the most: fewer golden rows")
-    path = place.blob(blob.sha256)
-    make_folder(path.parent)
     make_folder(place.manifests)
-    put(path, data)  # even if it is there: its age must be that of its last publication, or `collect` may take it
+    if encoder is not None:
+        _have(place, encoder)
+    path = place.blob(own.blob.sha256)
+    make_folder(path.parent)
+    put(path, own.data)  # even if it is there: its age must be that of its last publication, or `collect` may take it
     before_manifest()
     _make_visible(place, manifest, sealed)
     return manifest
+
+
+def _have(place: SlotPlace, encoder: Packed) -> None:
+    """Its blob with the age of now, written where it is not there."""
+    path = place.blob(encoder.blob.sha256)
+    try:
+        if path.stat().st_size == encoder.blob.bytes:
+            os.utime(path)
+            return
+    except FileNotFoundError:
+        make_folder(path.parent)
+    put(path, encoder.data)
 
 
 def _make_visible(place: SlotPlace, manifest: Manifest, sealed: bytes) -> None:
@@ -208,7 +245,7 @@ def newest(place: SlotPlace, *, without: Container[str] = ()) -> Manifest | None
                     raise
                 vanished = True
                 continue
-            if manifest.blob.sha256 not in without:
+            if not any(blob.sha256 in without for blob in manifest.blobs):
                 return manifest
         if not vanished:
             break
@@ -217,11 +254,18 @@ def newest(place: SlotPlace, *, without: Container[str] = ()) -> Manifest | None
 
 def read(place: SlotPlace, manifest: Manifest) -> Tensors:
     """The weights that `manifest` names: float32, rounded to bf16. Errors: OSError, DamagedPolicyError."""
-    path = place.blob(manifest.blob.sha256)
+    tensors: Tensors = {}
+    for blob in manifest.blobs:
+        tensors |= _read(place, blob)
+    return tensors
+
+
+def _read(place: SlotPlace, blob: Blob) -> Tensors:
+    path = place.blob(blob.sha256)
     for look in range(LOOKS):
         try:
             with open(path, "rb") as file:
-                return unpack(file.read(manifest.blob.bytes + 1), manifest)
+                return unpack(file.read(blob.bytes + 1), blob)
         except OSError as error:
             if error.errno not in {errno.ENOENT, errno.ESTALE}:
                 raise
@@ -230,9 +274,8 @@ def read(place: SlotPlace, manifest: Manifest) -> Tensors:
     raise AssertionError("unreachable")
 
 
-def unpack(data: bytes, manifest: Manifest) -> Tensors:
+def unpack(data: bytes, blob: Blob) -> Tensors:
     """The weights in a blob's bytes: size, sum, then as `decoded`. Errors: DamagedPolicyError."""
-    blob = manifest.blob
     if len(data) != blob.bytes:
         few_or_many = "more than its" if len(data) > blob.bytes else f"{len(data)} of its"
         raise DamagedPolicyError(f"its blob has {few_or_many} {blob.bytes} bytes")

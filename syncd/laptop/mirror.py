@@ -27,7 +27,7 @@ from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
@@ -153,13 +153,13 @@ class Mirror:
         return found
 
     def _has(self, place: SlotPlace, version: Version) -> bool:
-        """Whether this version or a newer one is here, with a blob of the right size."""
+        """Whether this version or a newer one is here, with blobs of the right size."""
         for known in reversed(versions(place)):
             if known < version:
                 return False
             with contextlib.suppress(OSError, DamagedPolicyError):
-                blob = read_manifest(place, known).blob
-                if _size(place.blob(blob.sha256)) == blob.bytes:
+                blobs = read_manifest(place, known).blobs
+                if all(_size(place.blob(blob.sha256)) == blob.bytes for blob in blobs):
                     return True
         return False
 
@@ -197,7 +197,7 @@ class Mirror:
         manifest = parse_manifest(sealed)
         if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
             raise DamagedPolicyError("its manifest is that of another run, slot or version")
-        came = len(sealed) + self._bring_blob(place, manifest, fetch)
+        came = len(sealed) + sum(self._bring_blob(place, manifest, blob, fetch) for blob in manifest.blobs)
         make_folder(place.manifests)
         if not put_once(place.manifest(version), sealed) and place.manifest(version).read_bytes() != sealed:
             if _is_whole(place, version):
@@ -211,17 +211,16 @@ class Mirror:
         self.capacity.changed(place)
         return Arrival(target, came, manifest)
 
-    def _bring_blob(self, place: SlotPlace, manifest: Manifest, fetch: Fetch) -> int:
+    def _bring_blob(self, place: SlotPlace, manifest: Manifest, blob: Blob, fetch: Fetch) -> int:
         """Have the checked blob in the tree; returns how many bytes came for it."""
-        blob = manifest.blob
         final = place.blob(blob.sha256)
         with contextlib.suppress(OSError, DamagedPolicyError):
-            unpack(final.read_bytes(), manifest)
+            unpack(final.read_bytes(), blob)
             os.utime(final)  # its age counts from its last publication, or `collect` may take it
             return 0
         part = self._parts / blob.sha256
         self._make_room(place, blob.bytes - (_size(part) or 0))
-        data = _fetched(blob_of(manifest), part, fetch)
+        data = _fetched(blob_of(manifest, blob), part, fetch)
         try:
             decoded(data, blob)
         except DamagedPolicyError:
@@ -292,9 +291,9 @@ class Mirror:
                     os.unlink(entry.path)
 
 
-def blob_of(manifest: Manifest) -> Offer:
-    """Where the other side has the weights of a policy."""
-    blob = manifest.blob
+def blob_of(manifest: Manifest, blob: Blob | None = None) -> Offer:
+    """Where the other side has the weights of a policy: those that learn, or another `blob` of it."""
+    blob = blob or manifest.blob
     path = f"v1/runs/{manifest.run_id}/{manifest.slot}/blobs/{blob.sha256[:2]}/{blob.sha256}"
     return Offer(path, blob.bytes, blob.sha256, "blob")
 

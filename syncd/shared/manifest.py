@@ -37,7 +37,7 @@ MAX_GROWTH = 64
 _ANY_GROWTH_BYTES = 1024 * 1024
 #: The frame of incompressible data is a little longer than the data (zstd's bound), and the table comes before it.
 MAX_BLOB_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 128 + 1024 * 1024
-_BYTES_A_NUMBER = 2  # bf16
+BYTES_A_NUMBER = 2  # bf16
 
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -189,7 +189,7 @@ class Blob(SealedModel):
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
         numbers = sum(math.prod(shape) for shape in self.tensors.values())
-        if self.raw_bytes != _BYTES_A_NUMBER * numbers:
+        if self.raw_bytes != BYTES_A_NUMBER * numbers:
             raise ValueError(f"raw_bytes {self.raw_bytes} is not 2 x {numbers} numbers")
         if self.raw_bytes > max(_ANY_GROWTH_BYTES, MAX_GROWTH * self.bytes):
             raise ValueError(f"{self.bytes} bytes that grow to {self.raw_bytes} are no weights")
@@ -226,11 +226,25 @@ class Draft(SealedModel):
 
 
 class Manifest(Draft):
-    """A published policy, sealed. `digest` is the sha256 of all the rest."""
+    """A published policy, sealed. `digest` is the sha256 of all the rest.
+
+    `encoder`: the weights that learn nothing, in a file of their own: it is the same for all versions, and crosses a
+    line once.
+    """
 
     format: int = FORMAT
     blob: Blob
+    encoder: Blob | None = None
     digest: str = ""
+
+    @property
+    def blobs(self) -> tuple[Blob, ...]:
+        """All of its files."""
+        return (self.blob,) if self.encoder is None else (self.encoder, self.blob)
+
+    @model_serializer(mode="wrap")
+    def _with_what_is_there(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in plain(self).items() if name != "encoder" or value is not None}
 
     def sealed(self) -> Self:
         """The same with its digest."""

@@ -5,6 +5,7 @@ Clearing away decides nothing about correctness: it may be killed anywhere, run 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -57,8 +58,7 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
         staying = kept(made_at, keep, now)
         for version in sorted(set(made_at) - staying):
             _drop(place, version, made_at[version], now)
-        found = {_blob_of(place, version, made_at[version]) for version in sorted(staying)}
-        named = {sha256 for sha256 in found if sha256 is not None}
+        named = {sha256 for version in sorted(staying) for sha256 in _blobs_of(place, version, made_at[version])}
         _sweep_blobs(place, named, now - UNLISTED_S)
         sweep_slot(place, before=now - UNLISTED_S)
     except OSError as error:
@@ -80,34 +80,33 @@ def _made_at(place: SlotPlace) -> dict[Version, float]:
 
 
 def _drop(place: SlotPlace, version: Version, made_at: float, now: float) -> None:
-    """The manifest goes; its blob's age counts from now."""
-    sha256 = _blob_of(place, version, made_at)
+    """The manifest goes; its blobs' age counts from now."""
+    sums = _blobs_of(place, version, made_at)
     place.manifest(version).unlink(missing_ok=True)
-    if sha256 is not None:
-        try:
+    for sha256 in sums:
+        with contextlib.suppress(FileNotFoundError):
             os.utime(place.blob(sha256), (now, now))
-        except FileNotFoundError:
-            return
 
 
-def _blob_of(place: SlotPlace, version: Version, made_at: float) -> str | None:
-    """The sum that a manifest names; None where it is gone or damaged: no reader can use it then. Errors: OSError."""
+def _blobs_of(place: SlotPlace, version: Version, made_at: float) -> tuple[str, ...]:
+    """The sums that a manifest names; none where it is gone or damaged: no reader can use it then. Errors: OSError."""
     try:
         return _named_in(place.manifest(version), made_at)
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+        return ()
 
 
 @lru_cache(maxsize=2048)
-def _named_in(manifest: Path, made_at: float) -> str:  # noqa: ARG001 - the time is a part of the cache's key
-    """`_blob_of`, once for each manifest: a learner keeps some 1,500, and looks at all of them every minute.
+def _named_in(manifest: Path, made_at: float) -> tuple[str, ...]:  # noqa: ARG001 - the time is a part of the cache's key
+    """`_blobs_of`, once for each manifest: a learner keeps some 1,500, and looks at all of them every minute.
 
     No manifest is ever written again. Should another one take its place, that has another time.
     """
-    sha256 = json.loads(manifest.read_bytes())["blob"]["sha256"]
-    if not SHA256.fullmatch(sha256):
-        raise ValueError(sha256)
-    return str(sha256)
+    value = json.loads(manifest.read_bytes())
+    sums = [str(value[name]["sha256"]) for name in ("blob", "encoder") if value.get(name) is not None]
+    if not sums or not all(map(SHA256.fullmatch, sums)):
+        raise ValueError(sums)
+    return tuple(sums)
 
 
 def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:

@@ -19,7 +19,7 @@ from anchorleg.live.wanted import FILE as LIVE_FILE
 from syncd.errors import DamagedPolicyError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import NAME, SHA256, SLOT, Version
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob
 from syncd.shared.parsing import parse_manifest
 from syncd.wire.events import Events, Mark
 from syncd.wire.tree import Folder
@@ -309,7 +309,7 @@ class Feed:
         sha256 = manifest.blob.sha256
         if (manifest.run_id, str(manifest.slot)) != slot.parts[2:] or manifest.version != version:
             return None
-        if not SHA256.fullmatch(sha256) or not self._has_blob(slot, manifest):
+        if not all(SHA256.fullmatch(blob.sha256) and self._has_blob(slot, blob) for blob in manifest.blobs):
             return None
         return PolicyNews(
             path=f"{slot.path}/manifests/{version.file_name}",
@@ -319,9 +319,9 @@ class Feed:
             blob_bytes=manifest.blob.bytes,
         )
 
-    def _has_blob(self, slot: _Slot, manifest: Manifest) -> bool:
+    def _has_blob(self, slot: _Slot, blob: Blob) -> bool:
         """Whether the blob can be opened. Its content is the reader's to judge."""
-        sha256 = manifest.blob.sha256
+        sha256 = blob.sha256
         try:
             with self._open(slot, "blobs", sha256[:2]) as folder, open(folder.open(sha256), "rb"):
                 return True

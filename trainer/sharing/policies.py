@@ -272,7 +272,7 @@ def must_fit(manifest: store.Manifest) -> None:
                 f"it plays where {package} of its series is installed"
             )
     try:
-        opened = suite.open().spaces
+        opened = suite.open().spaces.of_policy
     except ConfigError as error:
         raise IncompatiblePolicyError(f"its environments cannot be made here: {error}") from None
     if spec.spaces.digest != opened.digest:

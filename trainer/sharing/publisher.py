@@ -11,10 +11,11 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
@@ -24,8 +25,8 @@ from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read, read_evaluations
-from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.sharing.policies import Policy, actor_tensors, golden_of, score_of, suite_fields
+from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
+from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
 #: less than 1e-5 in single precision; a policy that is read wrongly (another order of tasks or of layers) by tenths.
@@ -45,18 +46,24 @@ WriteMetrics = Callable[[store.SlotPlace, str, Sequence[Mapping[str, Any]]], Non
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The actor at a barrier, copied. `checkpoint_step`: the published checkpoint that it belongs to."""
+    """The actor at a barrier, copied. `frozen`: what of it learns nothing, as it is. `checkpoint_step`: the published
+    checkpoint that it belongs to.
+    """
 
     step: int
     updates: int
     policy: PolicySpec
     tensors: Mapping[str, F32]
+    frozen: Mapping[str, Tensor] = field(default_factory=dict)
     checkpoint_step: int | None = None
 
 
 def snapshot(step: int, updates: int, policy: PolicyNet) -> Snapshot:
     """Copy what a publication needs: some 100 µs for an actor of 256 x 256."""
-    return Snapshot(step, updates, policy.spec, actor_tensors(policy))
+    tensors = policy.state_dict()
+    frozen = {name: tensor for name, tensor in tensors.items() if name.startswith(FROZEN)}
+    learns = {name: tensor for name, tensor in tensors.items() if name not in frozen}
+    return Snapshot(step, updates, policy.spec, floats_of(learns), frozen)
 
 
 class Publisher:
@@ -92,6 +99,8 @@ class Publisher:
         self._notices = Notices()
         self._clutter: set[str] = set()
         self._held: Snapshot | None = None
+        #: What learns nothing, as it is published: made once. None: it is too large.
+        self._encoder: tuple[store.Packed, Mapping[str, F32]] | None = None
         self._offered_step = -1
         self._waiting: Snapshot | None = None
         self._curves_due = False
@@ -195,15 +204,30 @@ class Publisher:
         if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
             return  # the training has diverged; the loop notices with its next step, ends it and says more
         weights = store.rounded(taken.tensors)
-        draft = self._draft(taken, Policy(taken.policy, weights))
+        encoder = self._packed_once(taken.frozen) if taken.frozen else None
+        draft = self._draft(taken, Policy(taken.policy, {**weights, **(encoder[1] if encoder else {})}))
         self._seq += 1  # also where it fails half-way: a version is never used twice
 
         def last_word() -> None:
             self._look()
             self._on_version(draft.attempt, draft.seq, draft.step)
 
-        self._publish_policy(self._place, draft, weights, before_manifest=last_word)
+        packed = {} if encoder is None else {"encoder": encoder[0]}
+        self._publish_policy(self._place, draft, weights, before_manifest=last_word, **packed)
         self._before = draft.version
+
+    def _packed_once(self, frozen: Mapping[str, Tensor]) -> tuple[store.Packed, Mapping[str, F32]]:
+        """The frozen weights as a blob, and as its readers get them. Errors: ValueError where they are too many."""
+        if self._encoder is None:
+            size = sum(tensor.numel() for tensor in frozen.values())
+            if store.BYTES_A_NUMBER * size > store.MAX_RAW_BYTES:
+                most = store.MAX_RAW_BYTES // store.BYTES_A_NUMBER
+                raise ValueError(
+                    f"its encoder has {size:,} numbers, and {most:,} are sent: play it from the run folder"
+                )
+            weights = store.rounded(floats_of(frozen))
+            self._encoder = store.packed(weights), weights
+        return self._encoder
 
     def _draft(self, taken: Snapshot, policy: Policy) -> store.Draft:
         """`policy`: what readers will get."""
