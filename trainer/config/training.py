@@ -282,10 +282,19 @@ def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
     """As `differences`, of some sections."""
     then, now = in_sections(saved, classes(training)), deciding(training)
-    found = [(section, then.get(section) or {}, now[section]) for section in sections]
+    found = [(section, _flat(then.get(section) or {}), _flat(now[section])) for section in sections]
     return [
         f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}"
         for section, before, after in found
         for name in dict.fromkeys([*after, *before])
         if before.get(name) != after.get(name)
     ]
+
+
+def _flat(section: Mapping[str, Any]) -> dict[str, Any]:
+    """With an encoder's settings each by a name of its own, but for where its file lies."""
+    encoder = section.get("encoder")
+    if not isinstance(encoder, Mapping):
+        return dict(section)
+    inner = {f"encoder.{name}": value for name, value in encoder.items() if name != "weights"}
+    return {**{name: value for name, value in section.items() if name != "encoder"}, **inner}

@@ -1,0 +1,158 @@
+"""Trainings that see: handed over in mid-clip, with an encoder from a file, evaluated, published, played elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import WORK_S
+
+pytest.importorskip("torch")
+
+import safetensors.torch
+import torch
+from slot_digest import slot_digest
+
+from anchorleg.job import HANDED_OVER
+from syncd import store
+from trainer.config.settings import EncoderSettings, Network
+from trainer.envs.spaces import ArraySpec
+from trainer.errors import ConfigError, OtherIdentityError
+from trainer.history.read import read_evaluations
+from trainer.nets.encoders import timesformer_tiny
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).resolve().parents[2]
+HANDING_OVER = str(ROOT / "tests" / "support" / "handing_over.py")
+ARM = {"name": "arm", "goals": "box", "horizon": 12, "cameras": ["front"], "image_size": 16}
+CLIPS = {**ARM, "observation": "clips", "frame_stack": 2, "frame_stride": 3}
+TRAINING = {
+    "preset": "debug",
+    "network": {"actor_hidden": [16], "critic_hidden": [16]},
+    "num_envs": 3,
+    "total_steps": 240,
+    "checkpoint_interval": 90,
+    "metrics_interval": 60,
+    "evaluation_goals": 2,
+    "evaluation_unseen_goals": 0,
+    "publish_interval": 20,
+    "num_workers": 0,
+}
+OFF = {"batch_size": 8, "buffer_size": 90, "random_steps": 30, "updates_per_step": 0.2}
+PPO = {"rollout_steps": 10, "batch_size": 15, "epochs": 2}
+
+
+def run(folder: Path, *command: str, expected: int = 0) -> str:
+    """All that it said, and that it said it in sentences."""
+    paths = (ROOT, ROOT / "tests/support")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == expected, done.stdout
+    assert "Traceback" not in done.stdout
+    return done.stdout
+
+
+def train(folder: Path, *command: str, expected: int = 0, **fields: object) -> str:
+    folder.mkdir(exist_ok=True)
+    network = {**TRAINING["network"], **fields.pop("network", {})}
+    (folder / "training.json").write_text(json.dumps({**TRAINING, **fields, "network": network}))
+    words = (*(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run")
+    return run(folder, *words, expected=expected)
+
+
+def bits_of(folder: Path) -> dict[str, object]:
+    found = slot_digest(folder / "run/slots/0")
+    del found["parts"]["run"][1]["numeric"]["workers"]
+    return found
+
+
+def made_weights(path: Path, *, image_size: int = 16, frames: int = 2) -> Path:
+    """A file as for a TimeSformer of four layers, of random numbers, of tensors alone."""
+    spec = ArraySpec((frames, 3, image_size, image_size), "uint8", 0, 255, frames, 3)
+    network = Network(encoder=EncoderSettings(arch="timesformer_tiny"))
+    net = timesformer_tiny.Encoder(spec, network, torch.Generator().manual_seed(5))
+    safetensors.torch.save_file(net.state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"algorithm": "ppo", "env": {**ARM, "observation": "both", "frame_stack": 2, "critic_sees": "state"}, **PPO,
+         "network": {"encoder": {"arch": "impala", "features": 16}}},
+        {"algorithm": "drqv2", "env": {**ARM, "observation": "cameras", "randomize_view": True}, **OFF},
+        {"algorithm": "sac", "env": CLIPS, **OFF, "network": {"encoder": {"arch": "simple3dcnn", "features": 16}}},
+    ],
+    ids=["ppo", "drqv2", "sac"],
+)  # fmt: skip
+def test_hand_overs_in_mid_clip_change_no_bit(fields: dict[str, object], tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(whole, num_workers=2, **fields)
+    for vector_steps in ("23", "19"):
+        train(broken, HANDING_OVER, vector_steps, expected=HANDED_OVER, **fields)
+    assert "going on at step 126 of attempt 1" in train(broken, **fields)
+    assert bits_of(broken) == bits_of(whole)
+
+
+def test_a_frozen_encoder_from_a_file_is_kept_once_published_once_and_played_elsewhere(tmp_path: Path) -> None:
+    weights = made_weights(tmp_path / "tiny.safetensors")
+    encoder = {"arch": "timesformer_tiny", "weights": str(weights)}
+    fields = {"algorithm": "sac", "env": CLIPS, **OFF, "random_shift": 0, "network": {"encoder": encoder}}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(whole, **fields)
+    train(broken, HANDING_OVER, "33", expected=HANDED_OVER, **fields)
+    weights.unlink()  # the slot has a copy
+    assert "going on at step 99" in train(broken, **fields)
+    assert bits_of(broken) == bits_of(whole)
+
+    slot = broken / "run/slots/0"
+    (kept,) = (slot / "weights").iterdir()
+    largest = max(file.stat().st_size for file in slot.glob("attempts/*/checkpoints/*/*.safetensors"))
+    assert largest < kept.stat().st_size / 20
+    (evaluation,) = read_evaluations(slot)
+    told = run(broken, "-m", "trainer", "evaluate", "run", "--goals", "2")
+    assert f"success {100 * evaluation['mean_success']:.1f} %" in told
+
+    (place,) = store.Shared(broken / "run/shared").slots()
+    manifests = [store.read_manifest(place, version) for version in store.versions(place)]
+    assert len(manifests) > 2
+    assert len({manifest.encoder.sha256 for manifest in manifests}) == 1
+    assert all(manifest.blob.bytes < manifest.encoder.bytes / 20 for manifest in manifests)
+    assert str(tmp_path) not in manifests[-1].model_dump_json()
+    laptop = tmp_path / "laptop"
+    shutil.copytree(broken / "run/shared", laptop / "shared")
+    shutil.rmtree(broken)
+    actors = ("-m", "trainer", "actors", "--shared-dir", "shared", "--num-envs", "2", "--steps", "40")
+    assert "done: 40 steps" in run(laptop, *actors)
+    assert "episode 0" in run(laptop, "-m", "trainer", "play", "latest", "--shared-dir", "shared", "--episodes", "1")
+
+
+def test_another_file_under_the_same_name_is_another_training(tmp_path: Path) -> None:
+    weights = made_weights(tmp_path / "tiny.safetensors")
+    encoder = {"arch": "timesformer_tiny", "weights": str(weights)}
+    fields = {"algorithm": "sac", "env": CLIPS, **OFF, "network": {"encoder": encoder}, "evaluation_goals": 0}
+    train(tmp_path / "a", HANDING_OVER, "20", expected=HANDED_OVER, **fields)
+    tensors = safetensors.torch.load_file(weights)
+    name = next(iter(tensors))
+    safetensors.torch.save_file({**tensors, name: tensors[name] + 1}, weights)
+    said = train(tmp_path / "a", expected=OtherIdentityError.exit_code, **fields)
+    assert "belongs to another training (encoder.weights_sha256 " in said
+
+
+def test_weights_that_are_nowhere_are_one_sentence(tmp_path: Path) -> None:
+    encoder = {"arch": "timesformer_tiny", "weights": str(tmp_path / "none.safetensors")}
+    said = train(
+        tmp_path / "a", expected=ConfigError.exit_code, algorithm="sac", env=CLIPS, network={"encoder": encoder}
+    )
+    (line,) = [line for line in said.splitlines() if line.startswith("trainer: ")]
+    assert "there is no file of weights" in line
