@@ -48,10 +48,10 @@ dummy`: of stable-baselines3's DummyVecEnv of `anchorleg/ArmReach-v0`. `of physi
 
 ## Pictures
 
-`python bench/rendering.py`: CPU time of a frame, driver's threads included, without a GPU (Mesa's llvmpipe). Meta-World's
-reach-v3 through `corner2`, by `mujoco.Renderer` as it comes, by the same without shadows, reflections, sky and
-multisampling (`four settings`), and as policies see it ([cameras](cameras.md)); the arm's three cameras beside `mjr_render` and
-`mjr_readPixels` alone, of scenes made before.
+`python bench/rendering.py`: CPU time of a frame, driver's threads included, without a GPU (Mesa's llvmpipe).
+Meta-World's reach-v3 through `corner2`, by `mujoco.Renderer` as it comes, by the same without shadows, reflections, sky
+and multisampling (`four settings`), and as policies see it ([cameras](cameras.md)); the arm's three cameras beside
+`mjr_render` and `mjr_readPixels` alone, of scenes made before.
 
 @{rendering}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import need
+from needs import need, need_drawing
 from relay import NewRelay, Relay
 
 # Whoever is started by a script with `&` ignores Ctrl-C, and so would all programs that the tests start and interrupt.
@@ -30,6 +32,20 @@ def new_relay(tmp_path: Path) -> Iterator[NewRelay]:
             return relay
 
         yield make
+
+
+@pytest.fixture
+def eyes_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MuJoCo draws in the test's own process, however it was loaded; the next test's children know nothing of it."""
+    way, driver = need_drawing()
+    for name, value in (
+        ("MUJOCO_GL", way), ("PYOPENGL_PLATFORM", way), ("ANCHORLEG_DRAWING", json.dumps([way, driver])),
+        ("LP_NUM_THREADS", "0"),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    if way:
+        context = importlib.import_module(f"mujoco.{way}").GLContext
+        monkeypatch.setattr(importlib.import_module("mujoco.gl_context"), "GLContext", context)
 
 
 @pytest.fixture

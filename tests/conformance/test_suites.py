@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from needs import need_drawing, need_package
+from needs import need_package
 from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files, to_bytes
 
@@ -77,7 +77,7 @@ def ref(request):
     if request.param.get("id", "").startswith("ALE/"):
         need_package("ale_py")
     if request.param.get("observation") in {"cameras", "both", "clips"}:
-        need_drawing()
+        request.getfixturevalue("eyes_here")
     return SuiteRef(settings_of(SUITES, request.param["name"]).model_validate(request.param), seed=7)
 
 

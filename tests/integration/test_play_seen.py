@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import eyes  # noqa: F401 - before mujoco is loaded, which then knows how
 import numpy as np
 import pytest
 from daemons import WORK_S
@@ -25,11 +24,12 @@ from trainer.envs.step import Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.playable import Playable
+from trainer.live.stage import ShownTask
 from trainer.showing.beside import newest_frames, with_views
 from trainer.showing.play import PlayedTask
 from trainer.showing.watch import WatchedTask
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("eyes_here")]
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 9
 SETTINGS = (
@@ -74,6 +74,30 @@ def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
         film = shown[-2]
         assert (film == with_views(film[:, : WIDE[settings.name]], views)).all()
         assert film.shape[0] % 2 == film.shape[1] % 2 == 0
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:2], ids=lambda settings: settings.name)
+def test_whoever_watches_a_training_with_pictures_sees_bodies_as_before(settings):
+    with VectorEnv(VectorSpec(SuiteRef(settings, 4), 2, 4), 2) as envs:
+        envs.reset()
+        parts = envs.look(1)
+        envs.watch([1])
+        envs.step(np.zeros((2, envs.spaces.action.size), np.float32))
+        glimpse = envs.glimpse(1)
+    assert parts is not None
+    assert glimpse.poses.shape == (len(parts.bodies), 7)
+    assert glimpse.goal is not None or settings.name == "arm"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.name)
+def test_an_agent_at_play_on_a_laptop_sees_its_stacks(settings):
+    suite = SuiteRef(settings, 4).open()
+    stage = ShownTask(suite, 0, np.random.default_rng(0))
+    action = np.full(suite.spaces.action.size, 0.4, np.float32)
+    seen = [stage.reset(5), *(stage.step(action).obs for _ in range(3))]
+    stage.close()
+    wanted = {key: (1, *spec.shape) for key, spec in suite.spaces.of_policy.obs.items()}
+    assert all({key: array.shape for key, array in obs.items()} == wanted for obs in seen)
 
 
 def test_views_stand_beside_the_scene_as_large_as_there_is_room():

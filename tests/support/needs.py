@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from functools import cache
 
 import pytest
 
@@ -22,15 +23,17 @@ def need_package(name: str) -> None:
         is_missing(f"{error}: run make test")
 
 
-def need_drawing() -> None:
-    """As `need`, of a way in which MuJoCo draws here, which this process then has."""
+@cache
+def need_drawing() -> tuple[str, str]:
+    """As `need`, of a way in which MuJoCo draws here: it, and the driver. This process is left as it is."""
     from trainer.errors import ConfigError
     from trainer.machine import drawing
 
     try:
-        drawing.prepare()
+        return drawing.choose_renderer()
     except ConfigError as error:
         is_missing(str(error))
+        raise
 
 
 def is_missing(words: str) -> None:

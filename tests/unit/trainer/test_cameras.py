@@ -11,7 +11,6 @@ from itertools import count
 import numpy as np
 import pytest
 from daemons import WORK_S
-from needs import need_drawing
 
 pytest.importorskip("mujoco")
 
@@ -28,7 +27,7 @@ from trainer.envs.views import Views
 from trainer.errors import ConfigError
 from trainer.machine import drawing
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("eyes_here")]
 #: A red ball high up, a blue one below it; `upright` and `hanging` look at them from one side, and so from the other
 #: way up.
 TWO_BALLS = """
@@ -40,11 +39,6 @@ TWO_BALLS = """
   <geom type="sphere" size=".2" pos=".4 0 -.4" rgba="0 0 1 1"/>
 </worldbody></mujoco>
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eyes():
-    need_drawing()
 
 
 def scene_of(text=TWO_BALLS):

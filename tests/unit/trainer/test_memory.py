@@ -21,6 +21,7 @@ from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
+from trainer.config.suites import Metaworld
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.training.memory import check, host_parts, row_bytes, shortage
@@ -95,6 +96,12 @@ def test_the_evaluation_beside_the_training_is_counted():
     )
     check(a_training(evaluation_goals=0, **fields), "cpu", enough)
     assert "GB of memory at least" in refusal(enough, evaluation_goals=1, **fields)
+
+
+def test_what_drawing_takes_is_counted_once_a_task():
+    plain, seen = (Metaworld(tasks=("reach-v3", "push-v3"), observation=what) for what in ("state", "both"))
+    assert plain.drawing_bytes == 0
+    assert seen.drawing_bytes == 80 * 2**20 + 2 * Metaworld.TASK_BYTES
 
 
 def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():

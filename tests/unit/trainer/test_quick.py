@@ -50,6 +50,8 @@ def test_what_is_known_is_not_measured_and_what_fails_is_told_later(monkeypatch)
     assert quick.is_quick(suite("arm"), 8)
     assert not quick.is_quick(suite("arm"), 64)
     assert not quick.is_quick(suite("metaworld"), 10)
+    assert not quick.is_quick(suite("arm", observation="both"), 8)  # three cameras
+    assert not quick.is_quick(suite("metaworld", observation="cameras"), 1)
 
 
 @pytest.mark.parametrize(
