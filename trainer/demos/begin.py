@@ -1,0 +1,165 @@
+"""What `trainer demos fit` begins with, and what it leaves: from demonstrations and a training's settings to a learner,
+and from the best encoder to a file for `network.encoder.weights`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+
+from anchorleg.files import make_folder, write_bytes
+from trainer.algorithms.common.tensors import torch_generator
+from trainer.config.training import Training
+from trainer.demos.cloning import Cloning
+from trainer.demos.contrast import TimeContrast
+from trainer.demos.fit import Fit, FitPlan, Learner
+from trainer.demos.footage import Footage, held_out
+from trainer.demos.manifest import DemosManifest
+from trainer.demos.store import Demos
+from trainer.envs.spaces import IMAGE, Spaces
+from trainer.envs.suite import spaces_of
+from trainer.errors import ConfigError, SaveError
+from trainer.machine import device as machine
+from trainer.machine.host import read_host
+from trainer.nets.encoders.base import encoder_for
+from trainer.streams import RandomStream
+
+#: The episodes that are held out: one in ten.
+HELD_OUT = 0.1
+_SUFFIX = ".safetensors"
+
+
+def check_out(out: Path) -> None:
+    """Errors: ConfigError for a path that no weights can go to."""
+    if out.suffix != _SUFFIX or out.is_dir():
+        raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
+
+
+def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Learner:
+    """What is taught, on the training's device. It draws its weights and the held-out episodes from the training's seed.
+
+    Errors: ConfigError where demonstrations and training do not fit; OutOfMemoryError; DamagedDemosError.
+    """
+    device = machine.choose_device(training.device)
+    machine.set_deterministic(training.threads)
+    spaces = spaces_of(training)
+    must_fit(demos.manifest, spaces, by_actions=by_actions)
+    tasks = _tasks(demos.manifest, spaces) if by_actions else []
+    footage = Footage.of(demos, read_host().free_bytes)
+    usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
+    learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
+    chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
+    generator = torch_generator(training.seed, RandomStream.NETS)
+    learner: Learner
+    if by_actions:
+        learner = Cloning(training, spaces, footage, tasks, chosen, out, generator)
+    else:
+        try:
+            encoder = encoder_for(IMAGE, spaces.obs[IMAGE], training.network, generator)
+        except ValueError as error:
+            raise ConfigError(f"network.encoder: {error}") from None
+        assert encoder is not None
+        learner = TimeContrast(encoder, spaces.obs[IMAGE], footage, chosen, out, training.seed)
+    learner.module.to(device)
+    return learner
+
+
+def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> None:
+    """Whether what the demonstrations show is what a policy of `spaces` sees. Errors: ConfigError."""
+    seen = spaces.obs.get(IMAGE)
+    if seen is None:
+        raise ConfigError(
+            "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
+        )
+    if seen.frame != manifest.frame:
+        shown, wanted = (" × ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
+        raise ConfigError(
+            f"the demonstrations show {shown} ({', '.join(manifest.cameras)}), and the training sees {wanted} numbers a "
+            "frame: three a pixel and camera; set env.cameras and env.image_size, or import them with another --size"
+        )
+    told = manifest.opened
+    if not by_actions:
+        return
+    if told is None:
+        raise ConfigError("these demonstrations have no actions: leave out --actions")
+    if told.action != spaces.action:
+        raise ConfigError(f"the demonstrations' actions are {told.action}, the training's {spaces.action}: --without-actions")
+    for key, spec in spaces.of_policy.obs.items():
+        there = told.obs.get(key)
+        if key != IMAGE and (there is None or there.shape != spec.shape):
+            raise ConfigError(
+                f"the training's policy sees {key} {spec.shape}, and the demonstrations have "
+                f"{there.shape if there else 'none'}: set env.observation=cameras, or learn --without-actions"
+            )
+
+
+def plan_of(
+    demos: Demos, training: Training, learner: Learner, *, steps: int, batch_size: int, learning_rate: float, every: int
+) -> FitPlan:
+    """Errors: ConfigError, as `learner_of`."""
+    deciding = {
+        "demos": demos.manifest.digest,
+        "way": learner.name,
+        "network": training.network.model_dump(mode="json"),
+        "spaces": spaces_of(training).digest,
+        "held_out": HELD_OUT,
+    }
+    text = json.dumps(deciding, sort_keys=True, separators=(",", ":"))
+    return FitPlan(
+        hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed
+    )
+
+
+def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapping[str, str]:
+    """Leave the best encoder in `out`, durably: its tensors by their plain names, and in the file's metadata what it is,
+    which is returned. Errors: SaveError.
+    """
+    best, source = fit.best_row, demos.manifest.source
+    about = {
+        "arch": _arch_of(fit, training),
+        "made_by": "trainer demos fit",
+        "way": fit.learner.name,
+        "observation": json.dumps(spaces_of(training).obs[IMAGE].as_json()),
+        "demos": demos.manifest.digest,
+        "source": source.name,
+        "licence": source.licence or "",
+        "step": str(best.step),
+        "held_out": repr(best.held_out),
+    }
+    try:
+        make_folder(out.absolute().parent)
+        write_bytes(out, safetensors.torch.save(fit.best, metadata=about))
+    except OSError as error:
+        raise SaveError(f"{out} cannot be written: {error.strerror}; the same command writes it again") from error
+    return about
+
+
+def _arch_of(fit: Fit, training: Training) -> str:
+    """By name: that of its file, where the settings leave the choice to the observation."""
+    network = training.network
+    name = network.encoders.get(IMAGE, network.encoder.arch)
+    return name if name != "auto" else type(fit.learner.encoder).__module__.rpartition(".")[2]
+
+
+def _is_imitated(success: bool | None) -> bool:
+    """What is known to have failed is no example."""
+    return success is not False
+
+
+def _tasks(manifest: DemosManifest, spaces: Spaces) -> list[int]:
+    """Of each episode its number among the training's tasks. Errors: ConfigError."""
+    if len(spaces.tasks) == 1:
+        return [0] * len(manifest.episodes)
+    unknown = sorted(set(manifest.tasks) - set(spaces.tasks))
+    if unknown:
+        raise ConfigError(
+            f"the demonstrations show the task {unknown[0]!r}, and the training has {', '.join(spaces.tasks)}: set "
+            "env.tasks, or learn --without-actions"
+        )
+    numbers = [spaces.tasks.index(name) for name in manifest.tasks]
+    return [numbers[episode.task] for episode in manifest.episodes]
