@@ -68,6 +68,43 @@ def import_(
 
 
 @app.command()
+def record(
+    out: OutOption,
+    policy: Annotated[
+        str, typer.Option(help="scripted (of --config's environment), or a policy as `trainer play` takes it.")
+    ] = "scripted",
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    task: Annotated[str | None, typer.Option(help="This task alone; left out: each.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes of each task, each from another start.")] = 50,
+    camera: Annotated[list[str] | None, typer.Option(help="Films; may be repeated; left out: env.cameras.")] = None,
+    size: Annotated[int | None, typer.Option(min=16, max=1024, help="Pixels a side; left out: env.image_size.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes' starts.")] = 0,
+    keep_failures: Annotated[bool, typer.Option("--keep-failures", help="Keep episodes that fail, too.")] = False,
+    device: Annotated[str, typer.Option(help="Where a trained policy computes: auto, cpu, cuda or mps.")] = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Film a scripted or a trained policy through the cameras that a policy sees by, with all that it did.
+
+    One that was trained from the state shows one that is to learn from pictures how it is done.
+    """
+    from trainer.demos import recording  # noqa: PLC0415 - numpy
+
+    if policy == "scripted":
+        teacher = recording.scripted(read_section(config, preset, settings or []).training.env, camera or [], size, seed)
+    else:
+        from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
+
+        if config or preset or settings:
+            raise ConfigError("a trained policy plays where it was trained: leave out --config, --preset and --set")
+        teacher = recording.trained(find_playable(policy, None, device), camera or [], size)
+    with _progress("episodes") as progress:
+        demos = recording.record(teacher, task, episodes, seed, out, progress, _say, keeps_failures=keep_failures)
+    _show(demos, as_json=as_json)
+
+
+@app.command()
 def fit(
     demos: DemosOption,
     out: WeightsOption,
