@@ -59,11 +59,18 @@ def import_(
 ) -> None:
     """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
     from trainer.demos.importing import import_films  # noqa: PLC0415 - numpy
+    from trainer.demos.lerobot import is_dataset  # noqa: PLC0415
+    from trainer.demos.lerobot_import import import_lerobot  # noqa: PLC0415
 
-    with _progress("films") as progress:
-        if camera:
+    with _progress("episodes") as progress:
+        if is_dataset(source):
+            if fps is not None:
+                raise ConfigError("--fps is for films: a LeRobotDataset has an action for each of its frames")
+            demos = import_lerobot(source, out, size, camera or [], progress)
+        elif camera:
             raise ConfigError(f"--camera chooses among a LeRobotDataset's; {source} is a folder of films")
-        demos = import_films(source, out, size, fps, progress, _say)
+        else:
+            demos = import_films(source, out, size, fps, progress, _say)
     _show(demos, as_json=as_json)
 
 
@@ -102,6 +109,20 @@ def record(
     with _progress("episodes") as progress:
         demos = recording.record(teacher, task, episodes, seed, out, progress, _say, keeps_failures=keep_failures)
     _show(demos, as_json=as_json)
+
+
+@app.command()
+def export(
+    demos: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `import` or `record` made.")],
+    out: Annotated[Path, typer.Option(help="The new folder of the data set.")],
+) -> None:
+    """Write demonstrations as a LeRobotDataset v3.0."""
+    from trainer.demos.lerobot_export import export as write  # noqa: PLC0415 - numpy
+    from trainer.demos.store import Demos  # noqa: PLC0415
+
+    with _progress("episodes") as progress:
+        write(Demos.open(demos), out, progress)
+    print(f"the data set: {out}")
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ FILMED = "film"
 _MOST_FILMS = 100_000
 #: Where a folder says its licence: the first line of one of these.
 _LICENCES = ("LICENSE", "LICENSE.txt", "LICENCE", "LICENCE.txt", "LICENSE.md")
+_NAMED_LICENCE = re.compile(r"^license:\s*['\"]?([\w.-]{1,80})", re.MULTILINE)
+_README = 4096
 _WORDS = 200
 
 
@@ -96,15 +98,20 @@ def asked(**of: Any) -> str:
 
 
 def licence_in(folder: Path) -> str | None:
-    """What a folder says of its licence, in a line."""
-    for name in _LICENCES:
-        try:
-            with open(folder / name, encoding="utf-8", errors="replace") as file:
-                line = file.readline(4 * _WORDS).strip()
-        except OSError:
-            continue
-        return printable(line, _WORDS) or None
-    return None
+    """What a folder says of its licence, in a line: in the head of its README, as data sets do, or in a file."""
+    named = _NAMED_LICENCE.search(_beginning(folder / "README.md"))
+    if named is not None:
+        return named[1]
+    lines = (_beginning(folder / name).strip().partition("\n")[0] for name in _LICENCES)
+    return next((printable(line, _WORDS) for line in lines if line), None)
+
+
+def _beginning(path: Path) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_README)
+    except OSError:
+        return ""
 
 
 def summary(demos: Demos) -> str:
@@ -141,8 +148,3 @@ def as_json(demos: Demos) -> Mapping[str, Any]:
 def side_by_side(cameras: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
     """[F, 3, H, W] of each camera → [F, 3 · cameras, H, W]."""
     return cameras[0] if len(cameras) == 1 else np.concatenate(cameras, axis=1)
-
-
-def raw_bytes(frames: int, frame: tuple[int, ...]) -> int:
-    """What `frames` of shape `frame` take."""
-    return frames * math.prod(frame)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from trainer.envs.spaces import IMAGE, ArraySpec, Box, Spaces
+from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
 
 FORMAT = 1
 MANIFEST = "demos.json"
@@ -140,5 +140,5 @@ def spaces_with(
     frame: tuple[int, ...], rows: Mapping[str, int], action: int, tasks: tuple[str, ...], horizon: int
 ) -> Spaces:
     """Of pictures of `frame`, `rows` of so many numbers by key, and actions of `action` real numbers."""
-    seen = {IMAGE: ArraySpec(frame, "uint8", 0.0, 255.0), **{key: ArraySpec((size,)) for key, size in rows.items()}}
-    return Spaces(seen, Box(action), tasks, horizon)
+    seen = {key: ArraySpec((size,), privileged=key == PRIVILEGED) for key, size in rows.items()}
+    return Spaces({IMAGE: ArraySpec(frame, "uint8", 0.0, 255.0), **seen}, Box(action), tasks, horizon)
