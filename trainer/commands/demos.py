@@ -84,7 +84,9 @@ def record(
     preset: PresetOption = None,
     settings: SetOption = None,
     task: Annotated[str | None, typer.Option(help="This task alone; left out: each.")] = None,
-    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes of each task, each from another start.")] = 50,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Episodes of each task, each from another start.")
+    ] = 50,
     camera: Annotated[list[str] | None, typer.Option(help="Films; may be repeated; left out: env.cameras.")] = None,
     size: Annotated[int | None, typer.Option(min=16, max=1024, help="Pixels a side; left out: env.image_size.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes' starts.")] = 0,
@@ -99,7 +101,9 @@ def record(
     from trainer.demos import recording  # noqa: PLC0415 - numpy
 
     if policy == "scripted":
-        teacher = recording.scripted(read_section(config, preset, settings or []).training.env, camera or [], size, seed)
+        teacher = recording.scripted(
+            read_section(config, preset, settings or []).training.env, camera or [], size, seed
+        )
     else:
         from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
 

@@ -8,12 +8,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import safetensors.torch
+from torch import nn
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.algorithms.common.tensors import torch_generator
+from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
+from trainer.config.settings import Network
 from trainer.config.training import Training
 from trainer.demos.cloning import Cloning
 from trainer.demos.contrast import TimeContrast
@@ -21,11 +25,12 @@ from trainer.demos.fit import Fit, FitPlan, Learner
 from trainer.demos.footage import Footage, held_out
 from trainer.demos.manifest import DemosManifest
 from trainer.demos.store import Demos
-from trainer.envs.spaces import IMAGE, Spaces
+from trainer.envs.spaces import IMAGE, ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
 from trainer.machine import device as machine
 from trainer.machine.host import read_host
+from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
 from trainer.streams import RandomStream
 
@@ -41,7 +46,7 @@ def check_out(out: Path) -> None:
 
 
 def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Learner:
-    """What is taught, on the training's device. It draws its weights and the held-out episodes from the training's seed.
+    """What is taught, on the training's device. Weights and held-out episodes are drawn from the training's seed.
 
     Errors: ConfigError where demonstrations and training do not fit; OutOfMemoryError; DamagedDemosError.
     """
@@ -54,17 +59,16 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Learner
     usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
     learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
     chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
-    generator = torch_generator(training.seed, RandomStream.NETS)
+    network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
     learner: Learner
     if by_actions:
-        learner = Cloning(training, spaces, footage, tasks, chosen, out, generator)
+        learner = Cloning(network, spaces, footage, tasks, chosen, out, generator)
     else:
         try:
-            encoder = encoder_for(IMAGE, spaces.obs[IMAGE], training.network, generator)
+            encoder = encoder_for(IMAGE, spaces.obs[IMAGE], network, generator)
         except ValueError as error:
             raise ConfigError(f"network.encoder: {error}") from None
-        assert encoder is not None
-        learner = TimeContrast(encoder, spaces.obs[IMAGE], footage, chosen, out, training.seed)
+        learner = TimeContrast(cast("nn.Module", encoder), spaces.obs[IMAGE], footage, chosen, out, training.seed)
     learner.module.to(device)
     return learner
 
@@ -77,10 +81,10 @@ def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> No
             "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
         )
     if seen.frame != manifest.frame:
-        shown, wanted = (" × ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
+        shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
         raise ConfigError(
-            f"the demonstrations show {shown} ({', '.join(manifest.cameras)}), and the training sees {wanted} numbers a "
-            "frame: three a pixel and camera; set env.cameras and env.image_size, or import them with another --size"
+            f"a frame of the demonstrations has {shown} numbers ({', '.join(manifest.cameras)}), and the training's "
+            f"{wanted}, three a camera: set env.cameras and env.image_size, or import them with another --size"
         )
     told = manifest.opened
     if not by_actions:
@@ -88,7 +92,9 @@ def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> No
     if told is None:
         raise ConfigError("these demonstrations have no actions: leave out --actions")
     if told.action != spaces.action:
-        raise ConfigError(f"the demonstrations' actions are {told.action}, the training's {spaces.action}: --without-actions")
+        raise ConfigError(
+            f"the demonstrations' actions are {told.action}, the training's {spaces.action}: --without-actions"
+        )
     for key, spec in spaces.of_policy.obs.items():
         there = told.obs.get(key)
         if key != IMAGE and (there is None or there.shape != spec.shape):
@@ -105,26 +111,25 @@ def plan_of(
     deciding = {
         "demos": demos.manifest.digest,
         "way": learner.name,
-        "network": training.network.model_dump(mode="json"),
+        "network": training.network.model_dump(mode="json", exclude={"encoder": {"weights", "weights_sha256"}}),
+        "weights": _weights_of(training.network),
         "spaces": spaces_of(training).digest,
         "held_out": HELD_OUT,
     }
     text = json.dumps(deciding, sort_keys=True, separators=(",", ":"))
-    return FitPlan(
-        hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed
-    )
+    return FitPlan(hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed)
 
 
 def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapping[str, str]:
-    """Leave the best encoder in `out`, durably: its tensors by their plain names, and in the file's metadata what it is,
+    """Leave the best encoder in `out`, durably: tensors by their plain names, and in the file's metadata what it is,
     which is returned. Errors: SaveError.
     """
-    best, source = fit.best_row, demos.manifest.source
+    best, source, seen = fit.best_row, demos.manifest.source, spaces_of(training).obs[IMAGE]
     about = {
-        "arch": _arch_of(fit, training),
+        "arch": _arch_of(training.network, seen),
         "made_by": "trainer demos fit",
         "way": fit.learner.name,
-        "observation": json.dumps(spaces_of(training).obs[IMAGE].as_json()),
+        "observation": json.dumps(seen.as_json()),
         "demos": demos.manifest.digest,
         "source": source.name,
         "licence": source.licence or "",
@@ -139,11 +144,21 @@ def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapp
     return about
 
 
-def _arch_of(fit: Fit, training: Training) -> str:
-    """By name: that of its file, where the settings leave the choice to the observation."""
-    network = training.network
+def _arch_of(network: Network, spec: ArraySpec) -> str:
+    """By name, also where the settings leave the choice to the observation."""
     name = network.encoders.get(IMAGE, network.encoder.arch)
-    return name if name != "auto" else type(fit.learner.encoder).__module__.rpartition(".")[2]
+    return name if name != AUTO else AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
+
+
+def _taught(network: Network) -> Network:
+    """With an encoder that learns, whatever it is to do later; where it has weights, it begins with them."""
+    return network.model_copy(update={"encoder": network.encoder.model_copy(update={"freeze": False})})
+
+
+def _weights_of(network: Network) -> str | None:
+    """The sha256 of what the encoder begins with. Errors: ConfigError."""
+    path = network.encoder.weights
+    return None if path is None or IMAGE in network.encoders else weights.sha256_of(Path(path).expanduser())
 
 
 def _is_imitated(success: bool | None) -> bool:

@@ -4,14 +4,16 @@ Pomerleau 1988). Encoder and actor learn together; the encoder is what is kept.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainer.config.training import Training
+from trainer.config.settings import Network
 from trainer.demos.footage import Footage
 from trainer.demos.manifest import ACTION
-from trainer.envs.spaces import ACTION_HIGH, IMAGE, I64, Box, Spaces
+from trainer.envs.spaces import ACTION_HIGH, I64, IMAGE, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.nets.normalise import Normaliser, RunningMoments
 from trainer.nets.policy import PolicyNet, PolicySpec
@@ -25,7 +27,7 @@ _SLACK = 1e-4
 
 
 class Cloning:
-    """Teaches a policy of `training`'s shape. `chosen`: the episodes to learn from; `held`: to measure by.
+    """Teaches a policy with the nets of `network`. `chosen`: the episodes to learn from; `held`: to measure by.
 
     The error is the mean square over the numbers of an action, or the cross entropy where an action is one of several.
     """
@@ -34,7 +36,7 @@ class Cloning:
 
     def __init__(
         self,
-        training: Training,
+        network: Network,
         spaces: Spaces,
         footage: Footage,
         tasks: list[int],
@@ -42,16 +44,17 @@ class Cloning:
         held: list[int],
         generator: torch.Generator,
     ) -> None:
-        """`tasks`: of each episode its number in `training`. Errors: ConfigError where the actions do not fit."""
+        """`tasks`: of each episode its number. Errors: ConfigError where the actions do not fit."""
         self._footage, self._spaces = footage, spaces.of_policy
         self._is_box = isinstance(spaces.action, Box)
         self.measures = "mean square error of the action" if self._is_box else "cross entropy of the action"
-        spec = PolicySpec(self._spaces, training.network, "tanh-normal" if self._is_box else "categorical", normalises=True)
+        spec = PolicySpec(self._spaces, network, "tanh-normal" if self._is_box else "categorical", normalises=True)
         try:
-            self.module = PolicyNet(spec, generator)
+            net = PolicyNet(spec, generator)
         except ValueError as error:
             raise ConfigError(f"network: {error}") from None
-        self.encoder = self.module.encoders[IMAGE]
+        self.module: nn.Module = net
+        self.encoder, self._distribution = net.encoders[IMAGE], net.distribution
         self._learned, held_places = (footage.places(part, of_actions=True) for part in (chosen, held))
         if not len(self._learned) or not len(held_places):
             raise ConfigError("no action is left to learn from: episodes that failed are not imitated")
@@ -64,11 +67,9 @@ class Cloning:
                 "[-1, 1]: learn without them (--without-actions)"
             )
         for key, array in self._rows().items():
-            scale = self.module.scales[key]
             moments = RunningMoments(array.shape[1])
             moments.add(array[self._learned])
-            assert isinstance(scale, Normaliser)
-            scale.follow(moments)
+            cast("Normaliser", net.scales[key]).follow(moments)
 
     def loss(self, rng: np.random.Generator, rows: int) -> Tensor:
         """Of `rows` actions that `rng` chooses."""
@@ -89,8 +90,8 @@ class Cloning:
         outputs = self.module(read, torch.from_numpy(self._task[places]).to(device))
         wanted = torch.from_numpy(self._footage.arrays[ACTION][places]).to(device)
         if self._is_box:
-            return (self.module.distribution.mode(outputs) - wanted).square().mean(-1)
-        return -self.module.distribution.log_prob(outputs, wanted)
+            return (self._distribution.mode(outputs) - wanted).square().mean(-1)
+        return -self._distribution.log_prob(outputs, wanted)
 
     def _rows(self) -> dict[str, np.ndarray]:
         return {key: self._footage.arrays[key] for key in self._spaces.obs if key != IMAGE}

@@ -1,9 +1,9 @@
 """Learning from films alone: frames that are near in time are to be near as features (R3M).
 
-Nair et al. 2022, "R3M: A Universal Visual Representation for Robot Manipulation", arXiv 2203.12601; the time-contrastive
-loss is Sermanet et al. 2018's, arXiv 1704.06888. Upstream: facebookresearch/r3m, r3m/trainer.py and cfgs/config_rep.yaml:
-three frames i < j < k of each film, similarity the negative L2 distance, three negatives of other films, L1 and L2
-norms weighted 1e-5, Adam 1e-4. Left out: language, and the crops that upstream's best model was trained with. Upstream's
+Nair et al. 2022, "R3M: A Universal Visual Representation for Robot Manipulation", arXiv 2203.12601; the loss is of
+Sermanet et al. 2018, arXiv 1704.06888. Upstream: facebookresearch/r3m, r3m/trainer.py and cfgs/config_rep.yaml: three
+frames i < j < k of each film, similarity the negative L2 distance, three negatives of other films, L1 and L2 norms
+weighted 1e-5, Adam 1e-4. Left out: language, and the crops that upstream's best model was trained with. Upstream's
 negatives are any film of the batch, its own too; here they are others'.
 
 Shapes: B films of a batch, F features.
@@ -41,7 +41,9 @@ class TimeContrast:
         """Errors: ConfigError where there are too few films with three frames."""
         self.encoder = self.module = encoder
         self._spec, self._footage = spec, footage
-        self._chosen, self._held = ([e for e in part if footage.episodes[e].frames >= _FRAMES] for part in (chosen, held))
+        self._chosen, self._held = (
+            [e for e in part if footage.episodes[e].frames >= _FRAMES] for part in (chosen, held)
+        )
         if len(self._chosen) < 2 or not self._held:
             raise ConfigError(
                 f"{len(self._chosen) + len(self._held)} films have {_FRAMES} frames or more; without actions three are "
@@ -72,15 +74,16 @@ class TimeContrast:
 
     def _loss(self, films: Tensor, places: I64, negatives: Tensor) -> Tensor:
         features = self._features(places)
-        norms = L2_WEIGHT * features.norm(dim=-1).mean() + L1_WEIGHT * features.abs().sum(-1).mean()
-        return contrast(features, films, negatives) + norms
+        norms = [torch.linalg.vector_norm(features, order, dim=-1).mean() for order in (1, 2)]
+        loss: Tensor = contrast(features, films, negatives) + L1_WEIGHT * norms[0] + L2_WEIGHT * norms[1]
+        return loss
 
     def _features(self, places: I64) -> Tensor:
         """[B, 3, F]."""
         device = next(self.encoder.parameters()).device
         seen = torch.from_numpy(self._footage.seen(self._spec, places.reshape(-1))).to(device)
         read: Tensor = self.encoder(seen)
-        return read.unflatten(0, places.shape)
+        return read.reshape(*places.shape, -1)
 
 
 def contrast(features: Tensor, films: Tensor, negatives: Tensor) -> Tensor:
@@ -95,8 +98,9 @@ def contrast(features: Tensor, films: Tensor, negatives: Tensor) -> Tensor:
     for near, anchor in ((near_late, late), (near_early, early)):
         others = _alike(anchor, anchor[negatives.to(features.device)]).masked_fill(~is_other, -torch.inf)
         losses.append(torch.logsumexp(torch.cat([near[None], far[None], others]), 0) - near)
-    return (sum(losses) / 2).mean()
+    return torch.stack(losses).mean()
 
 
 def _alike(one: Tensor, other: Tensor) -> Tensor:
-    return -(one - other).norm(dim=-1)
+    distance: Tensor = torch.linalg.vector_norm(one - other, dim=-1)
+    return -distance

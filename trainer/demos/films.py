@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -86,15 +86,20 @@ class Film:
         rate = [] if fps is None else [f"fps={fps!r}"]
         picture = [f"scale={size}:{size}:force_original_aspect_ratio=increase:flags=area", "format=rgb24"]
         seek = ["-ss", f"{start_s:.6f}"] if start_s else []
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # a pipe that nobody reads would stop it
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`; a full pipe would stop it
         command = [
             *(_ffmpeg(), "-nostdin", "-hide_banner", "-loglevel", "error", "-xerror", "-err_detect", "explode"),
             *(*seek, *_input(path), "-map", "0:v:0", "-vf", ",".join([*rate, *picture, f"crop={size}:{size}"])),
             *("-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"),
         ]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._words)
+        read, write = os.pipe()
+        self._pipe = read
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, stderr=self._words)
+        finally:
+            os.close(write)
 
-    def __enter__(self) -> Film:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -102,11 +107,11 @@ class Film:
 
     def close(self) -> None:
         """End FFmpeg. May be called twice."""
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._words.close()
+        if not self._words.closed:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._pipe)
+            self._words.close()
 
     def __iter__(self) -> Iterator[Frame]:
         """Its frames, in order. Errors: FilmError, with the second, where one cannot be read."""
@@ -120,7 +125,9 @@ class Film:
         said = self._words.read().decode(errors="replace")
         self.was_cut = any(words in said for words in _ENDED_EARLY) if code else self._is_short()
         if (code and not self.was_cut) or not self._read:
-            raise FilmError(f"{self.path} cannot be read from its second {self.second:.1f} on ({_cause(said)}); leave it out")
+            raise FilmError(
+                f"{self.path} cannot be read from its second {self.second:.1f} on ({_cause(said)}); leave it out"
+            )
 
     @property
     def second(self) -> float:
@@ -134,12 +141,13 @@ class Film:
 
     def _bytes(self, size: int) -> bytes:
         """The next `size` bytes; b"" behind the last. Errors: FilmError where FFmpeg is silent."""
-        assert self._process.stdout is not None
-        pipe, parts, missing = self._process.stdout.fileno(), [], size
+        parts, missing = [], size
         while missing:
-            if not select.select([pipe], [], [], SILENCE_S)[0]:
-                raise FilmError(f"{self.path}: FFmpeg gave nothing for {SILENCE_S:.0f} s at its second {self.second:.1f}")
-            part = os.read(pipe, missing)
+            if not select.select([self._pipe], [], [], SILENCE_S)[0]:
+                raise FilmError(
+                    f"{self.path}: FFmpeg gave nothing for {SILENCE_S:.0f} s at its second {self.second:.1f}"
+                )
+            part = os.read(self._pipe, missing)
             if not part:
                 return b""
             parts.append(part)

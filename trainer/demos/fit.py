@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from anchorleg.files import make_folder, read_json, remove_folder, write_bytes, write_json
-from anchorleg.job import HANDED_OVER, CheckpointRef, Job, candidates_before
+from anchorleg.job import CheckpointRef, Job, candidates_before
 from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, under
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 
@@ -105,7 +105,9 @@ class Fit:
         self.total_loss += float(loss.detach())
         if not math.isfinite(self.total_loss):
             raise NotFiniteError(
-                f"the loss of step {self.step:,} is not finite: a smaller --learning-rate", what=["loss"], update=self.step
+                f"the loss of step {self.step:,} is not finite: a smaller --learning-rate",
+                what=["loss"],
+                update=self.step,
             )
         return self.measure() if self.step % plan.measure_every == 0 or self.step == plan.steps else None
 
@@ -157,7 +159,9 @@ class Fit:
         self.best = under("best", tensors)
 
 
-def run(job: Job, learner: Learner, plan: FitPlan, show: Callable[[FitRow], None], say: Callable[[str], None]) -> Fit | None:
+def run(
+    job: Job, learner: Learner, plan: FitPlan, show: Callable[[FitRow], None], say: Callable[[str], None]
+) -> Fit | None:
     """Fit until the last step (what came of it), or until the job must hand over (None: exit with 75).
 
     Errors: NoGoodCheckpointError; OtherIdentityError; NotFiniteError; SaveError; SystemExit(75) where a newer attempt

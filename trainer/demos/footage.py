@@ -1,4 +1,4 @@
-"""Demonstrations in memory, as a policy sees them: stacks and clips are put together by arithmetic over episode borders.
+"""Demonstrations in memory, as a policy sees them: stacks and clips by arithmetic over episode borders.
 
 Shapes: N frames of all episodes behind each other, E episodes, B rows.
 """
@@ -17,7 +17,7 @@ from anchorleg.words import sized
 from trainer.demos.manifest import ACTION, DemoEpisode
 from trainer.demos.store import Demos
 from trainer.envs.frames import stacked
-from trainer.envs.spaces import IMAGE, I64, ArraySpec
+from trainer.envs.spaces import I64, IMAGE, ArraySpec
 from trainer.errors import ConfigError, OutOfMemoryError
 
 #: What is not the demonstrations' own: torch, nets, a batch.
@@ -42,17 +42,16 @@ class Footage:
         episodes = manifest.episodes
         begins = np.concatenate([[0], np.cumsum([episode.frames for episode in episodes])]).astype(np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {}
-        for number, (episode, found) in enumerate(demos.read()):
+        for number, (_, found) in enumerate(demos.read()):
             for name, array in found.items():
                 if name not in arrays:
                     arrays[name] = np.zeros((manifest.num_frames, *array.shape[1:]), array.dtype)
                 first = begins[number]
                 arrays[name][first : first + len(array)] = array
-            assert len(found[IMAGE]) == episode.frames
         return cls(episodes, begins[:-1], arrays)
 
     def seen(self, spec: ArraySpec, at: I64) -> npt.NDArray[Any]:
-        """[B, *spec.shape]: what a policy sees at the frames `at` [B]; before an episode its first frame is repeated."""
+        """[B, *spec.shape]: what a policy sees at frames `at` [B]; before an episode its first frame is repeated."""
         first = self.begins[np.searchsorted(self.begins, at, side="right") - 1]
         back = np.arange(spec.stack)[::-1] * spec.stride
         places = np.maximum(at[:, None] - back, first[:, None])

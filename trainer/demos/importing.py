@@ -15,7 +15,7 @@ import numpy.typing as npt
 from anchorleg.printable import printable
 from anchorleg.words import counted
 from trainer.demos.films import SUFFIXES, Film, Frame
-from trainer.demos.manifest import MAX_EPISODE_BYTES, DemoEpisode, DemoSource, DemosManifest
+from trainer.demos.manifest import MAX_EPISODE_BYTES, DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.store import Demos, DemosWriter
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE
@@ -122,7 +122,7 @@ def summary(demos: Demos) -> str:
     seen = counted(len(manifest.cameras), "camera")
     return (
         f"{counted(len(manifest.episodes), 'episode')}, {counted(manifest.num_frames, 'frame')} of {seen}, "
-        f"{manifest.frame[1]} × {manifest.frame[2]}, {actions}{licence if manifest.source.kind != 'recorded' else ''}"
+        f"{manifest.frame[1]} by {manifest.frame[2]}, {actions}{licence if manifest.source.kind != 'recorded' else ''}"
     )
 
 

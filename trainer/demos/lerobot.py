@@ -45,8 +45,8 @@ _WORDS = 80
 
 @dataclass(frozen=True)
 class LerobotInfo:
-    """What `meta/info.json` says, as far as it is needed. `rows`: our name → how many numbers; `action`: how many, None:
-    there are none. `told`: which of reward and success there are, by their names there.
+    """What `meta/info.json` says, as far as it is needed. `rows`: our name → how many numbers; `action`: how many, and
+    None where there are none. `told`: which of reward and success there are, by their names there.
     """
 
     fps: float
@@ -91,7 +91,7 @@ class LerobotInfo:
         )
 
     def chosen(self, wanted: list[str]) -> tuple[str, ...]:
-        """The cameras that a user means: by their names, or what is behind `observation.images.`. Errors: ConfigError."""
+        """The cameras that a user means: by their names, or what follows `observation.images.`. Errors: ConfigError."""
         found = []
         for name in wanted:
             key = next((key for key in self.cameras if name in {key, key.removeprefix(IMAGES)}), None)
@@ -117,7 +117,9 @@ def place(folder: Path, template: str, chunk: int, file: int, video_key: str = "
     path = _PLACE.sub(value, template)
     pure = PurePosixPath(path)
     if "{" in path or pure.is_absolute() or ".." in pure.parts or chunk < 0 or file < 0:
-        raise ConfigError(f"{folder / INFO} has a path that leads elsewhere, or that is not understood: {printable(template, _WORDS)}")
+        raise ConfigError(
+            f"{folder / INFO} has a path that leads elsewhere, or that is not understood: {printable(template, _WORDS)}"
+        )
     return folder / path
 
 

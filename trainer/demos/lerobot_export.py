@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,8 @@ _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
 
 
 def export(demos: Demos, out: Path, progress: Progress) -> Path:
-    """Write `demos` to the folder `out`, which appears when it is whole. What the last action led to is left out: such a
-    data set has a frame for each action, and no more.
+    """Write `demos` to the folder `out`, which appears when it is whole. What the last action led to is left out: there
+    a frame has an action.
 
     Errors: ConfigError where that cannot be; SaveError; ModuleNotFoundError without pyarrow.
     """
@@ -59,10 +60,15 @@ def _check(told: DemosManifest, out: Path) -> int:
     rates = sorted({episode.fps for episode in told.episodes})
     if len(rates) > 1 or rates[0] != int(rates[0]):
         words = " and ".join(f"{rate:g}" for rate in rates[:3])
-        raise ConfigError(f"the episodes have {words} pictures a second, and such a data set has one whole number: import them with --fps")
+        raise ConfigError(
+            f"the episodes have {words} pictures a second, and such a data set has one whole number of them: import "
+            "them with --fps"
+        )
     _, height, width = told.frame
     if height % 2 or width % 2:
-        raise ConfigError(f"the frames are {height} × {width}, and a film's sides are even: import them with another --size")
+        raise ConfigError(
+            f"the frames are {height} by {width}, and a film's sides are even: import them with another --size"
+        )
     return int(rates[0])
 
 
@@ -94,7 +100,9 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
     _write_table(lerobot.place(folder, lerobot.EPISODES_PATH, 0, 0), rows)
     _write_tasks(folder / lerobot.TASKS, [_named(task) for task in told.tasks])
     write_json(folder / lerobot.INFO, info_of(told, features, len(rows), index, fps))
-    whole = {name: {what: value.tolist() for what, value in together(parts).items()} for name, parts in all_stats.items()}
+    whole = {
+        name: {what: value.tolist() for what, value in together(parts).items()} for name, parts in all_stats.items()
+    }
     write_json(folder / lerobot.STATS, whole)
     licence = told.source.licence or ""
     head = f"license: {licence}\n" if _LICENCE_NAME.fullmatch(licence) else ""
@@ -110,7 +118,12 @@ def features_of(told: DemosManifest, fps: int) -> dict[str, dict[str, Any]]:
         "video.height": height, "video.width": width, "video.codec": "h264", "video.pix_fmt": "yuv420p",
         "video.fps": fps, "video.channels": COLOURS, "has_audio": False, "is_depth_map": False,
     }  # fmt: skip
-    picture = {"dtype": "video", "shape": [height, width, COLOURS], "names": ["height", "width", "channels"], "info": about}
+    picture = {
+        "dtype": "video",
+        "shape": [height, width, COLOURS],
+        "names": ["height", "width", "channels"],
+        "info": about,
+    }
     features: dict[str, dict[str, Any]] = {f"{lerobot.IMAGES}{camera}": dict(picture) for camera in told.cameras}
     spaces = told.opened
     if spaces is not None:
@@ -182,11 +195,13 @@ class _Films:
         self._number = dict.fromkeys(cameras, -1)
         self._frames = dict.fromkeys(cameras, 0)
 
-    def __enter__(self) -> _Films:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._all.__exit__(*error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._all.__exit__(kind, error, trace)
 
     def add(self, camera: str, frames: npt.NDArray[np.uint8]) -> dict[str, Any]:
         """The frames [T, 3, H, W] of an episode; what its row says of them. Errors: SaveError; ConfigError."""
@@ -213,20 +228,20 @@ class _DataFiles:
     """Rows of numbers, a group of rows an episode, and the next file where one is full."""
 
     def __init__(self, folder: Path, features: Mapping[str, Mapping[str, Any]]) -> None:
-        import pyarrow  # noqa: PLC0415 - an extra, and 0.3 s
+        import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
 
         self._folder = folder
         self._fields: dict[str, tuple[Any, int]] = {}
         for name, feature in features.items():
             if feature["dtype"] != "video":
-                kind = pyarrow.bool_() if feature["dtype"] == "bool" else getattr(pyarrow, feature["dtype"])()
+                kind = pa.bool_() if feature["dtype"] == "bool" else getattr(pa, feature["dtype"])()
                 self._fields[name] = (kind, feature["shape"][0])
-        kinds = {name: kind if size == 1 else pyarrow.list_(kind, size) for name, (kind, size) in self._fields.items()}
-        self._schema = pyarrow.schema(list(kinds.items()))
+        kinds = {name: kind if size == 1 else pa.list_(kind, size) for name, (kind, size) in self._fields.items()}
+        self._schema = pa.schema(list(kinds.items()))
         self._writer: Any = None
         self._number, self._bytes = -1, 0
 
-    def __enter__(self) -> _DataFiles:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -235,8 +250,8 @@ class _DataFiles:
 
     def add(self, table: Mapping[str, npt.NDArray[Any]], length: int) -> dict[str, int]:
         """Those of an episode; what its row says of them. Errors: OSError."""
-        import pyarrow  # noqa: PLC0415 - as above
-        import pyarrow.parquet  # noqa: PLC0415
+        import pyarrow as pa  # noqa: PLC0415 - as above
+        from pyarrow import parquet  # noqa: PLC0415
 
         size = sum(column.nbytes for column in table.values())
         if self._writer is None or self._bytes + size > _DATA_BYTES:
@@ -245,12 +260,12 @@ class _DataFiles:
             self._number, self._bytes = self._number + 1, 0
             path = lerobot.place(self._folder, lerobot.DATA_PATH, *_numbered(self._number))
             make_folder(path.parent)
-            self._writer = pyarrow.parquet.ParquetWriter(path, self._schema, compression="snappy", use_dictionary=True)
+            self._writer = parquet.ParquetWriter(path, self._schema, compression="snappy", use_dictionary=True)
         columns = []
         for name, (kind, width) in self._fields.items():
-            flat = pyarrow.array(table[name].reshape(-1), kind)
-            columns.append(flat if width == 1 else pyarrow.FixedSizeListArray.from_arrays(flat, width))
-        self._writer.write_table(pyarrow.table(columns, schema=self._schema), row_group_size=length)
+            flat = pa.array(table[name].reshape(-1), kind)
+            columns.append(flat if width == 1 else pa.FixedSizeListArray.from_arrays(flat, width))
+        self._writer.write_table(pa.table(columns, schema=self._schema), row_group_size=length)
         self._bytes += size
         chunk, file = _numbered(self._number)
         return {"data/chunk_index": chunk, "data/file_index": file}
@@ -262,18 +277,18 @@ def _numbered(number: int) -> tuple[int, int]:
 
 
 def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    import pyarrow  # noqa: PLC0415 - as above
-    import pyarrow.parquet  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - as above
+    from pyarrow import parquet  # noqa: PLC0415
 
     make_folder(path.parent)
-    table = pyarrow.table({name: [row[name] for row in rows] for name in rows[0]})
-    pyarrow.parquet.write_table(table, path, compression="snappy")
+    table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    parquet.write_table(table, path, compression="snappy")
 
 
 def _write_tasks(path: Path, tasks: list[str]) -> None:
     """As pandas keeps a table whose index is `task`: LeRobot looks tasks up by it."""
-    import pyarrow  # noqa: PLC0415 - as above
-    import pyarrow.parquet  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - as above
+    from pyarrow import parquet  # noqa: PLC0415
 
     described = [
         {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}
@@ -282,14 +297,14 @@ def _write_tasks(path: Path, tasks: list[str]) -> None:
     about = {
         "index_columns": ["task"],
         "column_indexes": [
-            {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}
+            {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
         ],
         "columns": described,
-        "creator": {"library": "pyarrow", "version": pyarrow.__version__},
+        "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.0.0",
     }  # fmt: skip
-    table = pyarrow.table({"task_index": pyarrow.array(range(len(tasks)), pyarrow.int64()), "task": tasks})
-    pyarrow.parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(about)}), path, compression="snappy")
+    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), "task": tasks})
+    parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(about)}), path, compression="snappy")
 
 
 def _task(told: DemosManifest, episode: DemoEpisode) -> str:

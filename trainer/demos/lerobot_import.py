@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from anchorleg.printable import printable
 from trainer.demos import lerobot, manifest
 from trainer.demos.films import Film, Frame
 from trainer.demos.importing import Progress, asked, licence_in, side_by_side
-from trainer.demos.manifest import DemoEpisode, DemoSource, DemosManifest, spaces_with
+from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource, spaces_with
 from trainer.demos.store import Arrays, Demos, DemosWriter
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE
@@ -100,7 +100,7 @@ class _Strip:
         self._frames: Iterator[Frame] = iter(())
         self._path, self._next = Path(), 0
 
-    def __enter__(self) -> _Strip:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -130,8 +130,8 @@ class _Strip:
         if frame is None:
             end = row.films[self._camera][2] + row.length / self._info.fps
             raise ConfigError(
-                f"{self._path} ends at its second {self._next / self._info.fps:.1f}, and episode {row.index} needs it up "
-                f"to {end:.1f}: the film is cut short; fetch it again"
+                f"{self._path} ends at its second {self._next / self._info.fps:.1f}, and episode {row.index} needs it "
+                f"up to {end:.1f}: the film is cut short; fetch it again"
             )
         self._next += 1
         return frame
@@ -152,7 +152,9 @@ class _Data:
         index = self._table["index"]
         at = slice(first := int(np.searchsorted(index, row.first_row)), first + row.length)
         if not np.array_equal(index[at], np.arange(row.first_row, row.first_row + row.length)):
-            raise ConfigError(f"episode {row.index} has {row.length} rows by its table, and others in its data: it is damaged")
+            raise ConfigError(
+                f"episode {row.index} has {row.length} rows by its table, and others in its data: it is damaged"
+            )
         return {name: array[at] for name, array in self._table.items() if name != "index"}
 
     def _read(self, where: tuple[int, int]) -> dict[str, npt.NDArray[Any]]:
@@ -215,16 +217,16 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[EpisodeRow]:
 
 def _table(path: Path, columns: list[str]) -> Any:
     """These columns of a Parquet file, in this order, as pyarrow has them. Errors: ConfigError."""
-    import pyarrow  # noqa: PLC0415 - an extra, and 0.3 s
-    import pyarrow.parquet  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
+    from pyarrow import parquet  # noqa: PLC0415
 
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
             raise ConfigError(f"{path} is larger than any file of such a data set")
-        table = pyarrow.parquet.ParquetFile(path).read(columns=columns)
+        table = parquet.ParquetFile(path).read(columns=columns)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror or error})") from None
-    except pyarrow.ArrowException as error:
+    except pa.ArrowException as error:
         raise ConfigError(f"{path} is damaged ({printable(str(error), _WORDS)})") from None
     missing = [name for name in columns if name not in table.column_names]
     if missing:

@@ -54,5 +54,11 @@ def together(parts: Sequence[Stats]) -> Stats:
 
 
 def _stats(rows: npt.NDArray[np.float64], count: int) -> Stats:
-    found = {"min": rows.min(0), "max": rows.max(0), "mean": rows.mean(0), "std": rows.std(0), "count": np.array([count])}
+    found = {
+        "min": rows.min(0),
+        "max": rows.max(0),
+        "mean": rows.mean(0),
+        "std": rows.std(0),
+        "count": np.array([count]),
+    }
     return found | dict(zip(QUANTILES, np.quantile(rows, list(QUANTILES.values()), axis=0), strict=True))

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
 
-FORMAT = 1
 MANIFEST = "demos.json"
 #: An hour of three cameras at 64 pixels, ten pictures a second, has 1.3 GB.
 MAX_EPISODE_BYTES = 2 * 2**30
@@ -36,7 +35,7 @@ class _Record(BaseModel):
 
 
 class DemoEpisode(_Record):
-    """One film or episode. `name`: where it is from. `success`: None where nobody says. `was_cut`: its file ended early."""
+    """One film or episode, `name`d as its source. `success` None: nobody says. `was_cut`: its file ended early."""
 
     name: str
     frames: Annotated[int, Field(ge=1)]
@@ -70,7 +69,7 @@ class DemosManifest(_Record):
     stacks. `told`: what else is known of each action. `is_complete`: whether all that was asked for is there.
     """
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     is_complete: bool = False
     source: DemoSource
     cameras: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import EnvSettings
 from trainer.demos.importing import Progress, Say, asked
-from trainer.demos.manifest import ACTION, REWARD, SUCCESS, TERMINATED, DemoEpisode, DemoSource, DemosManifest
+from trainer.demos.manifest import ACTION, REWARD, SUCCESS, TERMINATED, DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.store import Arrays, Demos, DemosWriter
 from trainer.envs.collector import Collector, Transition
 from trainer.envs.spaces import I32, IMAGE, PRIVILEGED, STATE, Actions, ArraySpec, Obs, Spaces
@@ -45,7 +45,9 @@ class Teacher:
     act: Callable[[Obs, I32], Actions]
 
 
-def filmed(env: EnvSettings, cameras: Sequence[str], size: int | None, *, keeps_stacks: bool = False) -> PictureSettings:
+def filmed(
+    env: EnvSettings, cameras: Sequence[str], size: int | None, *, keeps_stacks: bool = False
+) -> PictureSettings:
     """`env` with pictures and the whole state to see; `cameras` and `size` where they are not its own.
 
     Errors: ConfigError where it has none, or not these.
@@ -71,7 +73,9 @@ def scripted(env: EnvSettings, cameras: Sequence[str], size: int | None, seed: i
     settings = filmed(env, cameras, size)
     suite: Any = SuiteRef(settings, seed).open()
     if not hasattr(suite, "script"):
-        raise ConfigError(f"the suite {env.name!r} has no scripted policy: give --policy a run, or metaworld or arm as env")
+        raise ConfigError(
+            f"the suite {env.name!r} has no scripted policy: give --policy a run, or metaworld or arm as env"
+        )
     scripts: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]] = {}
 
     def act(obs: Obs, task: I32) -> Actions:
@@ -113,8 +117,8 @@ def record(
     *,
     keeps_failures: bool = False,
 ) -> Demos:
-    """Play `episodes` of `task` (None: of each task as many) and keep those that succeed, or all. The same seed comes to
-    the same demonstrations, however often it was interrupted.
+    """Play `episodes` of `task` (None: of each task as many) and keep those that succeed, or all. The same seed comes
+    to the same demonstrations, however often it was interrupted.
 
     Errors: ConfigError; EnvError; SaveError.
     """
@@ -129,7 +133,11 @@ def record(
         kind="recorded",
         name=teacher.name,
         asked=asked(
-            teacher=teacher.name, env=teacher.env.model_dump(mode="json"), tasks=list(tasks), episodes=episodes, seed=seed,
+            teacher=teacher.name,
+            env=teacher.env.model_dump(mode="json"),
+            tasks=list(tasks),
+            episodes=episodes,
+            seed=seed,
             failures=keeps_failures,
         ),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """A folder of demonstrations: `demos.json`, and blocks of some episodes each, whose frames are zstd-compressed.
 
-``blocks/<number>.safetensors`` has, of its k-th episode, ``<k>.image`` (a zstd frame of uint8 [F, 3 · cameras, H, W]) and
-the other arrays as they are. A block is written once, and the manifest names it then: so an import that is killed goes
+``blocks/<number>.safetensors`` has, of its k-th episode, ``<k>.image`` (zstd, of uint8 [F, 3 · cameras, H, W]) and the
+other arrays as they are. A block is written once, and the manifest names it then: so an import that is killed goes
 on behind its last block, and comes to the same bytes.
 """
 
@@ -54,7 +54,9 @@ class Demos:
         if manifest is None:
             raise ConfigError(f"there are no demonstrations in {folder}: `trainer demos import` or `record` makes them")
         if not manifest.is_complete:
-            raise ConfigError(f"{folder} holds {len(manifest.episodes)} episodes of more: run what made it again, to its end")
+            raise ConfigError(
+                f"{folder} holds {len(manifest.episodes)} episodes of more: run what made it again, to its end"
+            )
         return cls(folder, manifest)
 
     def read(self) -> Iterator[tuple[DemoEpisode, Arrays]]:
@@ -136,7 +138,9 @@ class DemosWriter:
         size = arrays[IMAGE].nbytes
         _check_bytes(episode, size)
         image = np.frombuffer(packed(arrays[IMAGE]), np.uint8)
-        self._waiting.append((episode, {**{name: np.ascontiguousarray(array) for name, array in arrays.items()}, IMAGE: image}))
+        self._waiting.append(
+            (episode, {**{name: np.ascontiguousarray(array) for name, array in arrays.items()}, IMAGE: image})
+        )
         self._waiting_bytes += size
         if self._waiting_bytes >= _BLOCK_BYTES or len(self._waiting) >= _BLOCK_EPISODES:
             self._write()
@@ -153,7 +157,9 @@ class DemosWriter:
         if not self._waiting:
             return
         number = len(self.manifest.blocks)
-        tensors = {f"{k}.{name}": array for k, (_, arrays) in enumerate(self._waiting) for name, array in arrays.items()}
+        tensors = {
+            f"{k}.{name}": array for k, (_, arrays) in enumerate(self._waiting) for name, array in arrays.items()
+        }
         data: bytes = safetensors.numpy.save(tensors)
         block = DemoBlock(
             path=f"{number:06d}.safetensors",

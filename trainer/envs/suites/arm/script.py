@@ -33,4 +33,5 @@ class Reacher:
         by_joints = slopes[:, :JOINTS]
         way = state[_WAY].astype(np.float64)
         turn = by_joints.T @ np.linalg.solve(by_joints @ by_joints.T + _DAMPING * np.eye(3), way)
-        return np.clip(turn / self._arm.reach, -1, 1).astype(np.float32)
+        action: F32 = np.clip(turn / self._arm.reach, -1, 1).astype(np.float32)
+        return action

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from metaworld.policies import ENV_POLICY_MAP
 
@@ -12,7 +14,8 @@ class Scripted:
     """The action [4] for a whole state [39]."""
 
     def __init__(self, task: str) -> None:
-        self._policy = ENV_POLICY_MAP[task]()
+        policy: Any = ENV_POLICY_MAP[task]
+        self._policy = policy()
 
     def __call__(self, state: F32) -> F32:
         """Evaluate it, within the bounds that the environment would cut it to."""
