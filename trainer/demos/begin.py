@@ -37,6 +37,8 @@ from trainer.streams import RandomStream
 #: The episodes that are held out: one in ten.
 HELD_OUT = 0.1
 _SUFFIX = ".safetensors"
+#: What stands in the metadata of a file of ours.
+_ABOUT = "about"
 
 
 def check_out(out: Path) -> None:
@@ -138,7 +140,8 @@ def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapp
     }
     try:
         make_folder(out.absolute().parent)
-        write_bytes(out, safetensors.torch.save(fit.best, metadata=about))
+        # In one entry: safetensors writes several in an order that is another in each process.
+        write_bytes(out, safetensors.torch.save(fit.best, metadata={_ABOUT: json.dumps(about)}))
     except OSError as error:
         raise SaveError(f"{out} cannot be written: {error.strerror}; the same command writes it again") from error
     return about
