@@ -22,6 +22,24 @@ from trainer.errors import ConfigError
 pytestmark = pytest.mark.trainer
 
 
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def told(folder, **changed):
+    value = json.loads((folder / "demos.json").read_text())
+    (folder / "demos.json").write_text(json.dumps({**value, **changed}))
+
+
+def outside(folder):
+    value = json.loads((folder / "demos.json").read_text())
+    shutil.copy(folder / "blocks/000000.safetensors", folder.parent / "000000.safetensors")
+    value["blocks"][0]["path"] = "../../000000.safetensors"
+    (folder / "demos.json").write_text(json.dumps(value))
+
+
 def test_every_frame_of_every_film_is_there_once_and_looks_as_it_did(tmp_path):
     shown = {name: episode(seed, frames) for seed, (name, frames) in enumerate([("b/two.mp4", 7), ("a.mp4", 12)])}
     for name, frames in shown.items():
@@ -78,13 +96,15 @@ def test_an_import_that_was_interrupted_goes_on_and_comes_to_the_same_bytes(tmp_
     assert began == [2, 3, 4, 5]
     assert again.manifest == whole.manifest
     for block in whole.manifest.blocks:
-        assert (tmp_path / "cut/blocks" / block.path).read_bytes() == (tmp_path / "whole/blocks" / block.path).read_bytes()
+        assert (tmp_path / "cut/blocks" / block.path).read_bytes() == (
+            tmp_path / "whole/blocks" / block.path
+        ).read_bytes()
 
 
 def test_a_folder_with_other_demonstrations_is_left_alone(tmp_path):
     folder = films(tmp_path / "films", 2)
     import_films(folder, tmp_path / "out", SIZE, None, silent, silent)
-    with pytest.raises(ConfigError, match="holds other demonstrations .*choose another --out"):
+    with pytest.raises(ConfigError, match=r"holds other demonstrations .*choose another --out"):
         import_films(folder, tmp_path / "out", 16, None, silent, silent)
 
 
@@ -106,7 +126,9 @@ def test_a_film_that_is_broken_inside_is_refused_with_its_name_and_the_second(tm
     middle = len(data) // 2
     data[middle : middle + 4000] = bytes(255 for _ in range(4000))
     path.write_bytes(data)
-    with pytest.raises(FilmError, match=r"broken\.mp4 cannot be read from its second [1-3]\.\d on \(.*\); leave it out"):
+    with pytest.raises(
+        FilmError, match=r"broken\.mp4 cannot be read from its second [1-3]\.\d on \(.*\); leave it out"
+    ):
         import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
 
 
@@ -139,7 +161,7 @@ def test_an_episode_that_nobody_could_hold_is_refused_before_it_fills_the_memory
         (lambda folder: flip(folder / "blocks/000000.safetensors"), "is not what was written"),
         (lambda folder: (folder / "demos.json").write_text("{"), r"demos\.json is damaged, or of another version"),
         (lambda folder: told(folder, frame=[3, 64, 64]), "it unpacks to .* bytes; an array"),
-        (lambda folder: outside(folder), r"demos\.json is damaged.*blocks\.0\.path"),
+        (outside, r"demos\.json is damaged.*blocks\.0\.path"),
     ],
 )
 def test_damage_is_said_with_the_file_that_it_is_in(tmp_path, harm, words):
@@ -147,21 +169,3 @@ def test_damage_is_said_with_the_file_that_it_is_in(tmp_path, harm, words):
     harm(tmp_path / "out")
     with pytest.raises(DamagedDemosError, match=words):
         all_of(Demos.open(tmp_path / "out"))
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-
-
-def told(folder, **changed):
-    value = json.loads((folder / "demos.json").read_text())
-    (folder / "demos.json").write_text(json.dumps({**value, **changed}))
-
-
-def outside(folder):
-    value = json.loads((folder / "demos.json").read_text())
-    shutil.copy(folder / "blocks/000000.safetensors", folder.parent / "000000.safetensors")
-    value["blocks"][0]["path"] = "../../000000.safetensors"
-    (folder / "demos.json").write_text(json.dumps(value))

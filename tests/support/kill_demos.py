@@ -1,7 +1,7 @@
 """`python kill_demos.py record|fit FOLDER`: kill -9 before (and in the middle of) every write, and go on afterwards.
 
-For each k a forked process dies at its k-th contact with the disk; then another does the same work to its end. Prints one
-JSON object a k: how the first died, and a digest of what the second left.
+For each k a forked process dies at its k-th contact with the disk; then another does the same work to its end. Prints
+one JSON object a k: how the first died, and a digest of what the second left.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anchorleg.words import sized
+from anchorleg.words import counted, sized
 from trainer.demos.manifest import ACTION, DemoEpisode
 from trainer.demos.store import Demos
 from trainer.envs.frames import stacked
@@ -75,7 +75,7 @@ def held_out(count: int, share: float, rng: np.random.Generator) -> tuple[list[i
     Errors: ConfigError where that cannot be.
     """
     if count < 2:
-        raise ConfigError(f"there is {count} usable episode; two are needed: one is held out to measure by")
+        raise ConfigError(f"there {'is' if count == 1 else 'are'} {counted(count, 'usable episode')}, and two are needed: one is held out")
     order = rng.permutation(count).tolist()
     out = min(count - 1, max(1, round(share * count)))
     return sorted(order[out:]), sorted(order[:out])
