@@ -150,10 +150,9 @@ def fit(
     code 75), and goes on when it is run again; inside a job of the orchestrator it hands over as `trainer train` does.
     """
     job = Job.from_environment()
+    if job is not None:
+        job.listen()  # before the slow imports
     asked = read_section(config, preset, settings or [])
-    if job is None:
-        job = _alone((run_dir or Path("runs") / f"fit-{out.stem}").resolve())
-    job.listen()
     from trainer.demos import begin  # noqa: PLC0415 - torch
     from trainer.demos.fit import run  # noqa: PLC0415
     from trainer.demos.store import Demos  # noqa: PLC0415
@@ -166,6 +165,9 @@ def fit(
         found, asked.training, learner,
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,
     )  # fmt: skip
+    if job is None:
+        job = _alone((run_dir or Path("runs") / f"fit-{out.stem}").resolve())
+        job.listen()
     _say(f"{'imitates actions' if by_actions else 'learns from the order of frames'}; held out: {learner.measures}")
     done = run(job, learner, plan, _row if not as_json else _silent, _say)
     if done is None:

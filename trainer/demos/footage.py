@@ -75,7 +75,8 @@ def held_out(count: int, share: float, rng: np.random.Generator) -> tuple[list[i
     Errors: ConfigError where that cannot be.
     """
     if count < 2:
-        raise ConfigError(f"there {'is' if count == 1 else 'are'} {counted(count, 'usable episode')}, and two are needed: one is held out")
+        are = "is" if count == 1 else "are"
+        raise ConfigError(f"there {are} {counted(count, 'usable episode')}, and two are needed: one is held out")
     order = rng.permutation(count).tolist()
     out = min(count - 1, max(1, round(share * count)))
     return sorted(order[out:]), sorted(order[:out])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,5 +20,7 @@ class Scripted:
 
     def __call__(self, state: F32) -> F32:
         """Evaluate it, within the bounds that the environment would cut it to."""
-        action = self._policy.get_action(state.astype(np.float64))
+        with warnings.catch_warnings():  # it warns where it pushes further than it can: cut below
+            warnings.simplefilter("ignore")
+            action = self._policy.get_action(state.astype(np.float64))
         return np.clip(np.asarray(action, np.float32), ACTION_LOW, ACTION_HIGH)
