@@ -21,7 +21,7 @@ from trainer.config.settings import Network
 from trainer.config.training import Training
 from trainer.demos.cloning import Cloning
 from trainer.demos.contrast import TimeContrast
-from trainer.demos.fit import Fit, FitPlan, Learner
+from trainer.demos.fit import Fit, FitPlan, Lesson
 from trainer.demos.footage import Footage, held_out
 from trainer.demos.manifest import DemosManifest
 from trainer.demos.store import Demos
@@ -47,7 +47,7 @@ def check_out(out: Path) -> None:
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
 
 
-def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Learner:
+def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
     """What is taught, on the training's device. Weights and held-out episodes are drawn from the training's seed.
 
     Errors: ConfigError where demonstrations and training do not fit; OutOfMemoryError; DamagedDemosError.
@@ -62,7 +62,7 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Learner
     learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
     chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
     network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
-    learner: Learner
+    learner: Lesson
     if by_actions:
         learner = Cloning(network, spaces, footage, tasks, chosen, out, generator)
     else:
@@ -107,7 +107,7 @@ def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> No
 
 
 def plan_of(
-    demos: Demos, training: Training, learner: Learner, *, steps: int, batch_size: int, learning_rate: float, every: int
+    demos: Demos, training: Training, learner: Lesson, *, steps: int, batch_size: int, learning_rate: float, every: int
 ) -> FitPlan:
     """Errors: ConfigError, as `learner_of`."""
     deciding = {

@@ -30,7 +30,7 @@ _TENSORS, _STATE = "fit.safetensors", "state.json"
 _KEEP = 2
 
 
-class Learner(Protocol):
+class Lesson(Protocol):
     """What is taught, and how: `name`, and `measures`, what `measure` says, in a phrase."""
 
     name: str
@@ -76,7 +76,7 @@ class FitRow:
 class Fit:
     """Where it stands between two steps. `best`: the encoder that measured best, at `best_step`."""
 
-    learner: Learner
+    learner: Lesson
     optimizer: torch.optim.Optimizer
     rng: np.random.Generator
     step: int = 0
@@ -85,7 +85,7 @@ class Fit:
     best: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def fresh(cls, learner: Learner, plan: FitPlan) -> Fit:
+    def fresh(cls, learner: Lesson, plan: FitPlan) -> Fit:
         """At the beginning."""
         optimizer = torch.optim.Adam(learner.module.parameters(), plan.learning_rate)
         return cls(learner, optimizer, np.random.default_rng([plan.seed, 0]))
@@ -160,7 +160,7 @@ class Fit:
 
 
 def run(
-    job: Job, learner: Learner, plan: FitPlan, show: Callable[[FitRow], None], say: Callable[[str], None]
+    job: Job, learner: Lesson, plan: FitPlan, show: Callable[[FitRow], None], say: Callable[[str], None]
 ) -> Fit | None:
     """Fit until the last step (what came of it), or until the job must hand over (None: exit with 75).
 
