@@ -132,12 +132,11 @@ def test_a_film_that_is_broken_inside_is_refused_with_its_name_and_the_second(tm
         import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nsecret.mp4\n"])
+@pytest.mark.parametrize("content", [b"", b"hello", b"ffconcat version 1.0\nfile secret\n"])
 def test_what_is_no_film_is_refused_and_opens_no_other_file(tmp_path, content):
-    film(tmp_path / "secret.mp4", episode(0))
-    path = tmp_path / "films/none.mp4"
-    path.parent.mkdir()
-    path.write_bytes(content.replace(b"secret", bytes(tmp_path / "secret")))
+    film(tmp_path / "secret.mp4", episode(0)).rename(tmp_path / "secret")
+    path = tmp_path / "none.mp4"
+    path.write_bytes(content)
     with pytest.raises(FilmError, match=r"none\.mp4 is no film that can be read, from its second 0 on"):
         facts_of(path)
 

@@ -203,6 +203,17 @@ def test_an_import_goes_on_from_the_first_frame_of_an_episode(written, tmp_path,
     assert again.manifest == whole.manifest  # with the sums of all blocks
 
 
+def test_episodes_that_somebody_took_out_leave_a_gap_in_film_and_rows(written, dataset, tmp_path):
+    whole = all_of(import_lerobot(written, tmp_path / "whole", 32, (), silent))
+    path = dataset / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    parquet.write_table(table.take([0, 1, 4, 6]), path)
+    found = all_of(import_lerobot(dataset, tmp_path / "out", 32, (), silent))
+    assert [told.name for told, _ in found] == [f"episode {number}" for number in (0, 1, 4, 6)]
+    for (_, arrays), number in zip(found, (0, 1, 4, 6), strict=True):
+        assert all(np.array_equal(array, whole[number][1][name]) for name, array in arrays.items())
+
+
 def test_films_without_actions_are_exported_and_come_back(demos, tmp_path):
     from demos import films
 

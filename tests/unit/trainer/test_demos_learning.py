@@ -79,6 +79,17 @@ def test_the_loss_is_small_where_time_is_a_line_and_films_lie_apart():
     assert float(contrast.contrast(backwards, films, negatives)) > 2
 
 
+def test_three_frames_of_one_film_are_drawn_in_their_order(demos):
+    lesson = begin.learner_of(demos, training(), by_actions=False)
+    films, places, negatives = lesson._draw(np.random.default_rng(0), 64, [3, 5, 8])
+    begins = np.cumsum([0, *(told.frames for told in demos.manifest.episodes)])
+    assert set(films.tolist()) == {3, 5, 8}
+    assert (np.diff(places, axis=1) > 0).all()
+    assert (places[:, 0] >= begins[films]).all()
+    assert (places[:, 2] < begins[films + 1]).all()
+    assert [sorted(row) for row in negatives.tolist()] == [list(range(64))] * 3
+
+
 @pytest.mark.parametrize(("stack", "stride", "is_clip"), [(1, 1, False), (3, 1, False), (3, 2, False), (4, 3, True)])
 def test_a_frame_is_seen_with_those_before_it_as_a_policy_sees_it(demos, stack, stride, is_clip):
     frame = demos.manifest.frame
@@ -119,13 +130,18 @@ def test_an_imitator_sees_the_goal_in_episodes_that_it_never_saw_better_than_an_
     untaught = begin.learner_of(demos, asked, by_actions=True).encoder
     taught = begin.learner_of(demos, asked, by_actions=True).encoder
     taught.load_state_dict(done.best)
-    assert goals_told(taught, others) > goals_told(untaught, others) + 0.1
+    assert goals_told(taught, others) > max(0.5, goals_told(untaught, others) + 0.3)
     assert done.best_row.held_out < done.rows[0].held_out / 2
 
 
 def test_films_alone_teach_an_encoder_what_comes_before_what(demos, tmp_path):
-    done, _ = fitted(demos, tmp_path / "run", by_actions=False, steps=150)
+    others = recorded(tmp_path / "others", 60, seed=1000)
+    done, asked = fitted(demos, tmp_path / "run", by_actions=False, steps=300)
     assert done.best_row.held_out < done.rows[0].held_out - 0.2
+    encoder = begin.learner_of(demos, asked, by_actions=False).encoder
+    untaught = goals_told(encoder, others)
+    encoder.load_state_dict(done.best)
+    assert goals_told(encoder, others) > max(0.5, untaught + 0.3)
     assert math.isnan(done.rows[0].loss)
 
 
