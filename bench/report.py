@@ -59,7 +59,7 @@ multisampling (`four settings`), and as policies see it ([cameras](cameras.md));
 
 `python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by actions, or by the
 order of the frames alone ([demonstrations](demos.md)). Then a ridge regression on frozen features is asked of frames of
-other episodes: R², mean over three seeds of the nets, and their range.
+other episodes: R², mean over seeds of the nets, and their range.
 
 @{demos}
 

@@ -20,10 +20,11 @@ from trainer.demos.importing import Progress
 from trainer.demos.lerobot_stats import Stats, stats_of_pictures, stats_of_rows, together
 from trainer.demos.manifest import DemoEpisode, DemosManifest
 from trainer.demos.store import Arrays, Demos
+from trainer.envs.cameras import Picture
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE, Box
 from trainer.errors import ConfigError, SaveError
-from trainer.showing.camera import Picture, film
+from trainer.showing.camera import film
 
 #: Bytes of frames, and of rows, that a file holds: at a twentieth, and as they are, less than what `info.json` says.
 _FILM_BYTES, _DATA_BYTES = 20 * lerobot.VIDEO_MB * 10**6, lerobot.DATA_MB * 10**6 // 2

@@ -1,8 +1,8 @@
 """A folder of demonstrations: `demos.json`, and blocks of some episodes each, whose frames are zstd-compressed.
 
-``blocks/<number>.safetensors`` has, of its k-th episode, ``<k>.image`` (zstd, of uint8 [F, 3 · cameras, H, W]) and the
-other arrays as they are. A block is written once, and the manifest names it then: so an import that is killed goes
-on behind its last block, and comes to the same bytes.
+``blocks/<number>.safetensors`` has, of its k-th episode, ``<k>.image`` (uint8 [F, 3 · cameras, H, W], packed as
+`trainer.buffers.packing` does it) and the other arrays as they are. A block is written once, and the manifest names it
+then: so an import that is killed goes on behind its last block, and comes to the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from anchorleg.files import make_folder, write_bytes, write_json
 from anchorleg.words import sized
-from trainer.buffers.packed import packed, unpacked
+from trainer.buffers.packing import packed, unpacked
 from trainer.demos.manifest import MANIFEST, MAX_EPISODE_BYTES, DemoBlock, DemoEpisode, DemosManifest
 from trainer.envs.spaces import IMAGE
 from trainer.errors import ConfigError, SaveError
@@ -86,23 +86,24 @@ class Demos:
         return found
 
     def _arrays(self, block: DemoBlock, tensors: Arrays, number: int, episode: DemoEpisode) -> Arrays:
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, (shape, kind) in self.manifest.shapes_of(episode).items():
+        shapes = self.manifest.shapes_of(episode)
+        _check_bytes(episode, math.prod(shapes[IMAGE][0]))
+        mine = {name.removeprefix(f"{number}."): t for name, t in tensors.items() if name.startswith(f"{number}.")}
+        try:
+            arrays = unpacked(
+                mine, {name: (shape[1:], np.dtype(kind)) for name, (shape, kind) in shapes.items()}, episode.frames
+            )
+        except ValueError as error:
+            raise DamagedDemosError(f"{self.folder / BLOCKS / block.path}, {episode.name}: {error}") from None
+        for name, (shape, kind) in shapes.items():
             where = f"{self.folder / BLOCKS / block.path}: {name} of {episode.name}"
-            found = tensors.get(f"{number}.{name}")
+            found = arrays.get(name)
             if found is None:
                 raise DamagedDemosError(f"{where} is missing")
-            if name == IMAGE:
-                _check_bytes(episode, math.prod(shape))
-                try:
-                    found = unpacked(found.tobytes(), shape, kind)
-                except ValueError as error:
-                    raise DamagedDemosError(f"{where}: {error}") from None
             if found.shape != shape or found.dtype != kind:
                 raise DamagedDemosError(f"{where} is {found.dtype} {found.shape}, not {np.dtype(kind)} {shape}")
             if found.dtype.kind == "f" and not np.isfinite(found).all():
                 raise DamagedDemosError(f"{where} has numbers that are not finite")
-            arrays[name] = found
         return arrays
 
 
@@ -137,10 +138,7 @@ class DemosWriter:
                 raise ValueError(f"{name} of {episode.name} is {arrays[name].dtype} {arrays[name].shape}, not {shape}")
         size = arrays[IMAGE].nbytes
         _check_bytes(episode, size)
-        image = np.frombuffer(packed(arrays[IMAGE]), np.uint8)
-        self._waiting.append(
-            (episode, {**{name: np.ascontiguousarray(array) for name, array in arrays.items()}, IMAGE: image})
-        )
+        self._waiting.append((episode, packed({name: np.ascontiguousarray(array) for name, array in arrays.items()})))
         self._waiting_bytes += size
         if self._waiting_bytes >= _BLOCK_BYTES or len(self._waiting) >= _BLOCK_EPISODES:
             self._write()
