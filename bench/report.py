@@ -55,6 +55,14 @@ and multisampling (`four settings`), and as policies see it ([cameras](cameras.m
 
 @{rendering}
 
+### Demonstrations
+
+`python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by actions, or by the
+order of the frames alone ([demonstrations](demos.md)). Then a ridge regression on frozen features is asked of frames of
+other episodes: R², mean over seeds of the nets, and their range.
+
+@{demos}
+
 ## An update
 
 `python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,

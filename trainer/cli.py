@@ -19,6 +19,7 @@ from anchorleg.job import Job
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
+from trainer.commands.demos import app as demos
 from trainer.commands.export import export
 from trainer.commands.live import live
 from trainer.commands.play import play
@@ -47,6 +48,7 @@ _EXTRAS = {
         }
     ),
     "export": frozenset({"onnx", "onnxscript"}),
+    "video": frozenset({"pyarrow"}),
 }
 
 app = typer.Typer(
@@ -149,6 +151,7 @@ app.command()(export)
 app.command()(play)
 app.command()(plot)
 app.command()(compare)
+app.add_typer(demos, name="demos")
 app.command()(wandb)
 app.command()(autotune)
 app.command()(actors)

@@ -11,7 +11,6 @@ from needs import is_missing
 
 pytest.importorskip("mujoco")
 
-from arm_scripts import Reacher
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Arm
@@ -22,6 +21,7 @@ from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError, SuiteRef
 from trainer.envs.suites.arm.native import library, trial
+from trainer.envs.suites.arm.script import Reacher
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 
@@ -43,6 +43,10 @@ def spec_of(num_envs=4, seed=3, **settings):
     return VectorSpec(SuiteRef(Arm(**settings)), num_envs, seed)
 
 
+def reaching(reacher, obs):
+    return np.stack([reacher(row) for row in obs])
+
+
 class Actor:
     """Random actions, far ones held for a while, and ones that reach, in turns of 25 steps."""
 
@@ -56,7 +60,7 @@ class Actor:
         if step % 25 == 0:
             self.held = np.sign(self.rng.uniform(-1, 1, shape)).astype(np.float32) * 3
         if step % 100 >= 50 and obs.shape[1] == 25:
-            return self.reacher.act(obs)
+            return reaching(self.reacher, obs)
         if step % 50 < 25:
             return self.rng.uniform(-1.2, 1.2, shape).astype(np.float32)
         return self.held
@@ -100,7 +104,7 @@ def test_an_evaluation_plays_to_the_end_and_says_what_the_page_promises():
     seen = []
     for stops in (False, True):
         suite = SuiteRef(Arm(end_on_success=stops), seed=5)
-        result = evaluate(lambda obs, task: reacher.act(obs[STATE]), suite, 10)
+        result = evaluate(lambda obs, task: reaching(reacher, obs[STATE]), suite, 10)
         seen.append(result)
         assert result.success == {"reach": 1.0}
         assert result.measures["reached"] == result.measures["triggered"] == {"reach": 1.0}
@@ -119,7 +123,7 @@ def test_a_hand_that_left_the_goal_has_not_succeeded():
         with VectorEnv(spec_of(horizon=60), 0, stepper) as envs:
             obs = envs.reset().obs[STATE]
             for step in range(60):
-                told = envs.step(reacher.act(obs) if step < 45 else np.ones((4, 7), np.float32))
+                told = envs.step(reaching(reacher, obs) if step < 45 else np.ones((4, 7), np.float32))
                 obs = told.obs[STATE]
         assert told.finished.all()
         assert not told.episode_success.any()

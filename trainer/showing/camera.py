@@ -63,14 +63,21 @@ _CODECS: dict[str, dict[str, Any]] = {
     },
     ".gif": {"codec": "gif", "pix_fmt_out": "pal8", "quality": None, "output_params": ["-lavfi", _GIF_PALETTES]},
 }
+#: Of an mp4 of which single pictures are looked for. Nothing is told of later pictures, so the first is at second 0.
+_SEEKABLE = ["-g", "2", "-bf", "0"]
 
 
 @contextmanager
 def film(
-    path: Path, size: int | tuple[int, int], frames_a_second: int = FRAMES_A_SECOND
+    path: Path,
+    size: int | tuple[int, int],
+    frames_a_second: int = FRAMES_A_SECOND,
+    *,
+    seekable: bool = False,
 ) -> Iterator[Callable[[Picture], None]]:
     """Writes pictures of `size` (a side, or width and height) into `path`, an mp4 or, by its name's end, a GIF of at
-    most 20 pictures a second. It appears when the context ends well, whole or not at all.
+    most 20 pictures a second. It appears when the context ends well, whole or not at all. `seekable`: every second
+    picture of an mp4 stands for itself, which makes it several times as large.
 
     Errors: ConfigError for a path that cannot be one; SaveError where it cannot be written.
     """
@@ -80,6 +87,7 @@ def film(
     if kind not in {".mp4", ".gif"} or path.is_dir():
         raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4 or .gif")
     every = max(1, math.ceil(frames_a_second / GIF_FPS)) if kind == ".gif" else 1
+    codec = _CODECS[kind]
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +101,7 @@ def film(
         pix_fmt_in="rgb24",
         macro_block_size=2,
         ffmpeg_log_level="quiet",  # its lines for a full disk are six; ours is one
-        **_CODECS[kind],
+        **{**codec, "output_params": [*codec["output_params"], *(_SEEKABLE if seekable else [])]},
     )
     shown = 0
 

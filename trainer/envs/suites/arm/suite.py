@@ -14,10 +14,11 @@ from trainer.envs.native.verdicts import chosen, none_natively
 from trainer.envs.spaces import Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
 from trainer.envs.suites.arm.bounds import bounds_for
-from trainer.envs.suites.arm.shapes import spaces
+from trainer.envs.suites.arm.shapes import STEP_S, spaces
 
 if TYPE_CHECKING:
     from trainer.envs.suites.arm.native.rows import ArmRows
+    from trainer.envs.suites.arm.script import Reacher
     from trainer.envs.suites.arm.watched import WatchedArm
 
 
@@ -26,6 +27,8 @@ class Suite:
 
     starts = None
     tells_success = True
+    #: Of the simulation.
+    steps_a_second = round(1 / STEP_S)
 
     def __init__(self, settings: Arm, seed: int = 0, cache: Path | None = None) -> None:  # noqa: ARG002 - for others
         self.settings = settings
@@ -62,6 +65,12 @@ class Suite:
         from trainer.envs.suites.arm.watched import WatchedArm  # noqa: PLC0415 - as above
 
         return WatchedArm(self.settings)
+
+    def script(self, task: int) -> Reacher:  # noqa: ARG002 - as above
+        """What reaches without having learned: action [7] of the whole state [25]."""
+        from trainer.envs.suites.arm.script import Reacher  # noqa: PLC0415 - as above
+
+        return Reacher()
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """All, where every bit is the Python path's on this machine; none where there are pictures."""

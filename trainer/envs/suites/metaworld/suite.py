@@ -23,12 +23,15 @@ from trainer.envs.suites.metaworld.shapes import spaces
 
 if TYPE_CHECKING:
     from trainer.envs.suites.metaworld.native.rows import NativeRows
+    from trainer.envs.suites.metaworld.script import Scripted
 
 
 class Suite:
     """Its tasks at their 50 goals of `seed`. Goal tables are kept in `cache`."""
 
     tells_success = True
+    #: Of the simulation: five substeps of 2.5 ms.
+    steps_a_second = 80
 
     def __init__(self, settings: Metaworld, seed: int = 0, cache: Path | None = None) -> None:
         self.settings = settings
@@ -68,6 +71,12 @@ class Suite:
         from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: PLC0415 - a learner with workers needs no simulator
 
         return MetaworldEnv(TaskEnv(self.tasks[task]), self.goals[task], self.settings)
+
+    def script(self, task: int) -> Scripted:
+        """Upstream's scripted policy: action [4] of the whole state [39]."""
+        from trainer.envs.suites.metaworld.script import Scripted  # noqa: PLC0415 - as above
+
+        return Scripted(self.tasks[task])
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """Those whose every bit is the Python path's on this machine; none where there are pictures."""

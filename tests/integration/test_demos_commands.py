@@ -1,0 +1,185 @@
+"""`trainer demos` as users type it: recorded, exported, imported, fitted, over several jobs, with mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import PATIENCE_S
+from relay import AT_ONCE, REPOSITORY, SUPPORT
+
+pytest.importorskip("torch")
+pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("metaworld")
+
+from demos import SIZE, all_of, recorded, settings, silent
+
+from trainer.config.suites import Arm, Metaworld
+from trainer.demos import recording, store
+from trainer.demos.store import Demos
+from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
+from trainer.envs.suite import SuiteRef
+from trainer.errors import ConfigError
+from trainer.evaluation.protocol import evaluate
+
+pytestmark = pytest.mark.trainer
+ENV = {"name": "spots:Spots", "observation": "both", "image_size": SIZE}
+TRAINING = {"env": ENV, "network": {"encoder": {"arch": "spots:Eye"}, "actor_hidden": [16]}, "algorithm": "sac"}
+PYTHONPATH = f"{REPOSITORY}:{SUPPORT}"
+
+
+def demos(*words, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", "demos", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={"PYTHONPATH": PYTHONPATH, "PATH": "/usr/bin:/bin", "HOME": str(cwd), **environment},
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def config(folder: Path) -> Path:
+    path = folder / "training.json"
+    path.write_text(json.dumps(TRAINING))
+    return path
+
+
+def test_a_scripted_policy_is_recorded_and_the_same_seed_is_the_same_recording(tmp_path):
+    words = ("record", "--config", config(tmp_path), "--episodes", 6, "--seed", 3)
+    done = demos(*words, "--out", "a", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["episodes"], told["has_actions"], told["cameras"]) == (6, True, ["above"])
+    again = demos(*words, "--out", "b", cwd=tmp_path)
+    assert "b: 6 episodes" in again.stdout
+    assert Demos.open(tmp_path / "a").manifest == Demos.open(tmp_path / "b").manifest
+    for told, arrays in all_of(Demos.open(tmp_path / "a")):
+        assert (told.success, told.frames, told.task) == (True, told.actions + 1, 0)
+        assert np.array_equal(arrays[STATE], arrays[PRIVILEGED][:, :2])
+        moved = arrays[PRIVILEGED][:-1, :2] + 0.2 * arrays["action"]
+        assert np.allclose(arrays[PRIVILEGED][1:, :2], moved, atol=1e-6)  # what each action led to
+        assert arrays["success"].tolist() == [False] * (told.actions - 1) + [True]
+
+
+def test_a_recording_that_was_interrupted_goes_on_with_the_next_episode(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
+    whole = recorded(tmp_path / "whole", 7)
+    teacher = recording.scripted(settings(), (), None, 0)
+
+    def interrupted(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recording.record(teacher, None, 7, 0, tmp_path / "cut", interrupted, silent)
+    assert recorded(tmp_path / "cut", 7).manifest == whole.manifest
+
+
+def test_a_policy_of_stacks_is_recorded_by_single_frames(tmp_path):
+    """It is shown its stacks; what is kept has none."""
+    env = settings(frame_stack=3, frame_stride=2, critic_sees="state")
+    shapes = set()
+
+    def act(obs, task):
+        shapes.add(obs[IMAGE].shape)
+        return np.full((1, 2), 0.5, np.float32)
+
+    teacher = recording.Teacher("pushes", env, act)
+    kept = recording.record(teacher, None, 2, 0, tmp_path / "out", silent, silent, keeps_failures=True)
+    assert shapes == {(1, 9, SIZE, SIZE)}
+    assert kept.manifest.frame == (3, SIZE, SIZE)
+    single = recording.Teacher("pushes", settings(critic_sees="state"), act)
+    plain = recording.record(single, None, 2, 0, tmp_path / "plain", silent, silent, keeps_failures=True)
+    for (_, arrays), (_, others) in zip(all_of(kept), all_of(plain), strict=True):
+        assert np.array_equal(arrays[IMAGE], others[IMAGE])
+
+
+def test_episodes_that_fail_are_left_out_unless_they_are_wanted(tmp_path):
+    teacher = recording.Teacher("idle", settings(critic_sees="state"), lambda obs, task: np.zeros((1, 2), np.float32))
+    said = []
+    with pytest.raises(ConfigError, match="holds no episode"):
+        recording.record(teacher, None, 3, 0, tmp_path / "none", silent, said.append)
+    assert said == ["3 of 3 episodes failed, and are left out (--keep-failures keeps them)"]
+    kept = recording.record(teacher, None, 3, 0, tmp_path / "all", silent, silent, keeps_failures=True)
+    assert [told.success for told in kept.manifest.episodes] == [False] * 3
+
+
+@pytest.mark.parametrize(("env", "goals"), [(Metaworld(tasks=("reach-v3", "drawer-close-v3")), 5), (Arm(), 10)])
+def test_the_suites_scripts_do_their_tasks_by_the_whole_state(env, goals):
+    suite = SuiteRef(env, 0)
+    scripts = [suite.open().script(task) for task in range(len(env.tasks))]
+    result = evaluate(
+        lambda obs, task: np.stack([scripts[k](row) for k, row in zip(task, obs[STATE], strict=True)]), suite, goals
+    )
+    assert result.mean_success == 1.0
+
+
+def test_from_a_recording_to_weights_over_a_data_set_of_lerobots(tmp_path):
+    pytest.importorskip("pyarrow")
+    recorded(tmp_path / "demos", 6)
+    assert demos("export", "demos", "--out", "dataset", cwd=tmp_path, PYTHONPATH=with_pyarrow()).returncode == 0
+    done = demos("import", "dataset", "--out", "again", "--size", SIZE, cwd=tmp_path, PYTHONPATH=with_pyarrow())
+    assert "again: 6 episodes" in done.stdout, done.stderr
+    words = ("--config", config(tmp_path), "--steps", 4, "--measure-every", 2, "--batch-size", 4)
+    done = demos("fit", "--demos", "again", "--out", "w.safetensors", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "imitates actions; held out: mean square error of the action" in done.stderr
+    assert "the weights: w.safetensors (network.encoder.weights)" in done.stdout
+    done = demos("fit", "--demos", "again", "--out", "w.safetensors", *words, "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert [row["step"] for row in told["rows"]] == [0, 2, 4]
+    assert "nothing left to do: 4 of 4 steps are done" in done.stderr
+
+
+def with_pyarrow():
+    """Wherever this process has it from."""
+    import pyarrow as pa
+
+    return f"{PYTHONPATH}:{Path(pa.__file__).parents[1]}"
+
+
+def test_a_fit_over_many_jobs_of_the_relay_is_one_fit(new_relay, tmp_path):
+    """Each job is asked to hand over as it begins, and does after its first step."""
+    recorded(tmp_path / "demos", 6)
+    words = ["--demos", str(tmp_path / "demos"), "--config", str(config(tmp_path)), "--steps", "3", "--batch-size", "4"]
+    command = ["env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", "trainer", "demos", "fit", *words, "--out"]
+    short = {"max_runtime_seconds": 0.01}
+    relay = new_relay(command=[*command, str(tmp_path / "relay.safetensors")], training=short, relay=AT_ONCE)
+    done = relay.run("start")
+    assert done.code == 0, done.words
+    assert relay.attempts() == [0, 1, 2]
+    alone = demos("fit", *words, "--out", "alone.safetensors", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    assert (tmp_path / "alone.safetensors").read_bytes() == (tmp_path / "relay.safetensors").read_bytes()
+    progress = relay.read("progress.json", 2)
+    assert (progress["step"], progress["total"], progress["checkpoint_step"]) == (3, 3, 3)
+    assert progress["held_out"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["import", "nowhere", "--out", "x"], 2, "nowhere is no folder; give one with films, or a LeRobotDataset's"),
+        (["import", ".", "--out", "x", "--camera", "a"], 2, "--camera chooses among a LeRobotDataset's"),
+        (["export", "nowhere", "--out", "x"], 2, "there are no demonstrations in nowhere: `trainer demos import`"),
+        (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "there are no demonstrations in nowhere"),
+        (["fit", "--demos", "demos", "--out", "w.pth"], 2, "--out w.pth: give the name of a file that ends in"),
+        (["fit", "--demos", "demos", "--out", "w.safetensors"], 2, "this training sees no pictures: set env.observ"),
+        (["record", "--out", "x", "--set", 'env={"name":"gymnasium","id":"CartPole-v1"}'], 2, "no scripted policy"),
+        (["record", "--out", "x", "--policy", "nowhere"], 2, "there is no policy at nowhere"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_changes_nothing(tmp_path, words, code, sentence):
+    recorded(tmp_path / "demos", 3)
+    before = sorted(tmp_path.rglob("*"))
+    done = demos(*words, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,170 @@
+"""Films from a folder, by the real FFmpeg: what comes of them, and what is said of those that are broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("imageio_ffmpeg")
+
+from demos import SIZE, all_of, episode, film, films, silent
+
+from trainer.demos import store
+from trainer.demos.films import Film, FilmError, facts_of
+from trainer.demos.importing import import_films, summary
+from trainer.demos.store import DamagedDemosError, Demos
+from trainer.errors import ConfigError
+
+pytestmark = pytest.mark.trainer
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def told(folder, **changed):
+    value = json.loads((folder / "demos.json").read_text())
+    (folder / "demos.json").write_text(json.dumps({**value, **changed}))
+
+
+def outside(folder):
+    value = json.loads((folder / "demos.json").read_text())
+    shutil.copy(folder / "blocks/000000.safetensors", folder.parent / "000000.safetensors")
+    value["blocks"][0]["path"] = "../../000000.safetensors"
+    (folder / "demos.json").write_text(json.dumps(value))
+
+
+def test_every_frame_of_every_film_is_there_once_and_looks_as_it_did(tmp_path):
+    shown = {name: episode(seed, frames) for seed, (name, frames) in enumerate([("b/two.mp4", 7), ("a.mp4", 12)])}
+    for name, frames in shown.items():
+        film(tmp_path / "films" / name, frames)
+    (tmp_path / "films" / "notes.txt").write_text("no film")
+    (tmp_path / "films" / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    demos = import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
+    found = all_of(demos)
+    assert [(told.name, told.frames, told.fps) for told, _ in found] == [("a.mp4", 12, 10.0), ("b/two.mp4", 7, 10.0)]
+    for told, arrays in found:
+        off = np.abs(arrays["image"].astype(int) - shown[told.name].astype(int))
+        assert off.mean() < 6  # colours are halved in a film
+    assert "2 episodes, 19 frames of 1 camera, 32 by 32, without actions; its licence: cc-by-4.0" in summary(demos)
+
+
+def test_a_wide_film_is_cut_to_its_middle_and_brought_to_size_by_area(tmp_path):
+    wide = np.zeros((3, 3, 64, 128), np.uint8)
+    wide[:, 0] = 255  # red, and a green middle
+    wide[:, 0, :, 32:96], wide[:, 1, :, 32:96] = 0, 255
+    with Film(film(tmp_path / "wide.mp4", wide), 16) as read:
+        frames = np.stack(list(read))
+    assert frames.shape == (3, 3, 16, 16)
+    inner = frames[:, :, :, 2:-2].mean((0, 2, 3))
+    assert inner[1] > 200
+    assert inner[0] < 50
+
+
+def test_fps_keeps_every_so_many_frames_and_a_start_is_exact(tmp_path):
+    path = film(tmp_path / "film.mp4", episode(0, 20), seekable=True)
+    with Film(path, SIZE) as read:
+        whole = np.stack(list(read))
+    with Film(path, SIZE, fps=5.0) as read:
+        assert abs(len(list(read)) - 10) <= 1
+    for first in (1, 2, 9, 19):
+        with Film(path, SIZE, start_s=(first - 0.5) / 10) as read:
+            assert np.array_equal(np.stack(list(read)), whole[first:]), first
+
+
+def test_an_import_that_was_interrupted_goes_on_and_comes_to_the_same_bytes(tmp_path, monkeypatch):
+    folder = films(tmp_path / "films", 5)
+    monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
+    whole = import_films(folder, tmp_path / "whole", SIZE, None, silent, silent)
+
+    def interrupted(done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_films(folder, tmp_path / "cut", SIZE, None, interrupted, silent)
+    with pytest.raises(ConfigError, match="holds 2 episodes of more: run what made it again"):
+        Demos.open(tmp_path / "cut")
+    began = []
+    again = import_films(folder, tmp_path / "cut", SIZE, None, lambda done, total: began.append(done), silent)
+    assert began == [2, 3, 4, 5]
+    assert again.manifest == whole.manifest
+    for block in whole.manifest.blocks:
+        assert (tmp_path / "cut/blocks" / block.path).read_bytes() == (
+            tmp_path / "whole/blocks" / block.path
+        ).read_bytes()
+
+
+def test_a_folder_with_other_demonstrations_is_left_alone(tmp_path):
+    folder = films(tmp_path / "films", 2)
+    import_films(folder, tmp_path / "out", SIZE, None, silent, silent)
+    with pytest.raises(ConfigError, match=r"holds other demonstrations .*choose another --out"):
+        import_films(folder, tmp_path / "out", 16, None, silent, silent)
+
+
+def test_a_film_that_was_cut_short_is_taken_as_far_as_it_goes_and_that_is_said(tmp_path):
+    path = film(tmp_path / "films/short.mp4", np.random.default_rng(0).integers(0, 255, (40, 3, 64, 64), np.uint8))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    said = []
+    demos = import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, said.append)
+    (told,) = demos.manifest.episodes
+    assert told.was_cut
+    assert 10 < told.frames < 40
+    assert said == [f"short.mp4 is cut short: {told.frames / 10:.1f} of its 4.0 s could be read, and are taken"]
+
+
+def test_a_film_that_is_broken_inside_is_refused_with_its_name_and_the_second(tmp_path):
+    path = film(tmp_path / "films/broken.mp4", np.random.default_rng(0).integers(0, 255, (40, 3, 64, 64), np.uint8))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 4000] = bytes(255 for _ in range(4000))
+    path.write_bytes(data)
+    with pytest.raises(
+        FilmError, match=r"broken\.mp4 cannot be read from its second [1-3]\.\d on \(.*\); leave it out"
+    ):
+        import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"ffconcat version 1.0\nfile secret\n"])
+def test_what_is_no_film_is_refused_and_opens_no_other_file(tmp_path, content):
+    film(tmp_path / "secret.mp4", episode(0)).rename(tmp_path / "secret")
+    path = tmp_path / "none.mp4"
+    path.write_bytes(content)
+    with pytest.raises(FilmError, match=r"none\.mp4 is no film that can be read, from its second 0 on"):
+        facts_of(path)
+
+
+def test_a_folder_without_films_says_what_is_taken_for_one(tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no film in .*; those end in \.avi"):
+        import_films(tmp_path, tmp_path / "out", SIZE, None, silent, silent)
+
+
+def test_an_episode_that_nobody_could_hold_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    films(tmp_path / "films", 1)
+    monkeypatch.setattr("trainer.demos.importing.MAX_EPISODE_BYTES", 5 * 3 * SIZE * SIZE)
+    with pytest.raises(ConfigError, match=r"000\.mp4 has more than 5 frames.*lower --fps \(it has 10\) or --size"):
+        import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda folder: (folder / "blocks/000000.safetensors").unlink(), "cannot be read: No such file"),
+        (lambda folder: flip(folder / "blocks/000000.safetensors"), "is not what was written"),
+        (lambda folder: (folder / "demos.json").write_text("{"), r"demos\.json is damaged, or of another version"),
+        (lambda folder: told(folder, frame=[3, 64, 64]), "the pieces of 'image' unpack to"),
+        (outside, r"demos\.json is damaged.*blocks\.0\.path"),
+    ],
+)
+def test_damage_is_said_with_the_file_that_it_is_in(tmp_path, harm, words):
+    import_films(films(tmp_path / "films", 2), tmp_path / "out", SIZE, None, silent, silent)
+    harm(tmp_path / "out")
+    with pytest.raises(DamagedDemosError, match=words):
+        all_of(Demos.open(tmp_path / "out"))

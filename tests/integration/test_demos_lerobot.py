@@ -1,0 +1,317 @@
+"""LeRobotDataset v3.0: what is written has upstream's layout, and is read back; what is not understood is refused.
+
+`lerobot` cannot be installed beside this Python, torch and numpy. So its layout is asked of the files field by field,
+as its sources have it (huggingface/lerobot 7427f31: dataset_metadata, dataset_writer, feature_utils, io_utils).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+from demos import all_of, film, recorded, silent
+from pyarrow import parquet
+
+from trainer.demos import lerobot, lerobot_export, store
+from trainer.demos.films import FilmError
+from trainer.demos.lerobot_export import export
+from trainer.demos.lerobot_import import import_lerobot
+from trainer.demos.lerobot_stats import stats_of_pictures, stats_of_rows, together
+from trainer.demos.store import Demos
+from trainer.errors import ConfigError
+
+pytestmark = pytest.mark.trainer
+CAMERAS = ("above", "aside")
+#: Upstream's DEFAULT_FEATURES, and what a recorder adds.
+FEATURES = {
+    "observation.images.above": ("video", [32, 32, 3]),
+    "observation.images.aside": ("video", [32, 32, 3]),
+    "observation.state": ("float32", [2]),
+    "observation.environment_state": ("float32", [4]),
+    "action": ("float32", [2]),
+    "next.reward": ("float32", [1]),
+    "next.done": ("bool", [1]),
+    "next.success": ("bool", [1]),
+    "timestamp": ("float32", [1]),
+    "frame_index": ("int64", [1]),
+    "episode_index": ("int64", [1]),
+    "index": ("int64", [1]),
+    "task_index": ("int64", [1]),
+}
+STATISTICS = ["min", "max", "mean", "std", "count", "q01", "q10", "q50", "q90", "q99"]
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("demos") / "out", 7, cameras=CAMERAS)
+
+
+@pytest.fixture(scope="module")
+def written(demos, tmp_path_factory):
+    return export(demos, tmp_path_factory.mktemp("lerobot") / "spots", silent)
+
+
+@pytest.fixture
+def dataset(written, tmp_path):
+    """One to be changed."""
+    return shutil.copytree(written, tmp_path / "dataset")
+
+
+def changed(dataset, **values):
+    path = dataset / "meta/info.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_what_is_written_is_read_back(demos, written, tmp_path):
+    again = import_lerobot(written, tmp_path / "back", 32, (), silent)
+    assert again.manifest.cameras == CAMERAS
+    assert again.manifest.tasks == ("touch",)
+    for (told, arrays), (back, found) in zip(all_of(demos), all_of(again), strict=True):
+        assert (back.frames, back.actions, back.success) == (told.actions, told.actions, True)
+        for name in ("action", "reward", "success", "state", "privileged"):
+            assert np.array_equal(found[name], arrays[name][: told.actions]), name
+        off = np.abs(found["image"].astype(int) - arrays["image"][: told.actions].astype(int))
+        assert off.mean() < 6
+    chosen = import_lerobot(written, tmp_path / "one", 16, ["observation.images.aside"], silent)
+    assert chosen.manifest.frame == (3, 16, 16)
+    assert chosen.manifest.cameras == ("aside",)
+
+
+def test_info_says_what_upstreams_reader_asks_for(written, demos):
+    info = json.loads((written / "meta/info.json").read_text())
+    assert {key: (feature["dtype"], feature["shape"]) for key, feature in info["features"].items()} == FEATURES
+    assert all(set(feature) >= {"dtype", "shape", "names"} for feature in info["features"].values())
+    frames = sum(told.actions for told in demos.manifest.episodes)
+    assert {name: value for name, value in info.items() if name != "features"} == {
+        "codebase_version": "v3.0",
+        "fps": 30,
+        "total_episodes": 7,
+        "total_frames": frames,
+        "total_tasks": 1,
+        "chunks_size": 1000,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 200,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+        "robot_type": None,
+        "splits": {"train": "0:7"},
+    }
+
+
+def test_the_data_has_upstreams_columns_and_types_and_a_group_of_rows_an_episode(written):
+    file = parquet.ParquetFile(written / "data/chunk-000/file-000.parquet")
+    kinds = {"float32": pa.float32(), "int64": pa.int64(), "bool": pa.bool_()}
+    expected = {
+        name: kinds[kind] if shape == [1] else pa.list_(kinds[kind], shape[0])
+        for name, (kind, shape) in FEATURES.items()
+        if kind != "video"
+    }
+    assert {field.name: field.type for field in file.schema_arrow} == expected
+    assert file.num_row_groups == 7
+    table = file.read().to_pydict()
+    assert table["index"] == list(range(file.metadata.num_rows))
+    assert np.allclose(table["timestamp"], np.array(table["frame_index"]) / 30)
+    ends = np.flatnonzero(table["next.done"])
+    assert np.array_equal(ends, np.flatnonzero(np.diff([*table["episode_index"], 7])))
+
+
+def test_the_table_of_episodes_says_where_each_lies(written, demos):
+    table = parquet.read_table(written / "meta/episodes/chunk-000/file-000.parquet")
+    names = [
+        "episode_index",
+        "tasks",
+        "length",
+        "data/chunk_index",
+        "data/file_index",
+        "dataset_from_index",
+        "dataset_to_index",
+    ]
+    parts = ["chunk_index", "file_index", "from_timestamp", "to_timestamp"]
+    names += [f"videos/observation.images.{camera}/{part}" for camera in CAMERAS for part in parts]
+    names += [f"stats/{feature}/{what}" for feature in FEATURES for what in STATISTICS]
+    names += ["meta/episodes/chunk_index", "meta/episodes/file_index"]
+    assert sorted(table.column_names) == sorted(names)
+    rows = table.to_pylist()
+    lengths = [told.actions for told in demos.manifest.episodes]
+    assert [row["length"] for row in rows] == lengths
+    assert [row["dataset_to_index"] for row in rows] == np.cumsum(lengths).tolist()
+    assert [row["videos/observation.images.aside/from_timestamp"] * 30 for row in rows] == pytest.approx(
+        [0, *np.cumsum(lengths)[:-1]]
+    )
+    assert rows[0]["tasks"] == ["touch"]
+    assert np.shape(rows[0]["stats/observation.images.above/mean"]) == (3, 1, 1)
+
+
+def test_tasks_are_a_table_that_pandas_finds_its_index_in(written):
+    table = parquet.read_table(written / "meta/tasks.parquet")
+    assert table.to_pydict() == {"task_index": [0], "task": ["touch"]}
+    about = json.loads(table.schema.metadata[b"pandas"])
+    assert about["index_columns"] == ["task"]
+    assert [column["field_name"] for column in about["columns"]] == ["task_index", "task"]
+
+
+def test_statistics_of_all_are_those_of_their_parts():
+    rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    parts = [stats_of_rows(rows[:10]), stats_of_rows(rows[10:])]
+    whole = together(parts)
+    assert list(whole) == STATISTICS
+    for name, value in stats_of_rows(rows).items():
+        if not name.startswith("q"):
+            assert np.allclose(whole[name], value), name
+    assert np.array_equal(whole["q01"], np.minimum(parts[0]["q01"], parts[1]["q01"]))
+    assert np.array_equal(whole["q99"], np.maximum(parts[0]["q99"], parts[1]["q99"]))
+    white = stats_of_pictures(np.full((300, 3, 2, 2), 255, np.uint8))
+    assert white["mean"].tolist() == [[[1.0]]] * 3
+    assert white["count"].tolist() == [100]
+
+
+def test_films_and_tables_go_on_in_the_next_file_where_one_is_full(demos, tmp_path, monkeypatch):
+    monkeypatch.setattr(lerobot_export, "_FILM_BYTES", 12 * 3 * 32 * 32)
+    monkeypatch.setattr(lerobot_export, "_DATA_BYTES", 900)
+    monkeypatch.setattr(lerobot, "CHUNK_FILES", 2)
+    written = export(demos, tmp_path / "spots", silent)
+    assert len(list(written.glob("videos/observation.images.above/chunk-*/file-*.mp4"))) > 2
+    assert len(list(written.glob("data/chunk-*/file-*.parquet"))) > 2
+    assert (written / "data/chunk-001").is_dir()
+    again = import_lerobot(written, tmp_path / "back", 32, (), silent)
+    for (told, arrays), (_, found) in zip(all_of(demos), all_of(again), strict=True):
+        assert np.array_equal(found["action"], arrays["action"])
+        assert np.abs(found["image"].astype(int) - arrays["image"][: told.actions].astype(int)).mean() < 6
+
+
+def test_an_import_goes_on_from_the_first_frame_of_an_episode(written, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
+    whole = import_lerobot(written, tmp_path / "whole", 32, (), silent)
+
+    def interrupted(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_lerobot(written, tmp_path / "cut", 32, (), interrupted)
+    began = []
+    again = import_lerobot(written, tmp_path / "cut", 32, (), lambda done, total: began.append(done))
+    assert began[0] == 4
+    assert again.manifest == whole.manifest  # with the sums of all blocks
+
+
+def test_episodes_that_somebody_took_out_leave_a_gap_in_film_and_rows(written, dataset, tmp_path):
+    whole = all_of(import_lerobot(written, tmp_path / "whole", 32, (), silent))
+    path = dataset / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    parquet.write_table(table.take([0, 1, 4, 6]), path)
+    found = all_of(import_lerobot(dataset, tmp_path / "out", 32, (), silent))
+    assert [told.name for told, _ in found] == [f"episode {number}" for number in (0, 1, 4, 6)]
+    for (_, arrays), number in zip(found, (0, 1, 4, 6), strict=True):
+        assert all(np.array_equal(array, whole[number][1][name]) for name, array in arrays.items())
+
+
+def test_films_without_actions_are_exported_and_come_back(demos, tmp_path):
+    from demos import films
+
+    from trainer.demos.importing import import_films
+
+    films(tmp_path / "films", 3)
+    silent_films = import_films(tmp_path / "films", tmp_path / "demos", 32, None, silent, silent)
+    again = import_lerobot(export(silent_films, tmp_path / "out", silent), tmp_path / "back", 32, (), silent)
+    assert again.manifest.spaces is None
+    assert [told.frames for told in again.manifest.episodes] == [12, 12, 12]
+
+
+@pytest.mark.parametrize("version", ["v2.1", "v2.0", "v4.0", None])
+def test_another_version_is_refused_by_its_name(dataset, tmp_path, version):
+    changed(dataset, codebase_version=version)
+    with pytest.raises(ConfigError, match=rf"a LeRobotDataset of version {version}, and v3\.0 is read"):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("../../{video_key}/{chunk_index:03d}.mp4", "leads elsewhere, or that is not understood"),
+        ("/etc/{chunk_index}", "leads elsewhere, or that is not understood"),
+        ("{video_key.__class__}/{file_index}", "leads elsewhere, or that is not understood"),
+        ("videos/none-{chunk_index}.mp4", r"none-0\.mp4 is no film that can be read"),
+    ],
+)
+def test_paths_lead_to_files_of_the_data_set_alone(dataset, tmp_path, template, words):
+    changed(dataset, video_path=template)
+    with pytest.raises(ConfigError, match=words):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+def test_a_camera_that_is_not_there_is_told_with_those_that_are(written, tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no camera 'front'; it has observation\.images\.above, "):
+        import_lerobot(written, tmp_path / "out", 32, ["front"], silent)
+
+
+def test_single_images_are_refused_by_name(dataset, tmp_path):
+    features = json.loads((dataset / "meta/info.json").read_text())["features"]
+    images = {
+        key: {**feature, "dtype": "image"} if feature["dtype"] == "video" else feature
+        for key, feature in features.items()
+    }
+    changed(dataset, features=images)
+    with pytest.raises(
+        ConfigError, match=r"no camera whose films could be read \(observation\.images\.above is kept as"
+    ):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+def test_a_film_that_is_shorter_than_its_episodes_is_refused_with_the_second(dataset, tmp_path):
+    path = dataset / "videos/observation.images.above/chunk-000/file-000.mp4"
+    film(path, np.zeros((9, 3, 32, 32), np.uint8), fps=30)
+    with pytest.raises(ConfigError, match=r"file-000\.mp4 ends at its second 0\.3, and episode \d needs it up to"):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("data/chunk-000/file-000.parquet", r"file-000\.parquet is damaged"),
+        ("meta/episodes/chunk-000/file-000.parquet", r"file-000\.parquet is damaged"),
+        ("meta/info.json", r"info\.json is no JSON"),
+        ("videos/observation.images.above/chunk-000/file-000.mp4", "is no film that can be read"),
+    ],
+)
+def test_damaged_files_are_told_by_their_names(dataset, tmp_path, name, words):
+    (dataset / name).write_bytes(b"PAR1 or not")
+    with pytest.raises((ConfigError, FilmError), match=words):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+def test_rows_that_are_not_finite_or_too_few_are_refused(dataset, tmp_path):
+    path = dataset / "data/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    parquet.write_table(table.slice(0, table.num_rows - 1), path)
+    with pytest.raises(ConfigError, match=r"episode 6 has \d rows by its table, and others in its data"):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+    reward = pa.array(np.full(table.num_rows, np.nan, np.float32))
+    at = table.column_names.index("next.reward")
+    parquet.write_table(table.set_column(at, "next.reward", reward), path)
+    with pytest.raises(
+        ConfigError, match=r"next\.reward has rows of another length than 1, or numbers that are not finite"
+    ):
+        import_lerobot(dataset, tmp_path / "other", 32, (), silent)
+
+
+def test_what_a_data_set_cannot_hold_is_refused_and_leaves_nothing(demos, tmp_path):
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ConfigError, match="is there already"):
+        export(demos, tmp_path / "there", silent)
+    episodes = demos.manifest.blocks[0].episodes
+    uneven = demos.manifest.blocks[0].model_copy(
+        update={"episodes": (episodes[0].model_copy(update={"fps": 29.97}), *episodes[1:])}
+    )
+    odd = Demos(demos.folder, demos.manifest.model_copy(update={"blocks": (uneven,)}))
+    with pytest.raises(ConfigError, match=r"the episodes have 29\.97 and 30 pictures a second"):
+        export(odd, tmp_path / "out", silent)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]

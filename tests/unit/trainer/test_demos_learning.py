@@ -1,0 +1,260 @@
+"""What demonstrations teach: the loss is R3M's, the pictures are what a policy sees, and what is kept is worth it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import safetensors
+import torch
+from demos import SIZE, all_of, episode, recorded, silent, training
+from spots import Eye
+
+from anchorleg.job import Job
+from trainer.config.section import TrainingSection, resolve
+from trainer.demos import begin, contrast, footage
+from trainer.demos.fit import run
+from trainer.demos.footage import Footage
+from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
+from trainer.demos.store import Demos, DemosWriter
+from trainer.envs.frames import FrameStacks
+from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
+from trainer.envs.suite import spaces_of
+from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutOfMemoryError
+from trainer.nets.encoders.base import encoder_for
+
+pytestmark = pytest.mark.trainer
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("demos") / "out", 60)
+
+
+def fitted(demos, folder, *, by_actions, steps, seed=0, every=50, rate=1e-3, **more):
+    asked = training(seed=seed, **more)
+    learner = begin.learner_of(demos, asked, by_actions=by_actions)
+    plan = begin.plan_of(demos, asked, learner, steps=steps, batch_size=32, learning_rate=rate, every=every)
+    return run(Job.standalone(folder), learner, plan, silent, silent), asked
+
+
+def upstreams(features, films, negatives):
+    """facebookresearch/r3m, trainer.py, "Within Video TCN Loss", with the negatives of the same film left out."""
+    eps = 1e-8
+    es0, es1, es2 = features.unbind(1)
+
+    def sim(a, b):
+        return -torch.linalg.norm(a - b, dim=-1)
+
+    def far(e):
+        parts = [torch.exp(sim(e, e[order])) * (films[order] != films) for order in negatives]
+        return torch.stack(parts, -1).sum(-1)
+
+    s02, s12, s01 = sim(es2, es0), sim(es2, es1), sim(es1, es0)
+    one = -torch.log(eps + torch.exp(s12) / (eps + torch.exp(s02) + torch.exp(s12) + far(es2)))
+    two = -torch.log(eps + torch.exp(s01) / (eps + torch.exp(s01) + torch.exp(s02) + far(es0)))
+    return ((one + two) / 2).mean()
+
+
+def test_the_loss_is_upstreams():
+    draw = torch.Generator().manual_seed(0)
+    features = torch.randn(16, 3, 8, generator=draw)
+    films = torch.randint(5, (16,), generator=draw)
+    negatives = torch.stack([torch.randperm(16, generator=draw) for _ in range(3)])
+    ours = contrast.contrast(features, films, negatives)
+    assert float(ours) == pytest.approx(float(upstreams(features, films, negatives)), rel=1e-5)
+
+
+def test_the_loss_is_small_where_time_is_a_line_and_films_lie_apart():
+    line = torch.arange(3.0) * 5
+    films = torch.arange(4)
+    features = torch.stack([torch.stack([line, torch.full((3,), 100.0 * film)], -1) for film in films])
+    negatives = torch.stack([films.roll(1)] * 3)
+    assert float(contrast.contrast(features, films, negatives)) < 0.02
+    backwards = features[:, [0, 2, 1]]  # the last frame in the middle
+    assert float(contrast.contrast(backwards, films, negatives)) > 2
+
+
+def test_three_frames_of_one_film_are_drawn_in_their_order(demos):
+    lesson = begin.learner_of(demos, training(), by_actions=False)
+    films, places, negatives = lesson._draw(np.random.default_rng(0), 64, [3, 5, 8])
+    begins = np.cumsum([0, *(told.frames for told in demos.manifest.episodes)])
+    assert set(films.tolist()) == {3, 5, 8}
+    assert (np.diff(places, axis=1) > 0).all()
+    assert (places[:, 0] >= begins[films]).all()
+    assert (places[:, 2] < begins[films + 1]).all()
+    assert [sorted(row) for row in negatives.tolist()] == [list(range(64))] * 3
+
+
+@pytest.mark.parametrize(("stack", "stride", "is_clip"), [(1, 1, False), (3, 1, False), (3, 2, False), (4, 3, True)])
+def test_a_frame_is_seen_with_those_before_it_as_a_policy_sees_it(demos, stack, stride, is_clip):
+    frame = demos.manifest.frame
+    shape = (stack, *frame) if is_clip else (stack * frame[0], *frame[1:])
+    spec = ArraySpec(shape, "uint8", 0, 255, stack, stride)
+    seen = Footage.of(demos, None)
+    spaces = Spaces({IMAGE: spec}, Box(2), ("touch",), 20)
+    at = 0
+    for told, arrays in all_of(demos)[:5]:
+        stacks = FrameStacks(spaces, 1)
+        expected = [stacks.begin({IMAGE: arrays[IMAGE][:1]})[IMAGE]]
+        for image in arrays[IMAGE][1:]:
+            led_to, _ = stacks.push({IMAGE: image[None]}, {IMAGE: image[None]}, np.array([False]))
+            expected.append(led_to[IMAGE])
+        assert np.array_equal(seen.seen(spec, np.arange(at, at + told.frames)), np.concatenate(expected))
+        at += told.frames
+
+
+def goals_told(encoder, demos):
+    """R² of the goal's place by a line of the encoder's features: learned from the even episodes, asked of the odd."""
+    features, goals, numbers = [], [], []
+    for number, (_, arrays) in enumerate(all_of(demos)):
+        with torch.no_grad():
+            features.append(encoder(torch.from_numpy(arrays[IMAGE])).numpy().astype(np.float64))
+        goals.append(arrays[PRIVILEGED][:, 2:])
+        numbers.append(np.full(len(goals[-1]), number))
+    x, y, odd = np.concatenate(features), np.concatenate(goals), np.concatenate(numbers) % 2 == 1
+    middle, spread = x[~odd].mean(0), x[~odd].std(0) + 1e-6
+    x = np.concatenate([(x - middle) / spread, np.ones((len(x), 1))], 1)
+    line = np.linalg.solve(x[~odd].T @ x[~odd] + 1.0 * np.eye(x.shape[1]), x[~odd].T @ y[~odd])
+    off = ((y[odd] - x[odd] @ line) ** 2).sum()
+    return 1 - off / ((y[odd] - y[odd].mean(0)) ** 2).sum()
+
+
+def test_an_imitator_sees_the_goal_in_episodes_that_it_never_saw_better_than_an_untaught_encoder(demos, tmp_path):
+    others = recorded(tmp_path / "others", 60, seed=1000)
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=400)
+    untaught = begin.learner_of(demos, asked, by_actions=True).encoder
+    taught = begin.learner_of(demos, asked, by_actions=True).encoder
+    taught.load_state_dict(done.best)
+    assert goals_told(taught, others) > max(0.5, goals_told(untaught, others) + 0.3)
+    assert done.best_row.held_out < done.rows[0].held_out / 2
+
+
+def test_films_alone_teach_an_encoder_what_comes_before_what(demos, tmp_path):
+    others = recorded(tmp_path / "others", 60, seed=1000)
+    done, asked = fitted(demos, tmp_path / "run", by_actions=False, steps=300)
+    assert done.best_row.held_out < done.rows[0].held_out - 0.2
+    encoder = begin.learner_of(demos, asked, by_actions=False).encoder
+    untaught = goals_told(encoder, others)
+    encoder.load_state_dict(done.best)
+    assert goals_told(encoder, others) > max(0.5, untaught + 0.3)
+    assert math.isnan(done.rows[0].loss)
+
+
+@pytest.mark.parametrize("by_actions", [True, False])
+def test_what_is_left_is_a_file_for_the_training_that_it_was_made_for(demos, tmp_path, by_actions):
+    more = {"frame_stack": 2, "observation": "cameras"}
+    done, asked = fitted(demos, tmp_path / "run", by_actions=by_actions, steps=4, every=2, **more)
+    about = begin.write_weights(tmp_path / "made" / "w.safetensors", done, demos, asked)
+    assert about["arch"] == "spots:Eye"
+    with safetensors.safe_open(tmp_path / "made" / "w.safetensors", "pt") as file:
+        assert set(file.keys()) == {
+            "convs.0.weight",
+            "convs.0.bias",
+            "convs.2.weight",
+            "convs.2.bias",
+            "linear.weight",
+            "linear.bias",
+        }
+        assert file.metadata()["about"].startswith('{"arch": "spots:Eye"')
+    nets = {"encoder": {"arch": "spots:Eye", "weights": str(tmp_path / "made" / "w.safetensors")}}
+    trained = training(nets, **more)
+    encoder = encoder_for(IMAGE, spaces_of(trained).obs[IMAGE], trained.network, torch.Generator().manual_seed(9))
+    assert isinstance(encoder, Eye)
+    for name, tensor in encoder.state_dict().items():
+        assert torch.equal(tensor, done.best[name])
+
+
+def test_a_fit_begins_with_the_weights_that_its_training_names_and_teaches_them(demos, tmp_path):
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=4, every=2)
+    begin.write_weights(tmp_path / "w.safetensors", done, demos, asked)
+    nets = {"encoder": {"arch": "spots:Eye", "weights": str(tmp_path / "w.safetensors")}}
+    again = begin.learner_of(demos, training(nets), by_actions=True)
+    assert all(torch.equal(again.encoder.state_dict()[name], tensor) for name, tensor in done.best.items())
+    assert all(parameter.requires_grad for parameter in again.encoder.parameters())
+
+
+def test_what_failed_is_not_imitated_and_is_still_a_film(tmp_path):
+    plan = DemosManifest(source=DemoSource(kind="films", name="x", asked=""), cameras=("film",), frame=(3, SIZE, SIZE))
+    writer = DemosWriter(tmp_path / "films", plan)
+    for seed in range(4):
+        writer.add(DemoEpisode(name=str(seed), frames=6, fps=10.0, success=False), {IMAGE: episode(seed, 6)})
+    films = writer.finish()
+    assert begin.learner_of(films, training(observation="cameras"), by_actions=False).name == "time"
+    with pytest.raises(ConfigError, match="there are 0 usable episodes"):
+        begin.learner_of(
+            Demos(films.folder, with_actions(films.manifest)), training(observation="cameras"), by_actions=True
+        )
+
+
+def with_actions(manifest):
+    spaces = spaces_of(training(observation="cameras"))
+    return manifest.model_copy(update={"spaces": spaces.as_json()})
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"observation": "state"}, "this training sees no pictures: set env.observation to cameras, both or clips"),
+        ({"image_size": 64}, r"has 3 x 32 x 32 numbers \(above\), and the training's 3 x 64 x 64, three a camera"),
+        ({"cameras": ["above", "aside"]}, "and the training's 6 x 32 x 32"),
+    ],
+)
+def test_demonstrations_that_show_something_else_are_refused(demos, more, words):
+    with pytest.raises(ConfigError, match=words):
+        begin.must_fit(demos.manifest, spaces_of(training_of(more)), by_actions=True)
+
+
+def training_of(more):
+    if more.get("observation") == "state":
+        return resolve(TrainingSection.model_validate({"env": {"name": "spots:Spots"}, "algorithm": "sac"}))
+    return training(**more)
+
+
+def test_other_actions_and_rows_are_refused_with_the_way_out(demos):
+    spaces = spaces_of(training())
+    with pytest.raises(ConfigError, match="--without-actions"):
+        begin.must_fit(demos.manifest, Spaces(spaces.obs, Box(5), spaces.tasks, 20), by_actions=True)
+    obs = {**spaces.obs, "state": ArraySpec((7,))}
+    with pytest.raises(
+        ConfigError, match=r"sees state \(7,\), and the demonstrations have \(2,\): set env.observation"
+    ):
+        begin.must_fit(demos.manifest, Spaces(obs, spaces.action, spaces.tasks, 20), by_actions=True)
+
+
+def test_memory_that_is_not_there_is_said_before_it_is_taken(demos):
+    with pytest.raises(OutOfMemoryError, match=r"frames take .* and 0 B of memory are free for them: import them with"):
+        Footage.of(demos, 2**20)
+
+
+def test_every_episode_is_either_learned_from_or_held_out():
+    for count in (2, 3, 19, 200):
+        learned, held = footage.held_out(count, 0.1, np.random.default_rng(0))
+        assert sorted(learned + held) == list(range(count))
+        assert len(held) == max(1, round(0.1 * count))
+
+
+def test_a_fit_with_other_settings_does_not_go_on_there(demos, tmp_path):
+    fitted(demos, tmp_path / "run", by_actions=True, steps=2, every=1)
+    with pytest.raises(OtherIdentityError, match="use the old ones, or another --run-dir"):
+        fitted(demos, tmp_path / "run", by_actions=True, steps=2, every=1, rate=1e-4)
+
+
+def test_a_longer_fit_goes_on_and_is_the_one_that_was_long_from_the_start(demos, tmp_path):
+    fitted(demos, tmp_path / "a", by_actions=False, steps=5, every=2)
+    longer, _ = fitted(demos, tmp_path / "a", by_actions=False, steps=8, every=2)
+    whole, _ = fitted(demos, tmp_path / "b", by_actions=False, steps=8, every=2)
+    assert all(
+        torch.equal(longer.learner.module.state_dict()[name], t)
+        for name, t in whole.learner.module.state_dict().items()
+    )
+    assert [row.step for row in longer.rows] == [0, 2, 4, 5, 6, 8]
+
+
+def test_a_loss_that_is_no_number_ends_it(demos, tmp_path):
+    with pytest.raises(NotFiniteError, match="a smaller --learning-rate"):
+        fitted(demos, tmp_path / "run", by_actions=False, steps=50, rate=1e18, every=100)

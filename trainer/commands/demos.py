@@ -1,0 +1,227 @@
+"""`trainer demos`: demonstrations, and what is learned from them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anchorleg.job import HANDED_OVER, Job
+from trainer.config.read import read_section
+from trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trainer.demos.fit import FitRow
+    from trainer.demos.store import Demos
+
+app = typer.Typer(help="Demonstrations: import, record and export them, and learn an encoder of pictures from them.")
+
+OutOption = Annotated[Path, typer.Option(help="The folder that they go to; run again, it goes on where it was.")]
+SizeOption = Annotated[int, typer.Option(min=16, max=1024, help="Pixels a side, as env.image_size.")]
+FpsOption = Annotated[
+    float | None, typer.Option(min=0.1, max=240, help="Pictures a second that are kept of each film; left out: all.")
+]
+CameraOption = Annotated[
+    list[str] | None, typer.Option(help="Of a LeRobotDataset: this camera's films; may be repeated; left out: all.")
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The training that it is for: as for `trainer train`.")
+]
+PresetOption = Annotated[str | None, typer.Option(help="As for `trainer train`.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set env.observation=both.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+DemosOption = Annotated[Path, typer.Option(help="A folder that `import` or `record` made.")]
+WeightsOption = Annotated[Path, typer.Option(help="The file for network.encoder.weights: NAME.safetensors.")]
+RunDirOption = Annotated[Path | None, typer.Option(help="Where checkpoints go; default: runs/fit-<name of --out>.")]
+StepsOption = Annotated[int, typer.Option(min=1, help="Batches to learn from.")]
+BatchOption = Annotated[int, typer.Option(min=2, max=65_536, help="Actions, or films, of a batch.")]
+RateOption = Annotated[float, typer.Option(min=1e-9, max=1.0, help="Adam's learning rate.")]
+EveryOption = Annotated[int, typer.Option(min=1, help="Steps between two measurements, each with a checkpoint.")]
+WithoutOption = Annotated[
+    bool, typer.Option("--without-actions", help="Learn from the order of the frames, although there are actions.")
+]
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with films, or a LeRobotDataset.")],
+    out: OutOption,
+    size: SizeOption = 64,
+    fps: FpsOption = None,
+    camera: CameraOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
+    from trainer.demos.importing import import_films  # noqa: PLC0415 - numpy
+    from trainer.demos.lerobot import is_dataset  # noqa: PLC0415
+    from trainer.demos.lerobot_import import import_lerobot  # noqa: PLC0415
+
+    with _progress("episodes") as progress:
+        if is_dataset(source):
+            if fps is not None:
+                raise ConfigError("--fps is for films: a LeRobotDataset has an action for each of its frames")
+            demos = import_lerobot(source, out, size, camera or [], progress)
+        elif camera:
+            raise ConfigError(f"--camera chooses among a LeRobotDataset's; {source} is a folder of films")
+        else:
+            demos = import_films(source, out, size, fps, progress, _say)
+    _show(demos, as_json=as_json)
+
+
+@app.command()
+def record(
+    out: OutOption,
+    policy: Annotated[
+        str, typer.Option(help="scripted (of --config's environment), or a policy as `trainer play` takes it.")
+    ] = "scripted",
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    task: Annotated[str | None, typer.Option(help="This task alone; left out: each.")] = None,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Episodes of each task, each from another start.")
+    ] = 50,
+    camera: Annotated[list[str] | None, typer.Option(help="Films; may be repeated; left out: env.cameras.")] = None,
+    size: Annotated[int | None, typer.Option(min=16, max=1024, help="Pixels a side; left out: env.image_size.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes' starts.")] = 0,
+    keep_failures: Annotated[bool, typer.Option("--keep-failures", help="Keep episodes that fail, too.")] = False,
+    device: Annotated[str, typer.Option(help="Where a trained policy computes: auto, cpu, cuda or mps.")] = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Film a scripted or a trained policy through the cameras that a policy sees by, with all that it did.
+
+    One that was trained from the state shows one that is to learn from pictures how it is done.
+    """
+    from trainer.demos import recording  # noqa: PLC0415 - numpy
+
+    if policy == "scripted":
+        teacher = recording.scripted(
+            read_section(config, preset, settings or []).training.env, camera or [], size, seed
+        )
+    else:
+        from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
+
+        if config or preset or settings:
+            raise ConfigError("a trained policy plays where it was trained: leave out --config, --preset and --set")
+        teacher = recording.trained(find_playable(policy, None, device), camera or [], size)
+    with _progress("episodes") as progress:
+        demos = recording.record(teacher, task, episodes, seed, out, progress, _say, keeps_failures=keep_failures)
+    _show(demos, as_json=as_json)
+
+
+@app.command()
+def export(
+    demos: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `import` or `record` made.")],
+    out: Annotated[Path, typer.Option(help="The new folder of the data set.")],
+) -> None:
+    """Write demonstrations as a LeRobotDataset v3.0."""
+    from trainer.demos.lerobot_export import export as write  # noqa: PLC0415 - numpy
+    from trainer.demos.store import Demos  # noqa: PLC0415
+
+    with _progress("episodes") as progress:
+        write(Demos.open(demos), out, progress)
+    print(f"the data set: {out}")
+
+
+@app.command()
+def fit(
+    demos: DemosOption,
+    out: WeightsOption,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    settings: SetOption = None,
+    run_dir: RunDirOption = None,
+    steps: StepsOption = 5_000,
+    batch_size: BatchOption = 32,
+    learning_rate: RateOption = 1e-4,
+    measure_every: EveryOption = 500,
+    without_actions: WithoutOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn the encoder of a training's pictures from demonstrations: with actions by imitation, else by time.
+
+    A tenth of the episodes is held out, and the encoder that does best on them is kept. It can be interrupted (exit
+    code 75), and goes on when it is run again; inside a job of the orchestrator it hands over as `trainer train` does.
+    """
+    job = Job.from_environment()
+    if job is not None:
+        job.listen()  # before the slow imports
+    asked = read_section(config, preset, settings or [])
+    from trainer.demos import begin  # noqa: PLC0415 - torch
+    from trainer.demos.fit import run  # noqa: PLC0415
+    from trainer.demos.store import Demos  # noqa: PLC0415
+
+    begin.check_out(out)
+    found = Demos.open(demos)
+    by_actions = found.manifest.spaces is not None and not without_actions
+    learner = begin.learner_of(found, asked.training, by_actions=by_actions)
+    plan = begin.plan_of(
+        found, asked.training, learner,
+        steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,
+    )  # fmt: skip
+    if job is None:
+        job = _alone((run_dir or Path("runs") / f"fit-{out.stem}").resolve())
+        job.listen()
+    _say(f"{'imitates actions' if by_actions else 'learns from the order of frames'}; held out: {learner.measures}")
+    done = run(job, learner, plan, _row if not as_json else _silent, _say)
+    if done is None:
+        raise typer.Exit(HANDED_OVER)
+    about = begin.write_weights(out, done, found, asked.training)
+    best, first = done.best_row, done.rows[0]
+    if as_json:
+        rows = [{"step": row.step, "loss": _number(row.loss), "held_out": row.held_out} for row in done.rows]
+        print(json.dumps({"out": str(out), "about": about, "rows": rows}, indent=2))
+        return
+    print(f"best at step {best.step:,}: {best.held_out:.4g} (untaught: {first.held_out:.4g})")
+    print(f"the weights: {out} (network.encoder.weights)")
+
+
+def _alone(folder: Path) -> Job:
+    if (folder / "run.json").exists():
+        raise ConfigError(f"{folder} is kept by the orchestrator; choose another --run-dir")
+    try:
+        return Job.standalone(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
+
+
+def _row(row: FitRow) -> None:
+    loss = "" if math.isnan(row.loss) else f" · loss {row.loss:.4g}"
+    print(f"step {row.step:>9,}{loss} · held out {row.held_out:.4g}", flush=True)
+
+
+def _silent(_row: FitRow) -> None:
+    """`--json` prints them at the end."""
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _show(demos: Demos, *, as_json: bool) -> None:
+    from trainer.demos.importing import as_json as facts  # noqa: PLC0415 - numpy
+    from trainer.demos.importing import summary  # noqa: PLC0415
+
+    if as_json:
+        print(json.dumps(facts(demos), indent=2))
+    else:
+        print(f"{demos.folder}: {summary(demos)}")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """On a terminal only."""
+    from rich.console import Console  # noqa: PLC0415
+
+    with Console(stderr=True).status("looking") as status:
+        yield lambda done, total: status.update(f"{done:,} of {total:,} {what}")

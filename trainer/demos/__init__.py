@@ -1,0 +1,1 @@
+"""Demonstrations: films and recorded episodes, kept as frames; what is learned from them; other people's data sets."""

@@ -1,0 +1,183 @@
+"""What `trainer demos fit` begins with, and what it leaves: from demonstrations and a training's settings to a learner,
+and from the best encoder to a file for `network.encoder.weights`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import safetensors.torch
+from torch import nn
+
+from anchorleg.files import make_folder, write_bytes
+from trainer.algorithms.common.tensors import torch_generator
+from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
+from trainer.config.settings import Network
+from trainer.config.training import Training
+from trainer.demos.cloning import Cloning
+from trainer.demos.contrast import TimeContrast
+from trainer.demos.fit import Fit, FitPlan, Lesson
+from trainer.demos.footage import Footage, held_out
+from trainer.demos.manifest import DemosManifest
+from trainer.demos.store import Demos
+from trainer.envs.spaces import IMAGE, ArraySpec, Spaces
+from trainer.envs.suite import spaces_of
+from trainer.errors import ConfigError, SaveError
+from trainer.machine import device as machine
+from trainer.machine.host import read_host
+from trainer.nets import weights
+from trainer.nets.encoders.base import encoder_for
+from trainer.streams import RandomStream
+
+#: The episodes that are held out: one in ten.
+HELD_OUT = 0.1
+_SUFFIX = ".safetensors"
+#: What stands in the metadata of a file of ours.
+_ABOUT = "about"
+
+
+def check_out(out: Path) -> None:
+    """Errors: ConfigError for a path that no weights can go to."""
+    if out.suffix != _SUFFIX or out.is_dir():
+        raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
+
+
+def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
+    """What is taught, on the training's device. Weights and held-out episodes are drawn from the training's seed.
+
+    Errors: ConfigError where demonstrations and training do not fit; OutOfMemoryError; DamagedDemosError.
+    """
+    device = machine.choose_device(training.device)
+    machine.set_deterministic(training.threads)
+    spaces = spaces_of(training)
+    must_fit(demos.manifest, spaces, by_actions=by_actions)
+    tasks = _tasks(demos.manifest, spaces) if by_actions else []
+    footage = Footage.of(demos, read_host().free_bytes)
+    usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
+    learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
+    chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
+    network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
+    learner: Lesson
+    if by_actions:
+        learner = Cloning(network, spaces, footage, tasks, chosen, out, generator)
+    else:
+        try:
+            encoder = encoder_for(IMAGE, spaces.obs[IMAGE], network, generator)
+        except ValueError as error:
+            raise ConfigError(f"network.encoder: {error}") from None
+        learner = TimeContrast(cast("nn.Module", encoder), spaces.obs[IMAGE], footage, chosen, out, training.seed)
+    learner.module.to(device)
+    return learner
+
+
+def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> None:
+    """Whether what the demonstrations show is what a policy of `spaces` sees. Errors: ConfigError."""
+    seen = spaces.obs.get(IMAGE)
+    if seen is None:
+        raise ConfigError(
+            "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
+        )
+    if seen.frame != manifest.frame:
+        shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
+        raise ConfigError(
+            f"a frame of the demonstrations has {shown} numbers ({', '.join(manifest.cameras)}), and the training's "
+            f"{wanted}, three a camera: set env.cameras and env.image_size, or import them with another --size"
+        )
+    told = manifest.opened
+    if not by_actions:
+        return
+    if told is None:
+        raise ConfigError("these demonstrations have no actions: leave out --actions")
+    if told.action != spaces.action:
+        raise ConfigError(
+            f"the demonstrations' actions are {told.action}, the training's {spaces.action}: --without-actions"
+        )
+    for key, spec in spaces.of_policy.obs.items():
+        there = told.obs.get(key)
+        if key != IMAGE and (there is None or there.shape != spec.shape):
+            raise ConfigError(
+                f"the training's policy sees {key} {spec.shape}, and the demonstrations have "
+                f"{there.shape if there else 'none'}: set env.observation=cameras, or learn --without-actions"
+            )
+
+
+def plan_of(
+    demos: Demos, training: Training, learner: Lesson, *, steps: int, batch_size: int, learning_rate: float, every: int
+) -> FitPlan:
+    """Errors: ConfigError, as `learner_of`."""
+    deciding = {
+        "demos": demos.manifest.digest,
+        "way": learner.name,
+        "network": training.network.model_dump(mode="json", exclude={"encoder": {"weights", "weights_sha256"}}),
+        "weights": _weights_of(training.network),
+        "spaces": spaces_of(training).digest,
+        "held_out": HELD_OUT,
+    }
+    text = json.dumps(deciding, sort_keys=True, separators=(",", ":"))
+    return FitPlan(hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed)
+
+
+def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapping[str, str]:
+    """Leave the best encoder in `out`, durably: tensors by their plain names, and in the file's metadata what it is,
+    which is returned. Errors: SaveError.
+    """
+    best, source, seen = fit.best_row, demos.manifest.source, spaces_of(training).obs[IMAGE]
+    about = {
+        "arch": _arch_of(training.network, seen),
+        "made_by": "trainer demos fit",
+        "way": fit.learner.name,
+        "observation": json.dumps(seen.as_json()),
+        "demos": demos.manifest.digest,
+        "source": source.name,
+        "licence": source.licence or "",
+        "step": str(best.step),
+        "held_out": repr(best.held_out),
+    }
+    try:
+        make_folder(out.absolute().parent)
+        # In one entry: safetensors writes several in an order that is another in each process.
+        write_bytes(out, safetensors.torch.save(fit.best, metadata={_ABOUT: json.dumps(about)}))
+    except OSError as error:
+        raise SaveError(f"{out} cannot be written: {error.strerror}; the same command writes it again") from error
+    return about
+
+
+def _arch_of(network: Network, spec: ArraySpec) -> str:
+    """By name, also where the settings leave the choice to the observation."""
+    name = network.encoders.get(IMAGE, network.encoder.arch)
+    return name if name != AUTO else AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
+
+
+def _taught(network: Network) -> Network:
+    """With an encoder that learns, whatever it is to do later; where it has weights, it begins with them."""
+    return network.model_copy(update={"encoder": network.encoder.model_copy(update={"freeze": False})})
+
+
+def _weights_of(network: Network) -> str | None:
+    """The sha256 of what the encoder begins with. Errors: ConfigError."""
+    path = network.encoder.weights
+    return None if path is None or IMAGE in network.encoders else weights.sha256_of(Path(path).expanduser())
+
+
+def _is_imitated(success: bool | None) -> bool:
+    """What is known to have failed is no example."""
+    return success is not False
+
+
+def _tasks(manifest: DemosManifest, spaces: Spaces) -> list[int]:
+    """Of each episode its number among the training's tasks. Errors: ConfigError."""
+    if len(spaces.tasks) == 1:
+        return [0] * len(manifest.episodes)
+    unknown = sorted(set(manifest.tasks) - set(spaces.tasks))
+    if unknown:
+        raise ConfigError(
+            f"the demonstrations show the task {unknown[0]!r}, and the training has {', '.join(spaces.tasks)}: set "
+            "env.tasks, or learn --without-actions"
+        )
+    numbers = [spaces.tasks.index(name) for name in manifest.tasks]
+    return [numbers[episode.task] for episode in manifest.episodes]

@@ -1,0 +1,97 @@
+"""Learning from what was done: the policy's most likely action is to be the demonstrated one (behaviour cloning,
+Pomerleau 1988). Encoder and actor learn together; the encoder is what is kept.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer.config.settings import Network
+from trainer.demos.footage import Footage
+from trainer.demos.manifest import ACTION
+from trainer.envs.spaces import ACTION_HIGH, I64, IMAGE, Box, Spaces
+from trainer.errors import ConfigError
+from trainer.nets.normalise import Normaliser, RunningMoments
+from trainer.nets.policy import PolicyNet, PolicySpec
+
+#: Held-out rows, evenly spaced; of encoders that are slow more would take longer than learning does.
+_MEASURED = 512
+#: Rows that are read at once there.
+_AT_ONCE = 64
+#: Of float32 actions that somebody rounded.
+_SLACK = 1e-4
+
+
+class Cloning:
+    """Teaches a policy with the nets of `network`. `chosen`: the episodes to learn from; `held`: to measure by.
+
+    The error is the mean square over the numbers of an action, or the cross entropy where an action is one of several.
+    """
+
+    name = "actions"
+
+    def __init__(
+        self,
+        network: Network,
+        spaces: Spaces,
+        footage: Footage,
+        tasks: list[int],
+        chosen: list[int],
+        held: list[int],
+        generator: torch.Generator,
+    ) -> None:
+        """`tasks`: of each episode its number. Errors: ConfigError where the actions do not fit."""
+        self._footage, self._spaces = footage, spaces.of_policy
+        self._is_box = isinstance(spaces.action, Box)
+        self.measures = "mean square error of the action" if self._is_box else "cross entropy of the action"
+        spec = PolicySpec(self._spaces, network, "tanh-normal" if self._is_box else "categorical", normalises=True)
+        try:
+            net = PolicyNet(spec, generator)
+        except ValueError as error:
+            raise ConfigError(f"network: {error}") from None
+        self.module: nn.Module = net
+        self.encoder, self._distribution = net.encoders[IMAGE], net.distribution
+        self._learned, held_places = (footage.places(part, of_actions=True) for part in (chosen, held))
+        if not len(self._learned) or not len(held_places):
+            raise ConfigError("no action is left to learn from: episodes that failed are not imitated")
+        self._measured = held_places[np.linspace(0, len(held_places) - 1, min(_MEASURED, len(held_places))).astype(int)]
+        self._task = np.repeat(np.array(tasks, np.int64), [episode.frames for episode in footage.episodes])
+        actions = footage.arrays[ACTION][self._learned]
+        if self._is_box and np.abs(actions).max() > ACTION_HIGH + _SLACK:
+            raise ConfigError(
+                f"the demonstrations' actions reach {np.abs(actions).max():.3g}, and those of an environment lie in "
+                "[-1, 1]: learn without them (--without-actions)"
+            )
+        for key, array in self._rows().items():
+            moments = RunningMoments(array.shape[1])
+            moments.add(array[self._learned])
+            cast("Normaliser", net.scales[key]).follow(moments)
+
+    def loss(self, rng: np.random.Generator, rows: int) -> Tensor:
+        """Of `rows` actions that `rng` chooses."""
+        return self._errors(self._learned[rng.integers(len(self._learned), size=rows)]).mean()
+
+    @torch.no_grad()
+    def measure(self) -> float:
+        """The mean error of the actions that are held out: always the same ones."""
+        parts = [self._errors(self._measured[i : i + _AT_ONCE]) for i in range(0, len(self._measured), _AT_ONCE)]
+        return float(torch.cat(parts).double().mean())
+
+    def _errors(self, places: I64) -> Tensor:
+        """[B]."""
+        device = next(self.module.parameters()).device
+        obs = {IMAGE: self._footage.seen(self._spaces.obs[IMAGE], places)}
+        obs |= {key: array[places] for key, array in self._rows().items()}
+        read = {key: torch.from_numpy(array).to(device) for key, array in obs.items()}
+        outputs = self.module(read, torch.from_numpy(self._task[places]).to(device))
+        wanted = torch.from_numpy(self._footage.arrays[ACTION][places]).to(device)
+        if self._is_box:
+            return (self._distribution.mode(outputs) - wanted).square().mean(-1)
+        return -self._distribution.log_prob(outputs, wanted)
+
+    def _rows(self) -> dict[str, np.ndarray]:
+        return {key: self._footage.arrays[key] for key in self._spaces.obs if key != IMAGE}

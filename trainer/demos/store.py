@@ -1,0 +1,212 @@
+"""A folder of demonstrations: `demos.json`, and blocks of some episodes each, whose frames are zstd-compressed.
+
+``blocks/<number>.safetensors`` has, of its k-th episode, ``<k>.image`` (uint8 [F, 3 · cameras, H, W], packed as
+`trainer.buffers.packing` does it) and the other arrays as they are. A block is written once, and the manifest names it
+then: so an import that is killed goes on behind its last block, and comes to the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+from pydantic import ValidationError
+
+from anchorleg.files import make_folder, write_bytes, write_json
+from anchorleg.words import sized
+from trainer.buffers.packing import packed, unpacked
+from trainer.demos.manifest import MANIFEST, MAX_EPISODE_BYTES, DemoBlock, DemoEpisode, DemosManifest
+from trainer.envs.spaces import IMAGE
+from trainer.errors import ConfigError, SaveError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+BLOCKS = "blocks"
+#: A block is full with so many frames' bytes, or episodes: what a kill may cost.
+_BLOCK_BYTES, _BLOCK_EPISODES = 128 * 2**20, 64
+#: A manifest of a hundred thousand episodes has 20 MB.
+_MAX_MANIFEST_BYTES = 2**28
+
+
+class DamagedDemosError(ConfigError):
+    """Demonstrations are not what was written, and which file. The others may be whole."""
+
+
+@dataclass(frozen=True)
+class Demos:
+    """Demonstrations that are there. `folder`: where."""
+
+    folder: Path
+    manifest: DemosManifest
+
+    @classmethod
+    def open(cls, folder: Path) -> Demos:
+        """Errors: ConfigError where there are none, or not all that were asked for."""
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise ConfigError(f"there are no demonstrations in {folder}: `trainer demos import` or `record` makes them")
+        if not manifest.is_complete:
+            raise ConfigError(
+                f"{folder} holds {len(manifest.episodes)} episodes of more: run what made it again, to its end"
+            )
+        return cls(folder, manifest)
+
+    def read(self) -> Iterator[tuple[DemoEpisode, Arrays]]:
+        """Each episode with its arrays (`DemosManifest.shapes_of`), read-only; one block is in memory at a time.
+
+        Errors: DamagedDemosError.
+        """
+        for block in self.manifest.blocks:
+            tensors = self._tensors(block)
+            for number, episode in enumerate(block.episodes):
+                yield episode, self._arrays(block, tensors, number, episode)
+
+    def _tensors(self, block: DemoBlock) -> Arrays:
+        path = self.folder / BLOCKS / block.path
+        try:
+            if path.stat().st_size != block.bytes:
+                raise DamagedDemosError(f"{path} has {path.stat().st_size} of {block.bytes} bytes: import them again")
+            data = path.read_bytes()
+        except OSError as error:
+            raise DamagedDemosError(f"{path} cannot be read: {error.strerror}") from None
+        if hashlib.sha256(data).hexdigest() != block.sha256:
+            raise DamagedDemosError(f"{path} is not what was written (sha256 differs): import them again")
+        try:
+            found: Arrays = safetensors.numpy.load(data)
+        except safetensors.SafetensorError as error:
+            raise DamagedDemosError(f"{path}: {error}") from None
+        return found
+
+    def _arrays(self, block: DemoBlock, tensors: Arrays, number: int, episode: DemoEpisode) -> Arrays:
+        shapes = self.manifest.shapes_of(episode)
+        _check_bytes(episode, math.prod(shapes[IMAGE][0]))
+        mine = {name.removeprefix(f"{number}."): t for name, t in tensors.items() if name.startswith(f"{number}.")}
+        try:
+            arrays = unpacked(
+                mine, {name: (shape[1:], np.dtype(kind)) for name, (shape, kind) in shapes.items()}, episode.frames
+            )
+        except ValueError as error:
+            raise DamagedDemosError(f"{self.folder / BLOCKS / block.path}, {episode.name}: {error}") from None
+        for name, (shape, kind) in shapes.items():
+            where = f"{self.folder / BLOCKS / block.path}: {name} of {episode.name}"
+            found = arrays.get(name)
+            if found is None:
+                raise DamagedDemosError(f"{where} is missing")
+            if found.shape != shape or found.dtype != kind:
+                raise DamagedDemosError(f"{where} is {found.dtype} {found.shape}, not {np.dtype(kind)} {shape}")
+            if found.dtype.kind == "f" and not np.isfinite(found).all():
+                raise DamagedDemosError(f"{where} has numbers that are not finite")
+        return arrays
+
+
+class DemosWriter:
+    """Puts episodes into `folder`, in order, behind those of a writer with the same `plan` that was interrupted.
+
+    `plan`: a manifest without blocks. Errors of every method: ConfigError where the folder holds something else;
+    SaveError where it cannot be written.
+    """
+
+    def __init__(self, folder: Path, plan: DemosManifest) -> None:
+        self.folder = folder
+        there = read_manifest(folder)
+        if there is not None and there.about != plan.about:
+            raise ConfigError(
+                f"{folder} holds other demonstrations ({there.source.kind} of {there.source.name}, or with other "
+                "settings): choose another --out"
+            )
+        self.manifest = there or plan
+        self._waiting: list[tuple[DemoEpisode, dict[str, npt.NDArray[Any]]]] = []
+        self._waiting_bytes = 0
+
+    @property
+    def done(self) -> int:
+        """Episodes that are written."""
+        return len(self.manifest.episodes)
+
+    def add(self, episode: DemoEpisode, arrays: Arrays) -> None:
+        """The next one, with the arrays that `DemosManifest.shapes_of` names. It is written with its block."""
+        for name, (shape, kind) in self.manifest.shapes_of(episode).items():
+            if arrays[name].shape != shape or arrays[name].dtype != kind:
+                raise ValueError(f"{name} of {episode.name} is {arrays[name].dtype} {arrays[name].shape}, not {shape}")
+        size = arrays[IMAGE].nbytes
+        _check_bytes(episode, size)
+        self._waiting.append((episode, packed({name: np.ascontiguousarray(array) for name, array in arrays.items()})))
+        self._waiting_bytes += size
+        if self._waiting_bytes >= _BLOCK_BYTES or len(self._waiting) >= _BLOCK_EPISODES:
+            self._write()
+
+    def finish(self) -> Demos:
+        """All are there."""
+        self._write()
+        if not self.manifest.episodes:
+            raise ConfigError(f"{self.manifest.source.name} holds no episode: nothing was written to {self.folder}")
+        self._say(self.manifest.model_copy(update={"is_complete": True}))
+        return Demos(self.folder, self.manifest)
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        number = len(self.manifest.blocks)
+        tensors = {
+            f"{k}.{name}": array for k, (_, arrays) in enumerate(self._waiting) for name, array in arrays.items()
+        }
+        data: bytes = safetensors.numpy.save(tensors)
+        block = DemoBlock(
+            path=f"{number:06d}.safetensors",
+            sha256=hashlib.sha256(data).hexdigest(),
+            bytes=len(data),
+            episodes=tuple(episode for episode, _ in self._waiting),
+        )
+        try:
+            make_folder(self.folder / BLOCKS)
+            write_bytes(self.folder / BLOCKS / block.path, data)
+        except OSError as error:
+            raise _unwritten(self.folder, error) from error
+        self._say(self.manifest.model_copy(update={"blocks": (*self.manifest.blocks, block)}))
+        self._waiting, self._waiting_bytes = [], 0
+
+    def _say(self, manifest: DemosManifest) -> None:
+        try:
+            make_folder(self.folder)
+            write_json(self.folder / MANIFEST, manifest.model_dump(mode="json"))
+        except OSError as error:
+            raise _unwritten(self.folder, error) from error
+        self.manifest = manifest
+
+
+def read_manifest(folder: Path) -> DemosManifest | None:
+    """What `folder` says of itself; None where there is nothing. Errors: DamagedDemosError."""
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise DamagedDemosError(f"{path} is larger than any that this program writes")
+        return DemosManifest.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DamagedDemosError(f"{path} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "all of it"
+        raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
+
+
+def _check_bytes(episode: DemoEpisode, size: int) -> None:
+    """Errors: ConfigError where an episode is longer than anybody can hold."""
+    if size > MAX_EPISODE_BYTES:
+        raise ConfigError(
+            f"{episode.name} has {episode.frames:,} frames, {sized(size)}; an episode has at most "
+            f"{sized(MAX_EPISODE_BYTES)}: lower --fps or --size, or cut it into several"
+        )
+
+
+def _unwritten(folder: Path, error: OSError) -> SaveError:
+    return SaveError(f"{error.filename or folder}: {error.strerror or error}; what was written before it stays")
