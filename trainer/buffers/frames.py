@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.buffers.pages import zeros
 from trainer.buffers.replay import Block, Ring
 from trainer.buffers.rows import OBS, Batch
 from trainer.config.training import Training
@@ -82,7 +83,7 @@ class FrameReplay(Ring):
         self._reach = max(spec.reach for spec in spaces.obs.values())
         self._steps, self._powers = steps, gamma ** np.arange(steps, dtype=np.float64)
         #: How many rows ahead the next one of the same episode lies; 0: it has not come. It follows from `back`.
-        self._ahead = np.zeros(self.capacity * num_tasks, np.int32)
+        self._ahead = zeros((self.capacity * num_tasks,), np.int32)
         #: Of each environment the task and the number of its episode's last row, which the next one goes on from.
         self._task, self._last = np.zeros(0, np.int64), np.zeros(0, np.int64)
         #: Of each task the oldest row that some step needs which could be drawn; as long as that is there, it can be.
@@ -177,12 +178,15 @@ class FrameReplay(Ring):
         self._task = np.concatenate([self._task[:kept], np.zeros(count - kept, np.int64)])
 
     def _goes_on(self, task: npt.NDArray[np.integer[Any]], obs: Obs) -> Bools:
-        """[N] whether each acts in what its last row shows."""
-        same: Bools = (self._last >= self.oldest[task]) & (self._task == task)
+        """[N] whether each acts in what its last row shows. Where that is overwritten, as the ring has no room for two
+        rows of each environment, nobody can say; then nothing is drawn that would need it.
+        """
+        same: Bools = (self._last > _NONE) & (self._task == task)
+        is_there = self._last >= self.oldest[task]
         places = self._places(task, np.maximum(self._last, 0))
         for key, spec in self._specs.items():
             kept = self._data[f"{OBS}{key}"][places]
-            same &= (kept == newest(spec, obs[key])).reshape(len(same), -1).all(1)
+            same &= ~is_there | (kept == newest(spec, obs[key])).reshape(len(same), -1).all(1)
         return same
 
     def _point(self, task: npt.NDArray[np.integer[Any]], number: I64, back: I64) -> None:

@@ -138,7 +138,7 @@ class Ring:
 
     def _places(self, task: npt.NDArray[np.integer[Any]], number: I64) -> I64:
         """Where the rows with these numbers lie, or lay."""
-        places: I64 = task * self.capacity + number % self.capacity
+        places: I64 = task.astype(np.int64) * self.capacity + number % self.capacity
         return places
 
     def _numbered(self, task: npt.NDArray[np.integer[Any]]) -> I64:

@@ -16,7 +16,7 @@ from trainer.buffers.rollout import Rollout
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DamagedCheckpointError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.training.memory import Lever, Part, check, host_parts, row_bytes
 
@@ -120,6 +120,20 @@ def test_what_is_counted_of_a_rollout_is_what_it_takes():
     rollout = Rollout(spaces_of(training), 50, 3)
     taken = sum(array.nbytes for array in (*rollout._frames.values(), *rollout.fields.values()))
     assert part(training, "a rollout").bytes == taken
+
+
+def test_who_keeps_frames_is_told_steps_and_who_keeps_transitions_rows():
+    small = {"name": "sac", "buffer_size": 300}
+    shown, plain = a_training(small), a_training(small, observation="state", cameras=[], frame_stack=1)
+    frames, rows = (Experience(training, spaces_of(training)) for training in (shown, plain))
+    with pytest.raises(TypeError, match="by `observe`"):
+        frames.add(np.zeros(1, np.int64), {})
+    with pytest.raises(TypeError, match="others' experience has none"):
+        frames.welcome()
+    with pytest.raises(TypeError, match="by `add`"):
+        rows.observe(None)
+    with pytest.raises(DamagedCheckpointError, match="did not keep frames once"):
+        frames.load(rows.state())
 
 
 @pytest.mark.parametrize(
