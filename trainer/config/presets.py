@@ -92,6 +92,8 @@ ABOUT = {
     "arm-a2c": "The same task by A2C: with five seeds it held 5 cm at 96 to 100 of 100 goals.",
     "arm-sac": "The same task by SAC: after 25,000 steps, where we stopped, three seeds held 5 cm at 69 to 81 of 100 "
     "goals.",
+    "arm-pixels": "The arm learns to reach near goals by PPO from two cameras and what it feels of itself; its critic "
+    "sees the state.",
     "fast": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
     "100,000 steps; not trained on here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
@@ -177,6 +179,30 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # The zoo's for reaching with hindsight (discount, learning rate), without it; an update a step.
     "arm-sac": {**_ARM, "algorithm": "sac", "gamma": 0.95, "learning_rate": 1e-3, "buffer_size": 100_000},
+    # Rates and rollouts by a few tries on two cores; two views, because the arm hides the goal in one.
+    "arm-pixels": {
+        **_ARM,
+        "env": {
+            "name": "arm",
+            "goals": "box",
+            "horizon": 50,
+            "observation": "both",
+            "cameras": ["front", "side"],
+            "critic_sees": "state",
+        },
+        "algorithm": "ppo",
+        "gamma": 0.95,
+        "learning_rate": 5e-4,
+        "learning_rate_steps": "total",
+        "rollout_steps": 128,
+        "batch_size": 256,
+        "epochs": 4,
+        "actor_hidden": (128,),
+        "critic_hidden": (64, 64),
+        "total_steps": 300_000,
+        "checkpoint_interval": 20_000,
+        "evaluation_interval": 40_000,
+    },
     # FastTD3's (younggyoseo/FastTD3, fast_td3/hyperparams.py): of its BaseArgs environments, steps at random (10 of
     # each), two updates a vector step, tau, noise and weight decay; of its MuJoCo Playground the discount, and of
     # LeapCubeReorient there three steps and the limit. Scaled down so that a CPU can bear it: batch 2,048 (32,768),
