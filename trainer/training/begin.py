@@ -15,6 +15,7 @@ from anchorleg.files import make_folder
 from anchorleg.job import Job
 from trainer.algorithms.base import Algorithm
 from trainer.checkpoints.resume import Start, find_start
+from trainer.config.encoders import told
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
@@ -71,7 +72,8 @@ def run(
     start = find_start(job, training)
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
-    for note in start.notes if start else ():
+    licence = told(training.network.encoder.arch, training.network.encoder.weights)
+    for note in (*(start.notes if start else ()), *([licence] if licence else ())):
         show.say(note)
     if start is not None and is_complete(job, training, start):
         step = start.ref.step

@@ -83,9 +83,12 @@ class Part:
 def check(training: Training, device: str, limit_bytes: int | None) -> None:
     """Refuse a training that cannot fit into `limit_bytes` of memory (None: unknown, so nothing is refused).
 
-    `device`: the type of the learner's. Errors: ConfigError.
+    `device`: the type of the learner's. Errors: ConfigError, also for nets that cannot be built.
     """
-    parts = host_parts(training, device, rows_kept(training))
+    try:
+        parts = host_parts(training, device, rows_kept(training))
+    except ValueError as error:  # of an encoder: what it is to read is known now
+        raise ConfigError(str(error)) from error
     need = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes + evaluation_bytes(training)
     need += sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:

@@ -56,7 +56,7 @@ def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def count(net: nn.Module) -> int:
     """How many numbers it learns."""
-    return sum(parameter.numel() for parameter in net.parameters())
+    return sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> None:
