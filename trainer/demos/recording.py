@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from trainer.config.find import SUITES, find
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import EnvSettings
 from trainer.demos.importing import Progress, Say, asked
@@ -71,11 +72,11 @@ def filmed(
 def scripted(env: EnvSettings, cameras: Sequence[str], size: int | None, seed: int) -> Teacher:
     """The suite's own scripted policy. Errors: ConfigError where it has none."""
     settings = filmed(env, cameras, size)
-    suite: Any = SuiteRef(settings, seed).open()
-    if not hasattr(suite, "script"):
+    if not hasattr(find(SUITES, env.name), "script"):  # before it is opened, which may draw
         raise ConfigError(
             f"the suite {env.name!r} has no scripted policy: give --policy a run, or metaworld or arm as env"
         )
+    suite: Any = SuiteRef(settings, seed).open()
     scripts: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]] = {}
 
     def act(obs: Obs, task: I32) -> Actions:
