@@ -143,8 +143,10 @@ class TestWatching:
         watched = Watched(service, "aws", "gcp")
         watched.watch.begin()
         wait_for(lambda: len(service.asked) > 6, "more questions")
-        service.answers = MetadataService().answers
-        service.take_away("aws")
+        there = MetadataService()
+        there.is_only("aws")
+        there.take_away("aws")
+        service.answers = there.answers  # at once: whoever answers first is asked from then on
         wait_for(lambda: watched.passed_on, "the notice")
         watched.watch.end()
         (trouble,) = watched.said
