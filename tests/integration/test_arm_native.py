@@ -216,14 +216,14 @@ def test_the_error_of_one_stepper_is_not_that_of_another():
 def test_what_differs_in_a_bit_is_stepped_by_python(tmp_path, caplog, monkeypatch):
     wrong = library.ArmLibrary(tmp_path / "native")
     monkeypatch.setattr(trial, "load", lambda: wrong)
-    for bits, names in ((1, frozenset()), (0, {"dense default"})):
+    for bits, names in ((1, frozenset()), (0, {"dense state"})):
         numbers = np.array(library.NUMBERS)
         numbers[6:7].view(np.int64)[:] += bits  # what an effort costs
         wrong.held.configure(library.ctypes.c_void_p(numbers.ctypes.data))
         assert trial.approved(Arm()) == names
         for path in wrong.folder.glob("checked-*"):
             path.unlink()
-    assert "differs from Python here for dense default" in caplog.text
+    assert "differs from Python here for dense state" in caplog.text
 
 
 def test_who_insists_on_a_stepper_that_cannot_be_is_told(monkeypatch):

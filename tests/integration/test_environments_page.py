@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 
 from trainer.config.section import TrainingSection
 from trainer.config.suites import Gymnasium
+from trainer.envs.exact import Exactness
 from trainer.envs.suite import SuiteRef
-from trainer.envs.suites.gymnasium import suite as gymnasium_suite
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,8 +73,9 @@ def test_the_config_is_one() -> None:
 @pytest.mark.parametrize(("name", "way", "tells"), [("Corridor", "replay", True), ("Windy", "own", False)])
 def test_the_environments_are_exact_as_the_page_says(folder: Path, name: str, way: str, tells: bool) -> None:
     settings = Gymnasium(id=f"{name.lower()}:{name}", horizon=100)
-    assert gymnasium_suite._choice(settings.id, "{}") == gymnasium_suite.Exactness(way)
-    assert SuiteRef(settings).open().tells_success == tells
+    suite = SuiteRef(settings).open()
+    assert suite.make(0)._choice == Exactness(way)
+    assert suite.tells_success == tells
 
 
 def test_the_commands_train_and_evaluate(folder: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_replay_that_does_not_fit_is_refused_with_the_buffer_and_the_size_that
 
 
 def test_of_pictures_that_cannot_be_smaller_the_size_is_not_named():
-    found, _ = advice(int(0.61 * GB), image_size=17, algorithm={"name": "sac", "buffer_size": 100_000})
+    found, _ = advice(int(0.86 * GB), image_size=17, algorithm={"name": "sac", "buffer_size": 100_000})
     assert list(found) == ["algorithm.buffer_size"]
 
 
