@@ -85,6 +85,12 @@ What a program waits for that imports them. Parity with both is tested; neither 
 
 @{encoders_import}
 
+`python bench/frozen.py 2`: SAC on the arm, clips of 8 frames of 64 x 64 through one camera, batch 32, one thread. An
+encoder that learns reads frames in each update; one that is frozen makes its features once, while acting, and they are
+kept in place of frames.
+
+@{frozen}
+
 ## Training
 
 `python bench/training.py`: whole loops on MT10 with ten environments, at equal nets, batch and updates a step.

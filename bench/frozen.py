@@ -1,0 +1,83 @@
+"""An encoder that learns, and the same one frozen: what an update, a step and a row of the replay cost.
+
+`python bench/frozen.py [ROUNDS]`: SAC on the arm through one camera, clips of 8 frames of 64 x 64, batch 32, one
+thread. `learns`: frames are kept, and each update reads them; `frozen`: features are made once, while acting, and kept.
+CPU time, the median over rounds. Weights are random: their numbers cost the same as published ones. Writes frozen.csv.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from typing import Any
+
+import figures
+import torch
+
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.pictures import ready_to_draw
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import suite_of
+from trainer.envs.vector import VectorEnv
+from trainer.machine import device as machine
+from trainer.training.memory import row_bytes
+from trainer.training.run import TrainingRun, advance, fresh
+
+ARCHES, BATCH, ENVS, FILL = ("simple3dcnn", "simple2dcnn", "r3d18"), 32, 2, 40
+HEAD = ["encoder", "way", "ms an update", "updates/s", "ms a step that acts", "bytes a row"]
+
+
+def made(arch: str, *, frozen: bool) -> tuple[TrainingRun, int]:
+    """A run that can make updates, and the bytes of a row of its replay."""
+    training = resolve(
+        TrainingSection(
+            env={"name": "arm", "observation": "clips", "cameras": ["front"]},
+            algorithm={
+                "name": "sac", "batch_size": BATCH, "buffer_size": 1_000, "random_steps": FILL * ENVS,
+                "updates_per_step": 0.001,
+            },
+            network={"encoder": {"arch": arch, "freeze": frozen}},
+            num_envs=ENVS,
+        )
+    )  # fmt: skip
+    run = fresh(training, torch.device("cpu"), VectorEnv(VectorSpec(suite_of(training), ENVS, 0), 0))
+    for _ in range(FILL):
+        advance(run)
+    return run, row_bytes(training)
+
+
+def cpu_ms(do: Any, count: int) -> float:
+    """CPU milliseconds of one of `count` calls."""
+    began = time.process_time()
+    for _ in range(count):
+        do()
+    return 1000 * (time.process_time() - began) / count
+
+
+def main() -> None:
+    """Measure, print, write."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    machine.set_deterministic(1)
+    ready_to_draw(resolve(TrainingSection(env={"name": "arm", "observation": "cameras"}, algorithm="sac")).env)
+    rows = []
+    for arch in ARCHES:
+        runs = {way: made(arch, frozen=way == "frozen") for way in ("learns", "frozen")}
+        updates: dict[str, list[float]] = {way: [] for way in runs}
+        steps: dict[str, list[float]] = {way: [] for way in runs}
+        for _ in range(rounds):
+            for way, (run, _) in runs.items():
+                is_slow = arch == "r3d18" and way == "learns"
+                batch = run.experience.sample(BATCH) if run.experience else None
+                updates[way].append(cpu_ms(lambda: run.algorithm.learn(batch), 1 if is_slow else 10))  # noqa: B023
+                steps[way].append(cpu_ms(lambda: advance(run), 3) / ENVS)  # noqa: B023
+        for way, (run, size) in runs.items():
+            update, step = statistics.median(updates[way]), statistics.median(steps[way])
+            rows.append([arch, way, f"{update:.1f}", f"{1000 / update:.2f}", f"{step:.1f}", size])
+            print(", ".join(map(str, rows[-1])), flush=True)
+            run.collector.envs.close()
+    figures.save("frozen", HEAD, rows)
+
+
+if __name__ == "__main__":
+    main()
