@@ -117,7 +117,8 @@ def _news(film: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     for number in range(1, len(film)):
         changes[number] = np.abs(film[number].astype(np.int16) - film[number - 1]).sum()
     changes[:1] = changes[1:2]
-    return changes / max(changes.sum(), 1.0)
+    news: npt.NDArray[np.float64] = changes / max(float(changes.sum()), 1.0)
+    return news
 
 
 def _alike(one: Tensor, other: Tensor) -> Tensor:
