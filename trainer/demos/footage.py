@@ -57,6 +57,11 @@ class Footage:
         places = np.maximum(at[:, None] - back, first[:, None])
         return stacked(spec, self.arrays[IMAGE][places])
 
+    def film(self, episode: int) -> npt.NDArray[Any]:
+        """[F, 3 · cameras, H, W]: all frames of one episode, a view."""
+        first = self.begins[episode]
+        return self.arrays[IMAGE][first : first + self.episodes[episode].frames]
+
     def places(self, chosen: Sequence[int], *, of_actions: bool) -> I64:
         """Where the frames of the episodes `chosen` lie; `of_actions`: those in which was acted."""
         lengths = [self.episodes[e].actions if of_actions else self.episodes[e].frames for e in chosen]

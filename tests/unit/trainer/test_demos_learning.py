@@ -90,6 +90,27 @@ def test_three_frames_of_one_film_are_drawn_in_their_order(demos):
     assert [sorted(row) for row in negatives.tolist()] == [list(range(64))] * 3
 
 
+def films_of(folder, *all_frames, success=None):
+    plan = DemosManifest(source=DemoSource(kind="films", name="x", asked=""), cameras=("film",), frame=(3, SIZE, SIZE))
+    writer = DemosWriter(folder, plan)
+    for number, frames in enumerate(all_frames):
+        writer.add(DemoEpisode(name=str(number), frames=len(frames), fps=10.0, success=success), {IMAGE: frames})
+    return writer.finish()
+
+
+def test_no_frame_is_drawn_that_shows_nothing_new_and_a_film_without_motion_teaches_nothing(tmp_path):
+    moving = [episode(seed, 6) for seed in range(5)]
+    resting = [np.concatenate([frames, np.repeat(frames[-1:], 20, axis=0)]) for frames in moving]
+    films = films_of(tmp_path / "films", *resting)
+    lesson = begin.learner_of(films, training(observation="cameras"), by_actions=False)
+    drawn, places, _ = lesson._draw(np.random.default_rng(0), 200, list(range(5)))
+    assert (places[:, 2] - 26 * drawn.numpy() < 6).all()
+    assert set((places - 26 * drawn.numpy()[:, None]).ravel().tolist()) == set(range(6))
+    still = films_of(tmp_path / "still", *(np.repeat(frames[:1], 9, axis=0) for frames in moving), moving[0])
+    with pytest.raises(ConfigError, match="in 1 of 6 films something moves"):
+        begin.learner_of(still, training(observation="cameras"), by_actions=False)
+
+
 @pytest.mark.parametrize(("stack", "stride", "is_clip"), [(1, 1, False), (3, 1, False), (3, 2, False), (4, 3, True)])
 def test_a_frame_is_seen_with_those_before_it_as_a_policy_sees_it(demos, stack, stride, is_clip):
     frame = demos.manifest.frame
@@ -179,11 +200,7 @@ def test_a_fit_begins_with_the_weights_that_its_training_names_and_teaches_them(
 
 
 def test_what_failed_is_not_imitated_and_is_still_a_film(tmp_path):
-    plan = DemosManifest(source=DemoSource(kind="films", name="x", asked=""), cameras=("film",), frame=(3, SIZE, SIZE))
-    writer = DemosWriter(tmp_path / "films", plan)
-    for seed in range(4):
-        writer.add(DemoEpisode(name=str(seed), frames=6, fps=10.0, success=False), {IMAGE: episode(seed, 6)})
-    films = writer.finish()
+    films = films_of(tmp_path / "films", *(episode(seed, 6) for seed in range(4)), success=False)
     assert begin.learner_of(films, training(observation="cameras"), by_actions=False).name == "time"
     with pytest.raises(ConfigError, match="there are 0 usable episodes"):
         begin.learner_of(
