@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from trainer.config.settings import Network
 from trainer.demos.footage import Footage
 from trainer.demos.manifest import ACTION
-from trainer.envs.spaces import ACTION_HIGH, I64, IMAGE, Box, Spaces
+from trainer.demos.matching import bounded
+from trainer.envs.spaces import I64, IMAGE, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.nets.normalise import Normaliser, RunningMoments
 from trainer.nets.policy import PolicyNet, PolicySpec
@@ -22,8 +23,6 @@ from trainer.nets.policy import PolicyNet, PolicySpec
 _MEASURED = 512
 #: Rows that are read at once there.
 _AT_ONCE = 64
-#: Of float32 actions that somebody rounded.
-_SLACK = 1e-4
 
 
 class Cloning:
@@ -60,12 +59,7 @@ class Cloning:
             raise ConfigError("no action is left to learn from: episodes that failed are not imitated")
         self._measured = held_places[np.linspace(0, len(held_places) - 1, min(_MEASURED, len(held_places))).astype(int)]
         self._task = np.repeat(np.array(tasks, np.int64), [episode.frames for episode in footage.episodes])
-        actions = footage.arrays[ACTION][self._learned]
-        if self._is_box and np.abs(actions).max() > ACTION_HIGH + _SLACK:
-            raise ConfigError(
-                f"the demonstrations' actions reach {np.abs(actions).max():.3g}, and those of an environment lie in "
-                "[-1, 1]: learn without them (--without-actions)"
-            )
+        bounded(footage.arrays[ACTION][self._learned], spaces.action, "learn without them (--without-actions)")
         for key, array in self._rows().items():
             moments = RunningMoments(array.shape[1])
             moments.add(array[self._learned])
