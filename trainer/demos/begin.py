@@ -35,6 +35,9 @@ from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
 from trainer.streams import RandomStream
 
+_NO_PICTURES = (
+    "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
+)
 _WAY_OUT = "learn --without-actions"
 #: The episodes that are held out: one in ten.
 HELD_OUT = 0.1
@@ -43,8 +46,14 @@ _SUFFIX = ".safetensors"
 _ABOUT = "about"
 
 
-def check_out(out: Path) -> None:
-    """Errors: ConfigError for a path that no weights can go to."""
+def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None:
+    """Errors: ConfigError for a path that no weights can go to, and where there are none, or nothing but these."""
+    if out is None:
+        if not by_actions:
+            raise ConfigError("--out is missing: the encoder that is learned goes there, and there is no policy")
+        return
+    if IMAGE not in spaces_of(training).obs:
+        raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
     if out.suffix != _SUFFIX or out.is_dir():
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
 
@@ -59,14 +68,15 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
     spaces = spaces_of(training)
     must_fit(demos.manifest, spaces, by_actions=by_actions)
     tasks = tasks_of(demos.manifest, spaces, _WAY_OUT) if by_actions else []
-    footage = Footage.of(demos, read_host().free_bytes)
+    footage = Footage.of(demos, read_host().free_bytes, pictures=IMAGE in spaces.obs)
     usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
     learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
     chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
     network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
     learner: Lesson
     if by_actions:
-        learner = Cloning(network, spaces, footage, tasks, chosen, out, generator)
+        taught = training.model_copy(update={"network": network})
+        learner = Cloning(taught, spaces, footage, tasks, chosen, out, generator)
     else:
         try:
             encoder = encoder_for(IMAGE, spaces.obs[IMAGE], network, generator)
@@ -78,12 +88,14 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
 
 
 def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> None:
-    """Whether what the demonstrations show is what a policy of `spaces` sees. Errors: ConfigError."""
-    if IMAGE not in spaces.obs:
-        raise ConfigError(
-            "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
-        )
-    must_show(manifest, spaces)
+    """Whether what the demonstrations show is what a policy of `spaces` sees; by actions, that may be without pictures.
+
+    Errors: ConfigError.
+    """
+    if IMAGE in spaces.obs:
+        must_show(manifest, spaces)
+    elif not by_actions:
+        raise ConfigError(_NO_PICTURES)
     if by_actions:
         must_act(manifest, spaces.of_policy, _WAY_OUT)
 
@@ -95,6 +107,7 @@ def plan_of(
     deciding = {
         "demos": demos.manifest.digest,
         "way": learner.name,
+        "version": 2,
         "network": training.network.model_dump(mode="json", exclude={"encoder": {"weights", "weights_sha256"}}),
         "weights": _weights_of(training.network),
         "spaces": spaces_of(training).digest,

@@ -82,12 +82,12 @@ def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]
     return [numbers[name] for name in shown]
 
 
-def names_of(told: Spaces, spaces: Spaces) -> dict[str, str]:
+def names_of(told: Spaces | None, spaces: Spaces) -> dict[str, str]:
     """Key of `spaces` → key of the demonstrations. Where no pictures are seen, the state is the whole state, which
     demonstrations have beside what the robot feels of itself.
     """
     names = {key: key for key in spaces.obs}
-    if IMAGE not in spaces.obs and PRIVILEGED in told.obs and STATE in names:
+    if IMAGE not in spaces.obs and told is not None and PRIVILEGED in told.obs and STATE in names:
         names[STATE] = PRIVILEGED
     return names
 
