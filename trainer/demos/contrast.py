@@ -13,6 +13,8 @@ Shapes: B films of a batch, F features.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,9 @@ class TimeContrast:
         films, places, negatives = self._measured
         parts = [self._features(places[i : i + _AT_ONCE]) for i in range(0, len(places), _AT_ONCE)]
         return float(contrast(torch.cat(parts), films, negatives))
+
+    def leave(self, folder: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Nothing: an encoder alone does not act."""
 
     def _draw(self, rng: np.random.Generator, rows: int, chosen: list[int]) -> tuple[Tensor, I64, Tensor]:
         """(the film of each row [B], places [B, 3], and for each row NEGATIVES others [NEGATIVES, B])."""
