@@ -87,6 +87,11 @@ def mean_return(row: Mapping[str, Any]) -> float:
     return float(sum(returns) / len(returns))
 
 
+def of_average(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What an evaluation says of the moving average, as a row of its own; None where that was not played."""
+    return {"step": row["step"], **row["averaged"]} if "averaged" in row else None
+
+
 def success_of(row: Mapping[str, Any] | None) -> float | None:
     """The mean success; None where there is no evaluation, or it tells of none."""
     return float(row["mean_success"]) if row is not None and tells_success(row) else None
