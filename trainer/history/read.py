@@ -17,16 +17,20 @@ RETURN: Literal["return"] = "return"
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file; a torn last line (its writer died) is left out, an absent file is empty."""
+    """The rows of a file; what is no row (a torn last line, because its writer died) is left out, an absent file is
+    empty.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return
     for line in data.split(b"\n")[:-1]:
         try:
-            yield json.loads(line)
-        except ValueError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(row, dict):
+            yield row
 
 
 def read(slot_dir: Path) -> list[dict[str, Any]]:
