@@ -53,6 +53,10 @@ def play(
     slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
+    from trainer.showing.filmfile import check_place  # noqa: PLC0415 - with the rest
+
+    if out is not None:
+        check_place(out)
     from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
     from trainer.machine import drawing  # noqa: PLC0415
 
