@@ -67,6 +67,7 @@ class Follower:
 
     `waiting_for` says in words what is missing while there is no policy, and `resting` why a giver waits although there
     is one; None: it does not. `is_over`: all slots have said that their training is complete. `giver`: choose by need.
+    `averaged`: of each slot its averaged policies.
     `tried` is called from the thread.
     """
 
@@ -77,6 +78,7 @@ class Follower:
         device: torch.device | None = None,
         *,
         giver: Giver | None = None,
+        averaged: bool = False,
         wall: Callable[[], float] = time.time,
         tried: Tried = lambda _place, _manifest, _error: None,
         look_s: float = LOOK_S,
@@ -85,7 +87,7 @@ class Follower:
         self.waiting_for = f"looking for a policy in {shared.path}"
         self.resting: str | None = None
         self.is_over = False
-        self._giver, self._wall = giver, wall
+        self._giver, self._wall, self._averaged = giver, wall, averaged
         self._needs: dict[SlotKey, needed.Need] = {}
         self._said: dict[SlotKey, tuple[object, float]] = {}  # of each slot its last row, and when that was new
         self._shared = shared
@@ -137,7 +139,7 @@ class Follower:
             self._survey()
         elif followed is not None:
             place, seen = self._shared.slot(*followed), self._newest.get(followed)
-            if seen is None or store.hinted(place) not in {seen.version, None}:
+            if seen is None or store.hinted(self._policies(place)) not in {seen.version, None}:
                 self._see(place)
         usable = {key: manifest for key, manifest in self._newest.items() if self._bad.get(key) != manifest.version}
         if self._ready is not None and followed not in usable:
@@ -187,7 +189,11 @@ class Follower:
             self._ask(self._giver, chosen)
         if self._newest:
             return
-        if chosen or not places:
+        if self._averaged and any(store.hinted(place) for place in chosen):
+            self.waiting_for = (
+                f"waiting for a first averaged policy in {self._shared.path}; without --averaged there is one"
+            )
+        elif chosen or not places:
             self.waiting_for = f"waiting for a first policy in {self._shared.path}"
         else:
             there = ", ".join(sorted({place.run_id for place in places}))
@@ -195,15 +201,18 @@ class Follower:
 
     def _see(self, place: store.SlotPlace) -> None:
         """Note the slot's newest manifest, or the last one seen where it cannot be read at the moment."""
-        manifest = store.newest(place)
+        manifest = store.newest(self._policies(place))
         if manifest is not None:
             self._newest[key_of(manifest)] = manifest
 
+    def _policies(self, place: store.SlotPlace) -> store.SlotPlace:
+        return place.averaged if self._averaged else place
+
     def _prepare(self, manifest: store.Manifest) -> None:
         place = self._shared.slot(manifest.run_id, manifest.slot)
-        name = f"policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
+        name = f"{'averaged ' * self._averaged}policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
         try:
-            policy = load(place, manifest, self._device)
+            policy = load(self._policies(place), manifest, self._device)
         except (OSError, store.MissingBlobError) as error:  # on its way, or just collected: look again
             self.waiting_for = f"waiting for the weights of {name} ({getattr(error, 'strerror', None) or error})"
             return

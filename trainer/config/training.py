@@ -98,6 +98,11 @@ class Training(TrainingSettings):
     evaluation_unseen_goals: GoalCount = Field(
         50, description="As many goals a task more that were not trained on, reported beside the others."
     )
+    averaging: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.999,
+        description="How much of the moving average of the actor's weights each update keeps; the average is saved, "
+        "published and evaluated beside the actor, and nothing learns from it; 0: there is none.",
+    )
     # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
     publish_interval: CountInt = Field(
         1_000, description="Updates after which the policy is published for other machines; 0: only with checkpoints."

@@ -30,6 +30,8 @@ _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
 _LEAST_SIZE = 16
 _GB = 1e9
+#: The field that an actor's size goes with.
+_ACTOR = "network.actor_hidden"
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
 _WORDS = ("can't allocate memory", "out of memory", "cannot allocate memory", "alloc_failed")
 #: As much of a library's own words as a sentence can bear.
@@ -172,12 +174,13 @@ def evaluation_bytes(training: Training) -> int:
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
-    """Live: weights, gradients and the optimizer's moments, and for critics their targets. Saved: all but the
-    gradients, twice: the copy that a checkpoint is made from, and the bytes of its files.
+    """Live: weights, gradients and the optimizer's moments, for critics their targets, and for the actor its moving
+    average. Saved: all but the gradients, twice: the copy that a checkpoint is made from, and the bytes of its files.
     """
     found = []
     for net in _sizes(training):
-        kept = 1 + net.moments + net.targets
+        is_averaged = bool(training.averaging) and net.field == _ACTOR
+        kept = 1 + net.moments + net.targets + is_averaged
         numbers = live * (kept + 1) + saved * 2 * kept
         what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
         found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, (Lever(net.field, net.widths, 2),)))
