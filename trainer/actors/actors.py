@@ -209,6 +209,7 @@ class Actors:
                 try:
                     missing = self._missing(follower)
                     if missing is None:
+                        self.counts.unneeded = follower.unneeded if dispatch else None
                         self._step(dispatch)
                     else:
                         self.counts.wait(missing)
@@ -273,7 +274,9 @@ class Actors:
         actions = current.policy.act(stage.collector.obs, stage.collector.task, self._noise)
         transition = stage.collector.step(actions)
         if dispatch and recorder:
-            dispatch.put(recorder.add(transition.obs, actions, transition.step, current.version))
+            segments = recorder.add(transition.obs, actions, transition.step, current.version)
+            if self.counts.unneeded is None:  # else it is played to be watched alone
+                dispatch.put(segments)
         finished = transition.step.finished
         stage.is_boundary = bool(finished.all() if dispatch else finished.any())
         self.counts.stepped(transition.step, stage.tasks)
