@@ -353,7 +353,7 @@ class Server:
                 nearest = next(above for above in (path, *path.parents) if os.path.exists(above))
                 is_open = os.access(nearest, os.W_OK) and not path.is_symlink()
                 self._inbox = self._inbox_of if is_open else None
-            self._uploads = Uploads(self._inbox, self._version)
+            self._uploads = Uploads(self._inbox, self._version, self._wall)
 
     def _offer(self, said: livemessages.OfferLive) -> None:
         """The client's agents may be watched; of another account's the folder has no place for them."""
