@@ -21,6 +21,8 @@ FIRST_DELAY_S = 1.0
 GROWTH = 1.6
 #: A night without the cluster is 500 tries, of which none reaches a login while the network is away.
 MAX_DELAY_S = 60.0
+#: Who was turned away comes again within this part of what the server asked for: the others are spread already.
+AFTER_SPREADING = 0.2
 #: So long a life counts as progress, even of an idle connection.
 LIVE_ENOUGH_S = 30.0
 #: More time than was planned went by: the machine slept, or this process was stopped.
@@ -70,7 +72,8 @@ class Backoff:
         delay that spreads them, of many what the server asked for: never more than the longest delay, whoever asks.
         """
         # The exponent stops where the cap has long been reached: 1.6 ** 2000 is no float.
-        return chance * min(self.cap_s, max(self.spread_s, self.first_s * self.growth ** min(self.failures, 64)))
+        spread_s = self.spread_s * (AFTER_SPREADING if self.failures else 1.0)
+        return chance * min(self.cap_s, max(spread_s, self.first_s * self.growth ** min(self.failures, 64)))
 
 
 def jittered(every_s: float, chance: float) -> float:
