@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
-from syncd.shared.counts import Counts, given_to
+from syncd.shared.counts import Counts, day_of, given_to, take_back
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
@@ -40,10 +40,13 @@ from syncd.shared.manifest import (
     Score,
     SuiteFields,
 )
+from syncd.shared.needs import INTAKE
 from syncd.shared.offers import offered
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.pruning import prune
+from syncd.shared.reception import spent
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
+from syncd.shared.terms import Terms, set_terms, terms_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +59,7 @@ __all__ = [
     "BYTES_A_NUMBER",
     "CHUNK_ROWS",
     "FORMAT",
+    "INTAKE",
     "LEARNERS",
     "MAX_RAW_BYTES",
     "MIRRORS",
@@ -78,10 +82,12 @@ __all__ = [
     "SlotPlace",
     "StorageError",
     "SuiteFields",
+    "Terms",
     "Version",
     "close_to_others",
     "collect",
     "collect_incoming",
+    "day_of",
     "given_to",
     "held",
     "hinted",
@@ -101,6 +107,10 @@ __all__ = [
     "read_manifest",
     "read_metrics",
     "rounded",
+    "set_terms",
+    "spent",
+    "take_back",
+    "terms_of",
     "unpack",
     "versions",
     "write_metrics",

@@ -45,7 +45,7 @@ LOOK_EVERY_S = 2.0
 #: What the other side could not take now may be taken when its learner has made room.
 RETRY_S = 60.0
 #: Refusals that say so of now only.
-_FOR_NOW = frozenset({"quota", "damaged", "storage"})
+_FOR_NOW = frozenset({"quota", "damaged", "storage", "full", "day_quota"})
 _DEATH_LOOK_S = 0.2
 #: What is looked at lies in our temporary folder, which may be memory: as many files as a mirror has.
 STAGE_FILES = MAX_FILES
