@@ -25,6 +25,7 @@ from trainer.errors import NotFiniteError
 from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
+from trainer.training.demonstrations import lay_down
 from trainer.training.meter import Meter
 
 
@@ -90,8 +91,10 @@ def _run(
 ) -> TrainingRun:
     kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way)
-    meter = Meter(kind.METRICS, training.env.tasks, training.env.MEASURES)
     algorithm = kind(context)
+    if experience is not None and experience.demos is not None:
+        lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
+    meter = Meter(kind.METRICS, training.env.tasks, training.env.MEASURES)
     return TrainingRun(training, algorithm, collector, experience, meter, _average(training, algorithm))
 
 
