@@ -7,6 +7,7 @@ One process publishes to a slot at a time; any number reads, on any machine.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -22,7 +23,7 @@ from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
-from syncd.shared.layout import Shared, SlotPlace, Version, make_folder, put, put_json, put_once
+from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import (
     BYTES_A_NUMBER,
     ENCODING,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from syncd.shared.codec import Rounded, Tensors
 
 __all__ = [
+    "AVERAGED",
     "BYTES_A_NUMBER",
     "CHUNK_ROWS",
     "FORMAT",
@@ -178,14 +180,17 @@ def publish(
 
 
 def _have(place: SlotPlace, encoder: Packed) -> None:
-    """Its blob with the age of now, written where it is not there."""
+    """Its blob with the age of now, written where it is not there; averaged policies have the slot's own file."""
     path = place.blob(encoder.blob.sha256)
-    try:
-        if path.stat().st_size == encoder.blob.bytes:
-            os.utime(path)
-            return
-    except FileNotFoundError:
-        make_folder(path.parent)
+    for known in dict.fromkeys((path, place.slot_itself.blob(encoder.blob.sha256))):
+        with contextlib.suppress(OSError):
+            if known.stat().st_size == encoder.blob.bytes:
+                if known != path:
+                    make_folder(path.parent)
+                    os.link(known, path)
+                os.utime(path)
+                return
+    make_folder(path.parent)
     put(path, encoder.data)
 
 

@@ -15,6 +15,7 @@ from syncd.errors import DamagedPolicyError, GoneError, NoRoomError, StorageErro
 from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
+from syncd.shared.layout import AVERAGED
 from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
@@ -39,10 +40,11 @@ RELIST_AFTER_S = 1.0
 class ExchangeCounts:
     """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
 
-    `offered`: slots in the last listing.
+    `averaged`: policies that are a moving average. `offered`: slots in the last listing.
     """
 
     policies: list[Arrival] = field(default_factory=list)
+    averaged: int = 0
     offered: int = 0
     curves: int = 0
     bytes: int = 0
@@ -54,11 +56,12 @@ class ExchangeCounts:
     @property
     def moved(self) -> int:
         """How many files came or went: progress."""
-        return len(self.policies) + self.curves + self.sent
+        return len(self.policies) + self.averaged + self.curves + self.sent
 
 
 class Exchange:
-    """The work over `transport`. `arrived` is told of each policy, and whether it was announced just now.
+    """The work over `transport`. `arrived` is told of each policy but averaged ones, and whether it was announced
+    just now.
 
     `patient`: a full disk here is waited for, and said; else StorageError comes out. `say` takes one sentence.
     """
@@ -96,7 +99,9 @@ class Exchange:
         """
         if not announced:
             self._relist_at = None
-            self.counts.offered = sum(offer.kind == "manifest" for offer in news.offers)
+            self.counts.offered = sum(
+                offer.kind == "manifest" and f"/{AVERAGED}/" not in offer.path for offer in news.offers
+            )
         if self._pull:
             for offer in self._mirror.wanted(news.offers, changed=announced, say=self._pass_over):
                 target = self._mirror.target(offer)
@@ -170,6 +175,8 @@ class Exchange:
             self.counts.bytes += arrival.bytes
             if arrival.manifest is None:
                 self.counts.curves += 1
+            elif arrival.target.place.is_averaged:
+                self.counts.averaged += 1
             else:
                 self.counts.policies.append(arrival)
                 del self.counts.policies[:-1000]

@@ -60,7 +60,7 @@ class Plan:
     """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many.
 
     `giver`: choose the slot by what it needs. `deposit`: where the experience goes instead of the outbox. `stream`:
-    others may watch.
+    others may watch. `averaged`: play with slots' averaged policies.
     """
 
     folder: Path
@@ -76,6 +76,7 @@ class Plan:
     giver: Giver | None = None
     deposit: store.Deposit | None = None
     stream: bool = False
+    averaged: bool = False
 
 
 class Stage:
@@ -188,7 +189,9 @@ class Actors:
         plan = self.plan
         began = self._clock()
         outbox = (plan.deposit or Outbox(plan.folder)) if plan.contribute else None
-        follower = Follower(plan.shared, plan.choice, plan.device, giver=plan.giver, tried=self._tried)
+        follower = Follower(
+            plan.shared, plan.choice, plan.device, giver=plan.giver, averaged=plan.averaged, tried=self._tried
+        )
         with ExitStack() as stack:
             stack.callback(self._clear)
             if self._streaming is not None:

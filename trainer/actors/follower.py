@@ -67,7 +67,8 @@ class Follower:
 
     `waiting_for` says in words what is missing while there is no policy, and `resting` why a giver waits although there
     is one; None: it does not. `unneeded`: why what is played now is not to be given; None: it is. `is_over`: all slots
-    have said that their training is complete. `giver`: choose by need. `tried` is called from the thread.
+    have said that their training is complete. `giver`: choose by need. `averaged`: of each slot its averaged policies.
+    `tried` is called from the thread.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Follower:
         device: torch.device | None = None,
         *,
         giver: Giver | None = None,
+        averaged: bool = False,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         rest: needed.Rest | None = None,
@@ -88,7 +90,8 @@ class Follower:
         self.resting: str | None = None
         self.unneeded: str | None = None
         self.is_over = False
-        self._giver, self._wall, self._monotonic = giver, wall, monotonic
+        self._giver, self._averaged = giver, averaged
+        self._wall, self._monotonic = wall, monotonic
         self._rest = rest or needed.Rest()
         self._needs: dict[SlotKey, needed.Need] = {}
         # Of each slot its last row, when that was new (-inf: nobody knows), and when it was seen first.
@@ -142,7 +145,7 @@ class Follower:
             self._survey()
         elif followed is not None:
             place, seen = self._shared.slot(*followed), self._newest.get(followed)
-            if seen is None or store.hinted(place) not in {seen.version, None}:
+            if seen is None or store.hinted(self._policies(place)) not in {seen.version, None}:
                 self._see(place)
         usable = {key: manifest for key, manifest in self._newest.items() if self._bad.get(key) != manifest.version}
         if self._ready is not None and followed not in usable:
@@ -206,7 +209,11 @@ class Follower:
             self._ask(self._giver, chosen)
         if self._newest:
             return
-        if chosen or not places:
+        if self._averaged and any(store.hinted(place) for place in chosen):
+            self.waiting_for = (
+                f"waiting for a first averaged policy in {self._shared.path}; without --averaged there is one"
+            )
+        elif chosen or not places:
             self.waiting_for = f"waiting for a first policy in {self._shared.path}"
         else:
             there = ", ".join(sorted({place.run_id for place in places}))
@@ -214,15 +221,18 @@ class Follower:
 
     def _see(self, place: store.SlotPlace) -> None:
         """Note the slot's newest manifest, or the last one seen where it cannot be read at the moment."""
-        manifest = store.newest(place)
+        manifest = store.newest(self._policies(place))
         if manifest is not None:
             self._newest[key_of(manifest)] = manifest
 
+    def _policies(self, place: store.SlotPlace) -> store.SlotPlace:
+        return place.averaged if self._averaged else place
+
     def _prepare(self, manifest: store.Manifest) -> None:
         place = self._shared.slot(manifest.run_id, manifest.slot)
-        name = f"policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
+        name = f"{'averaged ' * self._averaged}policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
         try:
-            policy = load(place, manifest, self._device)
+            policy = load(self._policies(place), manifest, self._device)
         except (OSError, store.MissingBlobError) as error:  # on its way, or just collected: look again
             self.waiting_for = f"waiting for the weights of {name} ({getattr(error, 'strerror', None) or error})"
             return
