@@ -233,10 +233,11 @@ The budget was 2 % of a core.
 
 ## Many contributors
 
-`python bench/many_contributors.py`: a thousand send an episode a minute each to one gate and one judge, which judges 20 a
-second; then all lose the server for ten seconds at once. Time is invented, processor times are measured. Neither ssh nor
-the start of a process for each login is in it: on a real gateway a login costs a Python start of its own. Claimed before:
-p99 below 60 s, a Jain index of 0.9, nothing bad in, all back within 60 s.
+`python bench/many_contributors.py`: a thousand send an episode a minute each to one gate and one judge, which judges 20
+a second; then all lose the server for ten seconds at once. Time is invented, processor times are measured. Neither ssh
+nor the start of a process for each login is in it: on a real gateway a login costs a Python start of its own. Claimed
+before: p99 below 60 s, a Jain index of 0.9, nothing bad in, all back within 60 s. Each contributor's rows are of two
+episodes only, and everybody sends at one rate: how turns and slots are shared otherwise is tested, not measured.
 
 @{many_contributors}
 
