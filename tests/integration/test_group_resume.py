@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER, lineage
 from trainer.history.read import read
-from trainer.sharing.journal import TakenFromPeer, entries
+from trainer.sharing.journal import Adopted, TakenFromPeer, entries
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
@@ -59,13 +60,14 @@ def history(slot_dir):
     ]
 
 
-def replayed(original, slot, tmp_path, *plans):
+def replayed(original, slot, tmp_path, *plans, score=0.0, **fields):
     """A run that has slot `slot` of `original` alone, and takes what that took, at the same steps; its digest."""
     run_dir, journal = tmp_path / f"replay-{slot}", tmp_path / f"journal-{slot}"
     taken = history(original / f"slots/{slot}")
     journal.write_text("".join(json.dumps(vars(entry)) + "\n" for entry in taken))
     shutil.copytree(original / "kept", run_dir / "kept")
-    codes, printed = ended(begun(run_dir, 0, *plans, {}, journal=journal, seed=slot))
+    last = {"score": score} if fields else {}
+    codes, printed = ended(begun(run_dir, 0, *plans, last, journal=journal, seed=slot, **fields))
     assert codes[-1] == 0, printed
     assert "without it" not in printed
     assert history(run_dir / "slots/0") == taken
@@ -96,6 +98,21 @@ def test_two_slots_learn_from_each_other_and_a_killed_one_comes_to_the_same(tmp_
         last = read(tmp_path / f"run/slots/{slot}")[-1]["group"]
         assert last["group_rows"] == {str(1 - slot): last["rows"]}
         assert 0.1 < last["share"] <= 0.3
+
+
+@pytest.mark.long
+def test_a_laggard_goes_on_with_what_the_other_has_learned_and_a_kill_changes_nothing(tmp_path):
+    run, fields = tmp_path / "run", {"group": {"adopt": True, "rows": True}, "evaluation_goals": 50}
+    assert ended(begun(run, 0, {"score": 1.0}, **fields))[0] == [0]
+    codes, printed = ended(begun(run, 1, {"score": 0.0, "205": "adopt", "215": "SIGKILL"}, {"score": 0.0}, **fields))
+    assert codes == [KILLED, 0], printed
+    assert "goes on with what slot 0 had learned by its step 1,200, which solved 100% more" in printed
+    first, *_ = adopted = [entry for entry in history(run / "slots/1") if isinstance(entry, Adopted)]
+    assert (first.adopt, first.of, first.step) == (0, 1200, 820)
+    assert all(later.step - one.step >= 120 for one, later in pairwise(adopted))
+    assert not [entry for entry in history(run / "slots/0") if isinstance(entry, Adopted)]
+    digest = slot_digest(run / "slots/1")
+    assert replayed(run, 1, tmp_path, **{**fields, "group": {"rows": True}}) == digest
 
 
 @pytest.mark.long

@@ -1,8 +1,9 @@
 """`python train_group.py RUN_DIR SLOT ATTEMPTS FIELDS [JOURNAL]`: attempts of one slot of a group, on point masses.
 
 ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to `"wait"`: until another slot's episode is at
-hand. With JOURNAL (lines of contributions.jsonl) the first attempt takes these again from RUN_DIR/kept, where every
-episode that any slot takes is kept for good. Prints a JSON list of exit codes.
+hand, or to `"adopt"`: until another's learner is; `"score"` is what its evaluations come to. With JOURNAL (lines of
+contributions.jsonl) the first attempt takes these again from RUN_DIR/kept, where all that any slot takes is kept for
+good. Prints a JSON list of exit codes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,32 +23,34 @@ import numpy as np
 import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
 from train_contributed import wait_until
-from train_point_mass import Interrupted, in_a_process_of_its_own, judge, section
+from train_point_mass import Interrupted, Judged, in_a_process_of_its_own, judge, section
 
 from anchorleg.job import Job
 from syncd import store
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
+from trainer.evaluation.process import EvaluationRequest
 from trainer.sharing import journal as intakelog
 from trainer.sharing import peers
 from trainer.sharing.recorder import Dispatch
 from trainer.state import State
-from trainer.training import intake
+from trainer.training import adopting, intake
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
 #: As `point_mass.HORIZON`, which is what its episodes have.
 HORIZON = 20
-#: The readers of this process.
+#: Those of this process.
 READERS: list[peers.PeerReader] = []
+ADOPTIONS: list[adopting.Adoptions] = []
 
 
 class Framed(Interrupted):
     """Point masses whose observations hold the frame before, and whose rewards lie where Meta-World's do."""
 
-    def __init__(self, spec: VectorSpec, plan: dict[str, str], place: store.SlotPlace) -> None:
-        super().__init__(spec, {step: what for step, what in plan.items() if what != "wait"})
+    def __init__(self, spec: VectorSpec, plan: dict[str, Any], place: store.SlotPlace) -> None:
+        super().__init__(spec, {step: what for step, what in plan.items() if str(what).startswith("SIG")})
         self.plan, self.place_of_policies = plan, place
         self.before = np.zeros(self.num_envs)
 
@@ -55,6 +59,8 @@ class Framed(Interrupted):
             wait_until(lambda: store.newest(self.place_of_policies) is not None)
         if self.plan.get(str(self.steps + 1)) == "wait":
             wait_until(lambda: READERS[-1].has_something)
+        if self.plan.get(str(self.steps + 1)) == "adopt":
+            wait_until(lambda: ADOPTIONS[-1].found is not None)
         self.before = self.place.copy()
         done = super().step(actions)
         return replace(done, reward=np.clip(done.reward, 0, 10))
@@ -78,6 +84,24 @@ def watched(self: peers.PeerReader, *args: Any, **more: Any) -> None:
     READERS.append(self)
 
 
+class Watched(adopting.Adoptions):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        ADOPTIONS.append(self)
+
+
+def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
+    """As `judge`; with a `score`, that is what comes out."""
+
+    def begin(request: EvaluationRequest) -> Judged:
+        result = judge(request).result
+        if score is not None:
+            result = replace(result, success=dict.fromkeys(result.success, score), mean_success=score)
+        return Judged(result)
+
+    return begin
+
+
 def kept(job: Job, sha256: str, data: bytes) -> None:
     folder = job.run_dir / "kept"
     folder.mkdir(exist_ok=True)
@@ -88,7 +112,7 @@ def kept(job: Job, sha256: str, data: bytes) -> None:
 _made, _keep = peers.PeerReader.__init__, peers.keep_taken
 
 
-def attempt(run_dir: Path, slot: int, plan: dict[str, str], fields: dict[str, Any]) -> int:
+def attempt(run_dir: Path, slot: int, plan: dict[str, Any], fields: dict[str, Any]) -> int:
     job = Job.standalone(run_dir, slot)
     if (run_dir / "kept").is_dir() and not (run_dir / "slots/1").exists():  # a replay
         shutil.copytree(run_dir / "kept", job.attempt_dir / "taken", dirs_exist_ok=True)
@@ -102,17 +126,18 @@ def attempt(run_dir: Path, slot: int, plan: dict[str, str], fields: dict[str, An
                 section(**given),
                 display,
                 make_envs=lambda spec, _workers: Framed(spec, plan, place),
-                evaluator=judge,
+                evaluator=scored(plan.get("score")),
             )
     except TrainerError as error:
         print(error, flush=True)
         return error.exit_code
 
 
-def main(run_dir: Path, slot: int, attempts: list[dict[str, str]], fields: dict[str, Any], journal: Path | None) -> Any:
+def main(run_dir: Path, slot: int, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> Any:
     intake.TAKE_EVERY_S, peers.ROUND_S = 0.0, 0.005
     peers.PeerReader.__init__ = watched  # type: ignore[method-assign]
-    peers.keep_taken = kept
+    peers.keep_taken = adopting.keep_taken = kept
+    intake.Adoptions = Watched  # type: ignore[misc]
     assert Dispatch.close.__defaults__ == (1.0,)
     Dispatch.close.__defaults__ = (30.0,)  # on a slow machine, too, what was given is there when an attempt has ended
     if journal is not None:

@@ -145,12 +145,13 @@ class Training(TrainingSettings):
 
     @model_validator(mode="after")
     def _groups_learn_from_kept_transitions(self) -> Self:
-        if self.group.rows and not self.uses_experience:
+        if self.group.is_one_sample and not self.uses_experience:
+            field = "rows" if self.group.rows else "adopt"
             why = (
                 f"{self.algorithm.name} learns from its own steps alone, so its slots cannot be a group: several "
                 "processes train one agent as ranks in one job (trainer train --ranks N), and --slots N trains N apart"
             )
-            raise refused([(("group", "rows"), why, True)])
+            raise refused([(("group", field), why, True)])
         return self
 
     @property

@@ -7,6 +7,7 @@ the step that it started from: what it inherits is written first. One line an ev
     {"step": 120400, "who": "alice", "sha256": "…", "rows": 500, "content": "…", "policy_step": 118000}
     {"step": 130000, "drop": "mallory"}
     {"step": 130400, "peer": 2, "sha256": "…", "rows": 500, "content": "…", "policy_step": 131000}
+    {"step": 200000, "adopt": 2, "attempt": 1, "of": 190000, "sha256": "…", "lead": 0.35}
 """
 
 from __future__ import annotations
@@ -60,7 +61,21 @@ class TakenFromPeer:
     policy_step: int
 
 
-Entry = Taken | Removed | TakenFromPeer
+@dataclass(frozen=True)
+class Adopted:
+    """The learner of slot `adopt`, as its `attempt` had saved it at step `of`, took the place of the own one after the
+    vector step that ended at `step`. `sha256`: its file; `lead`: how much better it was.
+    """
+
+    step: int
+    adopt: int
+    attempt: int
+    of: int
+    sha256: str
+    lead: float
+
+
+Entry = Taken | Removed | TakenFromPeer | Adopted
 
 
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
@@ -95,7 +110,7 @@ def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
 
 def _whose(entry: Entry) -> str | None:
     """The contributor whom it is about; None: nobody."""
-    if isinstance(entry, TakenFromPeer):
+    if isinstance(entry, TakenFromPeer | Adopted):
         return None
     return entry.who if isinstance(entry, Taken) else entry.drop
 
@@ -103,4 +118,6 @@ def _whose(entry: Entry) -> str | None:
 def _entry(line: dict[str, Any]) -> Entry:
     if "peer" in line:
         return TakenFromPeer(**line)
+    if "adopt" in line:
+        return Adopted(**line)
     return Removed(**line) if "drop" in line else Taken(**line)

@@ -215,6 +215,8 @@ class TrainingAttempt:
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
         """A row of `evaluations.jsonl` was made."""
         self.publisher.evaluated(evaluation)
+        if self.intake.adoptions is not None:
+            self.intake.adoptions.evaluated(evaluation, self.state.step)
         self.events.add(evaluation["step"], evaluation_scalars(evaluation))
 
     def nothing_is_left(self) -> bool:

@@ -28,11 +28,12 @@ from trainer.envs.suite import Suite, suite_of
 from trainer.sharing.athand import Ready
 from trainer.sharing.episodes import read_taken
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.journal import Entry, Removed, Taken, TakenFromPeer, append, begin, inherited
+from trainer.sharing.journal import Adopted, Entry, Removed, Taken, TakenFromPeer, append, begin, inherited
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import can_record
 from trainer.sharing.spotcheck import Redo
+from trainer.training.adopting import Adoptions, entry_of, put_in
 from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
@@ -63,7 +64,7 @@ class Intake:
         self._job = job
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
-        self._uncounted: list[Taken | TakenFromPeer] = []
+        self._uncounted: list[Taken | TakenFromPeer | Adopted] = []
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
@@ -72,6 +73,7 @@ class Intake:
         self._notices = Notices()
         self.ingester: Ingester | None = None
         self.peers: PeerReader | None = None
+        self.adoptions = Adoptions(job, training, schedule) if training.group.adopt else None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
         if (why := _why_none(training, suite)) is not None:
@@ -82,16 +84,19 @@ class Intake:
         experience = start.experience if start is not None else None
         if training.group.rows:
             peers = experience.peers if experience is not None else None
-            ahead = [entry for entry in schedule if isinstance(entry, TakenFromPeer)]
+            ahead = [entry for entry in schedule if isinstance(entry, TakenFromPeer | Adopted)]
             self.peers = PeerReader(
                 job,
                 training,
                 step=start.ref.step if start else 0,
-                seen=[*(peers.recent if peers is not None else ()), *(entry.content for entry in ahead)],
+                seen=[
+                    *(peers.recent if peers is not None else ()),
+                    *(entry.content for entry in ahead if isinstance(entry, TakenFromPeer)),
+                ],
                 scheduled=[entry.sha256 for entry in ahead],
             )
         others = experience.others if experience is not None else None
-        from_others = [entry for entry in schedule if not isinstance(entry, TakenFromPeer)]
+        from_others = [entry for entry in schedule if isinstance(entry, Taken | Removed)]
         if job.accepts_contributions or from_others or others is not None:
             self.ingester = Ingester(
                 job,
@@ -119,6 +124,8 @@ class Intake:
             while self._schedule and self._schedule[0].step <= state.step:
                 self._take_again(self._schedule.popleft(), state)
             return
+        if self.adoptions is not None and self.adoptions.found is not None:
+            self._adopt_new(state, self.adoptions)
         waiting = [door for door in doors if door.has_something]
         if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
@@ -142,6 +149,8 @@ class Intake:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
         if self.peers is not None:
             self.peers.counted([entry.sha256 for entry in done if isinstance(entry, TakenFromPeer)])
+        if self.adoptions is not None:
+            self.adoptions.counted([entry.sha256 for entry in done if isinstance(entry, Adopted)])
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
@@ -165,7 +174,7 @@ class Intake:
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        for door in (self.ingester, self.peers):
+        for door in (self.ingester, self.peers, self.adoptions):
             if door is not None:
                 door.tell(say)
 
@@ -182,6 +191,18 @@ class Intake:
             return
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
+
+    def _adopt_new(self, state: TrainingRun, adoptions: Adoptions) -> None:
+        if adoptions.found is not None and adoptions.may(state.step):
+            learner, leader = adoptions.found
+            entry = entry_of(learner, leader, state.step)
+            if self._written([entry]):
+                adoptions.made(entry)
+                self._adopt(state, entry, learner.data)
+
+    def _adopt(self, state: TrainingRun, entry: Adopted, data: bytes) -> None:
+        self._uncounted.append(entry)
+        self._notices.note(put_in(state.algorithm, entry, data))
 
     def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
         others = state.experience.others if state.experience else None
@@ -230,6 +251,9 @@ class Intake:
             if state.experience is not None and state.experience.others is not None:
                 state.experience.others.drop(entry.drop)
             return
+        if isinstance(entry, Adopted):
+            self._adopt_again(entry, state)
+            return
         try:
             read = partial(self._read_given if isinstance(entry, TakenFromPeer) else self._read, entry)
             segment = decode(self._in_time(read), self._spaces)
@@ -241,6 +265,17 @@ class Intake:
             )
             return
         self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
+
+    def _adopt_again(self, entry: Adopted, state: TrainingRun) -> None:
+        try:
+            data = self._in_time(partial(read_taken, self._job, entry.sha256))
+        except (OSError, ValueError) as error:
+            self._notices.note(
+                f"what slot {entry.adopt} had learned, which was taken over at step {entry.step:,}, is gone or damaged "
+                f"({error}): going on without it; this training is no longer bit for bit the one that was interrupted"
+            )
+            return
+        self._adopt(state, entry, data)
 
     def _in_time(self, read: Callable[[], bytes]) -> bytes:
         """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
