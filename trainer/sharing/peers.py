@@ -79,6 +79,10 @@ class PeerReader:
         """Whether `at_hand` would give something. Cheap."""
         return bool(self.at_hand.rows)
 
+    def know(self, slot: int, attempt: int, seq: int, step: int) -> None:
+        """A policy of `slot` was published."""
+        self._versions_of(slot).know(attempt, seq, step)
+
     def counted(self, taken: Iterable[str]) -> None:
         """Two checkpoints have the rows of these files: the copies may go."""
         self._done.update(taken)
@@ -123,7 +127,7 @@ class PeerReader:
         if is_other:
             self._say_once(slot, "group", f"slot {slot} trains something else: nothing of it is learned from")
         known = self._known[slot] = self._known.get(slot, set()) & {one.path for one in given}
-        versions = self._versions.setdefault(slot, Versions(self._place(slot)))
+        versions = self._versions_of(slot)
         versions.new_round()
         for one in given:
             if self._stop.is_set() or self.at_hand.rows >= self._most_ready_rows:
@@ -135,8 +139,10 @@ class PeerReader:
                     continue  # pruned meanwhile
                 known.add(one.path)
 
-    def _place(self, slot: int) -> store.SlotPlace:
-        return store.Shared(self._job.shared_dir).slot(self._job.run_id, slot)
+    def _versions_of(self, slot: int) -> Versions:
+        if slot not in self._versions:
+            self._versions[slot] = Versions(store.Shared(self._job.shared_dir).slot(self._job.run_id, slot))
+        return self._versions[slot]
 
     def _look_at(self, one: GivenEpisode, versions: Versions) -> None:
         try:
