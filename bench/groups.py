@@ -36,7 +36,7 @@ from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.read import read_evaluations
 from trainer.sharing.episodes import Giving
-from trainer.sharing.giver import Giver
+from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.judge import encode
 from trainer.sharing.segment import Segment
 from trainer.training.begin import run
@@ -55,7 +55,7 @@ ALONE, GIVING, TAKING = "alone", "giving", "giving, taking in"
 WAYS: dict[str, dict[str, Any]] = {"apart": {}, "rows": {"rows": True}, "rows, adopt": {"rows": True, "adopt": True}}
 
 
-def block(state: TrainingRun, giver: Giver | None, intake: Intake | None) -> tuple[float, float]:
+def block(state: TrainingRun, giver: EpisodeGiver | None, intake: Intake | None) -> tuple[float, float]:
     """(steps a second, CPU seconds a step) over one block."""
     steps, updates = state.step, state.updates
     wall, cpu = time.perf_counter(), time.process_time()
@@ -95,7 +95,7 @@ def cost(rounds: int) -> None:
             state = fresh(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
-            giver = Giver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
+            giver = EpisodeGiver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
             giver.know(0, 0, 0)
             intake = Intake(jobs[0], training, None)
             assert intake.peers is not None

@@ -26,7 +26,7 @@ WAITING = 64
 _NONE_YET = (-1, -1)
 
 
-class Giver:
+class EpisodeGiver:
     """For the loop's thread, but for `know`. `finished`: episodes that the slot has finished so far; `is_fresh`: all
     environments are at the beginning of theirs.
     """

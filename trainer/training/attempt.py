@@ -28,7 +28,7 @@ from trainer.history.read import mean_return, success_of
 from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
 from trainer.live.tap import tap_of
 from trainer.machine import device as machine
-from trainer.sharing.giver import Giver
+from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
@@ -93,11 +93,11 @@ class TrainingAttempt:
         self._marks: deque[tuple[float, int, int]] = deque()
         self._reported_at = float("-inf")
 
-    def _giver(self) -> Giver:
+    def _giver(self) -> EpisodeGiver:
         """What gives the other slots of the group episodes of this one."""
         state, is_fresh = self.state, self.start is None
         spaces = state.collector.envs.spaces
-        return Giver(self.job, self.training, spaces, finished=state.episodes, is_fresh=is_fresh)
+        return EpisodeGiver(self.job, self.training, spaces, finished=state.episodes, is_fresh=is_fresh)
 
     def _on_version(self, attempt: int, seq: int, step: int) -> None:
         """A policy of this attempt is about to be seen. In the publisher's thread."""

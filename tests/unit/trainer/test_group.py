@@ -26,7 +26,7 @@ from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
 from trainer.sharing import episodes
 from trainer.sharing.episodes import Giving, clear_taken, given_by, keep_taken, peers_of, read_taken
-from trainer.sharing.giver import Giver
+from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import encode, name_of
 
@@ -182,7 +182,7 @@ class TestGiving:
         written: list[int] = []
         monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
         job = slot(tmp_path, 0)
-        giver = Giver(job, TRAINING, spaces_of(), finished=10, is_fresh=is_fresh)
+        giver = EpisodeGiver(job, TRAINING, spaces_of(), finished=10, is_fresh=is_fresh)
         giver.know(0, 1, 0)
         for step in range(2 * HORIZON):  # four episodes at once, numbers 11 to 14, then 15 to 18
             giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
@@ -191,7 +191,7 @@ class TestGiving:
 
     def test_what_was_done_before_any_policy_was_published_is_not_given(self, tmp_path, monkeypatch):
         monkeypatch.setattr(episodes.Giving, "give", lambda *_: pytest.fail("no judge could know its policy"))
-        giver = Giver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
         for step in range(HORIZON):
             giver.add(one_step(ends=step == HORIZON - 1))
         giver._dispatch.close(60)
@@ -202,7 +202,7 @@ class TestGiving:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(episodes.Giving, "give", full)
-        giver = Giver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
         giver.know(0, 1, 0)
         for step in range(HORIZON):
             giver.add(one_step(ends=step == HORIZON - 1))
