@@ -16,7 +16,7 @@ import contextlib
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,15 +124,23 @@ def read_taken(job: Job, sha256: str) -> bytes:
     return data
 
 
-def clear_taken(job: Job, *, only: Collection[str] | None = None, but: Collection[str] = ()) -> None:
-    """Remove the copies of `only` (None: all) but those of `but`; none where a newer attempt has begun, which may need
-    them. Errors: OSError.
-    """
-    for path in _taken(job):
-        if (only is None or path.name in only) and path.name not in but:
-            if job.superseded_by() is not None:
-                return
-            path.unlink(missing_ok=True)
+def clear_taken(job: Job, files: Collection[str]) -> None:
+    """Remove the copies of `files`. Errors: OSError."""
+    _remove(job, [path for path in _taken(job) if path.name in files])
+
+
+def clear_older(job: Job, but: Collection[str]) -> None:
+    """Remove what older attempts copied, but for the files `but`. Errors: OSError."""
+    own = job.attempt_dir / _TAKEN
+    _remove(job, [path for path in _taken(job) if path.parent != own and path.name not in but])
+
+
+def _remove(job: Job, paths: Iterable[Path]) -> None:
+    """None where a newer attempt has begun, which may need them."""
+    for path in paths:
+        if job.superseded_by() is not None:
+            return
+        path.unlink(missing_ok=True)
 
 
 def _taken(job: Job) -> list[Path]:

@@ -18,7 +18,7 @@ from trainer.buffers.contributed import MAX_RECENT
 from trainer.config.training import Training, group_identity
 from trainer.envs.suite import bounds_of, suite_of
 from trainer.sharing.athand import AtHand, Ready
-from trainer.sharing.episodes import GivenEpisode, clear_taken, given_by, keep_taken, peers_of, read_given
+from trainer.sharing.episodes import GivenEpisode, clear_older, clear_taken, given_by, keep_taken, peers_of, read_given
 from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
 from trainer.sharing.versions import Versions
 
@@ -113,11 +113,11 @@ class PeerReader:
     def one_round(self) -> None:
         """Look once. Errors: OSError; the next round goes on."""
         if not self._is_clear:
-            clear_taken(self._job, but=self._scheduled)  # what an attempt copied that did not come to take it
+            clear_older(self._job, but=self._scheduled)  # what an attempt copied that did not come to take it
             self._is_clear = True
         if self._done:
             done = set(self._done)
-            clear_taken(self._job, only=done)
+            clear_taken(self._job, done)
             self._done -= done
         for slot in peers_of(self._job) if not self._stop.is_set() else ():
             self._read_all_of(slot)

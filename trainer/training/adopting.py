@@ -76,7 +76,7 @@ class Adoptions:
 
     def _clear(self, done: set[str]) -> None:
         try:
-            clear_taken(self._job, only=done)
+            clear_taken(self._job, done)
         except OSError as error:
             self._notices.note(f"a copy of another slot's learner cannot be removed ({error.strerror})")
 

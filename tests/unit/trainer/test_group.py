@@ -25,7 +25,7 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
 from trainer.sharing import episodes
-from trainer.sharing.episodes import Giving, clear_taken, given_by, keep_taken, peers_of, read_taken
+from trainer.sharing.episodes import Giving, clear_older, clear_taken, given_by, keep_taken, peers_of, read_taken
 from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import encode, name_of
@@ -158,7 +158,7 @@ class TestGiving:
         keep_taken(ghost, "a" * 64, b"x")
         slot(tmp_path, 0)
         giving.give(1, episode(ghost, 1))
-        clear_taken(ghost)
+        clear_taken(ghost, {"a" * 64})
         watcher = slot(tmp_path, 1)
         assert [int(one.path.name[:9]) for one in given_by(watcher, 0, GROUP)[0]] == [0]
         assert list(ghost.attempt_dir.glob("taken/*"))
@@ -169,10 +169,13 @@ class TestGiving:
         for number, name in enumerate(names):
             keep_taken(job, name, bytes([number]))
         later = slot(tmp_path, 0)
-        clear_taken(later, but={names[2]})
-        assert read_taken(later, names[2]) == bytes([2])
-        with pytest.raises(FileNotFoundError):
-            read_taken(later, names[0])
+        keep_taken(later, names[1], bytes([1]))
+        clear_older(later, but={names[2]})
+        assert [read_taken(later, name) for name in names[1:]] == [bytes([1]), bytes([2])]
+        clear_taken(later, {names[1]})
+        for name in names[:2]:
+            with pytest.raises(FileNotFoundError):
+                read_taken(later, name)
         (job.attempt_dir / "taken" / names[2]).write_bytes(b"other")
         with pytest.raises(ValueError, match="is not what was taken"):
             read_taken(later, names[2])
