@@ -255,8 +255,7 @@ class Intake:
             self._adopt_again(entry, state)
             return
         try:
-            read = partial(self._read_given if isinstance(entry, TakenFromPeer) else self._read, entry)
-            segment = decode(self._in_time(read), self._spaces)
+            segment = decode(self._in_time(partial(self._read, entry)), self._spaces)
             task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._notices.note(
@@ -298,7 +297,9 @@ class Intake:
                 raise TimeoutError(errno.ETIMEDOUT, "the inbox does not answer, and the job must hand over")
         return answer.result()
 
-    def _read(self, entry: Taken) -> bytes:
+    def _read(self, entry: Taken | TakenFromPeer) -> bytes:
+        if isinstance(entry, TakenFromPeer):
+            return read_taken(self._job, entry.sha256)
         inbox = store.Inbox.of(store.Shared(self._job.shared_dir), entry.who)
         path: Path | None = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
         if path is None:
@@ -307,9 +308,6 @@ class Intake:
         if name_of(data) != entry.sha256:
             raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
         return data
-
-    def _read_given(self, entry: TakenFromPeer) -> bytes:
-        return read_taken(self._job, entry.sha256)
 
     def _add(self, state: TrainingRun, entry: Taken | TakenFromPeer, task: int, rows: dict[str, Any]) -> None:
         experience = state.experience
@@ -322,8 +320,7 @@ class Intake:
             self._given_at[who] = round(time.time(), 1)
         else:
             who, ring = entry.who, experience.welcome()
-        more = {"content": entry.content, "policy_step": entry.policy_step, "step": entry.step}
-        ring.add(who, rows, task=task, **more)
+        ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step)
         self._uncounted.append(entry)
 
 
