@@ -9,7 +9,6 @@ import random
 import shutil
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -107,9 +106,8 @@ def test_a_laggard_goes_on_with_what_the_other_has_learned_and_a_kill_changes_no
     codes, printed = ended(begun(run, 1, {"score": 0.0, "205": "adopt", "215": "SIGKILL"}, {"score": 0.0}, **fields))
     assert codes == [KILLED, 0], printed
     assert "goes on with what slot 0 had learned by its step 1,200, which solved 100% more" in printed
-    first, *_ = adopted = [entry for entry in history(run / "slots/1") if isinstance(entry, Adopted)]
-    assert (first.adopt, first.of, first.step) == (0, 1200, 820)
-    assert all(later.step - one.step >= 120 for one, later in pairwise(adopted))
+    (adopted,) = [entry for entry in history(run / "slots/1") if isinstance(entry, Adopted)]
+    assert (adopted.adopt, adopted.of, adopted.step) == (0, 1200, 820)  # the newest checkpoint is that of step 800
     assert not [entry for entry in history(run / "slots/0") if isinstance(entry, Adopted)]
     digest = slot_digest(run / "slots/1")
     assert replayed(run, 1, tmp_path, **{**fields, "group": {"rows": True}}) == digest

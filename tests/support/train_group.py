@@ -1,9 +1,9 @@
 """`python train_group.py RUN_DIR SLOT ATTEMPTS FIELDS [JOURNAL]`: attempts of one slot of a group, on point masses.
 
 ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to `"wait"`: until another slot's episode is at
-hand, or to `"adopt"`: until another's learner is; `"score"` is what its evaluations come to. With JOURNAL (lines of
-contributions.jsonl) the first attempt takes these again from RUN_DIR/kept, where all that any slot takes is kept for
-good. Prints a JSON list of exit codes.
+hand, or to `"adopt"`: now another's learner is to be taken over; `"score"` is what its evaluations come to. With
+JOURNAL (lines of contributions.jsonl) the first attempt takes these again from RUN_DIR/kept, where all that any slot
+takes is kept for good. Prints a JSON list of exit codes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from trainer.training.progress import TrainingDisplay
 HORIZON = 20
 #: Those of this process.
 READERS: list[peers.PeerReader] = []
-ADOPTIONS: list[adopting.Adoptions] = []
+ADOPTIONS: list[Watched] = []
 
 
 class Framed(Interrupted):
@@ -60,6 +60,7 @@ class Framed(Interrupted):
         if self.plan.get(str(self.steps + 1)) == "wait":
             wait_until(lambda: READERS[-1].has_something)
         if self.plan.get(str(self.steps + 1)) == "adopt":
+            ADOPTIONS[-1].look()
             wait_until(lambda: ADOPTIONS[-1].found is not None)
         self.before = self.place.copy()
         done = super().step(actions)
@@ -85,9 +86,20 @@ def watched(self: peers.PeerReader, *args: Any, **more: Any) -> None:
 
 
 class Watched(adopting.Adoptions):
+    """Looks whom to follow when it is told to: at an evaluation's end it would be by then, or a little later."""
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.held: list[tuple[Any, int]] = []
         ADOPTIONS.append(self)
+
+    def evaluated(self, row: Any, step: int) -> None:
+        self.held.append((row, step))
+
+    def look(self) -> None:
+        *before, (row, step) = self.held
+        self._new.update({one["step"]: one for one, _ in before})
+        super().evaluated(row, step)
 
 
 def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:

@@ -193,12 +193,13 @@ class TestGiving:
         assert written == expected
 
     def test_what_was_done_before_any_policy_was_published_is_not_given(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(episodes.Giving, "give", lambda *_: pytest.fail("no judge could know its policy"))
+        written: list[int] = []
+        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
         giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
         for step in range(HORIZON):
             giver.add(one_step(ends=step == HORIZON - 1))
         giver._dispatch.close(60)
-        assert giver._dispatch.trouble is None
+        assert written == []
 
     def test_a_full_disk_is_said_once_and_the_training_goes_on(self, tmp_path, monkeypatch):
         def full(*_):
