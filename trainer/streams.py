@@ -20,7 +20,8 @@ class RandomStream(IntEnum):
     PROBE = 5
     OTHERS_PROBE = 6
     ORDER = 7
-    GROUP_SAMPLING = 8
+    DEMOS_SAMPLING = 8
+    GROUP_SAMPLING = 9
     PLUGIN = 100
 
 

@@ -1,14 +1,16 @@
-"""What an off-policy algorithm learns from: its own rows and, bounded, what others sent in and other slots gave."""
+"""What an off-policy algorithm learns from: its own rows and, bounded, others', other slots' and demonstrations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.buffers.contributed import MAX_SHARE, Contributed, parts
+from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch, fields_of, joined, with_steps
@@ -22,10 +24,11 @@ from trainer.streams import RandomStream, generator
 
 
 class Experience:
-    """`own` rows, and `others`' and other slots' (`peers`), None until the first of them. Each ring has a random stream
-    of its own, so one that is empty changes nothing. `state` has all but the rows, which are written as they come
-    (`trainer.checkpoints.rows`). `peer_share`: the most of a batch that other slots' rows make up. `given`: slot →
-    segments and transitions that it ever gave.
+    """`own` rows, and `others`' and other slots' (`peers`), None until the first of them; `demos`, None where the
+    training has none, laid down by who begins an attempt. Each ring has a random stream of its own, so one that is
+    empty changes nothing. `state` has all but the rows, which are written as they come (`trainer.checkpoints.rows`).
+    `peer_share`: the most of a batch that other slots' rows make up. `given`: slot → segments and transitions that it
+    ever gave.
 
     Where frames are kept (`trainer.buffers.frames`), it is told whole steps by `observe`, sums them up itself, and has
     nothing of others; else rows by `add`, each of which says of how many steps it is where that may be several.
@@ -37,6 +40,7 @@ class Experience:
         self.peers: Contributed | None = None
         self.peer_share = training.group.share
         self.given: dict[str, list[int]] = {}
+        self.demos = Demonstrated(training) if training.off_policy.demos is not None else None
         self._training = training
         self._sampling = generator(training.seed, RandomStream.SAMPLING)
 
@@ -79,22 +83,26 @@ class Experience:
         return self.peers
 
     def sample(self, size: int) -> Batch:
-        """A batch: own rows and a bounded share of other slots' and others', of each task that has rows the same
-        number. Own rows are never below one half. Errors: ValueError where there is no row.
+        """A batch: own rows, a bounded share of other slots' and of others', and one of demonstrations; of each task
+        that has rows the same number, and in all half of it own rows at least.
+
+        Errors: ValueError where there is no row.
         """
-        left, more = self.own.deal(size), []
+        counts = self.own.deal(size)
+        left, beside = counts, []
         if self.peers is not None and self.peers.ring_rows:
             taken = self.peers.part_of(left, self.own.sizes, self.peer_share)
-            more.append((self.peers, taken))
             left = left - taken.sum(axis=0)
+            beside.append(self.peers.pick(taken))
         if self.others is not None and self.others.ring_rows:
             taken = self.others.part_of(left, self.own.sizes, share_of_others(1 - int(left.sum()) / size))
-            more.append((self.others, taken))
             left = left - taken.sum(axis=0)
-        batch = self.own.pick(left, self._sampling)
-        for ring, taken in more:
-            batch = joined(batch, ring.pick(taken))
-        return batch
+            beside.append(self.others.pick(taken))
+        if self.demos is not None:
+            shown = self.demos.part_of(counts, left)
+            left = left - shown
+            beside.append(self.demos.pick(shown))
+        return reduce(joined, beside, self.own.pick(left, self._sampling))
 
     def others_row(self, size: int) -> dict[str, Any]:
         """For the row of metrics: others' rows, their share of a batch of `size`, and how old their policies were."""
@@ -131,6 +139,7 @@ class Experience:
                 "others": self.others.state_dict() if self.others is not None else None,
                 **({"stands": self.own.state()} if isinstance(self.own, FrameReplay) else {}),
                 **({"peers": self._of_peers(self.peers)} if self.peers is not None else {}),
+                **({"demos": self.demos.state_dict()} if self.demos is not None else {}),
             },
         )
 
@@ -144,6 +153,8 @@ class Experience:
             if "stands" not in saved:
                 raise DamagedCheckpointError("another version of this program wrote it, which did not keep frames once")
             self.own.load(saved["stands"])
+        if self.demos is not None:
+            self.demos = Demonstrated.from_state(self._training, saved["demos"])
         if saved["others"] is not None:
             self.others = Contributed.from_state(self._training, self.own.fields, saved["others"])
         if (peers := saved.get("peers")) is not None:

@@ -84,6 +84,7 @@ class TrainingAttempt:
             self.job,
             self.training,
             evaluation=self.evaluations.last,
+            evaluation_averaged=self.evaluations.last_averaged,
             on_version=self._on_version,
         )
         self.giver = self._giver() if self.intake.peers is not None else None
@@ -165,7 +166,7 @@ class TrainingAttempt:
     def policy(self) -> Snapshot:
         """The policy as it is now."""
         state = self.state
-        return snapshot(state.step, state.updates, state.algorithm.policy)
+        return snapshot(state.step, state.updates, state.algorithm.policy, state.average)
 
     def write_row(self) -> None:
         """Close the row of metrics."""

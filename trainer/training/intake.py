@@ -33,6 +33,7 @@ from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import can_record
 from trainer.sharing.spotcheck import Redo
+from trainer.sharing.takings import say_useless
 from trainer.training.adopting import Adoptions, entry_of, put_in
 from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
@@ -80,6 +81,8 @@ class Intake:
             whose = ["other machines"] * job.accepts_contributions + ["other slots"] * training.group.rows
             if whose:
                 self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
+            if job.accepts_contributions:
+                say_useless(job, start.ref.step if start else 0, self._notices.note)
             return
         experience = start.experience if start is not None else None
         if training.group.rows:

@@ -17,13 +17,15 @@ from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.buffers.experience import Experience
-from trainer.checkpoints.checkpoint import Contents
+from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector, Envs, Transition
 from trainer.errors import NotFiniteError
+from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
+from trainer.training.demonstrations import lay_down
 from trainer.training.meter import Meter
 
 
@@ -31,9 +33,10 @@ from trainer.training.meter import Meter
 class TrainingRun:
     """A run at a barrier.
 
-    `experience`: what an off-policy algorithm learns from, else None. `wanted`: the steps that were chosen for an
-    evaluation, ascending; which are made is for `trainer.evaluation` to know. `episodes`: how many have ended; counted,
-    and kept in checkpoints, where slots are a group. `measured`: metrics of updates on their
+    `experience`: what an off-policy algorithm learns from, else None. `average`: of the actor's weights, None where
+    `averaging` is 0. `wanted`: the steps that were chosen for an evaluation, ascending; which are made is for
+    `trainer.evaluation` to know. `episodes`: how many have ended; counted, and kept in checkpoints, where slots are a
+    group. `measured`: metrics of updates on their
     way to the meter (left on the device, so that an update waits for no copy).
     """
 
@@ -42,6 +45,7 @@ class TrainingRun:
     collector: Collector
     experience: Experience | None
     meter: Meter
+    average: MovingAverage | None = None
     step: int = 0
     updates: int = 0
     episodes: int = 0
@@ -69,11 +73,16 @@ def resumed(
     experience: Experience | None,
     way: str = KERNELS,
 ) -> TrainingRun:
-    """A run at the barrier that `contents` was captured at, with its `experience`."""
+    """A run at the barrier that `contents` was captured at, with its `experience`. Where there was no moving average it
+    begins with the actor as it is.
+    """
     parts = contents.parts
     run = _run(training, device, Collector(envs, parts["collector"]), experience, way)
     run.algorithm.load(parts["algorithm"])
     run.meter.load(parts["meter"])
+    run.average = _average(training, run.algorithm)
+    if run.average is not None and AVERAGED in parts:
+        run.average.load(parts[AVERAGED])
     run.step = contents.step
     run.episodes = parts["run"].numbers.get("episodes", 0)
     if experience is not None:
@@ -87,8 +96,15 @@ def _run(
 ) -> TrainingRun:
     kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way)
+    algorithm = kind(context)
+    if experience is not None and experience.demos is not None:
+        lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
     meter = Meter(kind.METRICS, training.env.tasks, training.env.MEASURES)
-    return TrainingRun(training, kind(context), collector, experience, meter)
+    return TrainingRun(training, algorithm, collector, experience, meter, _average(training, algorithm))
+
+
+def _average(training: Training, algorithm: Algorithm) -> MovingAverage | None:
+    return MovingAverage(algorithm.policy, training.averaging) if training.averaging else None
 
 
 def advance(run: TrainingRun) -> Transition | None:
@@ -128,6 +144,8 @@ def learn(run: TrainingRun, updates: int) -> None:
     for _ in range(updates):
         run.measured.append(run.algorithm.update())
         run.updates += 1
+        if run.average is not None:
+            run.average.follow()
 
 
 def learn_the_rest(run: TrainingRun) -> None:
@@ -205,6 +223,8 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
         "collector": run.collector.state(),
         "meter": run.meter.state(),
     }
+    if run.average is not None:
+        parts[AVERAGED] = run.average.state()
     if run.experience is not None:
         parts["experience"] = run.experience.state()
     return Contents(run.step, parts, run.algorithm.policy.spec.as_json())
