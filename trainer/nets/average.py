@@ -32,6 +32,11 @@ class MovingAverage:
         """After an update. Changes nothing of the net."""
         torch._foreach_lerp_(self._means, self._now, self._share)
 
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Begin anew with what the net is now: another learner's weights are no further step of this one's."""
+        torch._foreach_copy_(self._means, self._now)
+
     @property
     def tensors(self) -> dict[str, Tensor]:
         """By the names of the net's `state_dict`, as they are now: to be copied before the next `follow`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -11,11 +13,13 @@ from suites import FIELDS, SPACES
 
 pytest.importorskip("torch")
 
+from safetensors.torch import save
 from train_point_mass import section
 
 from trainer.algorithms.base import Adopting, Context
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
+from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import LEAD, is_allowed, is_finite, tensors_in, whom_to_follow
 from trainer.sharing.journal import Adopted, append, entries
 from trainer.training.adopting import put_in
@@ -127,10 +131,27 @@ class TestALearner:
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
 
 
+def test_the_moving_average_begins_anew_with_what_was_taken_over():
+    own, other = made("sac", 0, 1), made("sac", 1, 5)
+    run = SimpleNamespace(algorithm=own, average=MovingAverage(own.policy, 0.999))
+    entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
+    put_in(run, entry, save({name: tensor.contiguous() for name, tensor in other.state().tensors.items()}))
+    learned = other.policy.state_dict()
+    assert run.average.tensors
+    assert all(torch.equal(mean, learned[name]) for name, mean in run.average.tensors.items())
+
+
 def test_what_comes_to_nothing_is_a_sentence():
     entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
-    assert put_in(object(), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
-    assert put_in(made("sac", 0, 0), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
+    own = made("sac", 0, 0)
+    average = MovingAverage(own.policy, 0.999)
+    own.policy.load_state_dict(made("sac", 1, 0).policy.state_dict())
+    before = {name: mean.clone() for name, mean in average.tensors.items()}
+    cannot = SimpleNamespace(algorithm=object(), average=average)
+    torn = SimpleNamespace(algorithm=own, average=average)
+    assert put_in(cannot, entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
+    assert put_in(torn, entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
+    assert all(torch.equal(mean, before[name]) for name, mean in average.tensors.items())
     with pytest.raises(ValueError, match=r"\S"):
         tensors_in(b"torn")
 
