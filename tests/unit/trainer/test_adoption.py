@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from train_point_mass import section
 from trainer.algorithms.base import Adopting, Context
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
+from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import LEAD, is_allowed, is_finite, tensors_in, whom_to_follow
 from trainer.sharing.journal import Adopted, append, entries
 from trainer.training.adopting import put_in
@@ -125,6 +127,17 @@ class TestALearner:
             with pytest.raises(ValueError, match="is missing or has another shape"):
                 own.adopt({**rest, **broken})
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
+
+
+def test_the_average_of_the_actor_begins_anew():
+    own, other = made("sac", 0), made("sac", 1)
+    average = MovingAverage(own.policy, 0.999)
+    said = put_in(
+        own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors)), average
+    )
+    assert "goes on with what slot 2 had learned by its step 90, which solved 30% more" in said
+    for name, tensor in average.tensors.items():
+        assert torch.equal(tensor, other.policy.state_dict()[name])
 
 
 def test_what_comes_to_nothing_is_a_sentence():
