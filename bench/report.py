@@ -69,6 +69,12 @@ Of an episode's 41 frames the hand rests in some 30. Where frames are drawn alik
 not, the order taught nothing: 0.88, 0.86 and -0.01 of hand, goal and action after 1500 steps, three seeds. By more
 steps than 400 so few films are learned by heart, and what is held out gets worse.
 
+`python bench/second_buffer.py`: SAC on the arm with sparse rewards, from its own rows alone and with half of each batch
+from 30 demonstrations (`algorithm.demos`): success on 50 other goals, mean over three seeds, and their range. Claimed
+before the run: at least 0.5 with demonstrations, and 0.3 more than without. Not met: in so few steps neither reaches.
+
+@{second_buffer}
+
 ## An update
 
 `python bench/update.py`: CPU time of one update of actor, twin critics, temperatures and targets, batch drawn anew,
@@ -227,10 +233,11 @@ The budget was 2 % of a core.
 
 ## Many contributors
 
-`python bench/many_contributors.py`: a thousand send an episode a minute each to one gate and one judge, which judges 20 a
-second; then all lose the server for ten seconds at once. Time is invented, processor times are measured. Neither ssh nor
-the start of a process for each login is in it: on a real gateway a login costs a Python start of its own. Claimed before:
-p99 below 60 s, a Jain index of 0.9, nothing bad in, all back within 60 s.
+`python bench/many_contributors.py`: a thousand send an episode a minute each to one gate and one judge, which judges 20
+a second; then all lose the server for ten seconds at once. Time is invented, processor times are measured. Neither ssh
+nor the start of a process for each login is in it: on a real gateway a login costs a Python start of its own. Claimed
+before: p99 below 60 s, a Jain index of 0.9, nothing bad in, all back within 60 s. Each contributor's rows are of two
+episodes only, and everybody sends at one rate: how turns and slots are shared otherwise is tested, not measured.
 
 @{many_contributors}
 
