@@ -33,9 +33,10 @@ class MovingAverage:
         torch._foreach_lerp_(self._means, self._now, self._share)
 
     @torch.no_grad()
-    def restart(self) -> None:
-        """Begin anew with what the net is now: another learner's weights are no further step of this one's."""
-        torch._foreach_copy_(self._means, self._now)
+    def begin_anew(self) -> None:
+        """From what the parameters are now: they are another learner's, and no mean with the old ones plays."""
+        for mean, now in zip(self._means, self._now, strict=True):
+            mean.copy_(now)
 
     @property
     def tensors(self) -> dict[str, Tensor]:

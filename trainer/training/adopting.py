@@ -10,14 +10,14 @@ from typing import Any
 
 from anchorleg.job import Job, lineage
 from anchorleg.notices import Notices
-from trainer.algorithms.base import Adopting
+from trainer.algorithms.base import Adopting, Algorithm
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
+from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import Leader, OtherLearner, find_learner, is_allowed, tensors_in, whom_to_follow
 from trainer.sharing.episodes import clear_taken, keep_taken, peers_of
 from trainer.sharing.journal import Adopted, Entry, entries
 from trainer.sharing.segment import name_of
-from trainer.training.run import TrainingRun
 
 
 class Adoptions:
@@ -87,17 +87,19 @@ def entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:
     return Adopted(step, learner.slot, learner.attempt, learner.step, name_of(learner.data), round(leader.lead, 4))
 
 
-def put_in(run: TrainingRun, entry: Adopted, data: bytes) -> str:
-    """Do what the journal says; a sentence. Where it comes to nothing it comes to the same again on a resume."""
+def put_in(algorithm: Algorithm, entry: Adopted, data: bytes, average: MovingAverage | None = None) -> str:
+    """Do what the journal says, and begin the `average` of the actor anew; a sentence. Where it comes to nothing it
+    comes to the same again on a resume.
+    """
     why = "this algorithm cannot"
-    if isinstance(run.algorithm, Adopting):
+    if isinstance(algorithm, Adopting):
         try:
-            run.algorithm.adopt(tensors_in(data))
+            algorithm.adopt(tensors_in(data))
         except ValueError as error:
             why = str(error)
         else:
-            if run.average is not None:
-                run.average.restart()
+            if average is not None:
+                average.begin_anew()
             return (
                 f"step {entry.step:,}: goes on with what slot {entry.adopt} had learned by its step {entry.of:,}, "
                 f"which solved {entry.lead:.0%} more; its own rows and counters stay"

@@ -205,7 +205,7 @@ class Intake:
 
     def _adopt(self, state: TrainingRun, entry: Adopted, data: bytes) -> None:
         self._uncounted.append(entry)
-        self._notices.note(put_in(state, entry, data))
+        self._notices.note(put_in(state.algorithm, entry, data, state.average))
 
     def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
         others = state.experience.others if state.experience else None

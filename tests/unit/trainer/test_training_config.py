@@ -76,6 +76,7 @@ OTHER = {
     "stream": False,
     "stream_port": 1234,
     "stream_top_k": 3,
+    "averaging": 0.9,
     "group": GroupSettings(rows=True, every=3),
 }
 #: What a field's other value needs beside it.
@@ -168,7 +169,7 @@ def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
         "num_workers", "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
-        "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k", "group",
+        "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k", "group", "averaging",
     }  # fmt: skip
 
 
