@@ -65,9 +65,15 @@ and multisampling (`four settings`), and as policies see it ([cameras](cameras.m
 
 `python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by actions, or by the
 order of the frames alone ([demonstrations](demos.md)). Then a ridge regression on frozen features is asked of frames of
-other episodes: R², mean over seeds of the nets, and their range.
+other episodes: R², mean over seeds of the nets, and their range. `the way`: metres from hand to goal before it arrives.
 
 @{demos}
+
+That is the row by actions. The others: AMD EPYC (family 25, model 17), 2 cores, busy, the same day.
+
+Of an episode's 41 frames the hand rests in some 30. Where frames are drawn alike, whether they show something new or
+not, the order taught nothing: 0.88, 0.86 and -0.01 of hand, goal and action after 1500 steps, three seeds. By more
+steps than 400 so few films are learned by heart, and what is held out gets worse.
 
 ## An update
 

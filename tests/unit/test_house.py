@@ -48,7 +48,7 @@ FLOORS = {
         executors experiments failover fields sections,
         disk errors garbage given integrations oom processes template tidying walltime""",
     "trainer": """
-        __main__, cli, commands, demos, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing,
+        __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
         __main__, cli, commands, doctor, background far, access laptop, outbox streamed transports, store wire, shared,
@@ -219,6 +219,16 @@ def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
     paths = [path for path in modules_of("orchestrator") if path.name != "__main__.py" and path not in INTEGRATIONS]
     modules = [name_of(path) for path in paths]
     assert not loaded_after([*modules, "trainer.config.section"]) & HEAVY
+
+
+def test_who_trains_nothing_loads_no_settings_of_algorithms_and_suites() -> None:
+    own_program = "import orchestrator.config as config; config.RunConfig(run_name='x', command=['true'])"
+    asked = {"trainer.config.algorithms", "trainer.config.suites"}
+    seen = subprocess.run(
+        [sys.executable, "-c", f"{own_program}\nimport sys; print(*({asked!r} & set(sys.modules)))"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert seen.stdout.split() == []
 
 
 def test_nobody_imports_the_integrations_and_they_know_the_jobs_side_alone() -> None:

@@ -263,8 +263,17 @@ def deciding(training: Training) -> dict[str, Any]:
     """All that decides which numbers are trained, as JSON."""
     sections = training.model_dump(mode="json", include={"seed", *SECTIONS})
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
+    sections["algorithm"] = _without_place_of_demos(sections["algorithm"])
     versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
     return {**sections, "versions": versions}
+
+
+def _without_place_of_demos(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """Its settings without where demonstrations lie; where there are none, without all about them: what was begun when
+    there was no such setting goes on.
+    """
+    gone = {"demos"} if algorithm.get("demos") else {"demos", "demos_share", "demos_sha256"}
+    return {name: value for name, value in algorithm.items() if name not in gone}
 
 
 def identity(training: Training) -> str:
@@ -282,6 +291,7 @@ def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
     """As `differences`, of some sections."""
     then, now = in_sections(saved, classes(training)), deciding(training)
+    then["algorithm"] = _without_place_of_demos(then.get("algorithm") or {})
     found = [(section, _flat(then.get(section) or {}), _flat(now[section])) for section in sections]
     return [
         f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}"

@@ -35,6 +35,7 @@ from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
 from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
 from trainer.training.run import fresh, resumed
@@ -67,9 +68,11 @@ def run(
     """
     chosen = machine.choose_device(training.device)
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
-    memory.check(training, chosen.type, read_host().memory_bytes)
+    training, shown, keep_demos = with_demos(job, training)
+    memory.check(training, chosen.type, read_host().memory_bytes, shown)
     training = with_weights(job, training)
     start = find_start(job, training)
+    keep_demos()
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
     licence = told(training.network.encoder.arch, training.network.encoder.weights)

@@ -80,13 +80,14 @@ class Part:
         return f"lower {' or '.join(ways)}" + " in a new run" * is_new
 
 
-def check(training: Training, device: str, limit_bytes: int | None) -> None:
+def check(training: Training, device: str, limit_bytes: int | None, shown: int = 0) -> None:
     """Refuse a training that cannot fit into `limit_bytes` of memory (None: unknown, so nothing is refused).
 
-    `device`: the type of the learner's. Errors: ConfigError, also for nets that cannot be built.
+    `device`: the type of the learner's; `shown`: rows of demonstrations beside its own. Errors: ConfigError, also for
+    nets that cannot be built.
     """
     try:
-        parts = host_parts(training, device, rows_kept(training))
+        parts = [*host_parts(training, device, rows_kept(training)), *_demos(training, shown)]
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes + evaluation_bytes(training)
@@ -193,6 +194,13 @@ def _replay(training: Training, rows: int) -> list[Part]:
         Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers),
         Part(f"{new:,} new rows on their way to the disk", new * row, (Lever("checkpoint_interval", (new,)),)),
     ]
+
+
+def _demos(training: Training, rows: int) -> list[Part]:
+    """Of demonstrations each frame is kept once, whatever is kept of the run's own rows."""
+    row = _bytes_of(frames.fields_of(_kept(training))) + frames.POINTER_BYTES
+    levers = tuple(_smaller(training, rows * (row - _frame_bytes(training))))
+    return [Part(f"the demonstrations, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
 
 
 def _last_frames(training: Training) -> list[Part]:

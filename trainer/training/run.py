@@ -24,6 +24,7 @@ from trainer.envs.collector import Collector, Envs
 from trainer.errors import NotFiniteError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
+from trainer.training.demonstrations import lay_down
 from trainer.training.meter import Meter
 
 
@@ -82,8 +83,11 @@ def _run(
 ) -> TrainingRun:
     kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way)
+    algorithm = kind(context)
+    if experience is not None and experience.demos is not None:
+        lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
     meter = Meter(kind.METRICS, training.env.tasks, training.env.MEASURES)
-    return TrainingRun(training, kind(context), collector, experience, meter)
+    return TrainingRun(training, algorithm, collector, experience, meter)
 
 
 def advance(run: TrainingRun) -> None:
