@@ -34,6 +34,12 @@ threads.
 
 @{stepping}
 
+`python bench/mt50_stepping.py`: one environment of each task on one thread, by its CPU time, by turns. `of native`: of
+the rate with remembered resets. `of physics`: of the five `mj_step` and one `mj_forward` alone, of environments that
+are where the others' are.
+
+@{mt50_stepping}
+
 ### The arm
 
 `python bench/arm_stepping.py`: [arms](arm.md) with random actions and resets, on one thread, by its CPU time. `times
@@ -336,7 +342,7 @@ cost.
 """
 
 #: Figures that no machine without other work was at hand for.
-UNMEASURED: frozenset[str] = frozenset()
+UNMEASURED: frozenset[str] = frozenset({"mt50_stepping"})
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")
 
