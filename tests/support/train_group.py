@@ -1,7 +1,7 @@
 """`python train_group.py RUN_DIR SLOT ATTEMPTS FIELDS [JOURNAL]`: attempts of one slot of a group, on point masses.
 
-ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to `"wait"`: until another slot's episode is at
-hand, or to `"adopt"`: now another's learner is to be taken over; `"score"` is what its evaluations come to. With
+ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to `"wait"`: until another slot's episode was
+read, or to `"adopt"`: now another's learner is to be taken over; `"score"` is what its evaluations come to. With
 JOURNAL (lines of contributions.jsonl) the first attempt takes these again from RUN_DIR/kept, where all that any slot
 takes is kept for good. Prints a JSON list of exit codes.
 """
@@ -58,7 +58,7 @@ class Framed(Interrupted):
         if self.steps == 0:  # what is done before a policy is published nobody can be given
             wait_until(lambda: store.newest(self.place_of_policies) is not None)
         if self.plan.get(str(self.steps + 1)) == "wait":
-            wait_until(lambda: READERS[-1].has_something)
+            wait_until(lambda: READERS[-1]._seen)  # also where that was taken already: else both might wait for more
         if self.plan.get(str(self.steps + 1)) == "adopt":
             ADOPTIONS[-1].look()
             wait_until(lambda: ADOPTIONS[-1].found is not None)
