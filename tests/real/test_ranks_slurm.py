@@ -1,0 +1,76 @@
+"""Ranks of one job on a real Slurm: a dead rank, scancel, the walltime, two nodes: the bits are those of one alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from ppo_runs import LOST, PROGRAM, SHARDED, attempt
+from relay import PATIENT, NewRelay, Relay
+from slurm_cluster import SlurmCluster
+from slurm_relay import on_slurm, rows_of
+
+pytest.importorskip("torch")
+
+from slot_digest import slot_digest
+
+from anchorleg.job import HANDED_OVER
+
+pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def by_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("one")
+    code, words = attempt(folder, {}, SHARDED)
+    assert code == 0, words
+    return slot_digest(folder / "run/slots/0")
+
+
+def of_ranks(new_relay: NewRelay, slurm: SlurmCluster, signals: list[dict[str, str]], **section: object) -> Relay:
+    return on_slurm(
+        new_relay,
+        slurm,
+        "ranks",
+        command=[sys.executable, str(PROGRAM), json.dumps(signals), "train", "--ranks", "2"],
+        params=SHARDED,
+        slurm={"mem": "4G", "ranks": 2, **section},
+        relay=PATIENT,
+        lead_seconds=60,
+    )
+
+
+def test_a_dead_rank_a_scancel_and_the_walltime_change_nothing(
+    new_relay: NewRelay, slurm: SlurmCluster, by_one: dict[str, object]
+) -> None:
+    signals = [{"6": "1 SIGKILL"}, {"5": "PAUSE"}, {"4": "PAUSE"}, {}]
+    relay = of_ranks(new_relay, slurm, signals, time_limit="4")
+
+    controller = relay.spawn("start")
+    paused = relay.run_dir / "slots/0/attempts/1/paused"
+    slurm.wait_for(paused.exists, "the second attempt to wait")
+    (row,) = rows_of(slurm, relay)
+    slurm.run("scancel", str(row.job_id))
+    relay.ended(controller)
+    again = relay.spawn("start")
+
+    assert relay.ended(again) == 0, relay.output()
+    ends = [relay.read("exit.json", number) for number in range(3)]
+    assert [end["code"] for end in ends] == [LOST, HANDED_OVER, HANDED_OVER]
+    assert [end["asked"] for end in ends] == [None, "SIGTERM", "deadline"]
+    assert slot_digest(relay.run_dir / "slots/0") == by_one
+
+
+def test_ranks_of_two_nodes_meet_and_train_the_same(
+    new_relay: NewRelay, slurm: SlurmCluster, by_one: dict[str, object]
+) -> None:
+    relay = of_ranks(new_relay, slurm, [{}, {}], nodes=2)
+
+    controller = relay.spawn("start")
+
+    assert relay.ended(controller) == 0, relay.output()
+    meeting = json.loads(Path(relay.run_dir, "slots/0/attempts/0/ranks.json").read_text())
+    assert meeting["host"] != "127.0.0.1"
+    assert slot_digest(relay.run_dir / "slots/0") == by_one
