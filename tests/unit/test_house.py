@@ -221,6 +221,16 @@ def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
     assert not loaded_after([*modules, "trainer.config.section"]) & HEAVY
 
 
+def test_who_trains_nothing_loads_no_settings_of_algorithms_and_suites() -> None:
+    own_program = "import orchestrator.config as config; config.RunConfig(run_name='x', command=['true'])"
+    asked = {"trainer.config.algorithms", "trainer.config.suites"}
+    seen = subprocess.run(
+        [sys.executable, "-c", f"{own_program}\nimport sys; print(*({asked!r} & set(sys.modules)))"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert seen.stdout.split() == []
+
+
 def test_nobody_imports_the_integrations_and_they_know_the_jobs_side_alone() -> None:
     for path in EVERY_MODULE:
         ours = {name for name in imports_of(path) if name.split(".")[0] in PACKAGES}

@@ -48,7 +48,9 @@ class TrainingSection(BaseModel):
 
     @model_validator(mode="after")
     def _it_resolves(self) -> Self:
-        resolve(self)
+        # The default is right by a test. Not asking saves programs of one's own the import of every setting.
+        if self.preset != DEFAULT_PRESET or self.model_extra:
+            resolve(self)
         return self
 
     @classmethod
