@@ -31,7 +31,8 @@ from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
 from trainer.errors import ConfigError, ElsewhereError, RanksError, SaveError, TrainerError
-from trainer.machine.launching import RANK, RankPlace, check_ranks, end_with_parent, launch, leave_code, place_of
+from trainer.machine.expendable import end_with
+from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, launch, leave_code, place_of
 
 if TYPE_CHECKING:
     from trainer.machine.group import Group
@@ -188,7 +189,9 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
     """As one of several ranks: the first gives the exit code, the others 0 unless they fail themselves."""
     from trainer.machine.group import Group  # noqa: PLC0415 - torch
 
-    end_with_parent(os.environ)
+    by_srun = RANK not in os.environ
+    if not by_srun:
+        end_with(int(os.environ[STARTER]))
     if place.rank:
         for number in HAND_OVER_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # it is rank 0's to hand over
@@ -207,7 +210,6 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
         group.close()
     if place.rank == 0:
         leave_code(job.attempt_dir, code)
-    by_srun = RANK not in os.environ
     return 0 if by_srun else code  # whatever is not 0 has srun kill the others before they have left
 
 

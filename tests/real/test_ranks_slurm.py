@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from ppo_runs import LOST, PROGRAM, SHARDED, attempt
+from ppo_runs import LOST, PROGRAM, ROOT, SHARDED, attempt
 from relay import PATIENT, NewRelay, Relay
 from slurm_cluster import SlurmCluster
 from slurm_relay import on_slurm, rows_of
@@ -18,7 +19,8 @@ from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER
 
-pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
+pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
+LAUNCH = PROGRAM.with_name("launch_ranks.py")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,26 @@ def of_ranks(new_relay: NewRelay, slurm: SlurmCluster, signals: list[dict[str, s
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        ("leave_code(attempt_dir, 75) if rank == 0 else None", "ended with 75"),
+        ("leave_code(attempt_dir, 93) if rank == 0 else None", "ended with 93"),
+        ("os.kill(os.getpid(), signal.SIGKILL) if rank == 1 else signal.pause()", "ended with 8"),
+        ("print('a place', place, flush=True)", "RankPlace(rank=1, size=2, at=1, here=2, host='127.0.0.1')"),
+    ],
+)
+def test_srun_starts_the_ranks_and_one_that_dies_ends_all(
+    tmp_path: Path, slurm: SlurmCluster, code: str, ended: str
+) -> None:
+    words = shlex.join([sys.executable, str(LAUNCH), str(tmp_path / "run"), code])
+    script = f"#!/bin/bash\nexport PYTHONPATH={ROOT}\n{words}\n"
+    job = slurm.submit(script, "--ntasks=2", "--ntasks-per-node=2", "--nodes=1", "--mem=200M", "--time=5")
+    slurm.wait_for_state(job, "COMPLETED")
+    assert ended in slurm.output(job)
+
+
+@pytest.mark.long
 def test_a_dead_rank_a_scancel_and_the_walltime_change_nothing(
     new_relay: NewRelay, slurm: SlurmCluster, by_one: dict[str, object]
 ) -> None:
@@ -63,6 +85,7 @@ def test_a_dead_rank_a_scancel_and_the_walltime_change_nothing(
     assert slot_digest(relay.run_dir / "slots/0") == by_one
 
 
+@pytest.mark.long
 def test_ranks_of_two_nodes_meet_and_train_the_same(
     new_relay: NewRelay, slurm: SlurmCluster, by_one: dict[str, object]
 ) -> None:

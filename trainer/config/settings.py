@@ -189,7 +189,7 @@ class AlgorithmSettings(TrainingSettings):
     """Environments, at least, where nobody says how many."""
 
     SHARES: ClassVar[bool] = False
-    """Whether it learns in several shards."""
+    """Whether it learns in several shards: its algorithm is then a `trainer.algorithms.common.onpolicy.OnPolicy`."""
 
     name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
     shards: Annotated[int, Field(ge=1, le=256)] = Field(
@@ -221,7 +221,6 @@ class OnPolicySettings(AlgorithmSettings):
 
     NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (64, 64), "critic_hidden": (64, 64), "activation": "tanh"}
     NUM_ENVS: ClassVar[int] = 8
-    SHARES: ClassVar[bool] = True
 
     rollout_steps: PositiveInt = Field(256, description="Steps of each environment that are learned from together.")
     gamma: Share = Field(0.99, description="The discount a step.")

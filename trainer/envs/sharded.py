@@ -69,10 +69,11 @@ def rows_of(obs: Obs, rows: slice) -> Obs:
 
 def step_of(step: Step, rows: slice) -> Step:
     """Some environments' part of a step."""
-    values = {field.name: getattr(step, field.name) for field in fields(Step)}
-    return Step(
-        **{name: rows_of(value, rows) if isinstance(value, dict) else value[rows] for name, value in values.items()}
-    )
+    every: dict[str, Any] = {field.name: getattr(step, field.name) for field in fields(Step)}
+    part: dict[str, Any] = {
+        name: rows_of(array, rows) if isinstance(array, dict) else array[rows] for name, array in every.items()
+    }
+    return Step(**part)
 
 
 def _side_by_side(parts: Sequence[Observed]) -> Observed:

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is in __init__ under a condition
 
 from anchorleg.files import read_json, write_json
 from trainer.errors import ElsewhereError, RanksError
@@ -195,11 +196,11 @@ def _met(rank: int, size: int, path: Path, host: str) -> Any:
     """The store that all know: rank 0's process has it."""
     patience = timedelta(seconds=MEET_S)
     if rank == 0:
-        store = dist.TCPStore(host, 0, size, is_master=True, wait_for_workers=False, timeout=patience)
+        store = TCPStore(host, 0, size, is_master=True, wait_for_workers=False, timeout=patience)
         write_json(path, {"host": host, "port": store.port})
         return store
     place = _waited_for(lambda: read_json(path))
-    return dist.TCPStore(place["host"], place["port"], size, wait_for_workers=False, timeout=patience)
+    return TCPStore(place["host"], place["port"], size, wait_for_workers=False, timeout=patience)
 
 
 def _waited_for(read: Callable[[], Any]) -> Any:

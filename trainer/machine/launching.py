@@ -8,11 +8,9 @@ is asked by a signal. Standard library only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +21,10 @@ from anchorleg.files import create_exclusive, make_folder
 from anchorleg.job import HAND_OVER_SIGNALS, HANDED_OVER, Job
 from trainer.errors import ConfigError, RanksError
 
-#: How many ranks there are, which this one is where no srun says so, and the host where rank 0 waits for the others.
-RANKS, RANK, HOST = "ANCHORLEG_RANKS", "ANCHORLEG_RANK", "ANCHORLEG_RANKS_HOST"
+#: How many ranks there are, and the host where rank 0 waits for the others.
+RANKS, HOST = "ANCHORLEG_RANKS", "ANCHORLEG_RANKS_HOST"
+#: Where no srun says it: which rank a process is, and the process that started it.
+RANK, STARTER = "ANCHORLEG_RANK", "ANCHORLEG_RANKS_STARTER"
 #: In the attempt's folder: the exit code of rank 0, or of the first that failed. Under srun nobody else can say it.
 CODE = "ranks-exit"
 LOOPBACK = "127.0.0.1"
@@ -32,8 +32,6 @@ LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
 #: What the other ranks have to end in once one has failed, and a program that prints its stacks: then they are killed.
 GRACE_S = 30.0
-#: `prctl(2)`: the signal that a process gets when its parent dies.
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -100,18 +98,10 @@ def launch(job: Job, ranks: int, environ: Mapping[str, str], command: Sequence[s
         words += [f"--cpus-per-task={environ['SLURM_CPUS_PER_TASK']}"] if "SLURM_CPUS_PER_TASK" in environ else []
         started = [_started([*words, *command], env)]
     else:
-        started = [_started(command, {**env, HOST: LOOPBACK, RANK: str(rank)}) for rank in range(ranks)]
+        env |= {HOST: LOOPBACK, STARTER: str(os.getpid())}
+        started = [_started(command, {**env, RANK: str(rank)}) for rank in range(ranks)]
     _listen(job, asked_file, started)
     return _end_of_step(started[0], job, say) if tasks > 1 else _end_of_ranks(started, say)
-
-
-def end_with_parent(environ: Mapping[str, str]) -> None:
-    """A rank on this machine ends with the process that started it, also where that is killed. On Linux only."""
-    if RANK in environ and sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the call
-            os._exit(1)
 
 
 def _described(job: Job, asked_file: Path) -> dict[str, str]:

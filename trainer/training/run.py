@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -101,7 +101,9 @@ def _run(
     if shards == 1:
         return TrainingRun(training, kind(context), collector, experience, make_meter())
     meter = ShardedMeter(group, group.own(shards), make_meter)
-    return TrainingRun(training, Sharded(kind, context), collector, experience, meter, group=group)
+    # What is asked of a class (sizes, launch mode) was asked of `kind` before there was a run.
+    algorithm = cast("Algorithm", Sharded(kind, context))
+    return TrainingRun(training, algorithm, collector, experience, meter, group=group)
 
 
 def advance(run: TrainingRun) -> None:

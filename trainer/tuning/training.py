@@ -168,9 +168,7 @@ def of_ranks(update_s: float, gradient_bytes: int, *, shares: bool) -> str:
     if update_s < WORTH_RANKS * exchange_s:
         return f"more GPUs for one slot would not pay: {takes}; use them for more slots (docs/ranks.md)"
     if not shares:
-        return (
-            f"one GPU is all that this algorithm can use for a slot: {takes}; more are for more slots (docs/ranks.md)"
-        )
+        return f"one GPU is all that this algorithm uses for a slot: {takes}; more are for more slots (docs/ranks.md)"
     return (
         f"several ranks may pay: {takes}; each learns from a part of the batch, which must fill a GPU (docs/ranks.md)"
     )

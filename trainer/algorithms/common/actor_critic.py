@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.autograd import in_groups
@@ -57,7 +57,7 @@ class ActorCritic:
         learned = [stack.flat for stack in self._stacks]
         learned += [self._policy.free] if self._policy.distribution.free else []
         encoders = list(self._policy.encoders.parameters())
-        self.learned: Sequence[Tensor] = [*learned, *encoders]
+        self.learned: Sequence[nn.Parameter] = [*learned, *encoders]
         self.optimizer = self.make_optimizer(in_groups(self.learned, (encoders, training.network.encoder.lr_scale)))
         self._reading = Reading(self._policy, reader, spaces, self.device, normalises=self.settings.normalise_obs)
         self.reward_moments = RunningMoments(1)
