@@ -170,7 +170,8 @@ class Job:
     resolved training section, None where the run has none), `scratch` (node-local, removed at the end; None outside
     one), `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id`, `run_name`
     (what the run is called on other machines), `shared_dir` (where policies are published for them),
-    `accepts_contributions` (whether what comes back from there is to be used).
+    `accepts_contributions` (whether what comes back from there is to be used), `terms` (what is asked of whoever sends
+    it: fields of `syncd.shared.terms.Terms`).
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class Job:
         run_name: str | None = None,
         shared_dir: Path | None = None,
         accepts_contributions: bool = False,
+        terms: Mapping[str, Any] | None = None,
         slots: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -200,7 +202,7 @@ class Job:
         self.run_id = run_id or run_id_of(run_dir)
         self.run_name = run_name or self.run_id.rpartition("-")[0]
         self.shared_dir = shared_dir or run_dir / SHARED
-        self.accepts_contributions = accepts_contributions
+        self.accepts_contributions, self.terms = accepts_contributions, terms or {}
         self.slots = slots
         self._clock = clock
         self._asked: str | None = None
@@ -235,6 +237,7 @@ class Job:
             run_name=environ.get("ANCHORLEG_RUN_NAME"),
             shared_dir=Path(environ["ANCHORLEG_SHARED_DIR"]) if environ.get("ANCHORLEG_SHARED_DIR") else None,
             accepts_contributions=environ.get("ANCHORLEG_CONTRIBUTIONS") == "1",
+            terms=json.loads(environ.get("ANCHORLEG_TERMS") or "{}"),
             slots=int(environ.get("ANCHORLEG_SLOTS", "1")),
         )
 

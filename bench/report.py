@@ -59,9 +59,15 @@ and multisampling (`four settings`), and as policies see it ([cameras](cameras.m
 
 `python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by actions, or by the
 order of the frames alone ([demonstrations](demos.md)). Then a ridge regression on frozen features is asked of frames of
-other episodes: R², mean over seeds of the nets, and their range.
+other episodes: R², mean over seeds of the nets, and their range. `the way`: metres from hand to goal before it arrives.
 
 @{demos}
+
+That is the row by actions. The others: AMD EPYC (family 25, model 17), 2 cores, busy, the same day.
+
+Of an episode's 41 frames the hand rests in some 30. Where frames are drawn alike, whether they show something new or
+not, the order taught nothing: 0.88, 0.86 and -0.01 of hand, goal and action after 1500 steps, three seeds. By more
+steps than 400 so few films are learned by heart, and what is held out gets worse.
 
 ## An update
 
@@ -218,6 +224,15 @@ the clearing away.
 The budget was 2 % of a core.
 
 @{spotchecks}
+
+## Many contributors
+
+`python bench/many_contributors.py`: a thousand send an episode a minute each to one gate and one judge, which judges 20 a
+second; then all lose the server for ten seconds at once. Time is invented, processor times are measured. Neither ssh nor
+the start of a process for each login is in it: on a real gateway a login costs a Python start of its own. Claimed before:
+p99 below 60 s, a Jain index of 0.9, nothing bad in, all back within 60 s.
+
+@{many_contributors}
 
 ## What one contributor can do to a training
 

@@ -6,7 +6,8 @@ CPU time an update (one thread: the same as wall time on an idle machine), the m
 three-quarter points. The floor is the products of one update alone, each at the best rate that documented settings of
 torch reach in the same run: that many operations nobody can save. Ours computes its products by the library that
 `trainer.machine.products` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals
-have (they would gain by the same setting). Writes update.csv.
+have (they would gain by the same setting). `with the moving average`: ours, and the actor's average after it, as
+`training.averaging` has it; its own cost, in the same run, is what is printed last. Writes update.csv.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
+from trainer.nets.average import MovingAverage  # noqa: E402
 
 #: Name → actor, critic, batch.
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
@@ -48,8 +50,9 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
 INPUTS, ACTIONS, TASKS, ROWS = 49, 4, 10, 100_000
 SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
 ROUND_S, FLOOR_CALLS = 0.5, 4
-OURS, OURS_PLAIN, SB3, PLAIN, FLOOR = (
+OURS, OURS_AVERAGED, OURS_PLAIN, SB3, PLAIN, FLOOR = (
     "ours",
+    "ours, with the moving average",
     "ours, plain products",
     "stable-baselines3",
     "plain (CleanRL's manner)",
@@ -120,6 +123,28 @@ def ours(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) ->
     return lambda: sac_update.update(learner, replay.pick(replay.deal(batch), rng))
 
 
+def ours_averaged(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
+    """Our update, batch included, and the moving average behind it."""
+    actor, critic, batch = shape
+    training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
+    learner = create(training, SPACES, torch.device("cpu"))
+    average = MovingAverage(learner.actor, training.averaging)
+    rng = np.random.default_rng(0)
+
+    def update() -> None:
+        sac_update.update(learner, replay.pick(replay.deal(batch), rng))
+        average.follow()
+
+    return update
+
+
+def follow_alone(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], object]:
+    """What the moving average does after an update."""
+    actor, critic, batch = shape
+    training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
+    return MovingAverage(create(training, SPACES, torch.device("cpu")).actor, training.averaging).follow
+
+
 def plain(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
     """The plain update, batch included."""
     actor, critic, batch = shape
@@ -181,6 +206,7 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
     route, _ = products.choose_products(max(*shape[0], *shape[1]))
     updates = {
         OURS: ours(shape, replay),
+        OURS_AVERAGED: ours_averaged(shape, replay),
         OURS_PLAIN: ours(shape, replay),
         SB3: stable_baselines3(shape, values),
         PLAIN: plain(shape, replay),
@@ -190,7 +216,7 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
     found[FLOOR] = []
     for _ in range(rounds):
         for who, update in updates.items():
-            products.use(route if who == OURS else products.PLAIN)
+            products.use(route if who in {OURS, OURS_AVERAGED} else products.PLAIN)
             found[who].append(timed(update, counts[who]))
         found[FLOOR].append(floor_round())
     mine, products_s = (statistics.median(found[who]) for who in (OURS, FLOOR))
@@ -201,6 +227,9 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
         lines.append([name, who, *numbers, f"{mid / products_s:.2f}", f"{mid / mine:.2f}"])
     for line in lines:
         print(", ".join(line), flush=True)
+    follow = follow_alone(shape)
+    alone = statistics.median(timed(follow, counts[OURS]) for _ in range(rounds))
+    print(f"{name}: the moving average alone: {1e6 * alone:.0f} µs, {alone / mine:.2%} of an update", flush=True)
     return lines
 
 

@@ -138,6 +138,14 @@ class CollaborationSection(Section):
         pattern=r"^[^\s:/]+$",
         description="Unix group whose accounts may play for this run with their own quota; it reads the shared folder.",
     )
+    rows_per_day: int | None = Field(
+        None, ge=1, le=10**12, description="Steps that one contributor may give the run a day (UTC); null: no limit."
+    )
+    oldest_client: str | None = Field(
+        None,
+        pattern=r"^\d{1,6}(\.\d{1,6}){0,3}$",
+        description="First version of Anchorleg whose experience is taken, such as 0.2; null: any.",
+    )
 
 
 class ActorsSection(Section):

@@ -223,6 +223,7 @@ class Shim:
             "ANCHORLEG_RUN_NAME": self.spec.get("run_name", ""),
             "ANCHORLEG_SHARED_DIR": shared,
             "ANCHORLEG_CONTRIBUTIONS": "1" if self.spec.get("accepts_contributions") else "",
+            "ANCHORLEG_TERMS": json.dumps(self.spec.get("terms", {})),
         }
         # So that a stalled program can be made to print where it stands (SIGABRT).
         env = {"PYTHONFAULTHANDLER": "1", **self.environ, **self.spec.get("environment", {}), **described}

@@ -18,7 +18,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -189,9 +189,10 @@ class Outbox:
         """How many bytes wait."""
         return self.usage()[1]
 
-    def waiting(self, limit: int | None = None) -> list[OutboxFile]:
-        """The segments that wait, oldest first; at most `limit`."""
-        return [entry for _, entry in sorted(self._entries())[:limit]]
+    def waiting(self, limit: int | None = None, *, without: Container[tuple[str, int]] = ()) -> list[OutboxFile]:
+        """The segments that wait, oldest first; at most `limit`, and none for the slots `without` (run id, slot)."""
+        wanted = (each for each in self._entries() if (each[1].run_id, each[1].slot) not in without)
+        return [entry for _, entry in sorted(wanted)[:limit]]
 
     def _entries(self) -> Iterator[tuple[tuple[int, str], OutboxFile]]:
         """((mtime, name), segment) of each file that is one; what vanishes meanwhile, or is none, is passed over."""

@@ -7,6 +7,7 @@ One process publishes to a slot at a time; any number reads, on any machine.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
-from syncd.shared.counts import Counts, given_to
+from syncd.shared.counts import Counts, day_of, given_to, take_back
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
 from syncd.shared.holds import held, hold, in_doubt
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
-from syncd.shared.layout import Shared, SlotPlace, Version, make_folder, put, put_json, put_once
+from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import (
     BYTES_A_NUMBER,
     ENCODING,
@@ -39,10 +40,13 @@ from syncd.shared.manifest import (
     Score,
     SuiteFields,
 )
+from syncd.shared.needs import INTAKE
 from syncd.shared.offers import offered
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.pruning import prune
+from syncd.shared.reception import spent
 from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
+from syncd.shared.terms import Terms, set_terms, terms_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,9 +55,11 @@ if TYPE_CHECKING:
     from syncd.shared.codec import Rounded, Tensors
 
 __all__ = [
+    "AVERAGED",
     "BYTES_A_NUMBER",
     "CHUNK_ROWS",
     "FORMAT",
+    "INTAKE",
     "LEARNERS",
     "MAX_RAW_BYTES",
     "MIRRORS",
@@ -76,10 +82,12 @@ __all__ = [
     "SlotPlace",
     "StorageError",
     "SuiteFields",
+    "Terms",
     "Version",
     "close_to_others",
     "collect",
     "collect_incoming",
+    "day_of",
     "given_to",
     "held",
     "hinted",
@@ -99,6 +107,10 @@ __all__ = [
     "read_manifest",
     "read_metrics",
     "rounded",
+    "set_terms",
+    "spent",
+    "take_back",
+    "terms_of",
     "unpack",
     "versions",
     "write_metrics",
@@ -168,14 +180,17 @@ def publish(
 
 
 def _have(place: SlotPlace, encoder: Packed) -> None:
-    """Its blob with the age of now, written where it is not there."""
+    """Its blob with the age of now, written where it is not there; averaged policies have the slot's own file."""
     path = place.blob(encoder.blob.sha256)
-    try:
-        if path.stat().st_size == encoder.blob.bytes:
-            os.utime(path)
-            return
-    except FileNotFoundError:
-        make_folder(path.parent)
+    for known in dict.fromkeys((path, place.slot_itself.blob(encoder.blob.sha256))):
+        with contextlib.suppress(OSError):
+            if known.stat().st_size == encoder.blob.bytes:
+                if known != path:
+                    make_folder(path.parent)
+                    os.link(known, path)
+                os.utime(path)
+                return
+    make_folder(path.parent)
     put(path, encoder.data)
 
 

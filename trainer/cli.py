@@ -23,7 +23,7 @@ from trainer.commands.compare import compare
 from trainer.commands.demos import app as demos
 from trainer.commands.export import export
 from trainer.commands.live import live
-from trainer.commands.play import play
+from trainer.commands.play import AveragedOption, play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
 from trainer.config.presets import PRESETS
@@ -134,6 +134,7 @@ def evaluate(
     unseen_goals: UnseenOption = 0,
     device: DeviceOption = "auto",
     best: BestOption = False,
+    averaged: AveragedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
@@ -150,15 +151,20 @@ def evaluate(
             unseen_goals=unseen_goals,
             device=device,
             best=best,
+            averaged=averaged,
             progress=lambda done, total: status.update(f"{done:,} of {total:,} episodes"),
         )
     for note in found.notes:
         print(note, file=sys.stderr)
     value: dict[str, Any] = {"checkpoint": str(found.path), "step": found.step, **found.evaluation.as_json()}
+    if averaged:
+        value["is_averaged"] = True
     if as_json:
         print(json.dumps(value, indent=2))
     else:
-        show_evaluation(value, f"{found.path}\nstep {found.step:,}: {found.evaluation.summary()}")
+        show_evaluation(
+            value, f"{found.path}\nstep {found.step:,}{', averaged' * averaged}: {found.evaluation.summary()}"
+        )
 
 
 app.command()(export)

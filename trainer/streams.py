@@ -20,6 +20,7 @@ class RandomStream(IntEnum):
     PROBE = 5
     OTHERS_PROBE = 6
     ORDER = 7
+    DEMOS_SAMPLING = 8
     PLUGIN = 100
 
 

@@ -67,7 +67,19 @@ def _checked(row: Row) -> Row:
         "goals_per_task": max(1, int(counted(row["goals_per_task"]))),
         "mean_success": number(row["mean_success"]),
         "score": "return" if row.get("score") == "return" else "success",
+        "averaged": _averaged(row.get("averaged")),
         **by_task,
+    }
+
+
+def _averaged(row: Row | None) -> Row | None:
+    """What an evaluation says of the moving average: success by task and its mean; None where it was not played."""
+    if row is None or row.get("score") == "return":
+        return None
+    by_task = islice(dict(row["success"]).items(), MOST_TASKS)
+    return {
+        "mean_success": number(row["mean_success"]),
+        "success": {shown(task): number(value) for task, value in by_task},
     }
 
 
@@ -92,6 +104,7 @@ def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *
     lines += [line_of(slot.curves, slot.slot, slot.label, measure, task) for slot in known[:MOST_LINES]]
     if measure in {"success", "return"}:
         lines += [line for slot in slots[:MOST_LINES] if (line := _evaluated(slot, measure, task)) is not None]
+        lines += [line for slot in slots[:MOST_LINES] if (line := _average_line(slot, measure, task)) is not None]
     return CurvesPanel(
         measure=measure,
         measures=measures,
@@ -115,6 +128,8 @@ def _about(known: Sequence[Learned], measure: str, task: str, *, has_mean: bool)
     if measure in {"success", "return"} and any(slot.evaluations for slot in known):
         bars = ", with 95 % intervals" if measure == "success" else ""
         words.append(f"dots: evaluations{bars}")
+        if measure == "success" and any(row.get("averaged") for slot in known for row in slot.evaluations):
+            words.append("dots without one: the moving average of the weights")
     if len(known) > MOST_LINES:
         words.append(f"of {len(known)} slots the first {MOST_LINES} have lines")
     return "; ".join(words) + "."
@@ -138,6 +153,22 @@ def _evaluated(slot: Learned, measure: str, task: str) -> CurveLine | None:
         label=f"{slot.label}, evaluated", kind="evaluation", slot=slot.slot, steps=steps,
         values=tuple(map(rounded, values)),
         low=tuple(map(rounded, low)) if has_interval else (), high=tuple(map(rounded, high)) if has_interval else (),
+    )  # fmt: skip
+
+
+def _average_line(slot: Learned, measure: str, task: str) -> CurveLine | None:
+    """The success of the moving average, where it was played."""
+    if measure != "success":
+        return None
+    found = [(int(row["step"]), row["averaged"]) for row in slot.evaluations if row.get("averaged")]
+    told = [(step, row["success"].get(task) if task else row["mean_success"]) for step, row in found]
+    good = [(step, float(value)) for step, value in told if value is not None]
+    if not good:
+        return None
+    steps, values = zip(*(good[place] for place in thinned(len(good))), strict=True)
+    return CurveLine(
+        label=f"{slot.label}, averaged", kind="evaluation", slot=slot.slot, steps=steps,
+        values=tuple(map(rounded, values)),
     )  # fmt: skip
 
 

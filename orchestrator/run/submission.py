@@ -78,6 +78,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "run_name": config.run_name,
         "shared_dir": str(shared_dir(config, run.folder, run_dir)),
         "accepts_contributions": config.collaboration.enabled,
+        "terms": config.collaboration.model_dump(include={"rows_per_day", "oldest_client"}, exclude_none=True),
         "keep_checkpoints": config.relay.keep_checkpoints,
         "environment": wandb_environment(config.wandb, run.env),
         "failover": run.controller_python if run.executor == "slurm" and config.relay.failover_tick else None,

@@ -30,11 +30,22 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
-def contributors(shared: SharedArgument = Path(), as_json: JsonOption = False) -> None:
+def contributors(
+    shared: SharedArgument = Path(),
+    as_json: JsonOption = False,
+    board: Annotated[
+        bool, typer.Option("--board", help="Who gave most: believed rows of the last 7 days (UTC), and of all time.")
+    ] = False,
+) -> None:
     """Show who sent experience in, and what became of it."""
     from syncd.shared.inbox import Inbox  # noqa: PLC0415 - `--help` must stay quick
 
     rows = [_row(inbox) for inbox in Inbox.all_of(_shared(shared))]
+    if board:
+        from syncd.commands import board as places  # noqa: PLC0415 - as above
+
+        places.show(rows, as_json=as_json)
+        return
     if as_json:
         print(json.dumps(rows, indent=2))
     elif sys.stdout.isatty():
@@ -110,10 +121,11 @@ def _confirmed(inbox: Inbox) -> bool:
 
 
 def _row(inbox: Inbox) -> dict[str, Any]:
-    from syncd.shared.counts import by_slot, counts, last_seen  # noqa: PLC0415 - as above
+    from syncd.shared.counts import BOARD_DAYS, by_slot, counts, last_seen  # noqa: PLC0415 - as above
     from syncd.shared.holds import held  # noqa: PLC0415 - as above
 
-    now_held = held(inbox.path, time.time())
+    now = time.time()
+    now_held = held(inbox.path, now)
     total, waiting = counts(inbox.path), inbox.usage("tmp", "new")
     return {
         "contributor": inbox.who,
@@ -121,6 +133,9 @@ def _row(inbox: Inbox) -> dict[str, Any]:
         "waiting_bytes": waiting.bytes,
         "accepted": total.accepted,
         "rows": total.rows,
+        "rows_7d": total.rows_of(now, BOARD_DAYS),
+        "rows_today": total.rows_of(now),
+        "rows_credited": total.credited,
         "checked": total.checked,
         "exact": total.exact,
         "episodes": total.episodes,

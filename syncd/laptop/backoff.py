@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from syncd.errors import (
@@ -21,10 +21,14 @@ FIRST_DELAY_S = 1.0
 GROWTH = 1.6
 #: A night without the cluster is 500 tries, of which none reaches a login while the network is away.
 MAX_DELAY_S = 60.0
+#: Who was turned away comes again within this part of what the server asked for: the others are spread already.
+AFTER_SPREADING = 0.2
 #: So long a life counts as progress, even of an idle connection.
 LIVE_ENOUGH_S = 30.0
 #: More time than was planned went by: the machine slept, or this process was stopped.
 SLEPT_S = 10.0
+#: Who was told when to come again comes later by a part of this: a thousand were told the same (midnight, say).
+MOST_LATER_S = 300.0
 #: A full disk is somebody's to clear; asking it is cheap.
 DISK_RETRY_S = 10.0
 
@@ -38,28 +42,50 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Backoff:
-    """How many connections in a row came to nothing, and the limits of the delays (tests have shorter ones)."""
+    """How many connections in a row came to nothing, and the limits of the delays (tests have shorter ones).
+
+    `spread_s`: what the server said last of how long its clients should take to come back, if they lose it at once.
+    """
 
     failures: int = 0
     first_s: float = FIRST_DELAY_S
     growth: float = GROWTH
     cap_s: float = MAX_DELAY_S
+    spread_s: float = 0.0
 
     def failed(self) -> Backoff:
         """After one more connection that came to nothing."""
-        return Backoff(self.failures + 1, self.first_s, self.growth, self.cap_s)
+        return replace(self, failures=self.failures + 1)
 
     def progressed(self) -> Backoff:
         """After a connection that brought something."""
-        return Backoff(0, self.first_s, self.growth, self.cap_s)
+        return replace(self, failures=0)
+
+    def asked_to_spread(self, spread_s: float) -> Backoff:
+        """After the server has said over how long its clients come back."""
+        return replace(self, spread_s=spread_s)
 
     def delay_s(self, chance: float) -> float:
         """How long to wait now; `chance` in [0, 1) is drawn evenly.
 
-        Full jitter: a hundred laptops that lost one server must not come back in the same second.
+        Full jitter: laptops that lost one server must not come back in the same second. Of a few it is the first
+        delay that spreads them, of many what the server asked for: never more than the longest delay, whoever asks.
         """
         # The exponent stops where the cap has long been reached: 1.6 ** 2000 is no float.
-        return chance * min(self.cap_s, self.first_s * self.growth ** min(self.failures, 64))
+        spread_s = self.spread_s * (AFTER_SPREADING if self.failures else 1.0)
+        return chance * min(self.cap_s, max(spread_s, self.first_s * self.growth ** min(self.failures, 64)))
+
+
+def jittered(every_s: float, chance: float) -> float:
+    """An interval of `every_s` on average, three to five quarters of it: who began together does not go on so."""
+    return every_s * (0.75 + 0.5 * chance)
+
+
+def later(after_s: float, chance: float) -> float:
+    """When to ask again after an answer that said "in `after_s`": not before, and a chance of its own later, up to as
+    much again and to `MOST_LATER_S`.
+    """
+    return after_s + chance * min(after_s, MOST_LATER_S)
 
 
 def slept(before: Moment, after: Moment, planned_s: float) -> bool:

@@ -145,11 +145,15 @@ class Capacity:
 def _held_of(place: SlotPlace) -> _Held:
     """Folders of blobs count as files: they stay, too. Errors: OSError."""
     curves = _sizes(place.metrics)
-    blobs = folder_names(place.blobs)
-    sizes = [*curves.values(), *_sizes(place.manifests).values(), *_sizes(place.live).values()]
-    for folder in blobs:
-        sizes += _sizes(place.blobs / folder).values()
-    return _Held(files=len(sizes) + len(blobs), bytes=sum(sizes), curves=curves)
+    sizes = [*curves.values(), *_sizes(place.live).values()]
+    folders = 0
+    for policies in (place, place.averaged):
+        blobs = folder_names(policies.blobs)
+        folders += len(blobs)
+        sizes += _sizes(policies.manifests).values()
+        for folder in blobs:
+            sizes += _sizes(policies.blobs / folder).values()
+    return _Held(files=len(sizes) + folders, bytes=sum(sizes), curves=curves)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncd.errors import SyncError
-from syncd.laptop.backoff import Backoff, Moment, made_progress, slept, stops
+from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
@@ -170,7 +170,9 @@ class Client:
             finally:
                 self._transport = None
                 transport.close()
-                self.writer.facts(transport.facts())
+                facts = transport.facts()
+                self._backoff = self._backoff.asked_to_spread(facts.spread_s)
+                self.writer.facts(facts)
         except _WokeError:
             self._voice("the machine slept; connecting again")
             self._backoff = self._backoff.progressed()
@@ -197,6 +199,7 @@ class Client:
             say=self._voice_trouble,
             arrived=self._arrived,
             monotonic=lambda: self._moment().monotonic_s,
+            chance=self._chance,
         )
 
     def _live(self, exchange: Exchange, watcher: OutboxWatcher | None) -> None:
@@ -216,7 +219,7 @@ class Client:
             if is_round:
                 self._work(exchange, watcher, until_done=not is_pushed)
                 if not (exchange.wants or exchange.more_waits):
-                    round_at = self._moment().monotonic_s + self._wishes.every_s
+                    round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
             if before.monotonic_s >= leave_at:
                 raise _BetterWayError
             self._describe(exchange)
@@ -230,7 +233,8 @@ class Client:
             if (to_round_s := round_at - before.monotonic_s) > 0:
                 patience_s = min(patience_s, to_round_s)
             patience_s = min(patience_s, self._own.wait_s)
-            planned_s = 0.0 if busy else patience_s if is_pushed else max(LOOK_EVERY_S, self._wishes.every_s)
+            looks_s = patience_s if is_pushed else jittered(max(LOOK_EVERY_S, self._wishes.every_s), self._chance())
+            planned_s = 0.0 if busy else looks_s
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s):
                 raise _WokeError

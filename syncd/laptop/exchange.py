@@ -5,15 +5,17 @@ The order of things and the clock are the caller's (`syncd.laptop.client`). Noth
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from anchorleg.notices import Notices
 from syncd.errors import DamagedPolicyError, GoneError, NoRoomError, StorageError
-from syncd.laptop.backoff import DISK_RETRY_S
+from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
+from syncd.shared.layout import AVERAGED
 from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
@@ -26,6 +28,10 @@ ABOUT_US = {
     "held": "its owner takes nothing from this machine for now: most of it was refused",
     "no inbox": "it has no inbox for us",
 }
+#: Refusals that are about one slot or its run: what waits for others is sent meanwhile.
+ABOUT_A_SLOT = frozenset({"full", "day_quota", "version"})
+#: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
+UPDATE_FIRST = " until Anchorleg is updated here, the way it was installed"
 #: After a file was gone from under us, everything is listed again, once things have calmed down.
 RELIST_AFTER_S = 1.0
 
@@ -34,10 +40,11 @@ RELIST_AFTER_S = 1.0
 class ExchangeCounts:
     """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
 
-    `offered`: slots in the last listing.
+    `averaged`: policies that are a moving average. `offered`: slots in the last listing.
     """
 
     policies: list[Arrival] = field(default_factory=list)
+    averaged: int = 0
     offered: int = 0
     curves: int = 0
     bytes: int = 0
@@ -49,11 +56,12 @@ class ExchangeCounts:
     @property
     def moved(self) -> int:
         """How many files came or went: progress."""
-        return len(self.policies) + self.curves + self.sent
+        return len(self.policies) + self.averaged + self.curves + self.sent
 
 
 class Exchange:
-    """The work over `transport`. `arrived` is told of each policy, and whether it was announced just now.
+    """The work over `transport`. `arrived` is told of each policy but averaged ones, and whether it was announced
+    just now.
 
     `patient`: a full disk here is waited for, and said; else StorageError comes out. `say` takes one sentence.
     """
@@ -70,14 +78,16 @@ class Exchange:
         say: Callable[[str], None] = lambda _: None,
         arrived: Callable[[Arrival, bool], None] = lambda _arrival, _announced: None,
         monotonic: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.transport = transport
         self.counts = ExchangeCounts()
         self._mirror, self._outbox = mirror, outbox
         self._pull, self._push, self._patient = pull, push, patient
-        self._say, self._arrived, self._monotonic = say, arrived, monotonic
+        self._say, self._arrived, self._monotonic, self._chance = say, arrived, monotonic, chance
         self._wanted: dict[str, tuple[Offer, bool]] = {}
         self._fetch_from = self._send_from = 0.0
+        self._held: dict[tuple[str, int], float] = {}  # slot → when it may be asked again
         self._relist_at: float | None = None
         self._passed_over = Notices()
         self.more_waits = push
@@ -89,7 +99,9 @@ class Exchange:
         """
         if not announced:
             self._relist_at = None
-            self.counts.offered = sum(offer.kind == "manifest" for offer in news.offers)
+            self.counts.offered = sum(
+                offer.kind == "manifest" and f"/{AVERAGED}/" not in offer.path for offer in news.offers
+            )
         if self._pull:
             for offer in self._mirror.wanted(news.offers, changed=announced, say=self._pass_over):
                 target = self._mirror.target(offer)
@@ -163,6 +175,8 @@ class Exchange:
             self.counts.bytes += arrival.bytes
             if arrival.manifest is None:
                 self.counts.curves += 1
+            elif arrival.target.place.is_averaged:
+                self.counts.averaged += 1
             else:
                 self.counts.policies.append(arrival)
                 del self.counts.policies[:-1000]
@@ -177,7 +191,8 @@ class Exchange:
         if not self._push or self._monotonic() < self._send_from:
             return
         try:
-            batch = self._outbox.waiting(SEND_AT_ONCE)
+            self._held = {slot: until for slot, until in self._held.items() if self._monotonic() < until}
+            batch = self._outbox.waiting(SEND_AT_ONCE, without=self._held)
             if not batch:
                 return
             receipts = self.transport.send([(each.path, each.run_id, each.slot) for each in batch])
@@ -200,11 +215,21 @@ class Exchange:
                 HELD_FOR_S, f"the other side refuses segments: {ABOUT_US[receipt.reason]}; they stay in the outbox"
             )
         elif receipt.retry_after_s is not None:
-            words = f"the other side takes no more segments now ({receipt.reason}); they wait in the outbox"
-            self._hold(receipt.retry_after_s, words)
+            why = UPDATE_FIRST if receipt.reason == "version" else ""
+            said = f'{receipt.reason}: "{receipt.sentence}"' if receipt.sentence else receipt.reason
+            words = f"the other side takes no more segments now ({said}); they wait in the outbox{why}"
+            for_s = later(receipt.retry_after_s, self._chance())
+            if receipt.reason in ABOUT_A_SLOT:
+                slot = segment.run_id, segment.slot
+                self._held[slot] = max(self._held.get(slot, 0.0), self._monotonic() + for_s)
+                self._trouble(words)
+            else:
+                self._hold(for_s, words)
         elif segment.path.exists():
             self._outbox.refused(segment.path, receipt.reason)
             count_reason(self.counts.refused, receipt.reason)
+            if receipt.reason == "not_needed":
+                self._pass_over(f'the other side will not take what waits: "{receipt.sentence}"')
 
     def _hold(self, for_s: float, words: str) -> None:
         self.more_waits = False

@@ -26,7 +26,7 @@ from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
+from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
@@ -41,14 +41,18 @@ MAX_BAD = 500
 #: Unfinished files that nothing asked for lately: their policies were overtaken.
 PART_KEPT_S = 3_600.0
 
-_PATH = re.compile(rf"v1/runs/({NAME.pattern})/({SLOT.pattern})/(manifests|metrics)/([A-Za-z0-9_.-]{{1,80}})")
+_PATH = re.compile(
+    rf"v1/runs/({NAME.pattern})/({SLOT.pattern})/({AVERAGED}/)?(manifests|metrics)/([A-Za-z0-9_.-]{{1,80}})"
+)
 
 Fetch = Callable[[Offer, Path], None]
 
 
 @dataclass(frozen=True)
 class OfferTarget:
-    """Where an offer belongs: exactly one of `version` (a manifest) and `curve` (name and number of a chunk) is set."""
+    """Where an offer belongs (`place`: a slot's, or its `averaged`): exactly one of `version` (a manifest) and `curve`
+    (name and number of a chunk) is set.
+    """
 
     place: SlotPlace
     file_name: str
@@ -59,7 +63,12 @@ class OfferTarget:
     def words(self) -> str:
         """As a person is told: `demo-0123abcd/0 3-17`."""
         what = str(self.version) if self.version is not None else self.file_name
-        return f"{self.place.run_id}/{self.place.slot} {what}"
+        return f"{self.place.run_id}/{self.place.slot} {'averaged ' * self.place.is_averaged}{what}"
+
+    @property
+    def slot(self) -> SlotPlace:
+        """Whose room it takes."""
+        return self.place.slot_itself
 
 
 @dataclass(frozen=True)
@@ -92,12 +101,13 @@ class Mirror:
         found = _PATH.fullmatch(offer.path)
         if not found:
             return None
-        place = self.shared.slot(found[1], int(found[2]))
-        name = found[4]
-        if offer.kind == "manifest" and found[3] == "manifests" and (version := Version.of_file(name)) is not None:
-            return OfferTarget(place, name, version=version)
-        if offer.kind == "metrics" and found[3] == "metrics" and (curve := chunk_of_file(name)) is not None:
-            return OfferTarget(place, name, curve=curve)
+        slot, is_averaged, folder, name = self.shared.slot(found[1], int(found[2])), bool(found[3]), found[4], found[5]
+        if offer.kind == "manifest" and folder == "manifests" and (version := Version.of_file(name)) is not None:
+            return OfferTarget(slot.averaged if is_averaged else slot, name, version=version)
+        if is_averaged:
+            return None
+        if offer.kind == "metrics" and folder == "metrics" and (curve := chunk_of_file(name)) is not None:
+            return OfferTarget(slot, name, curve=curve)
         return None
 
     def wanted(
@@ -143,12 +153,12 @@ class Mirror:
             if (target := self.target(offer)) is None:
                 continue
             try:
-                if target.place not in places:
-                    self.capacity.check_slot(target.place, places)
+                if target.slot not in places:
+                    self.capacity.check_slot(target.slot, places)
             except NoRoomError as error:
                 say(str(error))
                 continue
-            places.add(target.place)
+            places.add(target.slot)
             found.append((target, offer))
         return found
 
@@ -174,7 +184,7 @@ class Mirror:
             raise DamagedPolicyError(f"{offer.path[:200]!r} is no place of the tree")
         try:
             self._parts.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.capacity.check_slot(target.place)
+            self.capacity.check_slot(target.slot)
             if target.version is not None:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
@@ -192,12 +202,12 @@ class Mirror:
         place = target.place
         if offer.bytes > MAX_MANIFEST_BYTES:
             raise DamagedPolicyError(f"its manifest has {offer.bytes} bytes; {MAX_MANIFEST_BYTES} is the most")
-        part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
+        part = self._parts / f"{place.run_id}.{place.slot}.{'averaged.' * place.is_averaged}{target.file_name}"
         sealed = _fetched(offer, part, fetch)
         manifest = parse_manifest(sealed)
         if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
             raise DamagedPolicyError("its manifest is that of another run, slot or version")
-        came = len(sealed) + sum(self._bring_blob(place, manifest, blob, fetch) for blob in manifest.blobs)
+        came = len(sealed) + sum(self._bring_blob(target, manifest, blob, fetch) for blob in manifest.blobs)
         make_folder(place.manifests)
         if not put_once(place.manifest(version), sealed) and place.manifest(version).read_bytes() != sealed:
             if _is_whole(place, version):
@@ -208,19 +218,24 @@ class Mirror:
             put_json(place.latest, {"attempt": version.attempt, "seq": version.seq})
         part.unlink(missing_ok=True)
         collect(place, now=self._clock(), keep=MIRRORS)
-        self.capacity.changed(place)
+        self.capacity.changed(target.slot)
         return Arrival(target, came, manifest)
 
-    def _bring_blob(self, place: SlotPlace, manifest: Manifest, blob: Blob, fetch: Fetch) -> int:
+    def _bring_blob(self, target: OfferTarget, manifest: Manifest, blob: Blob, fetch: Fetch) -> int:
         """Have the checked blob in the tree; returns how many bytes came for it."""
-        final = place.blob(blob.sha256)
-        with contextlib.suppress(OSError, DamagedPolicyError):
-            unpack(final.read_bytes(), blob)
-            os.utime(final)  # its age counts from its last publication, or `collect` may take it
-            return 0
+        final, beside = target.place.blob(blob.sha256), target.slot.blob(blob.sha256)
+        for known in dict.fromkeys((final, beside)):  # an averaged policy has its encoder from the other
+            with contextlib.suppress(OSError, DamagedPolicyError):
+                unpack(known.read_bytes(), blob)
+                if known != final:
+                    make_folder(final.parent)
+                    final.unlink(missing_ok=True)
+                    os.link(known, final)
+                os.utime(final)  # its age counts from its last publication, or `collect` may take it
+                return 0
         part = self._parts / blob.sha256
-        self._make_room(place, blob.bytes - (_size(part) or 0))
-        data = _fetched(blob_of(manifest, blob), part, fetch)
+        self._make_room(target.slot, blob.bytes - (_size(part) or 0))
+        data = _fetched(blob_of(manifest, blob, is_averaged=target.place.is_averaged), part, fetch)
         try:
             decoded(data, blob)
         except DamagedPolicyError:
@@ -236,7 +251,8 @@ class Mirror:
         try:
             self.capacity.check_policy(size)
         except NoRoomError:
-            collect(place, now=self._clock(), keep=MIRRORS)
+            for each in (place, place.averaged):
+                collect(each, now=self._clock(), keep=MIRRORS)
             self.capacity.changed(place)
             self.capacity.check_policy(size)
 
@@ -281,6 +297,7 @@ class Mirror:
         with contextlib.suppress(OSError):
             for place in self.shared.slots():  # nobody else writes here: see the lock
                 sweep_slot(place, before=math.inf)
+                sweep_slot(place.averaged, before=math.inf)
                 prune_live(place.live, now=self._clock())
             for inbox in Inbox.all_of(self.shared):
                 for folder in inbox.live_folders():
@@ -291,10 +308,10 @@ class Mirror:
                     os.unlink(entry.path)
 
 
-def blob_of(manifest: Manifest, blob: Blob | None = None) -> Offer:
+def blob_of(manifest: Manifest, blob: Blob | None = None, *, is_averaged: bool = False) -> Offer:
     """Where the other side has the weights of a policy: those that learn, or another `blob` of it."""
-    blob = blob or manifest.blob
-    path = f"v1/runs/{manifest.run_id}/{manifest.slot}/blobs/{blob.sha256[:2]}/{blob.sha256}"
+    blob, inner = blob or manifest.blob, f"{AVERAGED}/" * is_averaged
+    path = f"v1/runs/{manifest.run_id}/{manifest.slot}/{inner}blobs/{blob.sha256[:2]}/{blob.sha256}"
     return Offer(path, blob.bytes, blob.sha256, "blob")
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,12 +18,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from anchorleg.files import read_json_or_none
 from syncd.shared.layout import make_folder, put_json
 
+#: Rows are kept by day for so long: a week's board and the day that is under way.
+KEPT_DAYS = 8
+#: What the board calls lately: today and the six days before.
+BOARD_DAYS = 7
+_DAY_S = 86_400
+
 
 class Counts(BaseModel):
     """Segments accepted and refused (by reason), rows accepted, and when the last of them was judged (0: never).
 
     `checked`: segments that were simulated again; `exact`: those of them that came out the same to the last bit.
     `episodes`: accepted segments that are whole episodes; `solved`: those in which the task was solved.
+    `days`: of `rows`, those of the last days: the day's number since 1970 (UTC, the learner's clock) → rows.
+    `taken_back`: of `rows`, those that left again, because their sender was found lying.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -35,6 +44,18 @@ class Counts(BaseModel):
     episodes: int = 0
     solved: int = 0
     last_at: float = 0.0
+    days: dict[str, int] = {}
+    taken_back: int = 0
+
+    @property
+    def credited(self) -> int:
+        """Rows that were accepted, and believed to this day."""
+        return self.rows - self.taken_back
+
+    def rows_of(self, now: float, days: int = 1) -> int:
+        """Rows of the last `days` days, today with them. `now`: unix seconds."""
+        today = day_of(now)
+        return sum(rows for day, rows in self.days.items() if today - days < _number(day) <= today)
 
     def plus(self, other: Counts) -> Counts:
         """Both together."""
@@ -47,14 +68,53 @@ class Counts(BaseModel):
             episodes=self.episodes + other.episodes,
             solved=self.solved + other.solved,
             last_at=max(self.last_at, other.last_at),
+            days=dict(Counter(self.days) + Counter(other.days)),
+            taken_back=self.taken_back + other.taken_back,
         )
 
 
+def day_of(now: float) -> int:
+    """The day's number since 1970, UTC."""
+    return int(now // _DAY_S)
+
+
+def day_ends_at(now: float) -> float:
+    """Unix seconds at which the day is over, UTC."""
+    return float((day_of(now) + 1) * _DAY_S)
+
+
+def _number(day: str) -> int:
+    return int(day) if day.isascii() and day.isdigit() and len(day) < 10 else -1
+
+
+def _recent(days: Mapping[str, int], now: float) -> dict[str, int]:
+    """Without those that nobody asks for any more, or that a clock far ahead made."""
+    today = day_of(now)
+    return {day: rows for day, rows in days.items() if today - KEPT_DAYS < _number(day) <= today + 1}
+
+
 def note(inbox: Path, writer: str, more: Counts) -> None:
-    """Add to the counts that `writer` keeps of the contributor whose folder `inbox` is. Errors: OSError."""
+    """Add to the counts that `writer` keeps of the contributor whose folder `inbox` is. Errors: OSError.
+
+    Totals and days are one file, replaced by one rename: after a kill both have `more`, or neither has.
+    """
     path = inbox / "counts" / f"{writer}.json"
     make_folder(path.parent)
-    put_json(path, _counts_in(path).plus(more).model_dump())
+    total = _counts_in(path).plus(more)
+    put_json(path, total.model_copy(update={"days": _recent(total.days, total.last_at)}).model_dump())
+
+
+def take_back(inbox: Path, writer: str, more: Counts) -> None:
+    """As `note`, and all rows that `writer` counted so far left again. Errors: OSError."""
+    path = inbox / "counts" / f"{writer}.json"
+    make_folder(path.parent)
+    total = _counts_in(path).plus(more)
+    put_json(path, total.model_copy(update={"days": {}, "taken_back": total.rows}).model_dump())
+
+
+def rows_today(inbox: Path, run_id: str, now: float) -> int:
+    """Rows that one run accepted of a contributor since midnight, UTC. Errors: OSError."""
+    return sum(_counts_in(path).rows_of(now) for path in _files_of(inbox) if path.stem.rpartition(".")[0] == run_id)
 
 
 def counts(inbox: Path) -> Counts:

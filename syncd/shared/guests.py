@@ -96,12 +96,14 @@ class Guest:
         """The inbox that the owner keeps for this account; None before anything was taken. Errors: OSError."""
         return self._deposit.inbox()
 
-    def receive(self, run_id: str, slot: int, sha256: str, size: int) -> Bundle | Stored | Refusal:
+    def receive(
+        self, run_id: str, slot: int, sha256: str, size: int, version: str | None = None
+    ) -> Bundle | Stored | Refusal:
         """Take in a segment: see `syncd.shared.reception.receive`. Errors: OSError."""
         inbox = self._deposit.inbox()
         # Before anything was taken there is no inbox, nobody is dropped, and no name begins so.
         asked = inbox or Inbox(who=self.who, path=self._shared.inbox_folder / f".{PREFIX}none")
-        refusal = objection(asked, run_id, slot, sha256, size)
+        refusal = objection(asked, run_id, slot, sha256, size, version=version)
         if refusal is not None:
             return refusal
         if inbox is not None:

@@ -37,7 +37,8 @@ from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.counts import Counts, counts
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared, is_a_groups, make_folder
-from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
+from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive, spent
+from syncd.shared.terms import terms_of
 
 #: Setgid, sticky, members of the group may add; others see nothing.
 INCOMING_MODE = 0o3770
@@ -83,6 +84,7 @@ class Deposit:
         self.who = called(os.geteuid()) if inbox is None else inbox.who
         self._clock = clock
         self._waiting: dict[Path, int] = {}
+        self._spent: Refusal | None = None
         self._counted_at: dict[Path, float] = {}
 
     def inbox(self) -> Inbox | None:
@@ -100,11 +102,14 @@ class Deposit:
         """Put a segment there, durably; False where as many wait as may, or where this account was dropped.
 
         `asks`: somebody will look into the inbox for the verdict.
-        Errors: StorageError with one sentence: the folder is not there or not for us, or the disk is full.
+        Errors: StorageError with one sentence: the folder is not there or not for us, the disk is full, or this account
+        has given what one may give a day.
         """
         folder = self._shared.incoming(run_id, slot)
         with self._explained(folder, run_id, slot):
             self._count(folder)
+            if self._spent is not None:
+                raise StorageError(self._spent.sentence)
             if not self._is_open(folder):
                 return False
             final = folder / (hashlib.sha256(data).hexdigest() + _ASKED * asks)
@@ -151,6 +156,9 @@ class Deposit:
         self._counted_at[folder] = now
         inbox = self.inbox()
         self.is_dropped = inbox is not None and inbox.is_dropped
+        run_id = folder.parent.name
+        most = terms_of(self._shared.runs, run_id).rows_per_day
+        self._spent = spent(inbox, run_id, most, time.time()) if inbox is not None else None
 
 
 def _write_whole(final: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 ::
 
     $SHARED/v1/runs/<run_id>/<slot>/manifests/<attempt>-<seq>.json  blobs/ab/<sha256>  LATEST.json  metrics/
+    $SHARED/v1/runs/<run_id>/<slot>/averaged/                        the same of the averaged policies, without metrics/
     $SHARED/v1/inbox/<who>/                                          see `syncd.shared.inbox`
     $SHARED/v1/incoming/<run_id>/<slot>/                             see `syncd.shared.incoming`
     $SHARED/v1/accounts/                                             see `syncd.shared.accounts`
@@ -27,6 +28,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Slot numbers as folder names: as they are written, no zeros in front, so that one slot has one name.
 SLOT = re.compile(r"0|[1-9][0-9]{0,5}")
+
+#: The folder, in a slot's, of policies that are the moving average of those that it trains.
+AVERAGED = "averaged"
 
 VERSION_TEXT = re.compile(r"(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,8})")
 _VERSION_FILE = re.compile(r"([0-9]{6})-([0-9]{9})\.json")
@@ -106,6 +110,21 @@ class SlotPlace:
     def metrics(self) -> Path:
         """Folder of the curves, `<name>-<chunk>.jsonl` each."""
         return self.path / "metrics"
+
+    @property
+    def averaged(self) -> SlotPlace:
+        """Where the slot's averaged policies lie, as its own lie here: no reader of these meets them."""
+        return SlotPlace(self.path / AVERAGED, self.run_id, self.slot)
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether this is the `averaged` of a slot."""
+        return self.path.name == AVERAGED
+
+    @property
+    def slot_itself(self) -> SlotPlace:
+        """The slot's own place, of its `averaged` too."""
+        return SlotPlace(self.path.parent, self.run_id, self.slot) if self.is_averaged else self
 
     @property
     def live(self) -> Path:

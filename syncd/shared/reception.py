@@ -15,11 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from anchorleg.words import sized
+from anchorleg.words import roughly, sized
+from syncd.shared.counts import day_ends_at, rows_today
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, Usage
-from syncd.shared.layout import NAME, SHA256, SLOT, file_mode, make_folder, put
+from syncd.shared.layout import NAME, SHA256, SLOT, SlotPlace, file_mode, make_folder, put
+from syncd.shared.needs import not_needed
 from syncd.shared.space import is_nearly_full
+from syncd.shared.terms import is_too_old, terms_of
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
 QUOTA_RETRY_S = 60.0
@@ -30,6 +33,8 @@ RECOUNT_S = 2.0
 STORAGE_RETRY_S = 60.0
 #: How often one who is held may ask again.
 HELD_RETRY_S = 600.0
+#: How often a client of too old a version may ask again: somebody may have updated it, or the owner changed their mind.
+VERSION_RETRY_S = 3_600.0
 #: A part that came damaged was deleted: sending it again from the start may do.
 DAMAGED_RETRY_S = 1.0
 
@@ -124,14 +129,23 @@ class Reception:
 
 
 def receive(
-    inbox: Inbox, run_id: str, slot: int, sha256: str, size: int, quota: Quota | None = None
+    inbox: Inbox,
+    run_id: str,
+    slot: int,
+    sha256: str,
+    size: int,
+    quota: Quota | None = None,
+    *,
+    version: str | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Reception | Stored | Refusal:
     """Take in a segment of `size` bytes for one slot: a Reception to write to, or the answer at once.
 
     Nothing of what the other side says is trusted: names, size, quota, and whether the slot exists are checked here.
-    `quota`: what the connection knows of it; None: it is counted now. Errors: OSError.
+    `quota`: what the connection knows of it; None: it is counted now. `version`, `clock`: as in `objection`.
+    Errors: OSError.
     """
-    refusal = objection(inbox, run_id, slot, sha256, size)
+    refusal = objection(inbox, run_id, slot, sha256, size, version=version, clock=clock)
     if refusal is not None:
         return refusal
     for state in ("new", "accepted", "quarantine"):
@@ -152,21 +166,57 @@ def receive(
     return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
 
 
-def objection(inbox: Inbox, run_id: str, slot: int, sha256: str, size: int) -> Refusal | None:
-    """Why it is not taken, whatever waits already. Errors: OSError."""
+def objection(
+    inbox: Inbox,
+    run_id: str,
+    slot: int,
+    sha256: str,
+    size: int,
+    *,
+    version: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Refusal | None:
+    """Why it is not taken, whatever waits already. `version`: of the client's Anchorleg; None: this way says none.
+    `clock`: unix seconds of this side. Errors: OSError.
+    """
     if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot)) and SHA256.fullmatch(sha256)):
         return Refusal("name", "its run, slot or sum is none")
     if not 0 < size <= MAX_SEGMENT_BYTES:
         return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
     if inbox.is_dropped:
         return Refusal("dropped", f"{inbox.who} was dropped by whoever owns this shared folder")
-    if (now_held := held(inbox.path, time.time())) is not None:
+    if (now_held := held(inbox.path, clock())) is not None:
         return Refusal("held", f"nothing of {inbox.who} is taken for now: {now_held.why}", HELD_RETRY_S)
     runs = inbox.path.parents[1] / "runs"
-    if not (runs / run_id / str(slot)).is_dir():
+    place = SlotPlace(runs / run_id / str(slot), run_id, slot)
+    if not place.path.is_dir():
         if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away
             return Refusal("storage", "there are no runs in this shared folder now", STORAGE_RETRY_S)
         return Refusal("other_run", f"slot {slot} of run {run_id[:81]} does not publish here")
+    if (unmet := _unmet(inbox, place, version, clock())) is not None:
+        return unmet
     if is_nearly_full(runs):
         return Refusal("storage", "the disk over there is nearly full", STORAGE_RETRY_S)
     return None
+
+
+def _unmet(inbox: Inbox, place: SlotPlace, version: str | None, now: float) -> Refusal | None:
+    """What the run's owner asks of contributors and this one does not meet, or that nothing is needed."""
+    terms = terms_of(place.path.parents[1], place.run_id)
+    if version is not None and terms.oldest_client is not None and is_too_old(version, terms.oldest_client):
+        words = f"experience is taken of anchorleg {terms.oldest_client} and later, and this is {version}"
+        return Refusal("version", words, VERSION_RETRY_S)
+    if (needless := not_needed(place, now)) is not None:
+        reason = "not_needed" if needless.retry_after_s is None else "full"
+        words = f"slot {place.slot} of {place.run_id} needs nothing of others: {needless.why}"
+        return Refusal(reason, words, needless.retry_after_s)
+    return spent(inbox, place.run_id, terms.rows_per_day, now)
+
+
+def spent(inbox: Inbox, run_id: str, rows_per_day: int | None, now: float) -> Refusal | None:
+    """Whether a contributor has given what one may give a day; with when that ends. Errors: OSError."""
+    if rows_per_day is None or (rows := rows_today(inbox.path, run_id, now)) < rows_per_day:
+        return None
+    left_s = day_ends_at(now) - now
+    words = f"{inbox.who} gave {rows:,} rows today, of {rows_per_day:,} that one may give {run_id} a day"
+    return Refusal("day_quota", f"{words}; from 00:00 UTC on, in {roughly(left_s)}, more is taken", left_s)

@@ -45,7 +45,7 @@ LOOK_EVERY_S = 2.0
 #: What the other side could not take now may be taken when its learner has made room.
 RETRY_S = 60.0
 #: Refusals that say so of now only.
-_FOR_NOW = frozenset({"quota", "damaged", "storage"})
+_FOR_NOW = frozenset({"quota", "damaged", "storage", "full", "day_quota"})
 _DEATH_LOOK_S = 0.2
 #: What is looked at lies in our temporary folder, which may be memory: as many files as a mirror has.
 STAGE_FILES = MAX_FILES
@@ -60,8 +60,11 @@ RUNS = "v1/runs"
 _FILTERS = (
     "--exclude=/*/*/blobs/",
     "--exclude=/*/*/manifests/",
+    "--exclude=/*/*/averaged/blobs/",
+    "--exclude=/*/*/averaged/manifests/",
     "--include=*/",
     "--include=/*/*/LATEST.json",
+    "--include=/*/*/averaged/LATEST.json",
     "--include=/*/*/metrics/*.jsonl",
     "--exclude=*",
 )
@@ -107,13 +110,17 @@ class RsyncTransport:
     def _look(self) -> News:
         self._looked = time.monotonic()
         self._bring_hints()
-        offers = [offer for place in self._stage.slots() for offer in self._offers(place)]
+        offers = [offer for place in self._places() for offer in self._offers(place)]
         return News(tuple(offers), tuple(self._verdicts()))
+
+    def _places(self) -> list[SlotPlace]:
+        """Where policies may lie: of each slot its own, and its averaged ones."""
+        return [each for place in self._stage.slots() for each in (place, place.averaged)]
 
     def _bring_hints(self) -> None:
         runs = self._stage.runs
         runs.mkdir(parents=True, exist_ok=True)
-        for place in self._stage.slots():
+        for place in self._places():
             # rsync takes a file of the same size and the same second for the same: hints are always fetched.
             place.latest.unlink(missing_ok=True)
         words = ["-rt", *_FILTERS, f"--max-size={MAX_CHUNK_BYTES}", self._runner.there(f"{RUNS}/"), f"{runs}/"]
@@ -127,7 +134,7 @@ class RsyncTransport:
                     f"{self._runner.remote.path} is no folder over there: name the shared folder that the run writes to"
                 )
             return
-        versions = ((place, hinted(place)) for place in self._stage.slots())
+        versions = ((place, hinted(place)) for place in self._places())
         wanted = [place.manifest(version) for place, version in versions if version]
         missing = [file.relative_to(runs).as_posix() for file in wanted if not file.exists()]
         if missing:

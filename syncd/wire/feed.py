@@ -18,7 +18,7 @@ from pathlib import Path
 from anchorleg.live.wanted import FILE as LIVE_FILE
 from syncd.errors import DamagedPolicyError
 from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
-from syncd.shared.layout import NAME, SHA256, SLOT, Version
+from syncd.shared.layout import AVERAGED, NAME, SHA256, SLOT, Version
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob
 from syncd.shared.parsing import parse_manifest
 from syncd.wire.events import Events, Mark
@@ -66,13 +66,14 @@ class Pace:
 
 @dataclass(frozen=True)
 class PolicyNews:
-    """The newest policy of a slot: the file of its manifest, and its blob."""
+    """The newest policy of a slot, or of its averaged ones: the file of its manifest, and its blob."""
 
     path: str
     content: bytes
     blob_path: str
     blob_sha256: str
     blob_bytes: int
+    is_averaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class _Told:
                 self.hints.add(parts)
             case (parts, "metrics") if name and not name.startswith("."):
                 self.curves.add(parts)
-            case _ if name in {"", "metrics"}:
+            case _ if name in {"", "metrics", AVERAGED}:
                 self.folders = True
 
 
@@ -221,21 +222,29 @@ class Feed:
                     with contextlib.suppress(OSError), runs.folder(run_id) as run:
                         watch(run, ((), "above"))
                         for name in filter(SLOT.fullmatch, run.names()):
-                            parts: tuple[str, ...] = ("v1", "runs", run_id, name)
-                            found.add(parts)
-                            self._slots.setdefault(parts, _Slot(parts))
-                            if not self._events.why:
-                                self._watch_slot(watch, run, parts)
+                            found |= self._find_slot(watch, run, ("v1", "runs", run_id, name))
             self._is_told = not self._events.why
         for parts in set(self._slots) - found:
             del self._slots[parts]
 
-    @staticmethod
-    def _watch_slot(watch: Callable[[Folder, Mark], None], run: Folder, parts: tuple[str, ...]) -> None:
+    def _find_slot(
+        self, watch: Callable[[Folder, Mark], None], run: Folder, parts: tuple[str, ...]
+    ) -> set[tuple[str, ...]]:
+        """Note the slot, and the folder of its averaged policies where it has one, and watch them."""
+        found, averaged = {parts}, (*parts, AVERAGED)
         with contextlib.suppress(OSError), run.folder(parts[-1]) as slot:
-            watch(slot, (parts, "slot"))
-            with slot.folder("metrics") as metrics:  # where there is none: the slot tells when there is
-                watch(metrics, (parts, "metrics"))
+            if not self._events.why:
+                watch(slot, (parts, "slot"))
+            with contextlib.suppress(OSError), slot.folder(AVERAGED) as inner:  # where there is none: the slot tells
+                found.add(averaged)
+                if not self._events.why:
+                    watch(inner, (averaged, "slot"))
+            if not self._events.why:
+                with slot.folder("metrics") as metrics:
+                    watch(metrics, (parts, "metrics"))
+        for each in found:
+            self._slots.setdefault(each, _Slot(each))
+        return found
 
     def _open(self, slot: _Slot, *inner: str) -> Folder:
         """The slot's folder, or one in it. Errors: OSError."""
@@ -307,7 +316,7 @@ class Feed:
         except (OSError, DamagedPolicyError):
             return None
         sha256 = manifest.blob.sha256
-        if (manifest.run_id, str(manifest.slot)) != slot.parts[2:] or manifest.version != version:
+        if (manifest.run_id, str(manifest.slot)) != slot.parts[2:4] or manifest.version != version:
             return None
         if not all(SHA256.fullmatch(blob.sha256) and self._has_blob(slot, blob) for blob in manifest.blobs):
             return None
@@ -317,6 +326,7 @@ class Feed:
             blob_path=f"{slot.path}/blobs/{sha256[:2]}/{sha256}",
             blob_sha256=sha256,
             blob_bytes=manifest.blob.bytes,
+            is_averaged=slot.parts[-1] == AVERAGED,
         )
 
     def _has_blob(self, slot: _Slot, blob: Blob) -> bool:

@@ -27,7 +27,7 @@ def news_frames(
             curves.append(one)
             continue
         is_soon_there = bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
-        pushed = eager and one.blob_bytes <= EAGER_BYTES and is_soon_there
+        pushed = eager and not one.is_averaged and one.blob_bytes <= EAGER_BYTES and is_soon_there
         yield encode(
             protocol.PublishedPolicy(
                 path=one.path,

@@ -35,7 +35,7 @@ from syncd.errors import SyncError
 from syncd.wire import livemessages
 from syncd.wire.fields import Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
 
-PROTOCOL = 4
+PROTOCOL = 5
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -95,7 +95,8 @@ class Standing(BaseModel):
 class Welcome(Message):
     """Whom the server takes the client for (None: no inbox), its clock (unix s), and its cap on a segment.
 
-    `standing`: how the contributor stands; None: that could not be looked at.
+    `standing`: how the contributor stands; None: that could not be looked at. `spread_s`: if the line breaks, the
+    client should come back at a moment of its own within so many seconds: others lose it at the same time.
     """
 
     KIND = 2
@@ -103,6 +104,7 @@ class Welcome(Message):
     version: Word
     contributor: Name | None
     standing: Standing | None = None
+    spread_s: Seconds = 0.0
     time: Seconds
     segment_bytes: Count
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from syncd.shared.accounts import is_ours
 from syncd.shared.counts import note_seen
 from syncd.shared.guests import Guest
-from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
 from syncd.wire import livemessages, protocol
@@ -31,6 +30,7 @@ from syncd.wire.live import LiveFeed
 from syncd.wire.outgoing import file_frames, news_frames
 from syncd.wire.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, encode
 from syncd.wire.uploads import Uploads
+from syncd.wire.welcoming import spread_s, standing_of
 
 #: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
 BUFFER_BYTES = MAX_PAYLOAD_BYTES
@@ -82,6 +82,7 @@ class Server:
         self._intake: LiveIntake | None = None
         self._bandwidth = Bandwidth(0, clock)
         self._inbox_of: Inbox | None = None
+        self._version: str | None = None
         self._inbox: Inbox | Guest | None = None
         self._uploads = Uploads(None)
         self._verdicts = Pace(VERDICTS_EVERY_S)
@@ -318,7 +319,7 @@ class Server:
                 f"the other side (anchorleg {ours}) speaks protocol {protocol.PROTOCOL}, this one (anchorleg "
                 f"{message.version}) {message.protocol}: install the same version on both"
             )
-        self._bandwidth = Bandwidth(message.bwlimit, self._clock)
+        self._bandwidth, self._version = Bandwidth(message.bwlimit, self._clock), message.version
         self._inbox_of = Inbox.of(self._shared, self._contributor or message.client)
         self._look_for_inbox()
         if isinstance(self._inbox, Inbox) and self._inbox.path.is_dir():  # looking makes no inbox
@@ -330,26 +331,12 @@ class Server:
                 protocol=protocol.PROTOCOL,
                 version=ours,
                 contributor=None if self._inbox is None else self._inbox.who,
-                standing=self._standing(),
+                standing=standing_of(self._inbox, self._wall()),
+                spread_s=spread_s(self._shared),
                 time=self._wall(),
                 segment_bytes=MAX_SEGMENT_BYTES,
             )
         )
-
-    def _standing(self) -> protocol.Standing | None:
-        """How the contributor stands with the folder's owner."""
-        try:
-            inbox = self._inbox.inbox() if isinstance(self._inbox, Guest) else self._inbox
-            if inbox is None:
-                return protocol.Standing()
-            now, used = self._wall(), inbox.claimed()
-            hold = held(inbox.path, now)
-            return protocol.Standing(
-                dropped=inbox.is_dropped, held_s=None if hold is None else hold.until - now,
-                why="" if hold is None else hold.why[:500], segments=used.segments, bytes=used.bytes,
-            )  # fmt: skip
-        except OSError:
-            return None
 
     def _look_for_inbox(self) -> None:
         """Take the client's inbox if it can be written to; where there is none, the nearest folder above takes one.
@@ -366,7 +353,7 @@ class Server:
                 nearest = next(above for above in (path, *path.parents) if os.path.exists(above))
                 is_open = os.access(nearest, os.W_OK) and not path.is_symlink()
                 self._inbox = self._inbox_of if is_open else None
-            self._uploads = Uploads(self._inbox)
+            self._uploads = Uploads(self._inbox, self._version, self._wall)
 
     def _offer(self, said: livemessages.OfferLive) -> None:
         """The client's agents may be watched; of another account's the folder has no place for them."""

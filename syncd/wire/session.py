@@ -165,6 +165,7 @@ class Session:
             logins=self._logins,
             version=None if told is None else told.version,
             standing=None if told is None else told.standing,
+            spread_s=0.0 if told is None else told.spread_s,
             polls_because=self._arrivals.polls_because,
         )
 
@@ -260,7 +261,7 @@ class Session:
         for sha256 in contents:
             answer = self._answer(sha256)
             if isinstance(answer, protocol.SegmentRefused):
-                receipts[sha256] = Receipt(False, answer.reason, answer.retry_after_s)
+                receipts[sha256] = Receipt(False, answer.reason, answer.retry_after_s, answer.sentence)
             else:
                 receipts[sha256] = Receipt(True)
         self._asked.clear()

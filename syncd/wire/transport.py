@@ -44,12 +44,14 @@ class SegmentVerdict:
 class Receipt:
     """What the inbox said of one segment that was sent.
 
-    `stored`: it lies there durably (or did already). Else `reason`, and when to try again (None: never).
+    `stored`: it lies there durably (or did already). Else `reason`, and when to try again (None: never). `sentence`:
+    the other side's own words, printable; "": it said none.
     """
 
     stored: bool
     reason: str = ""
     retry_after_s: float | None = None
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class ConnectionFacts:
     `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
     ping. `clock_offset_s`: the other side's clock minus ours. `contributor`: the inbox that is ours over there.
     `logins`: how many logins it took. `version`: of Anchorleg over there. `standing`: how we stand with the folder's
-    owner. `polls_because`: why the other side looks for news again and again; "": its disk tells it of them. None: not
-    known.
+    owner. `spread_s`: over how long its clients come back when they lose it at once. `polls_because`: why the other
+    side looks for news again and again; "": its disk tells it of them. None: not known.
     """
 
     bytes_in: int = 0
@@ -83,6 +85,7 @@ class ConnectionFacts:
     logins: int = 0
     version: str | None = None
     standing: Standing | None = None
+    spread_s: float = 0.0
     polls_because: str | None = None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 
 from syncd.shared.guests import Bundle, Guest
 from syncd.shared.inbox import Inbox
@@ -17,17 +19,23 @@ _LOG = logging.getLogger(__name__)
 
 
 class Uploads:
-    """The open receptions of one connection. `inbox` None: nothing is taken. Its methods raise ProtocolError only."""
+    """The open receptions of one connection. `inbox` None: nothing is taken. `version`: what the client says it is.
 
-    def __init__(self, inbox: Inbox | Guest | None) -> None:
-        self._inbox = inbox
+    Its methods raise ProtocolError only.
+    """
+
+    def __init__(
+        self, inbox: Inbox | Guest | None, version: str | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._inbox, self._version, self._wall = inbox, version, wall
         self._quota = Quota(inbox) if isinstance(inbox, Inbox) else None
         self._open: dict[str, tuple[Reception | Bundle, int]] = {}
 
     def _received(self, inbox: Inbox | Guest, put: protocol.Put) -> Reception | Bundle | Stored | Refusal:
         if isinstance(inbox, Guest):
-            return inbox.receive(put.run_id, put.slot, put.sha256, put.bytes)
-        return receive(inbox, put.run_id, put.slot, put.sha256, put.bytes, self._quota)
+            return inbox.receive(put.run_id, put.slot, put.sha256, put.bytes, self._version)
+        asked = (put.run_id, put.slot, put.sha256, put.bytes)
+        return receive(inbox, *asked, self._quota, version=self._version, clock=self._wall)
 
     def begin(self, put: protocol.Put) -> Answer:
         """A segment is announced."""

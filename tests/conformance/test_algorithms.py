@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from point_demos import recorded
 from safetensors.torch import load, save
 from slot_digest import parts_of
 
@@ -44,6 +45,8 @@ CHOOSING = ["ppo", "a2c", "sac"]
 
 SEEN = {"encoder": {"arch": "anchorleg_toys.glance:Glance"}}
 PICTURES = {"observation": "both", "image_size": 16}
+#: Where they lie, a fixture says.
+SHOWN = {"demos": "here"}
 #: Other ways of some to learn: the algorithm, its settings, those of the net and of the environment.
 MORE = {
     "categorical": (
@@ -67,7 +70,23 @@ MORE = {
             ("slow encoder", {"encoder": {**SEEN["encoder"], "lr_scale": 0.1}}, PICTURES),
         )
     },
+    "demonstrations": ("mtsac", SHOWN, {}, {}),
+    "demonstrations, three steps": ("td3", {**SHOWN, "n_step": 3}, {}, {}),
+    "demonstrations, clips": (
+        "drqv2", {**SHOWN, "demos_share": 0.3}, SEEN,
+        {**PICTURES, "observation": "clips", "frame_stack": 3, "frame_stride": 2},
+    ),
+    "demonstrations, frozen": (
+        "sac", SHOWN, {"encoder": {**SEEN["encoder"], "freeze": True}},
+        {**PICTURES, "frame_stack": 2, "critic_sees": "state"},
+    ),
 }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def demonstrations(tmp_path_factory):
+    """A folder of some."""
+    return str(recorded(tmp_path_factory.mktemp("demonstrations") / "out", 2).folder)
 
 
 @pytest.fixture(
@@ -78,7 +97,7 @@ MORE = {
     ],
     ids="-".join,
 )
-def training(request):
+def training(request, demonstrations):
     """Small: what each has."""
     name, variant = request.param
     pushes = "three" if variant == "three" else "any"
@@ -89,6 +108,8 @@ def training(request):
     if network.get("encoder", {}).get("freeze") and "random_shift" in fields:
         mine["random_shift"] = 0
     env = {"name": POINTS, "pushes": pushes, **env}
+    if "demos" in mine:
+        mine["demos"] = demonstrations
     return resolve(TrainingSection(env=env, algorithm={"name": name, **mine}, num_envs=4, network=NETWORK | network))
 
 

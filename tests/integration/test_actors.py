@@ -20,11 +20,14 @@ from published import RUN, TASKS, publish, training_of
 from suites import spaces_like
 
 from anchorleg.files import read_json_or_none, write_json
+from anchorleg.job import Job
 from syncd import outbox, store
+from trainer.actors.follower import Giver
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.tasknames import MT10
 from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.errors import EnvironmentFailedError
+from trainer.sharing import takings
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.segment import decode
 
@@ -39,6 +42,16 @@ def play_and(folder, do, **settings):
     """`actors` while `do(running)` runs."""
     with actors(folder, **settings) as (_, running):
         do(running)
+
+
+def test_who_is_not_needed_plays_to_be_watched_and_records_nothing(tmp_path):
+    publish(tmp_path, training=TRAINING)
+    learner = Job(tmp_path / "run", 0, 1, run_id=RUN, shared_dir=tmp_path, accepts_contributions=True)
+    takings.say(learner, 100, time.time(), takes=True, full=True)
+    with actors(tmp_path, policy="needed", giver=Giver("ann", waits=False)) as (screen, _):
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.episodes >= 40, "play")
+        wait_for(lambda: "not needed now" in (screen.last.recording.trouble or ""), "word")
+    assert segments_in(tmp_path) == []
 
 
 def segments_in(folder):

@@ -131,6 +131,7 @@ def test_from_a_recording_to_weights_over_a_data_set_of_lerobots(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "imitates actions; held out: mean square error of the action" in done.stderr
     assert "the weights: w.safetensors (network.encoder.weights)" in done.stdout
+    assert f"the policy: {tmp_path}/runs/fit-w (trainer play, evaluate, export)" in done.stdout
     done = demos("fit", "--demos", "again", "--out", "w.safetensors", *words, "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert [row["step"] for row in told["rows"]] == [0, 2, 4]
@@ -171,6 +172,11 @@ def test_a_fit_over_many_jobs_of_the_relay_is_one_fit(new_relay, tmp_path):
         (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "there are no demonstrations in nowhere"),
         (["fit", "--demos", "demos", "--out", "w.pth"], 2, "--out w.pth: give the name of a file that ends in"),
         (["fit", "--demos", "demos", "--out", "w.safetensors"], 2, "this training sees no pictures: set env.observ"),
+        (
+            ["fit", "--demos", "demos", "--without-actions"],
+            2,
+            "--out is missing: the encoder that is learned goes",
+        ),
         (["record", "--out", "x", "--set", 'env={"name":"gymnasium","id":"CartPole-v1"}'], 2, "no scripted policy"),
         (["record", "--out", "x", "--policy", "nowhere"], 2, "there is no policy at nowhere"),
     ],

@@ -21,6 +21,7 @@ from suites import metaworld
 
 from trainer.algorithms.mtsac import learner as sac
 from trainer.evaluation import process
+from trainer.evaluation.checkpoints import evaluate_checkpoint
 from trainer.evaluation.process import EvaluationRequest, EvaluatorError, EvaluatorProcess
 from trainer.evaluation.protocol import evaluate, unseen_seed
 
@@ -61,6 +62,22 @@ def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of
     assert replace(there.unseen, wall_s=0.0) == unseen
     assert running.words == f"{5 * len(tasks)} of {5 * len(tasks)} episodes"
     assert sum(there.returns.values()) > 0
+
+
+def test_the_moving_average_is_played_on_the_same_goals_where_there_is_one(run, tmp_path):
+    beside = result_of(EvaluatorProcess(request_of(run, averaged=True)))
+    folder = run.job.attempt_dir / "checkpoints" / f"{run.state.step:012d}"
+    raw, averaged = (
+        replace(
+            evaluate_checkpoint(folder, goals=3, goal_seed=None, device="cpu", averaged=each).evaluation, wall_s=0.0
+        )
+        for each in (False, True)
+    )
+    assert replace(beside, wall_s=0.0, averaged=None) == raw
+    assert replace(beside.averaged, wall_s=0.0) == averaged
+    assert averaged.returns != raw.returns
+    without = PointRun(tmp_path / "without", averaging=0)
+    assert result_of(EvaluatorProcess(request_of(without, averaged=True))).averaged is None
 
 
 def test_a_killed_one_says_of_what_it_died(run):

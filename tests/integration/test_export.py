@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from daemons import WORK_S
 from suites import state_of
 
@@ -189,6 +190,18 @@ def test_what_a_file_says_of_itself(tmp_path, run, suffix):
     data = out.read_bytes()
     for secret in (str(ROOT), str(tmp_path), "site-packages", ".py"):
         assert secret.encode() not in data, secret
+
+
+def test_the_average_of_a_checkpoint_is_exported_with_its_own_score(tmp_path, run):
+    judged = {"step": 100, "mean_success": 0.5, "goals_per_task": 2}
+    row = judged | {"averaged": {"mean_success": 0.75, "goals_per_task": 2}}
+    (run.job.attempt_dir / "evaluations.jsonl").write_text(json.dumps(row) + "\n")
+    found = find_playable(str(run.job.run_dir), None, "cpu", averaged=True)
+    done = export(found, tmp_path / "policy.safetensors")
+    assert done.card.source.averaged
+    assert done.card.source.score == store.Score(step=100, mean_success=0.75, goals_per_task=2)
+    weights = safetensors.numpy.load_file(done.path)
+    assert any(np.array_equal(each, run.state.average.tensors["body.layers.0.weight"]) for each in weights.values())
 
 
 def test_the_file_of_a_published_policy_says_where_it_is_from(tmp_path):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
-from relay import NewRelay
+from accounts import missing_account_parts, throw_away_accounts
+from daemons import PATIENCE_S
+from needs import need
+from relay import PROGRAMS, NewRelay
 
 
 def is_open(path: Path) -> bool:
@@ -26,6 +30,24 @@ def test_scripts_settings_and_output_of_jobs_are_nobody_elses(new_relay: NewRela
     private = [path for path in files if path.name == "run.json" or relay.run_dir / "jobs" in path.parents]
     assert {"run.json", "job.sh", "job.json"} <= {path.name for path in private}
     assert [path for path in private if is_open(path)] == []
+
+
+def test_another_account_reads_none_of_them_and_writes_nowhere() -> None:
+    need("accounts of a test's own", missing_account_parts())
+    with throw_away_accounts("ann", "eve", env=os.environ) as (_, (ann, eve)):
+        shutil.copy(PROGRAMS / "count.py", ann.home)
+        (ann.home / "data").mkdir()
+        (ann.home / "data" / "pace.txt").write_text("0\n")
+        run = ann.start(run_name="mine", executor="local", training={}, command=["python3", "./count.py", "10"])
+        assert run.wait(PATIENCE_S) == 0, ann.said()
+        run_dir = ann.home / "runs" / "mine"
+        assert eve.run("ls", str(run_dir)).returncode == 0, "her home is one that others may enter"
+        told = eve.run("find", str(run_dir), "-type", "f", "-readable").stdout.split()
+        private = {path for path in map(Path, told) if path.name == "run.json" or run_dir / "jobs" in path.parents}
+        assert private == set()
+        for path in (run_dir / "run.json", next(run_dir.glob("jobs/*/job.sh"))):
+            assert eve.run("cat", str(path)).returncode != 0
+        assert eve.run("find", str(ann.home), "-writable", "!", "-type", "l").stdout == ""
 
 
 def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:

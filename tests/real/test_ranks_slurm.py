@@ -68,7 +68,7 @@ def test_a_dead_rank_a_scancel_and_the_walltime_change_nothing(
     new_relay: NewRelay, slurm: SlurmCluster, by_one: dict[str, object]
 ) -> None:
     signals = [{"6": "1 SIGKILL"}, {"5": "PAUSE"}, {"4": "PAUSE"}, {}]
-    relay = of_ranks(new_relay, slurm, signals, time_limit="4")
+    relay = of_ranks(new_relay, slurm, signals, time_limit="3")
 
     controller = relay.spawn("start")
     paused = relay.run_dir / "slots/0/attempts/1/paused"
@@ -79,9 +79,12 @@ def test_a_dead_rank_a_scancel_and_the_walltime_change_nothing(
     again = relay.spawn("start")
 
     assert relay.ended(again) == 0, relay.output()
-    ends = [relay.read("exit.json", number) for number in range(3)]
-    assert [end["code"] for end in ends] == [LOST, HANDED_OVER, HANDED_OVER]
-    assert [end["asked"] for end in ends] == [None, "SIGTERM", "deadline"]
+    dead, walltime = (relay.read("exit.json", number) for number in (0, 2))
+    assert (dead["code"], dead["asked"]) == (LOST, None)
+    assert walltime["code"] == HANDED_OVER
+    assert walltime["asked"] in {"deadline", "SIGUSR2"}  # Slurm may signal a minute early
+    saved = relay.read("parent.json", 2)
+    assert (saved["attempt"], saved["step"]) == (1, 256), "what was cancelled has saved where it stood"
     assert slot_digest(relay.run_dir / "slots/0") == by_one
 
 

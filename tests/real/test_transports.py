@@ -18,7 +18,7 @@ import pytest
 from daemons import PATIENCE_S, _pids, started_at, wait_for
 from far_side import FarSide, of_kind, until
 from needs import need
-from policies import RUN
+from policies import RUN, publish_one
 from sshd import Sshd, _command, make_key
 
 from syncd import store
@@ -83,6 +83,23 @@ def test_what_is_there_is_listed_and_fetched_whole(far, connect):
         assert far.part(offer.kind).read_bytes() == (far.shared.path / offer.path).read_bytes()
     assert store.parse_manifest(far.part("manifest").read_bytes()) == manifest
     assert store.unpack(far.part("blob").read_bytes(), manifest.blob)
+
+
+@through(*CARRIERS)
+def test_averaged_policies_are_listed_told_and_fetched_from_their_own_place(far, connect):
+    far.publish(1)
+    first, plain = (publish_one(far.shared, 1, seq, averaged=seq == 2) for seq in (2, 3))
+    transport = connect()
+    offered = {offer.path for offer in of_kind(transport.listing(), "manifest")}
+    slot = f"v1/runs/{RUN}/0"
+    assert offered == {
+        f"{slot}/averaged/manifests/{first.version.file_name}", f"{slot}/manifests/{plain.version.file_name}",
+    }  # fmt: skip
+    newer = publish_one(far.shared, 1, 4, averaged=True)
+    path = f"{slot}/averaged/manifests/{newer.version.file_name}"
+    until(transport, lambda news: path in {offer.path for offer in news.offers})
+    transport.fetch(blob_of(newer, is_averaged=True), far.part())
+    assert store.unpack(far.part().read_bytes(), newer.blob)
 
 
 @through(*CARRIERS)

@@ -48,16 +48,12 @@ class Account:
 
     def syncd(self) -> Path:
         """Its `syncd`, as a program that a login can call."""
-        path = self.home.parent / f"syncd-of-{self.name}"
-        if not path.exists():
-            path.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {self.python} -m syncd "$@"\n')
-            path.chmod(0o755)
-        return path
+        return self.python.with_name("syncd")
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """A program as this account, in its home, to its end."""
         return subprocess.run(
-            self._words(*command), cwd=self.home, env=self.env, capture_output=True, text=True, timeout=PATIENCE_S,
+            self._words(*command), cwd=self.home, env=self.env, capture_output=True, text=True, timeout=timeout_s,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -116,13 +112,16 @@ def _interpreter() -> Path | None:
 
 
 def _python_in(folder: Path) -> Path:
-    """An environment in `folder` that sees the packages of this one."""
+    """An environment in `folder` that sees the packages of this one, and has a `syncd` of its own."""
     made = [str(_interpreter()), "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(made, check=True, capture_output=True, timeout=PATIENCE_S)
     packages = sysconfig.get_path("purelib")
     own = folder / "lib" / VERSION / "site-packages"
     (own / "ours.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
-    return folder / "bin" / "python"
+    python, syncd = folder / "bin" / "python", folder / "bin" / "syncd"
+    syncd.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {python} -m syncd "$@"\n')
+    syncd.chmod(0o755)
+    return python
 
 
 @contextlib.contextmanager

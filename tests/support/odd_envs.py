@@ -238,6 +238,8 @@ class Naughty(Line):
                     obs[1] = np.nan
                 case "nan reward":
                     reward = np.float64("nan")
+                case "large reward":
+                    reward = 1e300
                 case "shape":
                     obs = obs[:1]
                 case "words":

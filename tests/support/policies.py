@@ -75,8 +75,10 @@ def publish_one(
     slot: int = 0,
     wide: int = HIDDEN[0],
     created_at: float | None = None,
+    averaged: bool = False,
 ) -> Manifest:
-    """Publish one; its weights depend on the version alone."""
+    """Publish one; its weights depend on the version alone. `averaged`: among the slot's averaged ones."""
     place = shared.slot(run, slot)
+    place = place.averaged if averaged else place
     draft = a_draft(place, attempt, seq, created_at=created_at)
     return publish(place, draft, rounded(tensors(1000 * attempt + seq, wide)))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,28 +77,40 @@ OFF_POLICY: dict[str, dict[str, Any]] = {
 OFF_POLICY_UPDATES = 298
 
 
-def attempt(folder: Path, signals: dict[int, str], training: dict[str, Any], ranks: int = 1) -> tuple[int, str]:
+def attempt(
+    folder: Path,
+    signals: dict[int, str],
+    training: dict[str, Any],
+    env: Mapping[str, str] | None = None,
+    ranks: int = 1,
+) -> tuple[int, str]:
     """The exit code of one attempt of `training` by so many `ranks` that gets `signals`, and what it said."""
     folder.mkdir(exist_ok=True)
     (folder / "training.json").write_text(json.dumps(training))
     words = ("train", "--config", "training.json", "--run-dir", "run", *(("--ranks", str(ranks)) if ranks > 1 else ()))
+    usual = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": _PYTHONPATH}
     done = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps([signals]), *words],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": _PYTHONPATH},
+        env={**usual, **(env or {})},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
 
 
-def train(folder: Path, *interruptions: dict[int, str], training: dict[str, Any] = PPO) -> str:
+def train(
+    folder: Path,
+    *interruptions: dict[int, str],
+    training: dict[str, Any] = PPO,
+    env: Mapping[str, str] | None = None,
+) -> str:
     """One attempt for each interruption, then one to the end; all that they said."""
     said = []
     for signals in interruptions:
-        code, words = attempt(folder, signals, training)
+        code, words = attempt(folder, signals, training, env)
         assert code == (KILLED if "SIGKILL" in signals.values() else HANDED_OVER), words
         said.append(words)
-    code, words = attempt(folder, {}, training)
+    code, words = attempt(folder, {}, training, env)
     assert code == 0, words
     assert "Traceback" not in "".join([*said, words])
     return "".join([*said, words])

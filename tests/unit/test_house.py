@@ -48,7 +48,7 @@ FLOORS = {
         executors experiments failover fields sections,
         disk errors garbage given integrations oom processes template tidying walltime""",
     "trainer": """
-        __main__, cli, commands, demos, tuning, showing, actors, training, live, exporting, wandb, evaluation, sharing,
+        __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
         __main__, cli, commands, doctor, background far, access laptop, outbox streamed transports, store wire, shared,

@@ -43,7 +43,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
 from trainer.machine.host import read_host
 from trainer.sharing.policies import suite_of_manifest
-from trainer.sharing.segment import can_record
+from trainer.sharing.segment import Segment, can_record
 from trainer.sharing.selection import Choice
 
 #: Workers that die are started anew so often within `RESTARTS_WITHIN_S`; more is no accident (memory, a broken driver).
@@ -60,7 +60,7 @@ class Plan:
     """What the actors do. `folder`: DIR, where the outbox and the state lie. `steps`, `seconds`: end after so many.
 
     `giver`: choose the slot by what it needs. `deposit`: where the experience goes instead of the outbox. `stream`:
-    others may watch.
+    others may watch. `averaged`: play with slots' averaged policies.
     """
 
     folder: Path
@@ -76,6 +76,7 @@ class Plan:
     giver: Giver | None = None
     deposit: store.Deposit | None = None
     stream: bool = False
+    averaged: bool = False
 
 
 class Stage:
@@ -188,7 +189,9 @@ class Actors:
         plan = self.plan
         began = self._clock()
         outbox = (plan.deposit or Outbox(plan.folder)) if plan.contribute else None
-        follower = Follower(plan.shared, plan.choice, plan.device, giver=plan.giver, tried=self._tried)
+        follower = Follower(
+            plan.shared, plan.choice, plan.device, giver=plan.giver, averaged=plan.averaged, tried=self._tried
+        )
         with ExitStack() as stack:
             stack.callback(self._clear)
             if self._streaming is not None:
@@ -209,6 +212,7 @@ class Actors:
                 try:
                     missing = self._missing(follower)
                     if missing is None:
+                        self.counts.unneeded = follower.unneeded if dispatch else None
                         self._step(dispatch)
                     else:
                         self.counts.wait(missing)
@@ -219,7 +223,7 @@ class Actors:
                     self.show.progress(self.counts.playing(self._current))
             if dispatch:
                 if self._recorder:
-                    dispatch.put(self._recorder.rest())
+                    self._hand_in(dispatch, self._recorder.rest())
                 dispatch.close()
             follower.tell(self.show.say)
         self.is_over = follower.is_over and not stop.asked
@@ -273,12 +277,17 @@ class Actors:
         actions = current.policy.act(stage.collector.obs, stage.collector.task, self._noise)
         transition = stage.collector.step(actions)
         if dispatch and recorder:
-            dispatch.put(recorder.add(transition.obs, actions, transition.step, current.version))
+            self._hand_in(dispatch, recorder.add(transition.obs, actions, transition.step, current.version))
         finished = transition.step.finished
         stage.is_boundary = bool(finished.all() if dispatch else finished.any())
         self.counts.stepped(transition.step, stage.tasks)
         if self._streaming is not None:
             self._streaming.after(stage.collector, current, self.counts.steps)
+
+    def _hand_in(self, dispatch: Dispatch, segments: list[Segment]) -> None:
+        """Record these, unless nothing is needed: then it was played to be watched alone."""
+        if self.counts.unneeded is None:
+            dispatch.put(segments)
 
     def _restart(self, error: EnvError, dispatch: Dispatch | None) -> None:
         """A worker died: what it played so far is kept, and new environments start. Errors: too often."""
@@ -288,7 +297,7 @@ class Actors:
             self._restarts.popleft()
         self._restarts.append(now)
         if dispatch and self._recorder:
-            dispatch.put(self._recorder.rest())
+            self._hand_in(dispatch, self._recorder.rest())
         self._recorder = None
         self._clear()
         if len(self._restarts) > MAX_RESTARTS:

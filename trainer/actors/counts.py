@@ -31,7 +31,7 @@ _STATUS_BELIEVED_S = 30.0
 class ActorCounts:
     """Steps, episodes, speed, success by task, and what became of the segments. `folder` is the mirror (DIR).
 
-    `workers` is for the actors to set.
+    `workers`, and `unneeded` (why nothing is recorded), are for the actors to set.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class ActorCounts:
         self.episodes = 0
         self.swaps = 0
         self.doing = "starting"
+        self.unneeded: str | None = None
         self._folder = folder
         self.workers = workers
         self._envs, self._device = envs, device
@@ -144,7 +145,7 @@ class ActorCounts:
                 sent=sent,
                 accepted=accepted,
                 refused=refused,
-                trouble=self._dispatch.trouble,
+                trouble=self._dispatch.trouble or unneeded_words(self.unneeded),
             )
 
     def _judged(self, outbox: Outbox | store.Deposit, waiting: int) -> tuple[int, Mapping[str, int], int]:
@@ -154,6 +155,11 @@ class ActorCounts:
             return judged.accepted, judged.refused, judged.accepted + sum(judged.refused.values()) + waiting
         counts = read_contributions(self._folder)
         return counts.accepted, counts.refused, counts.sent
+
+
+def unneeded_words(why: str | None) -> str | None:
+    """Why nothing is recorded, as the actors' table says it."""
+    return f"{why}; playing goes on without recording" if why else None
 
 
 def network_words(folder: Path, now: float) -> str | None:

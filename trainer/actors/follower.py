@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -18,7 +18,7 @@ from anchorleg.notices import Notices
 from syncd import store
 from trainer.actors import needed
 from trainer.sharing.policies import Policy, UnusablePolicyError, differences, load
-from trainer.sharing.selection import Choice, SlotKey, key_of, pick
+from trainer.sharing.selection import STALE_S, Choice, SlotKey, key_of, pick
 from trainer.sharing.takings import INTAKE
 
 #: How often the followed slot is looked at: one small file on a local disk, 0.1 ms. Adds 0.1 s to a policy's way.
@@ -66,7 +66,8 @@ class Follower:
     """Follows `choice` in `shared`. Use it as a context; `device` is where policies act.
 
     `waiting_for` says in words what is missing while there is no policy, and `resting` why a giver waits although there
-    is one; None: it does not. `is_over`: all slots have said that their training is complete. `giver`: choose by need.
+    is one; None: it does not. `unneeded`: why what is played now is not to be given; None: it is. `is_over`: all slots
+    have said that their training is complete. `giver`: choose by need. `averaged`: of each slot its averaged policies.
     `tried` is called from the thread.
     """
 
@@ -77,17 +78,24 @@ class Follower:
         device: torch.device | None = None,
         *,
         giver: Giver | None = None,
+        averaged: bool = False,
         wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        rest: needed.Rest | None = None,
         tried: Tried = lambda _place, _manifest, _error: None,
         look_s: float = LOOK_S,
         survey_s: float = SURVEY_S,
     ) -> None:
         self.waiting_for = f"looking for a policy in {shared.path}"
         self.resting: str | None = None
+        self.unneeded: str | None = None
         self.is_over = False
-        self._giver, self._wall = giver, wall
+        self._giver, self._averaged = giver, averaged
+        self._wall, self._monotonic = wall, monotonic
+        self._rest = rest or needed.Rest()
         self._needs: dict[SlotKey, needed.Need] = {}
-        self._said: dict[SlotKey, tuple[object, float]] = {}  # of each slot its last row, and when that was new
+        # Of each slot its last row, when that was new (-inf: nobody knows), and when it was seen first.
+        self._said: dict[SlotKey, tuple[object, float, float]] = {}
         self._shared = shared
         self._choice = choice
         self._device = device
@@ -137,7 +145,7 @@ class Follower:
             self._survey()
         elif followed is not None:
             place, seen = self._shared.slot(*followed), self._newest.get(followed)
-            if seen is None or store.hinted(place) not in {seen.version, None}:
+            if seen is None or store.hinted(self._policies(place)) not in {seen.version, None}:
                 self._see(place)
         usable = {key: manifest for key, manifest in self._newest.items() if self._bad.get(key) != manifest.version}
         if self._ready is not None and followed not in usable:
@@ -150,12 +158,24 @@ class Follower:
         giver = self._giver
         if giver is None:
             return pick(usable, self._choice, followed)
+        now = self._monotonic()
         wanted = needed.choose_policy(usable, self._needs, followed, giver.who)
+        need = self._need_of(wanted)
+        if need is not None and need.full and self._rest.is_over(now) and self._rest.leaves(need):
+            other = needed.choose_policy(usable, self._needs, None, giver.who)
+            wanted = other if (its := self._need_of(other)) is not None and not its.full else wanted
+        if wanted is None and not giver.waits:
+            wanted = pick(usable, self._choice, followed)
+        if wanted is not None and key_of(wanted) != followed:
+            self._rest.end()
+        self.unneeded = self._rest.look(needed.why_not_needed(self._need_of(wanted)), now)
         if giver.waits:
             self.is_over = needed.is_over(self._needs)
-            self.resting = needed.why_not(self._needs) if wanted is None and self._newest else None
-            return wanted
-        return wanted or pick(usable, self._choice, followed)
+            self.resting = needed.why_not(self._needs) if wanted is None and self._newest else self.unneeded
+        return wanted
+
+    def _need_of(self, manifest: store.Manifest | None) -> needed.Need | None:
+        return self._needs.get(key_of(manifest)) if manifest is not None else None
 
     def _ask(self, giver: Giver, places: list[store.SlotPlace]) -> None:
         """Note what these slots say that they need."""
@@ -167,15 +187,17 @@ class Follower:
         now = self._wall() if giver.waits else newest
         self._needs = {}
         for key, row in rows.items():
-            last, since = self._said.get(key, (None, float("-inf")))
+            last, since, seen_at = self._said.get(key, (None, float("-inf"), self._monotonic()))
             if row != last:  # the first one may be old; one that replaces another was written just now
-                since = float("-inf") if last is None else time.monotonic()
-                self._said[key] = row, since
+                since, seen_at = float("-inf") if last is None else self._monotonic(), self._monotonic()
+                self._said[key] = row, since, seen_at
             at = needed.said_at(row)
             by_its_clock = now - at if at is not None else float("inf")
-            heard_s = max(0.0, min(by_its_clock, time.monotonic() - since))  # clocks of nodes may differ
+            heard_s = max(0.0, min(by_its_clock, self._monotonic() - since))  # clocks of nodes may differ
             if (need := needed.parse(row, heard_s)) is not None:
-                self._needs[key] = need
+                # Without news of the slot (no network, say) its last word does not keep anybody from recording.
+                is_lately = self._monotonic() - seen_at < STALE_S
+                self._needs[key] = need if is_lately else replace(need, full=False)
 
     def _survey(self) -> None:
         places = self._shared.slots()
@@ -187,7 +209,11 @@ class Follower:
             self._ask(self._giver, chosen)
         if self._newest:
             return
-        if chosen or not places:
+        if self._averaged and any(store.hinted(place) for place in chosen):
+            self.waiting_for = (
+                f"waiting for a first averaged policy in {self._shared.path}; without --averaged there is one"
+            )
+        elif chosen or not places:
             self.waiting_for = f"waiting for a first policy in {self._shared.path}"
         else:
             there = ", ".join(sorted({place.run_id for place in places}))
@@ -195,15 +221,18 @@ class Follower:
 
     def _see(self, place: store.SlotPlace) -> None:
         """Note the slot's newest manifest, or the last one seen where it cannot be read at the moment."""
-        manifest = store.newest(place)
+        manifest = store.newest(self._policies(place))
         if manifest is not None:
             self._newest[key_of(manifest)] = manifest
 
+    def _policies(self, place: store.SlotPlace) -> store.SlotPlace:
+        return place.averaged if self._averaged else place
+
     def _prepare(self, manifest: store.Manifest) -> None:
         place = self._shared.slot(manifest.run_id, manifest.slot)
-        name = f"policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
+        name = f"{'averaged ' * self._averaged}policy {manifest.version} of {manifest.run_id}/{manifest.slot}"
         try:
-            policy = load(place, manifest, self._device)
+            policy = load(self._policies(place), manifest, self._device)
         except (OSError, store.MissingBlobError) as error:  # on its way, or just collected: look again
             self.waiting_for = f"waiting for the weights of {name} ({getattr(error, 'strerror', None) or error})"
             return

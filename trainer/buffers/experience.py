@@ -1,14 +1,16 @@
-"""What an off-policy algorithm learns from: its own rows and, bounded, what others sent in."""
+"""What an off-policy algorithm learns from: its own rows and, bounded, what others sent in and demonstrations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.buffers.contributed import Contributed, parts
+from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch, fields_of, joined, with_steps
@@ -21,8 +23,9 @@ from trainer.streams import RandomStream, generator
 
 
 class Experience:
-    """`own` rows, and `others`', None until the first of them. Each ring has a random stream of its own, so one that is
-    empty changes nothing. `state` has all but the rows, which are written as they come (`trainer.checkpoints.rows`).
+    """`own` rows, and `others`', None until the first of them; `demos`, None where the training has none, laid down by
+    who begins an attempt. Each ring has a random stream of its own, so one that is empty changes nothing. `state` has
+    all but the rows, which are written as they come (`trainer.checkpoints.rows`).
 
     Where frames are kept (`trainer.buffers.frames`), it is told whole steps by `observe`, sums them up itself, and has
     nothing of others; else rows by `add`, each of which says of how many steps it is where that may be several.
@@ -31,6 +34,7 @@ class Experience:
     def __init__(self, training: Training, spaces: Spaces) -> None:
         self.own = ring_of(training, spaces)
         self.others: Contributed | None = None
+        self.demos = Demonstrated(training) if training.off_policy.demos is not None else None
         self._training = training
         self._sampling = generator(training.seed, RandomStream.SAMPLING)
 
@@ -65,15 +69,22 @@ class Experience:
         return self.others
 
     def sample(self, size: int) -> Batch:
-        """A batch: own rows and a bounded share of others', of each task that has rows the same number.
+        """A batch: own rows, a bounded share of others', and one of demonstrations; of each task that has rows the same
+        number, and in all half of it own rows at least.
 
         Errors: ValueError where there is no row.
         """
         counts = self.own.deal(size)
-        if self.others is None or not self.others.ring_rows:
-            return self.own.pick(counts, self._sampling)
-        taken = self.others.part_of(counts, self.own.sizes)
-        return joined(self.own.pick(counts - taken.sum(axis=0), self._sampling), self.others.pick(taken))
+        left, beside = counts, []
+        if self.others is not None and self.others.ring_rows:
+            taken = self.others.part_of(counts, self.own.sizes)
+            left = left - taken.sum(axis=0)
+            beside.append(self.others.pick(taken))
+        if self.demos is not None:
+            shown = self.demos.part_of(counts, left)
+            left = left - shown
+            beside.append(self.demos.pick(shown))
+        return reduce(joined, beside, self.own.pick(left, self._sampling))
 
     def others_row(self, size: int) -> dict[str, Any]:
         """For the row of metrics: others' rows, their share of a batch of `size`, and how old their policies were."""
@@ -93,6 +104,7 @@ class Experience:
                 "sampling": self._sampling.bit_generator.state,
                 "others": self.others.state_dict() if self.others is not None else None,
                 **({"stands": self.own.state()} if isinstance(self.own, FrameReplay) else {}),
+                **({"demos": self.demos.state_dict()} if self.demos is not None else {}),
             },
         )
 
@@ -106,6 +118,8 @@ class Experience:
             if "stands" not in saved:
                 raise DamagedCheckpointError("another version of this program wrote it, which did not keep frames once")
             self.own.load(saved["stands"])
+        if self.demos is not None:
+            self.demos = Demonstrated.from_state(self._training, saved["demos"])
         if saved["others"] is not None:
             self.others = Contributed.from_state(self._training, self.own.fields, saved["others"])
 

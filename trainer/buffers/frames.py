@@ -125,6 +125,25 @@ class FrameReplay(Ring):
         self._task = done.task.astype(np.int64)
         self._last = np.where(done.finished, _NONE, number[after])
 
+    def add_episode(self, k: int, frames: Obs, steps: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append a whole episode of task `k`: `frames` [L + 1, *frame] of each key, and of its `steps` `action`,
+        `reward` and `terminated` [L, …]. Rows that one step at a time brings are the same.
+        """
+        length = len(steps["action"]) + 1
+        task = np.full(length, k)
+        number = self._numbered(task)
+        places, back = self._places(task, number), np.ones(length, np.int64)
+        back[0] = 0
+        for key in self._specs:
+            self._data[f"{OBS}{key}"][places] = frames[key]
+        for name in ("action", "reward", "terminated"):
+            self._data[name][places[0]] = 0
+            self._data[name][places[1:]] = steps[name]
+        self._data["ended"][places] = np.arange(length) == length - 1
+        self._data["back"][places] = back
+        self._ahead[places] = 0
+        self._point(task, number, back)
+
     @property
     def drawable(self) -> Bools:
         """[K] whether a task has a step that is whole."""

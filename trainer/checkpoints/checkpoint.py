@@ -3,6 +3,7 @@
 `<attempt_dir>/checkpoints/<step>/`::
 
     nets.safetensors      what plays: tensors named `policy.…`       kept for milestones, best and final too
+    averaged.safetensors  the moving average of what it learned      kept with it; none where `averaging` is 0
     learner.safetensors   what else learns: critics, targets, Adam's state, noise
     envs.safetensors      every environment in the middle of its episode
     state.json            {"parts": {name: numbers}}: counters, random streams, running sums
@@ -31,7 +32,7 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from anchorleg.files import make_folder, publish_folder, write_json
+from anchorleg.files import make_folder, publish_folder, write_bytes, write_json
 from trainer.checkpoints.rows import RowsFile
 from trainer.config.training import Training, identity
 from trainer.errors import DamagedCheckpointError
@@ -42,11 +43,14 @@ FORMAT = 2
 OLD_FORMAT = 1
 MANIFEST = "manifest.json"
 NETS = "nets.safetensors"
+AVERAGED_NETS = "averaged.safetensors"
 LEARNER = "learner.safetensors"
 ENVS = "envs.safetensors"
 STATE = "state.json"
 #: Tensors whose names begin so go into `NETS`.
 POLICY = "policy."
+#: The part whose tensors, by the names of the policy's `state_dict`, go into `AVERAGED_NETS`.
+AVERAGED = "averaged"
 #: The part whose tensors go into `ENVS`.
 _COLLECTOR = "collector"
 #: The part that the policy belongs to.
@@ -174,6 +178,26 @@ def publish(
     return final
 
 
+def write_policy(
+    folder: Path, step: int, training: Training, policy: Mapping[str, Any], nets: Mapping[str, Tensor]
+) -> None:
+    """Leave in `folder`, which is there, a policy that is played and that no training goes on from. Errors: OSError."""
+    data = safetensors.torch.save({f"{POLICY}{name}": tensor for name, tensor in nets.items()})
+    manifest = CheckpointManifest(
+        format=FORMAT,
+        kind="policy",
+        step=step,
+        identity=identity(training),
+        training=training.model_dump(mode="json"),
+        versions=versions(),
+        files={NETS: FileRecord(sha256=_sha256(data), bytes=len(data))},
+        segments=(),
+        policy=dict(policy),
+    ).sealed()
+    write_bytes(folder / NETS, data)
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+
+
 def read_manifest(folder: Path) -> CheckpointManifest:
     """The manifest of a published checkpoint. Errors: DamagedCheckpointError."""
     try:
@@ -197,6 +221,13 @@ def read_nets(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor]:
     return found
 
 
+def read_averaged(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor] | None:
+    """The moving average of what the policy learned, by the names of its `state_dict`, verified; None where there is
+    none. Errors: DamagedCheckpointError.
+    """
+    return _tensors(folder, manifest, AVERAGED_NETS) if AVERAGED_NETS in manifest.files else None
+
+
 def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
     """Everything that `publish` was given, verified. Errors: DamagedCheckpointError, naming the file."""
     try:
@@ -206,6 +237,8 @@ def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
         raise DamagedCheckpointError(str(error)) from error
     tensors: dict[str, dict[str, Any]] = {name: {} for name in numbers}
     tensors[_COLLECTOR] = envs
+    if AVERAGED in numbers:
+        tensors[AVERAGED] = _tensors(folder, manifest, AVERAGED_NETS)
     learned = {**_tensors(folder, manifest, NETS), **_tensors(folder, manifest, LEARNER)}
     for name, tensor in learned.items():
         part, _, rest = name.partition(".")
@@ -215,17 +248,19 @@ def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
 
 
 def downgrade(folder: Path, manifest: CheckpointManifest) -> None:
-    """Keep the nets only. The new manifest comes first, so at every moment the folder is a whole checkpoint.
+    """Keep the nets and their average only. The new manifest comes first, so at every moment the folder is a whole
+    checkpoint.
 
     Errors: OSError; calling it again finishes the work.
     """
+    plays = {name: record for name, record in manifest.files.items() if name in {NETS, AVERAGED_NETS}}
     if manifest.kind == "exact":
         nets_only = manifest.model_copy(
-            update={"kind": "policy", "segments": (), "contributed": (), "files": {NETS: manifest.files[NETS]}}
+            update={"kind": "policy", "segments": (), "contributed": (), "files": plays}
         ).sealed()
         write_json(folder / MANIFEST, nets_only.model_dump(mode="json"))
     for name in os.listdir(folder):
-        if name not in {MANIFEST, NETS}:
+        if name not in {MANIFEST, *plays}:
             (folder / name).unlink(missing_ok=True)
 
 
@@ -233,14 +268,16 @@ def _files_of(contents: Contents) -> dict[str, bytes]:
     nets: dict[str, Tensor] = {}
     others: dict[str, Tensor] = {}
     for part, state in contents.parts.items():
-        for name, tensor in state.tensors.items() if part != _COLLECTOR else ():
+        for name, tensor in state.tensors.items() if part not in {_COLLECTOR, AVERAGED} else ():
             if name.startswith(POLICY):
                 nets[name] = tensor
             else:
                 others[f"{part}.{name}"] = tensor
     numbers = {"parts": {part: dict(state.numbers) for part, state in contents.parts.items()}}
+    averaged = contents.parts.get(AVERAGED)
     return {
         NETS: safetensors.torch.save(nets),
+        **({AVERAGED_NETS: safetensors.torch.save(dict(averaged.tensors))} if averaged is not None else {}),
         LEARNER: safetensors.torch.save(others),
         ENVS: safetensors.numpy.save(dict(contents.parts[_COLLECTOR].tensors)),
         STATE: json.dumps(numbers, allow_nan=False).encode(),

@@ -56,6 +56,9 @@ PolicyOption = Annotated[
         "with --contribute, else latest."
     ),
 ]
+AveragedOption = Annotated[
+    bool, typer.Option("--averaged", help="The moving average of what is trained, in place of its last weights.")
+]
 StepsOption = Annotated[int | None, typer.Option(min=1, help="End after so many steps.")]
 ForOption = Annotated[float | None, typer.Option("--for", min=0.1, help="End after so many seconds.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -71,6 +74,7 @@ def actors(
     stream: StreamOption = False,
     device: DeviceOption = "auto",
     policy: PolicyOption = None,
+    averaged: AveragedOption = False,
     steps: StepsOption = None,
     seconds: ForOption = None,
     as_json: JsonOption = False,
@@ -117,6 +121,7 @@ def actors(
         giver=_giver(choice, job, direct=direct) if contribute else None,
         deposit=store.Deposit(where) if direct else None,
         stream=stream,
+        averaged=averaged,
     )
     with Stop() if job is None else JobStop(job) as stop, ActorDisplay(as_json=as_json) as show:
         for note in advice.notes:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from trainer.config.training import Training
     from trainer.machine.host import Host
     from trainer.tuning.autotune import MachineRates, Recommendation
-    from trainer.tuning.training import Advice
+    from trainer.tuning.training import Advice, Setting, Trial
     from trainer.tuning.trials import Tried
 
 #: What a person waits for once: a dozen choices of actors need a second each, of a training three to ten.
@@ -179,6 +180,15 @@ def _training(
         print(f'next: "training": {json.dumps(values)}; {how}')
 
 
+def compared(own: Setting, trials: Sequence[Trial], best: Advice) -> str:
+    """What is recommended, beside what there is now."""
+    if best.setting != own:
+        return f"{best.gain:.2f} times as fast as now"
+    if all(trial.setting == own for trial in trials):
+        return "as it is: nothing else was measured in that time; --budget gives it more"
+    return "as it is: nothing to change"
+
+
 def _show_training(training: Training, tried: Tried, best: Advice) -> None:
     from trainer.tuning.training import of_ranks  # noqa: PLC0415 - with the rest
 
@@ -215,7 +225,7 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
         _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB {rows_of}")
     _tell(f"  {of_ranks(tried.update_s, tried.gradient_bytes, shares=training.algorithm.SHARES)}")
     whole = duration(training.total_steps / best.steps_per_s)
-    much = f"{best.gain:.2f} times as fast as now" if best.setting != tried.own else "as it is: nothing to change"
+    much = compared(tried.own, tried.trials, best)
     _tell(
         f"recommended: num_envs {best.setting.num_envs}, num_workers {best.setting.workers} ({much}): "
         f"about {best.steps_per_s:,.0f} steps/s, {training.total_steps:,} steps in {whole} without evaluations"

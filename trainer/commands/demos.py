@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainer.demos.fit import FitRow
     from trainer.demos.store import Demos
 
-app = typer.Typer(help="Demonstrations: import, record and export them, and learn an encoder of pictures from them.")
+app = typer.Typer(help="Demonstrations: import, record and export them, and learn an encoder or a policy from them.")
 
 OutOption = Annotated[Path, typer.Option(help="The folder that they go to; run again, it goes on where it was.")]
 SizeOption = Annotated[int, typer.Option(min=16, max=1024, help="Pixels a side, as env.image_size.")]
@@ -37,8 +37,16 @@ PresetOption = Annotated[str | None, typer.Option(help="As for `trainer train`."
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set env.observation=both.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DemosOption = Annotated[Path, typer.Option(help="A folder that `import` or `record` made.")]
-WeightsOption = Annotated[Path, typer.Option(help="The file for network.encoder.weights: NAME.safetensors.")]
-RunDirOption = Annotated[Path | None, typer.Option(help="Where checkpoints go; default: runs/fit-<name of --out>.")]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(help="The file for network.encoder.weights: NAME.safetensors. With actions it may be left out."),
+]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where checkpoints go, and with actions the policy; default: runs/fit-<name of --out, or of --demos>."
+    ),
+]
 StepsOption = Annotated[int, typer.Option(min=1, help="Batches to learn from.")]
 BatchOption = Annotated[int, typer.Option(min=2, max=65_536, help="Actions, or films, of a batch.")]
 RateOption = Annotated[float, typer.Option(min=1e-9, max=1.0, help="Adam's learning rate.")]
@@ -132,7 +140,7 @@ def export(
 @app.command()
 def fit(
     demos: DemosOption,
-    out: WeightsOption,
+    out: WeightsOption = None,
     config: ConfigOption = None,
     preset: PresetOption = None,
     settings: SetOption = None,
@@ -146,7 +154,8 @@ def fit(
 ) -> None:
     """Learn the encoder of a training's pictures from demonstrations: with actions by imitation, else by time.
 
-    A tenth of the episodes is held out, and the encoder that does best on them is kept. It can be interrupted (exit
+    A tenth of the episodes is held out, and what does best on them is kept: the encoder, and with actions the policy
+    that imitates, in --run-dir, for `trainer play`, `evaluate` and `export`. It can be interrupted (exit
     code 75), and goes on when it is run again; inside a job of the orchestrator it hands over as `trainer train` does.
     """
     job = Job.from_environment()
@@ -156,30 +165,39 @@ def fit(
     from trainer.demos import begin  # noqa: PLC0415 - torch
     from trainer.demos.fit import run  # noqa: PLC0415
     from trainer.demos.store import Demos  # noqa: PLC0415
+    from trainer.exporting.final import leave_final  # noqa: PLC0415
 
-    begin.check_out(out)
     found = Demos.open(demos)
     by_actions = found.manifest.spaces is not None and not without_actions
+    begin.check_out(out, asked.training, by_actions=by_actions)
     learner = begin.learner_of(found, asked.training, by_actions=by_actions)
     plan = begin.plan_of(
         found, asked.training, learner,
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,
     )  # fmt: skip
     if job is None:
-        job = _alone((run_dir or Path("runs") / f"fit-{out.stem}").resolve())
+        name = out.stem if out is not None else demos.resolve().name
+        job = _alone((run_dir or Path("runs") / f"fit-{name}").resolve())
         job.listen()
     _say(f"{'imitates actions' if by_actions else 'learns from the order of frames'}; held out: {learner.measures}")
     done = run(job, learner, plan, _row if not as_json else _silent, _say)
     if done is None:
         raise typer.Exit(HANDED_OVER)
-    about = begin.write_weights(out, done, found, asked.training)
+    about = begin.write_weights(out, done, found, asked.training) if out is not None else {}
+    policy = job.slot_dir if by_actions else None
+    if by_actions and learner.encoder is None:
+        leave_final(job, _say)
     best, first = done.best_row, done.rows[0]
     if as_json:
         rows = [{"step": row.step, "loss": _number(row.loss), "held_out": row.held_out} for row in done.rows]
-        print(json.dumps({"out": str(out), "about": about, "rows": rows}, indent=2))
+        told = {"out": out and str(out), "about": about, "policy": policy and str(policy), "rows": rows}
+        print(json.dumps(told, indent=2))
         return
     print(f"best at step {best.step:,}: {best.held_out:.4g} (untaught: {first.held_out:.4g})")
-    print(f"the weights: {out} (network.encoder.weights)")
+    if out is not None:
+        print(f"the weights: {out} (network.encoder.weights)")
+    if policy is not None:
+        print(f"the policy: {policy} (trainer play, evaluate, export)")
 
 
 def _alone(folder: Path) -> Job:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainer.commands.play import BestOption, PolicyArgument, SharedDirOption, SlotOption
+from trainer.commands.play import AveragedOption, BestOption, PolicyArgument, SharedDirOption, SlotOption
 
 if TYPE_CHECKING:
     from trainer.exporting.export import Exported
@@ -26,6 +26,7 @@ def export(
     out: OutOption = Path("policy.safetensors"),
     slot: SlotOption = None,
     best: BestOption = False,
+    averaged: AveragedOption = False,
     shared_dir: SharedDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +42,7 @@ def export(
     from trainer.exporting.export import export as write  # noqa: PLC0415
 
     files.kind_of(out)  # before anything is read
-    found = find_playable(policy, shared_dir, "cpu", best=best, slot=slot)
+    found = find_playable(policy, shared_dir, "cpu", best=best, averaged=averaged, slot=slot)
     for note in found.notes:
         print(note, file=sys.stderr)
     with Console(stderr=True).status(f"writing {out}"):  # on a terminal only

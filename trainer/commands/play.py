@@ -30,6 +30,9 @@ SharedDirOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 BestOption = Annotated[bool, typer.Option("--best", help="The folder's best evaluated checkpoint, not its newest.")]
+AveragedOption = Annotated[
+    bool, typer.Option("--averaged", help="The moving average of what was trained, in place of its last weights.")
+]
 SlotOption = Annotated[
     int | None, typer.Option(min=0, help="This slot of a run or mirror; left out: the furthest, or newest.")
 ]
@@ -46,13 +49,18 @@ def play(
     shared_dir: SharedDirOption = None,
     device: DeviceOption = "auto",
     best: BestOption = False,
+    averaged: AveragedOption = False,
     slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
+    from trainer.showing.filmfile import check_place  # noqa: PLC0415 - with the rest
+
+    if out is not None:
+        check_place(out)
     from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
     from trainer.machine import drawing  # noqa: PLC0415
 
-    found = find_playable(policy, shared_dir, device, best=best, slot=slot)
+    found = find_playable(policy, shared_dir, device, best=best, averaged=averaged, slot=slot)
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)

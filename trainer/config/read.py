@@ -40,6 +40,8 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         if not equals:
             raise ConfigError(f"--set {setting!r} has no '='; write it as --set batch_size=256")
         name = name.removeprefix("training.")
+        if not name.rpartition(".")[2]:
+            raise ConfigError(f"--set {setting!r} names no field; write it as --set batch_size=256")
         typed = _value(text)
         put(value, name, [typed] if name.endswith("tasks") and isinstance(typed, str) else typed)
     where = str(config) if config else "the command line"

@@ -21,11 +21,22 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from anchorleg.words import did_you_mean
 from trainer.config.find import files_of, settings_of
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
-from trainer.config.settings import SENTENCE, AlgorithmSettings, EnvSettings, Network, TrainingSettings, refused
+from trainer.config.settings import (
+    SENTENCE,
+    AlgorithmSettings,
+    EnvSettings,
+    Network,
+    OffPolicySettings,
+    OnPolicySettings,
+    TrainingSettings,
+    refused,
+)
 from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
 
 #: What is trained where nobody says otherwise, and what presets are for.
 _USUAL = {"env": "metaworld", "algorithm": "mtsac"}
+#: What there is to say of demonstrations where they are a second buffer.
+_OF_DEMOS = {name for name in OffPolicySettings.model_fields if name.startswith("demos")}
 
 
 class TrainingSection(BaseModel):
@@ -177,11 +188,21 @@ def _where_written(
         if place and place[0] in SECTIONS and (len(place) == 1 or place[1] in written) and place[0] not in written:
             place = place[1:]
         if kind == "extra_forbidden":
-            kind, more = SENTENCE, {"error": f"there is no such field; {did_you_mean(str(place[-1]), known)}"}
+            kind, more = SENTENCE, {"error": _no_such_field(str(place[-1]), known, classes["algorithm"])}
         if kind == SENTENCE:
             kind, more = PydanticCustomError(SENTENCE, "{error}", more), {}
         details.append(InitErrorDetails(type=kind, loc=place, input=problem["input"], ctx=more))
     return ValidationError.from_exception_data(error.title, details)
+
+
+def _no_such_field(name: str, known: list[str], algorithm: type[TrainingSettings]) -> str:
+    """The sentence for it."""
+    if name in _OF_DEMOS and issubclass(algorithm, OnPolicySettings):
+        return (
+            f"{algorithm.model_fields['name'].default} learns from its own steps alone, and demonstrations are learned "
+            "from beside kept ones: use sac, mtsac, td3 or drqv2, or teach its encoder before (`trainer demos fit`)"
+        )
+    return f"there is no such field; {did_you_mean(name, known)}"
 
 
 def _names(classes: Mapping[str, type[TrainingSettings]]) -> list[str]:

@@ -252,6 +252,17 @@ class OffPolicySettings(AlgorithmSettings):
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(
         0.1, description="Updates a transition; 0.1 is one in ten."
     )
+    demos: str | None = Field(
+        None,
+        description="A folder of demonstrations with rewards (`trainer demos`), learned from beside the run's own.",
+    )
+    # Half is RLPD's (Ball et al. 2023, arXiv 2302.02948); above it a run's own rows would be the smaller part.
+    demos_share: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        0.5, description="Their part of each batch; friends' rows come off it where half would not be the run's own."
+    )
+    demos_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        None, description="Of the demonstrations: filled in when a run begins, and part of what it is."
+    )
 
     @property
     def steps_summed(self) -> int:

@@ -99,6 +99,11 @@ class Training(TrainingSettings):
     evaluation_unseen_goals: GoalCount = Field(
         50, description="As many goals a task more that were not trained on, reported beside the others."
     )
+    averaging: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.999,
+        description="How much of the moving average of the actor's weights each update keeps; the average is saved, "
+        "published and evaluated beside the actor, and nothing learns from it; 0: there is none.",
+    )
     # Every 1,000 updates is every few seconds at the rates that cluster nodes reach: fresh, and cheap (one small file).
     publish_interval: CountInt = Field(
         1_000, description="Updates after which the policy is published for other machines; 0: only with checkpoints."
@@ -266,10 +271,19 @@ def deciding(training: Training) -> dict[str, Any]:
     """All that decides which numbers are trained, as JSON."""
     sections = training.model_dump(mode="json", include={"seed", *SECTIONS})
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
+    sections["algorithm"] = _without_place_of_demos(sections["algorithm"])
     if sections["algorithm"]["shards"] == 1:
         del sections["algorithm"]["shards"]  # as it was before there were several
     versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
     return {**sections, "versions": versions}
+
+
+def _without_place_of_demos(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """Its settings without where demonstrations lie; where there are none, without all about them: what was begun when
+    there was no such setting goes on.
+    """
+    gone = {"demos"} if algorithm.get("demos") else {"demos", "demos_share", "demos_sha256"}
+    return {name: value for name, value in algorithm.items() if name not in gone}
 
 
 def identity(training: Training) -> str:
@@ -287,15 +301,9 @@ def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
     """As `differences`, of some sections."""
     then, now = in_sections(saved, classes(training)), deciding(training)
-    one = {"algorithm": {"shards": 1}}
-    found = [
-        (
-            section,
-            {**one.get(section, {}), **_flat(then.get(section) or {})},
-            {**one.get(section, {}), **_flat(now[section])},
-        )
-        for section in sections
-    ]
+    then["algorithm"] = {"shards": 1, **_without_place_of_demos(then.get("algorithm") or {})}
+    now["algorithm"] = {"shards": 1, **now["algorithm"]}
+    found = [(section, _flat(then.get(section) or {}), _flat(now[section])) for section in sections]
     return [
         f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}"
         for section, before, after in found

@@ -24,6 +24,7 @@ from trainer.demos.contrast import TimeContrast
 from trainer.demos.fit import Fit, FitPlan, Lesson
 from trainer.demos.footage import Footage, held_out
 from trainer.demos.manifest import DemosManifest
+from trainer.demos.matching import must_act, must_show, tasks_of
 from trainer.demos.store import Demos
 from trainer.envs.spaces import IMAGE, ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
@@ -34,6 +35,10 @@ from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
 from trainer.streams import RandomStream
 
+_NO_PICTURES = (
+    "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
+)
+_WAY_OUT = "learn --without-actions"
 #: The episodes that are held out: one in ten.
 HELD_OUT = 0.1
 _SUFFIX = ".safetensors"
@@ -41,8 +46,14 @@ _SUFFIX = ".safetensors"
 _ABOUT = "about"
 
 
-def check_out(out: Path) -> None:
-    """Errors: ConfigError for a path that no weights can go to."""
+def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None:
+    """Errors: ConfigError for a path that no weights can go to, and where there are none, or nothing but these."""
+    if out is None:
+        if not by_actions:
+            raise ConfigError("--out is missing: the encoder that is learned goes there, and there is no policy")
+        return
+    if IMAGE not in spaces_of(training).obs:
+        raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
     if out.suffix != _SUFFIX or out.is_dir():
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
 
@@ -56,15 +67,16 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
     machine.set_deterministic(training.threads)
     spaces = spaces_of(training)
     must_fit(demos.manifest, spaces, by_actions=by_actions)
-    tasks = _tasks(demos.manifest, spaces) if by_actions else []
-    footage = Footage.of(demos, read_host().free_bytes)
+    tasks = tasks_of(demos.manifest, spaces, _WAY_OUT) if by_actions else []
+    footage = Footage.of(demos, read_host().free_bytes, pictures=IMAGE in spaces.obs)
     usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
     learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
     chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
     network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
     learner: Lesson
     if by_actions:
-        learner = Cloning(network, spaces, footage, tasks, chosen, out, generator)
+        taught = training.model_copy(update={"network": network})
+        learner = Cloning(taught, spaces, footage, tasks, chosen, out, generator)
     else:
         try:
             encoder = encoder_for(IMAGE, spaces.obs[IMAGE], network, generator)
@@ -76,34 +88,16 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
 
 
 def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> None:
-    """Whether what the demonstrations show is what a policy of `spaces` sees. Errors: ConfigError."""
-    seen = spaces.obs.get(IMAGE)
-    if seen is None:
-        raise ConfigError(
-            "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
-        )
-    if seen.frame != manifest.frame:
-        shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
-        raise ConfigError(
-            f"a frame of the demonstrations has {shown} numbers ({', '.join(manifest.cameras)}), and the training's "
-            f"{wanted}, three a camera: set env.cameras and env.image_size, or import them with another --size"
-        )
-    told = manifest.opened
-    if not by_actions:
-        return
-    if told is None:
-        raise ConfigError("these demonstrations have no actions: leave out --actions")
-    if told.action != spaces.action:
-        raise ConfigError(
-            f"the demonstrations' actions are {told.action}, the training's {spaces.action}: --without-actions"
-        )
-    for key, spec in spaces.of_policy.obs.items():
-        there = told.obs.get(key)
-        if key != IMAGE and (there is None or there.shape != spec.shape):
-            raise ConfigError(
-                f"the training's policy sees {key} {spec.shape}, and the demonstrations have "
-                f"{there.shape if there else 'none'}: set env.observation=cameras, or learn --without-actions"
-            )
+    """Whether what the demonstrations show is what a policy of `spaces` sees; by actions, that may be without pictures.
+
+    Errors: ConfigError.
+    """
+    if IMAGE in spaces.obs:
+        must_show(manifest, spaces)
+    elif not by_actions:
+        raise ConfigError(_NO_PICTURES)
+    if by_actions:
+        must_act(manifest, spaces.of_policy, _WAY_OUT)
 
 
 def plan_of(
@@ -113,6 +107,7 @@ def plan_of(
     deciding = {
         "demos": demos.manifest.digest,
         "way": learner.name,
+        "version": 2,
         "network": training.network.model_dump(mode="json", exclude={"encoder": {"weights", "weights_sha256"}}),
         "weights": _weights_of(training.network),
         "spaces": spaces_of(training).digest,
@@ -167,17 +162,3 @@ def _weights_of(network: Network) -> str | None:
 def _is_imitated(success: bool | None) -> bool:
     """What is known to have failed is no example."""
     return success is not False
-
-
-def _tasks(manifest: DemosManifest, spaces: Spaces) -> list[int]:
-    """Of each episode its number among the training's tasks. Errors: ConfigError."""
-    if len(spaces.tasks) == 1:
-        return [0] * len(manifest.episodes)
-    unknown = sorted(set(manifest.tasks) - set(spaces.tasks))
-    if unknown:
-        raise ConfigError(
-            f"the demonstrations show the task {unknown[0]!r}, and the training has {', '.join(spaces.tasks)}: set "
-            "env.tasks, or learn --without-actions"
-        )
-    numbers = [spaces.tasks.index(name) for name in manifest.tasks]
-    return [numbers[episode.task] for episode in manifest.episodes]

@@ -1,19 +1,23 @@
 """Learning from what was done: the policy's most likely action is to be the demonstrated one (behaviour cloning,
-Pomerleau 1988). Encoder and actor learn together; the encoder is what is kept.
+Pomerleau 1988). Encoder and actor learn together; both are kept, the encoder for a training, the actor to be played.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.config.settings import Network
+from trainer.checkpoints.checkpoint import write_policy
+from trainer.config.training import Training
 from trainer.demos.footage import Footage
 from trainer.demos.manifest import ACTION
-from trainer.envs.spaces import ACTION_HIGH, I64, IMAGE, Box, Spaces
+from trainer.demos.matching import bounded, names_of
+from trainer.envs.spaces import I64, IMAGE, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.nets.normalise import Normaliser, RunningMoments
 from trainer.nets.policy import PolicyNet, PolicySpec
@@ -22,12 +26,11 @@ from trainer.nets.policy import PolicyNet, PolicySpec
 _MEASURED = 512
 #: Rows that are read at once there.
 _AT_ONCE = 64
-#: Of float32 actions that somebody rounded.
-_SLACK = 1e-4
 
 
 class Cloning:
-    """Teaches a policy with the nets of `network`. `chosen`: the episodes to learn from; `held`: to measure by.
+    """Teaches a policy with the nets of `training`, whose encoder learns. `chosen`: the episodes to learn from; `held`:
+    to measure by. Of a policy that sees no pictures there is no encoder.
 
     The error is the mean square over the numbers of an action, or the cross entropy where an action is one of several.
     """
@@ -36,7 +39,7 @@ class Cloning:
 
     def __init__(
         self,
-        network: Network,
+        training: Training,
         spaces: Spaces,
         footage: Footage,
         tasks: list[int],
@@ -45,27 +48,29 @@ class Cloning:
         generator: torch.Generator,
     ) -> None:
         """`tasks`: of each episode its number. Errors: ConfigError where the actions do not fit."""
+        self._training = training
         self._footage, self._spaces = footage, spaces.of_policy
         self._is_box = isinstance(spaces.action, Box)
         self.measures = "mean square error of the action" if self._is_box else "cross entropy of the action"
-        spec = PolicySpec(self._spaces, network, "tanh-normal" if self._is_box else "categorical", normalises=True)
+        spec = PolicySpec(
+            self._spaces, training.network, "tanh-normal" if self._is_box else "categorical", normalises=True
+        )
         try:
             net = PolicyNet(spec, generator)
         except ValueError as error:
             raise ConfigError(f"network: {error}") from None
         self.module: nn.Module = net
-        self.encoder, self._distribution = net.encoders[IMAGE], net.distribution
+        self.encoder: nn.Module | None = None
+        if IMAGE in net.encoders:
+            self.encoder = net.encoders[IMAGE]
+        self._spec, self._distribution = spec, net.distribution
+        self._names = names_of(footage.told, self._spaces)
         self._learned, held_places = (footage.places(part, of_actions=True) for part in (chosen, held))
         if not len(self._learned) or not len(held_places):
             raise ConfigError("no action is left to learn from: episodes that failed are not imitated")
         self._measured = held_places[np.linspace(0, len(held_places) - 1, min(_MEASURED, len(held_places))).astype(int)]
         self._task = np.repeat(np.array(tasks, np.int64), [episode.frames for episode in footage.episodes])
-        actions = footage.arrays[ACTION][self._learned]
-        if self._is_box and np.abs(actions).max() > ACTION_HIGH + _SLACK:
-            raise ConfigError(
-                f"the demonstrations' actions reach {np.abs(actions).max():.3g}, and those of an environment lie in "
-                "[-1, 1]: learn without them (--without-actions)"
-            )
+        bounded(footage.arrays[ACTION][self._learned], spaces.action, "learn without them (--without-actions)")
         for key, array in self._rows().items():
             moments = RunningMoments(array.shape[1])
             moments.add(array[self._learned])
@@ -81,10 +86,14 @@ class Cloning:
         parts = [self._errors(self._measured[i : i + _AT_ONCE]) for i in range(0, len(self._measured), _AT_ONCE)]
         return float(torch.cat(parts).double().mean())
 
+    def leave(self, folder: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """What `module` was, as a policy that can be played: beside what else is in `folder`. Errors: OSError."""
+        write_policy(folder, step, self._training, self._spec.as_json(), tensors)
+
     def _errors(self, places: I64) -> Tensor:
         """[B]."""
         device = next(self.module.parameters()).device
-        obs = {IMAGE: self._footage.seen(self._spaces.obs[IMAGE], places)}
+        obs = {key: self._footage.seen(spec, places) for key, spec in self._spaces.obs.items() if key == IMAGE}
         obs |= {key: array[places] for key, array in self._rows().items()}
         read = {key: torch.from_numpy(array).to(device) for key, array in obs.items()}
         outputs = self.module(read, torch.from_numpy(self._task[places]).to(device))
@@ -94,4 +103,4 @@ class Cloning:
         return -self._distribution.log_prob(outputs, wanted)
 
     def _rows(self) -> dict[str, np.ndarray]:
-        return {key: self._footage.arrays[key] for key in self._spaces.obs if key != IMAGE}
+        return {key: self._footage.arrays[name] for key, name in self._names.items() if key != IMAGE}

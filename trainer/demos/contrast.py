@@ -4,14 +4,21 @@ Nair et al. 2022, "R3M: A Universal Visual Representation for Robot Manipulation
 Sermanet et al. 2018, arXiv 1704.06888. Upstream: facebookresearch/r3m, r3m/trainer.py and cfgs/config_rep.yaml: three
 frames i < j < k of each film, similarity the negative L2 distance, three negatives of other films, L1 and L2 norms
 weighted 1e-5, Adam 1e-4. Left out: language, and the crops that upstream's best model was trained with. Upstream's
-negatives are any film of the batch, its own too; here they are others'.
+negatives are any film of the batch, its own too; here they are others'. Upstream's frames are any of a film; here they
+are drawn by how much is new in them: where nothing moves there is no order to learn, and a hand that has arrived may
+rest for most of a film.
 
 Shapes: B films of a batch, F features.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -38,16 +45,18 @@ class TimeContrast:
     def __init__(
         self, encoder: nn.Module, spec: ArraySpec, footage: Footage, chosen: list[int], held: list[int], seed: int
     ) -> None:
-        """Errors: ConfigError where there are too few films with three frames."""
+        """Errors: ConfigError where there are too few films with three frames that differ."""
         self.encoder = self.module = encoder
         self._spec, self._footage = spec, footage
+        self._news = {e: _news(footage.film(e)) for e in (*chosen, *held)}
         self._chosen, self._held = (
-            [e for e in part if footage.episodes[e].frames >= _FRAMES] for part in (chosen, held)
+            [e for e in part if np.count_nonzero(self._news[e]) >= _FRAMES] for part in (chosen, held)
         )
         if len(self._chosen) < 2 or not self._held:
             raise ConfigError(
-                f"{len(self._chosen) + len(self._held)} films have {_FRAMES} frames or more; without actions three are "
-                "needed: two to tell apart, and one that is held out"
+                f"in {len(self._chosen) + len(self._held)} of {len(self._news)} films something moves from frame to "
+                f"frame, {_FRAMES} frames long; without actions three are needed: two to tell apart, and one that is "
+                "held out"
             )
         self._measured = self._draw(np.random.default_rng([seed, 1]), _MEASURED, self._held)
 
@@ -62,13 +71,17 @@ class TimeContrast:
         parts = [self._features(places[i : i + _AT_ONCE]) for i in range(0, len(places), _AT_ONCE)]
         return float(contrast(torch.cat(parts), films, negatives))
 
+    def leave(self, folder: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Nothing: an encoder alone does not act."""
+
     def _draw(self, rng: np.random.Generator, rows: int, chosen: list[int]) -> tuple[Tensor, I64, Tensor]:
         """(the film of each row [B], places [B, 3], and for each row NEGATIVES others [NEGATIVES, B])."""
         films = np.array(chosen)[rng.integers(len(chosen), size=rows)]
         places = np.empty((rows, _FRAMES), np.int64)
         for row, film in enumerate(films.tolist()):
-            frames = self._footage.episodes[film].frames
-            places[row] = self._footage.begins[film] + np.sort(rng.choice(frames, _FRAMES, replace=False))
+            news = self._news[film]
+            drawn = rng.choice(len(news), _FRAMES, replace=False, p=news)
+            places[row] = self._footage.begins[film] + np.sort(drawn)
         negatives = np.stack([rng.permutation(rows) for _ in range(NEGATIVES)])
         return torch.from_numpy(films), places, torch.from_numpy(negatives)
 
@@ -99,6 +112,18 @@ def contrast(features: Tensor, films: Tensor, negatives: Tensor) -> Tensor:
         others = _alike(anchor, anchor[negatives.to(features.device)]).masked_fill(~is_other, -torch.inf)
         losses.append(torch.logsumexp(torch.cat([near[None], far[None], others]), 0) - near)
     return torch.stack(losses).mean()
+
+
+def _news(film: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """[F]: each frame's part of all changes from one frame of `film` [F, C, H, W] to the next; the first one has the
+    second one's. All 0 where nothing changes.
+    """
+    changes = np.zeros(len(film))
+    for number in range(1, len(film)):
+        changes[number] = np.abs(film[number].astype(np.int16) - film[number - 1]).sum()
+    changes[:1] = changes[1:2]
+    news: npt.NDArray[np.float64] = changes / max(float(changes.sum()), 1.0)
+    return news
 
 
 def _alike(one: Tensor, other: Tensor) -> Tensor:

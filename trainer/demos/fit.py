@@ -36,13 +36,19 @@ class Lesson(Protocol):
     name: str
     measures: str
     module: nn.Module
-    encoder: nn.Module
+
+    @property
+    def encoder(self) -> nn.Module | None:
+        """The part of `module` that reads pictures, or all of it; None where nothing does."""
 
     def loss(self, rng: np.random.Generator, rows: int) -> Tensor:
         """Of a batch that `rng` draws."""
 
     def measure(self) -> float:
         """The loss of what is held out: smaller is better."""
+
+    def leave(self, folder: Path, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Put into `folder` what `module` was, as a policy to play; nothing, where it does not act. Errors: OSError."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class FitRow:
 
 @dataclass
 class Fit:
-    """Where it stands between two steps. `best`: the encoder that measured best, at `best_step`."""
+    """Where it stands between two steps. `best_module`: what was learned when it measured best."""
 
     learner: Lesson
     optimizer: torch.optim.Optimizer
@@ -82,7 +88,7 @@ class Fit:
     step: int = 0
     total_loss: float = 0.0
     rows: list[FitRow] = field(default_factory=list)
-    best: dict[str, Tensor] = field(default_factory=dict)
+    best_module: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def fresh(cls, learner: Lesson, plan: FitPlan) -> Fit:
@@ -94,6 +100,14 @@ class Fit:
     def best_row(self) -> FitRow:
         """The row that measured best; of equal ones the first."""
         return min(self.rows, key=lambda row: row.held_out)
+
+    @property
+    def best(self) -> dict[str, Tensor]:
+        """The encoder that measured best; nothing where there is none."""
+        if self.learner.encoder is None:
+            return {}
+        place = next(name for name, part in self.learner.module.named_modules() if part is self.learner.encoder)
+        return under(place, self.best_module) if place else self.best_module
 
     def advance(self, plan: FitPlan) -> FitRow | None:
         """One step; a row where a stretch is over. Errors: NotFiniteError."""
@@ -118,7 +132,7 @@ class Fit:
         self.rows.append(row)
         self.total_loss = 0.0
         if self.best_row is row:
-            self.best = copied(self.learner.encoder.state_dict())
+            self.best_module = copied(self.learner.module.state_dict())
         return row
 
     def write(self, folder: Path, plan: FitPlan) -> None:
@@ -126,7 +140,7 @@ class Fit:
         tensors = {
             **named("net", copied(self.learner.module.state_dict())),
             **copied(moments_of("fit", self.optimizer)),
-            **named("best", self.best),
+            **named("best", self.best_module),
         }
         data = safetensors.torch.save(tensors)
         rows = [[row.step, None if math.isnan(row.loss) else row.loss, row.held_out] for row in self.rows]
@@ -140,6 +154,7 @@ class Fit:
         }
         write_bytes(folder / _TENSORS, data)
         write_json(folder / _STATE, state)
+        self.learner.leave(folder, self.step, self.best_module)
 
     def load(self, ref: CheckpointRef, plan: FitPlan) -> None:
         """Go on from there. Errors: DamagedCheckpointError; OtherIdentityError."""
@@ -156,7 +171,7 @@ class Fit:
             self.step, self.total_loss = int(state["step"]), float(state["total_loss"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DamagedCheckpointError(f"{_STATE} or {_TENSORS} is of another version ({error})") from None
-        self.best = under("best", tensors)
+        self.best_module = under("best", tensors)
 
 
 def run(

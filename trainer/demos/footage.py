@@ -17,7 +17,7 @@ from anchorleg.words import counted, sized
 from trainer.demos.manifest import ACTION, DemoEpisode
 from trainer.demos.store import Demos
 from trainer.envs.frames import stacked
-from trainer.envs.spaces import I64, IMAGE, ArraySpec
+from trainer.envs.spaces import I64, IMAGE, ArraySpec, Spaces
 from trainer.errors import ConfigError, OutOfMemoryError
 
 #: What is not the demonstrations' own: torch, nets, a batch.
@@ -27,28 +27,33 @@ _PROGRAM_BYTES = 2**30
 @dataclass(frozen=True)
 class Footage:
     """All frames and what was told beside them. `arrays`: name → [N, …]; of arrays that have a row less an episode than
-    it has frames, its last one is 0. `begins` [E]: the place of each episode's first frame.
+    it has frames, its last one is 0. `begins` [E]: the place of each episode's first frame. `told`: what they are of,
+    where there are actions.
     """
 
+    told: Spaces | None
     episodes: tuple[DemoEpisode, ...]
     begins: I64
     arrays: dict[str, npt.NDArray[Any]]
 
     @classmethod
-    def of(cls, demos: Demos, free_bytes: int | None) -> Footage:
-        """Errors: OutOfMemoryError, with what would fit; DamagedDemosError."""
+    def of(cls, demos: Demos, free_bytes: int | None, *, pictures: bool = True) -> Footage:
+        """`pictures`: whether they are looked at. Errors: OutOfMemoryError, with what would fit; DamagedDemosError."""
         manifest = demos.manifest
-        _check_memory(manifest.num_frames, manifest.frame_bytes, free_bytes)
+        if pictures:
+            _check_memory(manifest.num_frames, manifest.frame_bytes, free_bytes)
         episodes = manifest.episodes
         begins = np.concatenate([[0], np.cumsum([episode.frames for episode in episodes])]).astype(np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for number, (_, found) in enumerate(demos.read()):
             for name, array in found.items():
+                if name == IMAGE and not pictures:
+                    continue
                 if name not in arrays:
                     arrays[name] = np.zeros((manifest.num_frames, *array.shape[1:]), array.dtype)
                 first = begins[number]
                 arrays[name][first : first + len(array)] = array
-        return cls(episodes, begins[:-1], arrays)
+        return cls(manifest.opened, episodes, begins[:-1], arrays)
 
     def seen(self, spec: ArraySpec, at: I64) -> npt.NDArray[Any]:
         """[B, *spec.shape]: what a policy sees at frames `at` [B]; before an episode its first frame is repeated."""
@@ -56,6 +61,11 @@ class Footage:
         back = np.arange(spec.stack)[::-1] * spec.stride
         places = np.maximum(at[:, None] - back, first[:, None])
         return stacked(spec, self.arrays[IMAGE][places])
+
+    def film(self, episode: int) -> npt.NDArray[Any]:
+        """[F, 3 · cameras, H, W]: all frames of one episode, a view."""
+        first = self.begins[episode]
+        return self.arrays[IMAGE][first : first + self.episodes[episode].frames]
 
     def places(self, chosen: Sequence[int], *, of_actions: bool) -> I64:
         """Where the frames of the episodes `chosen` lie; `of_actions`: those in which was acted."""

@@ -69,7 +69,21 @@ class Demos:
             for number, episode in enumerate(block.episodes):
                 yield episode, self._arrays(block, tensors, number, episode)
 
-    def _tensors(self, block: DemoBlock) -> Arrays:
+    def copy_to(self, folder: Path) -> None:
+        """Leave them in `folder`, durably, unless they are there already; one that was interrupted goes on.
+
+        Errors: DamagedDemosError; OSError.
+        """
+        if (there := read_manifest(folder)) is not None and there.digest == self.manifest.digest:
+            return
+        make_folder(folder / BLOCKS)
+        for block in self.manifest.blocks:
+            target = folder / BLOCKS / block.path
+            if not target.exists():
+                write_bytes(target, self._data(block))
+        write_json(folder / MANIFEST, self.manifest.model_dump(mode="json"))
+
+    def _data(self, block: DemoBlock) -> bytes:
         path = self.folder / BLOCKS / block.path
         try:
             if path.stat().st_size != block.bytes:
@@ -79,10 +93,13 @@ class Demos:
             raise DamagedDemosError(f"{path} cannot be read: {error.strerror}") from None
         if hashlib.sha256(data).hexdigest() != block.sha256:
             raise DamagedDemosError(f"{path} is not what was written (sha256 differs): import them again")
+        return data
+
+    def _tensors(self, block: DemoBlock) -> Arrays:
         try:
-            found: Arrays = safetensors.numpy.load(data)
+            found: Arrays = safetensors.numpy.load(self._data(block))
         except safetensors.SafetensorError as error:
-            raise DamagedDemosError(f"{path}: {error}") from None
+            raise DamagedDemosError(f"{self.folder / BLOCKS / block.path}: {error}") from None
         return found
 
     def _arrays(self, block: DemoBlock, tensors: Arrays, number: int, episode: DemoEpisode) -> Arrays:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer.errors import ConfigError
-from trainer.evaluation.playable import of_checkpoint
-from trainer.evaluation.protocol import MIN_LANES, Evaluation, evaluate, unseen_seed
+from trainer.evaluation.playable import Checkpoint, averaged_beside, of_checkpoint
+from trainer.evaluation.protocol import MIN_LANES, Act, Evaluation, evaluate, unseen_seed
 from trainer.machine import device as machine
 
 
@@ -30,6 +30,8 @@ def evaluate_checkpoint(
     device: str,
     unseen_goals: int = 0,
     best: bool = False,
+    averaged: bool = False,
+    beside: bool = False,
     threads: int | None = None,
     num_workers: int | None = None,
     goals_dir: Path | None = None,
@@ -38,18 +40,20 @@ def evaluate_checkpoint(
 ) -> EvaluatedCheckpoint:
     """Evaluate the newest good checkpoint at or below `path`, or its `best`, on `goals` fixed goals a task.
 
+    `averaged`: its moving average in its place; `beside`: that too, on the same goals, where there is one.
     `goal_seed` None: the goals it was trained on. `unseen_goals` a task are played, too, that those are not. `threads`
     (torch's) None: the training's. `num_workers` None: by the CPUs. The rest is for `evaluate`; `interrupted` may only
     look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
     """
     if device not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {device!r}; use auto, cpu, cuda or mps")
-    policy = of_checkpoint(path, device, best=best, threads=threads)
-    total = len(policy.tasks) * (goals + unseen_goals)
+    policy = of_checkpoint(path, device, best=best, averaged=averaged, threads=threads)
+    average = averaged_beside(policy, device, threads=threads) if beside else None
+    total = len(policy.tasks) * (goals * (1 + (average is not None)) + unseen_goals)
 
-    def played(count: int, seed: int, before: int) -> Evaluation:
+    def played(act: Act, count: int, seed: int, before: int) -> Evaluation:
         result = evaluate(
-            policy.act,
+            act,
             policy.suite(seed, goals_dir),
             count,
             machine.default_workers(num_workers, max(len(policy.tasks), MIN_LANES)),
@@ -61,8 +65,12 @@ def evaluate_checkpoint(
         return result
 
     seed = policy.goal_seed if goal_seed is None else goal_seed
-    found = played(goals, seed, 0)
+    found = played(policy.act, goals, seed, 0)
+    done = len(policy.tasks) * goals
     if unseen_goals:
-        unseen = played(unseen_goals, unseen_seed(policy.goal_seed), total - len(policy.tasks) * unseen_goals)
-        found = replace(found, unseen=unseen)
-    return EvaluatedCheckpoint(Path(policy.name), policy.step, found, policy.notes)
+        unseen = played(policy.act, unseen_goals, unseen_seed(policy.goal_seed), done)
+        found, done = replace(found, unseen=unseen), done + len(policy.tasks) * unseen_goals
+    if average is not None:
+        found = replace(found, averaged=played(average.act, goals, seed, done))
+    assert isinstance(policy.record, Checkpoint)  # noqa: S101 - it was read from one
+    return EvaluatedCheckpoint(policy.record.ref.path, policy.step, found, policy.notes)

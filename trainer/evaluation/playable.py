@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import Tensor
+
 from anchorleg.job import CheckpointRef
 from anchorleg.words import did_you_mean
 from syncd import store
-from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest
+from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest, read_averaged
 from trainer.checkpoints.find import find_policy, policy_candidates
 from trainer.checkpoints.resume import spec_of, training_of
 from trainer.config.settings import EnvSettings
@@ -67,20 +69,30 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Found(Playable):
-    """A `Playable` with its weights and with what is known of their origin: a checkpoint, or a publication."""
+    """A `Playable` with its weights and with what is known of their origin: a checkpoint, or a publication.
+
+    `averaged`: it is the moving average of what was trained.
+    """
 
     policy: Policy
     record: Checkpoint | store.Manifest
+    averaged: bool = False
 
 
 def find_playable(
-    text: str, shared_dir: Path | None, device: str, *, best: bool = False, slot: int | None = None
+    text: str,
+    shared_dir: Path | None,
+    device: str,
+    *,
+    best: bool = False,
+    averaged: bool = False,
+    slot: int | None = None,
 ) -> Found:
     """The policy that a user means by `text`: a folder with checkpoints; a mirror, `$SHARED` or manifest file; or
     `latest`, `best`, `RUN`, `RUN/SLOT` in `shared_dir`.
 
-    `best`: not the newest checkpoint of the folder but the one that was evaluated best. `slot`: of several that of this
-    number. Errors: ConfigError, NoGoodCheckpointError.
+    `best`: not the newest checkpoint of the folder but the one that was evaluated best. `averaged`: the moving average
+    of what was trained. `slot`: of several that of this number. Errors: ConfigError, NoGoodCheckpointError.
     """
     if device not in _DEVICES:
         raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
@@ -92,20 +104,22 @@ def find_playable(
     if slot is not None and not has_slots and (has_checkpoints or path.is_file()):
         raise ConfigError(f"--slot chooses among the slots of a run folder or mirror; {text} is none")
     if has_checkpoints:
-        return of_checkpoint(place, device, best=best)
+        return of_checkpoint(place, device, best=best, averaged=averaged)
     if best:
         raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")
     if path.is_file() and path.suffix == ".json":
-        return _of_manifest_file(path, device)
+        return _of_manifest_file(path, device, averaged=averaged)
     if path.suffix == ".json" and path.parent.name == "manifests" and not path.exists():
         raise ConfigError(
             f"{path} is not there: a slot's older policies are cleared away; "
             "RUN/SLOT with --shared-dir plays its newest"
         )
     if path.is_dir() and (found := _shared(path)):
-        return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device)
+        return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device, averaged=averaged)
     if path.is_dir() and (path / "manifests").is_dir():
-        return _of_slots(_numbered([_slot(path)], slot), Choice("latest"), path, device)
+        place_of = _slot(path)
+        is_averaged = averaged or place_of.is_averaged
+        return _of_slots(_numbered([place_of.slot_itself], slot), Choice("latest"), path, device, averaged=is_averaged)
     folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
     here = _shared(folder)
     run, slash, number = text.rpartition("/")
@@ -117,25 +131,33 @@ def find_playable(
         )
     if here is None:
         raise ConfigError(f"{folder} is no shared folder or mirror: it has no v1/runs; `syncd pull` makes one")
-    return _of_slots(_numbered(here.slots(), slot), Choice.parse(text), folder, device)
+    return _of_slots(_numbered(here.slots(), slot), Choice.parse(text), folder, device, averaged=averaged)
 
 
-def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int | None = None) -> Found:
-    """The newest good checkpoint at or below `path`, or the one that was evaluated `best`.
+def of_checkpoint(
+    path: Path, device: str, *, best: bool = False, averaged: bool = False, threads: int | None = None
+) -> Found:
+    """The newest good checkpoint at or below `path`, or the one that was evaluated `best`; `averaged`: its moving
+    average.
 
-    `threads`: torch's; None: the training's. Errors: ConfigError, NoGoodCheckpointError.
+    `threads`: torch's; None: the training's. Errors: ConfigError, also where it has no moving average;
+    NoGoodCheckpointError.
     """
     ref, manifest, nets, notes = find_policy(path, best=best)
     try:
         training, spec = training_of(manifest), spec_of(manifest)
         machine.set_deterministic(threads or training.threads)
         tensors = {name.removeprefix(POLICY): tensor.numpy() for name, tensor in nets.items()}
+        if averaged:
+            tensors |= floats_of(_average_of(ref.path, manifest))
         tensors |= floats_of(frozen_tensors(spec, ref.path.parents[3] / WEIGHTS))
         policy = Policy(spec, tensors, machine.choose_device(device))
+    except NoAverageError as error:
+        raise ConfigError(str(error)) from None
     except (ConfigError, DamagedCheckpointError, UnusablePolicyError) as error:
         raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
     return Found(
-        name=str(ref.path),
+        name=f"{ref.path}{', averaged' * averaged}",
         step=ref.step,
         env=training.env,
         goal_seed=training.seed,
@@ -143,7 +165,33 @@ def of_checkpoint(path: Path, device: str, *, best: bool = False, threads: int |
         notes=notes,
         policy=policy,
         record=Checkpoint(ref, manifest),
+        averaged=averaged,
     )
+
+
+class NoAverageError(ConfigError):
+    """A checkpoint without a moving average; the sentence names it."""
+
+
+def _average_of(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor]:
+    """Errors: NoAverageError, DamagedCheckpointError."""
+    found = read_averaged(folder, manifest)
+    if found is None:
+        raise NoAverageError(
+            f"{folder} has no averaged policy: training.averaging was 0, or it was written by an older version; leave "
+            "out --averaged"
+        )
+    return found
+
+
+def averaged_beside(policy: Found, device: str, *, threads: int | None = None) -> Found | None:
+    """The moving average of the very checkpoint that `policy` was read from; None where it has none. Errors: as
+    `of_checkpoint`.
+    """
+    assert isinstance(policy.record, Checkpoint)  # noqa: S101 - publications have theirs in another place
+    if read_averaged(policy.record.ref.path, policy.record.manifest) is None:
+        return None
+    return of_checkpoint(policy.record.ref.path, device, averaged=True, threads=threads)
 
 
 def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Found:
@@ -152,7 +200,7 @@ def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str
     policy = load(place, manifest, machine.choose_device(device))
     note, suite = differences(manifest.suite), suite_of_manifest(manifest)
     return Found(
-        name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}",
+        name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}{', averaged' * place.is_averaged}",
         step=manifest.step,
         env=suite.settings,
         goal_seed=suite.seed,
@@ -160,6 +208,7 @@ def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str
         notes=(note,) if note else (),
         policy=policy,
         record=manifest,
+        averaged=place.is_averaged,
     )
 
 
@@ -172,9 +221,11 @@ def _shared(path: Path) -> store.Shared | None:
 
 
 def _slot(folder: Path) -> store.SlotPlace:
-    """The slot whose folder `…/v1/runs/<run>/<slot>` is. Errors: ConfigError."""
+    """The slot whose folder `…/v1/runs/<run>/<slot>` is, or its `averaged`. Errors: ConfigError."""
     folder = folder.resolve()
     try:
+        if folder.name == store.AVERAGED:
+            return _slot(folder.parent).averaged
         return store.Shared(folder.parents[3]).slot(folder.parent.name, int(folder.name))
     except (ValueError, IndexError):
         raise ConfigError(f"{folder} lies in no shared folder: expected …/v1/runs/RUN/SLOT") from None
@@ -188,18 +239,27 @@ def _numbered(slots: Sequence[store.SlotPlace], slot: int | None) -> Sequence[st
     return chosen
 
 
-def _of_manifest_file(path: Path, device: str) -> Found:
+def _of_manifest_file(path: Path, device: str, *, averaged: bool) -> Found:
     version = store.Version.of_file(path.name)
     if version is None or path.resolve().parent.name != "manifests":
         raise ConfigError(f"{path} is no manifest of a policy; those are …/manifests/<attempt>-<seq>.json")
     place = _slot(path.resolve().parent.parent)
+    if averaged and not place.is_averaged:
+        raise ConfigError(
+            f"{path} is not averaged; the averaged policies of its slot are in {place.averaged.manifests}"
+        )
     return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
 
 
-def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str) -> Found:
-    asked = [place for place in slots if choice.takes(place)]
+def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, device: str, *, averaged: bool) -> Found:
+    asked = [place.averaged if averaged else place for place in slots if choice.takes(place)]
     newest = [(manifest, place) for place in asked if (manifest := store.newest(place))]
     chosen = pick([manifest for manifest, _ in newest], choice, None)
+    if chosen is None and averaged and any(store.versions(place.slot_itself) for place in asked):
+        raise ConfigError(
+            f"{folder} holds no averaged policy for {choice}: the run publishes none (training.averaging 0, or an "
+            "older version), or `syncd` has not brought one yet; leave out --averaged"
+        )
     if chosen is None:
         there = ", ".join(f"{place.run_id}/{place.slot}" for place in slots) or "nothing yet"
         raise ConfigError(f"{folder} holds no policy for {choice}; it has {there}")

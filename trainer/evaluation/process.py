@@ -44,7 +44,7 @@ class EvaluatorError(Exception):
 @dataclass(frozen=True)
 class EvaluationRequest:
     """What is to be evaluated: the nets of `checkpoint`, on `goals` goals a task, and `unseen_goals` more that were not
-    trained on. `goals_dir` caches goal tables.
+    trained on. `averaged`: the moving average too, on the same goals. `goals_dir` caches goal tables.
 
     `workers` step the environments; 0: the process itself. `nice` is added to the trainer's.
     """
@@ -55,6 +55,7 @@ class EvaluationRequest:
     workers: int
     nice: int = 0
     unseen_goals: int = 0
+    averaged: bool = False
 
     def as_line(self) -> bytes:
         """One line of JSON, as `trainer.evaluation.program` reads it."""

@@ -48,6 +48,7 @@ def main() -> int:
             Path(request["checkpoint"]),
             goals=request["goals"],
             unseen_goals=request["unseen_goals"],
+            beside=request["averaged"],
             goal_seed=None,
             device="cpu",
             threads=1,

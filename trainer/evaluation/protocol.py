@@ -71,6 +71,8 @@ class Evaluation:
     """The standard error of the mean return over tasks; 0 for one episode a task, which tells of none."""
     unseen: Self | None = None
     """The same on goals that were not trained on, where that was asked for."""
+    averaged: Self | None = None
+    """The moving average's on the same goals, where that was asked for."""
     measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Name (`EnvSettings.MEASURES`) → its mean by task, over the episodes that have it."""
 
@@ -87,6 +89,8 @@ class Evaluation:
         if self.is_small:
             size += f": a small evaluation, the protocol has {GOALS_PER_TASK}"
         unseen = "" if self.unseen is None else f"; unseen goals {100 * self.unseen.mean_success:.1f} %"
+        if self.averaged is not None:
+            unseen += f"; averaged {100 * self.averaged.mean_success:.1f} %"
         return (
             f"success {100 * self.mean_success:.1f} % (IQM {100 * self.iqm_success:.1f} %, "
             f"95 % interval {100 * self.iqm_low:.1f} to {100 * self.iqm_high:.1f} %; {size}{unseen})"
@@ -95,12 +99,15 @@ class Evaluation:
     def _returns(self) -> str:
         found = list(self.returns.values())
         unseen = "" if self.unseen is None else f"; others {np.mean(list(self.unseen.returns.values())):,.1f}"
+        if self.averaged is not None:
+            unseen += f"; averaged {np.mean(list(self.averaged.returns.values())):,.1f}"
         error = f" ± {self.return_error:,.1f}" if self.return_error else ""
         return f"return {np.mean(found):,.1f}{error} ({counted(self.goals_per_task, 'episode')} a task{unseen})"
 
     def as_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts only."""
-        more = {} if self.unseen is None else {"unseen": self.unseen.as_json()}
+        beside = {"unseen": self.unseen, "averaged": self.averaged}
+        more = {name: each.as_json() for name, each in beside.items() if each is not None}
         value = {**asdict(self), "worst": list(self.worst), "is_small": self.is_small, **more}
         return {name: number for name, number in value.items() if number is not None and (number or name != "measures")}
 
@@ -108,8 +115,8 @@ class Evaluation:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of."""
         fields = {name: number for name, number in value.items() if name != "is_small"}
-        unseen = cls.from_json(value["unseen"]) if "unseen" in value else None
-        return cls(**{**fields, "worst": tuple(value["worst"]), "unseen": unseen})
+        beside = {name: cls.from_json(value[name]) for name in ("unseen", "averaged") if name in value}
+        return cls(**{**fields, "worst": tuple(value["worst"]), **beside})
 
 
 def evaluate(

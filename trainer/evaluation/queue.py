@@ -29,6 +29,9 @@ MAX_PENDING = 2
 #: The training comes first where both want the same core: it gets three quarters of it. With 10 it would get nine
 #: tenths, and where others' programs run too nothing would be left (4 % of a core, beside five of them on two cores).
 NICE = 5
+#: One evaluation in so many plays the moving average too, on the same goals, and the last one does: each costs half as
+#: much again (its unseen goals are not played), so a quarter in all.
+AVERAGED_EVERY = 2
 #: Times that an evaluation is tried in one job: a second one overcomes what was chance, a third seldom the rest.
 MAX_TRIES = 2
 #: The first of these jobs may have had only its last minutes for it, the second may have been killed.
@@ -57,6 +60,8 @@ class Evaluations:
     ) -> None:
         past = read_past(job.slot_dir)
         self.last: Mapping[str, Any] | None = past.evaluations[-1] if past.evaluations else None
+        self.last_averaged = next((row for row in reversed(past.evaluations) if "averaged" in row), None)
+        self._chosen = list(wanted)
         self._job = job
         self._training = training
         self._begin = begin
@@ -90,6 +95,7 @@ class Evaluations:
 
     def want(self, step: int) -> None:
         """Evaluate the checkpoint of `step`, as soon as it is published."""
+        self._chosen.append(step)
         self._open.append(step)
 
     def poll(self, published_step: int | None) -> None:
@@ -152,6 +158,7 @@ class Evaluations:
             checkpoint=ref.path,
             goals=self._training.evaluation_goals,
             unseen_goals=self._training.evaluation_unseen_goals,
+            averaged=self._plays_average(step),
             goals_dir=self._job.run_dir / "goals",
             workers=spare_workers(read_host().cores, 0 if alone else self._busy, lanes),
             nice=0 if alone else NICE,
@@ -160,6 +167,11 @@ class Evaluations:
             self._running = self._begin(request)
         except EvaluatorError as error:
             self._failed(step, error)
+
+    def _plays_average(self, step: int) -> bool:
+        """Whether the moving average is played beside it: by its place among all that were chosen, and not by time."""
+        place = self._chosen.index(step) + 1
+        return bool(self._training.averaging) and (place % AVERAGED_EVERY == 0 or step >= self._training.total_steps)
 
     def _failed(self, step: int, error: EvaluatorError) -> None:
         self._running = None

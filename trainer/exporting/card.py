@@ -16,7 +16,7 @@ from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found
 from trainer.exporting.module import HEADS
-from trainer.history.read import read_evaluations
+from trainer.history.read import of_average, read_evaluations
 from trainer.history.slots import told_where
 from trainer.sharing.policies import score_of
 
@@ -59,6 +59,7 @@ class Source(_Model):
     """Where the weights come from; None where it is not known, as of a checkpoint that was copied out of its run.
 
     `version`: of a publication, whose weights are rounded to bfloat16; None: a checkpoint, in full precision.
+    `averaged`: they are the moving average of what was trained, and `score` is that one's.
     """
 
     run_id: str | None
@@ -69,6 +70,7 @@ class Source(_Model):
     identity: str
     score: store.Score | None
     trained_with: dict[str, str]
+    averaged: bool = False
 
 
 class Card(_Model):
@@ -144,10 +146,12 @@ def probes(obs_dim: int, tasks: int) -> tuple[F32, I64]:
 
 def source_of(found: Found) -> Source:
     """What is known of where `found` comes from. Errors: ConfigError where its run's files cannot be read."""
-    return _published(found.record) if isinstance(found.record, store.Manifest) else _saved(found.record)
+    if isinstance(found.record, store.Manifest):
+        return _published(found.record, averaged=found.averaged)
+    return _saved(found.record, averaged=found.averaged)
 
 
-def _published(manifest: store.Manifest) -> Source:
+def _published(manifest: store.Manifest, *, averaged: bool) -> Source:
     return Source(
         run_id=manifest.run_id,
         slot=manifest.slot,
@@ -157,10 +161,11 @@ def _published(manifest: store.Manifest) -> Source:
         identity=manifest.lineage.identity,
         score=manifest.score,
         trained_with=manifest.suite.packages,
+        averaged=averaged,
     )
 
 
-def _saved(checkpoint: Checkpoint) -> Source:
+def _saved(checkpoint: Checkpoint, *, averaged: bool) -> Source:
     ref, manifest = checkpoint
     run_id, slot, score = None, None, None
     folders = ref.path.parents  # checkpoints, <attempt>, attempts, <slot>, slots, the run's
@@ -170,7 +175,9 @@ def _saved(checkpoint: Checkpoint) -> Source:
             run: dict[str, str] = read_json_or_none(run_dir / "run.json") or {"run_id": run_id_of(run_dir)}
             run_id, slot = run["run_id"], int(slot_dir.name)
             rows = read_evaluations(slot_dir)
-            score = next((score_of(row) for row in rows if row["step"] == ref.step), None)
+            row = next((row for row in rows if row["step"] == ref.step), None)
+            told = of_average(row) if row is not None and averaged else row
+            score = score_of(told) if told is not None else None
     return Source(
         run_id=run_id,
         slot=slot,
@@ -180,6 +187,7 @@ def _saved(checkpoint: Checkpoint) -> Source:
         identity=manifest.identity,
         score=score,
         trained_with=manifest.versions,
+        averaged=averaged,
     )
 
 

@@ -17,16 +17,20 @@ RETURN: Literal["return"] = "return"
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file; a torn last line (its writer died) is left out, an absent file is empty."""
+    """The rows of a file; what is no row (a torn last line, because its writer died) is left out, an absent file is
+    empty.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return
     for line in data.split(b"\n")[:-1]:
         try:
-            yield json.loads(line)
-        except ValueError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(row, dict):
+            yield row
 
 
 def read(slot_dir: Path) -> list[dict[str, Any]]:
@@ -85,6 +89,11 @@ def mean_return(row: Mapping[str, Any]) -> float:
     """Of an evaluation, over its tasks."""
     returns = row["returns"].values()
     return float(sum(returns) / len(returns))
+
+
+def of_average(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What an evaluation says of the moving average, as a row of its own; None where that was not played."""
+    return {"step": row["step"], **row["averaged"]} if "averaged" in row else None
 
 
 def success_of(row: Mapping[str, Any] | None) -> float | None:

@@ -75,14 +75,20 @@ def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …; of one that is judged
     by its return, that alone.
     """
+    averaged = row.get("averaged")
     if not tells_success(row):
         values = {"evaluation/return": mean_return(row)}
+        if averaged is not None:
+            values["evaluation/averaged_return"] = mean_return(averaged)
         return values | {f"evaluation/return/{task}": value for task, value in row["returns"].items()}
     values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
     for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
         values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
     for name, means in row.get("measures", {}).items():
         values |= {f"evaluation/{name}/{task}": value for task, value in means.items()}
+    if averaged is not None:
+        values["evaluation/averaged_success"] = averaged["mean_success"]
+        values |= {f"evaluation/averaged_success/{task}": value for task, value in averaged["success"].items()}
     if (unseen := row.get("unseen")) is not None:
         values |= {"evaluation/unseen": unseen["mean_success"]}
         values |= {f"evaluation/unseen/{task}": value for task, value in unseen["success"].items()}

@@ -32,6 +32,8 @@ LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
 #: What the other ranks have to end in once one has failed, and a program that prints its stacks: then they are killed.
 GRACE_S = 30.0
+#: What srun has to end in once rank 0 is done.
+LEAVE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -166,14 +168,28 @@ def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], say: Callable[[str],
 
 
 def _end_of_step(step: subprocess.Popen[bytes], job: Job, say: Callable[[str], None]) -> int:
-    """Wait for srun; what rank 0 left of its exit code, or the first that failed."""
-    while step.poll() is None:
+    """Wait for srun; what rank 0 left of its exit code, or the first that failed.
+
+    An srun that got scancel's signal waits long for a step that is over: there it is not waited for as long.
+    """
+    until, code = float("inf"), None
+    while step.poll() is None and time.monotonic() < until:
         time.sleep(LOOK_S)
+        if code is None and (code := _code_of(job)) is not None:
+            until = time.monotonic() + (LEAVE_S if code in {0, HANDED_OVER} else GRACE_S)
+    code = _code_of(job)
+    if code is not None:
+        return code
+    say(f"a rank ended without a word (srun: {step.returncode}): all ranks end, the last checkpoint is good")
+    return step.returncode if 0 < step.returncode < HANDED_OVER else RanksError.exit_code
+
+
+def _code_of(job: Job) -> int | None:
+    """What is in the file; None: nothing yet."""
     try:
         return int((job.attempt_dir / CODE).read_text(encoding="ascii"))
     except (OSError, ValueError):
-        say(f"a rank ended without a word (srun: {step.returncode}): all ranks end, the last checkpoint is good")
-        return step.returncode if 0 < step.returncode < HANDED_OVER else RanksError.exit_code
+        return None
 
 
 def _wait_for(processes: Sequence[subprocess.Popen[bytes]], longest_s: float) -> None:

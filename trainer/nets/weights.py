@@ -92,14 +92,17 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
 def read(path: Path) -> dict[str, Tensor]:
     """Name → tensor, on the CPU, of a file or of a folder's shards, with all names that are there.
 
-    Errors: ConfigError where it cannot be read, holds more than tensors, or numbers that are not finite.
+    Errors: ConfigError where it cannot be read, holds more than tensors, or numbers that are not finite in the single
+    precision of nets.
     """
     tensors: dict[str, Tensor] = {}
     for file in _files(path):
         tensors |= _from_safetensors(file) if file.suffix == _SUFFIX else _from_torch(file)
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ConfigError(f"{path}: {name} has numbers that are not finite; take another file ({_WHERE})")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.float()).all()):
+            raise ConfigError(
+                f"{path}: {name} has numbers that are not finite in single precision; take another file ({_WHERE})"
+            )
     return tensors
 
 

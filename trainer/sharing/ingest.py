@@ -16,7 +16,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
@@ -29,8 +28,8 @@ from trainer.sharing.conduct import Conduct
 from trainer.sharing.journal import Taken
 from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
 from trainer.sharing.segment import MALFORMED, MARKS
+from trainer.sharing.slotnotes import SlotNotes
 from trainer.sharing.spotcheck import Redo, SpotChecks
-from trainer.sharing.takings import Takings
 from trainer.sharing.versions import Versions
 
 #: How often the inbox is looked into. Experience is older than that by the time it is here.
@@ -86,8 +85,8 @@ class Ingester:
         self._counted: deque[Taken] = deque(counted)
         self._versions = Versions(self._shared.slot(job.run_id, job.slot))
         self._judged_at = step
-        self._notes: dict[str, store.Counts] = {}
         self._listed: dict[str, deque[Path]] = {}
+        self._served_last = ""
         self._gone: set[str] = set()
         self._removals: deque[str] = deque()
         self.at_hand = AtHand()
@@ -96,7 +95,8 @@ class Ingester:
         self._notices = Notices()
         self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
-        self.takings = Takings(job, clock=clock)
+        self._given = SlotNotes(job, clock)
+        self.takings = self._given.takings
         self._is_closed = self._has_incoming = False
         self._conduct = Conduct()
         self._handed: set[str] = set()  # segments of other accounts' jobs: nobody fetches their verdicts
@@ -174,7 +174,7 @@ class Ingester:
         try:
             return self._judge_some(judged)
         finally:
-            self._write_notes()
+            self._given.write(self._try)
             if self._broken:
                 who, why = next(iter(self._broken.items()))
                 others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
@@ -192,7 +192,7 @@ class Ingester:
             self._handed.update(store.collect_incoming(self._shared, run_id, slot, most, now=self._clock()))
 
     def _judge_some(self, judged: int) -> int:
-        self.takings.look()
+        self._given.look()
         if judged:
             self._try(OTHER_ACCOUNTS, partial(self._collect, judged))
         inboxes = [
@@ -206,11 +206,17 @@ class Ingester:
                 self._try(inbox.who, partial(store.prune, inbox, now=self._clock()))
         done = 0
         welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
+        welcome.sort(
+            key=lambda inbox: (inbox.who <= self._served_last, inbox.who)
+        )  # the turns go on, round after round
         lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
         while lines and done < judged and self.at_hand.rows < self._most_ready_rows and not self._stop.is_set():
             inbox = lines.pop(0)
             line = self._listed[inbox.who]
-            if line and self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
+            if not line or self._given.is_spent(inbox):
+                continue
+            if self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
+                self._served_last = inbox.who
                 done += 1
                 lines.append(inbox)
         return done
@@ -301,12 +307,13 @@ class Ingester:
         if done is None:
             return verdict
         exact = done.gap == 0.0 and not done.wrong
-        self._note(who, checked=1, exact=int(exact))
+        self._given.note(who, checked=1, exact=int(exact))
         return RefusedSegment(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
 
     def _lied(self, inbox: store.Inbox, why: str) -> None:
         """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
         self._take_back(inbox, Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
+        self._try(inbox.who, partial(self._given.take_back, inbox))
         self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
 
     def _hold(self, inbox: store.Inbox, why: str) -> None:
@@ -356,27 +363,14 @@ class Ingester:
         if not was_left_over:  # else it was counted when it was accepted first
             ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
             solved = ended and self._training.env.succeeded(verdict.segment.success)
-            self._note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
+            self._given.note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
         self.accepted += 1
         self.at_hand.add(ready)
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
         inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
-        self._note(inbox.who, refused={str(reason): 1})
+        self._given.note(inbox.who, refused={str(reason): 1})
         self.refused[str(reason)] += 1
-
-    def _note(self, who: str, **counts: Any) -> None:
-        """This belongs to the counts of `who`: see `store.Counts`."""
-        more = store.Counts(last_at=self._clock(), **counts)
-        self._notes[who] = self._notes.get(who, store.Counts()).plus(more)
-
-    def _write_notes(self) -> None:
-        """Add the round to the contributors' counts."""
-        for who, counts in list(self._notes.items()):
-            write = partial(store.Inbox.of(self._shared, who).note, self._job.run_id, self._job.slot, counts)
-            if self._try(who, write):
-                del self._notes[who]
-                self.takings.add(who, accepted=counts.accepted, rows=counts.rows)
 
     def _see_to_drop(self, inbox: store.Inbox) -> None:
         if not inbox.is_dropped:

@@ -24,13 +24,17 @@ from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read, read_evaluations
+from trainer.history.read import of_average, read, read_evaluations
+from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
 #: less than 1e-5 in single precision; a policy that is read wrongly (another order of tasks or of layers) by tenths.
 GOLDEN_TOLERANCE = 1e-3
+#: One publication in so many has the moving average beside it, and each that a checkpoint belongs to: with a weight of
+#: 0.999 it is ten times as slow as what is averaged, and it costs as many bytes.
+AVERAGED_EVERY = 10
 #: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
 COLLECT_EVERY_S = 60.0
 #: Writing the curves is followed by at least so many times its own duration without: 20,000 rows of fifty tasks take
@@ -46,7 +50,8 @@ WriteMetrics = Callable[[store.SlotPlace, str, Sequence[Mapping[str, Any]]], Non
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The actor at a barrier, copied. `frozen`: what of it learns nothing, as it is. `checkpoint_step`: the published
+    """The actor at a barrier, copied. `frozen`: what of it learns nothing, as it is. `averaged`: `tensors` with the
+    moving average of what is learned in its place; empty where there is none. `checkpoint_step`: the published
     checkpoint that it belongs to.
     """
 
@@ -55,22 +60,24 @@ class Snapshot:
     policy: PolicySpec
     tensors: Mapping[str, F32]
     frozen: Mapping[str, Tensor] = field(default_factory=dict)
+    averaged: Mapping[str, F32] = field(default_factory=dict)
     checkpoint_step: int | None = None
 
 
-def snapshot(step: int, updates: int, policy: PolicyNet) -> Snapshot:
+def snapshot(step: int, updates: int, policy: PolicyNet, average: MovingAverage | None = None) -> Snapshot:
     """Copy what a publication needs: some 100 µs for an actor of 256 x 256."""
     tensors = policy.state_dict()
     frozen = {name: tensor for name, tensor in tensors.items() if name.startswith(FROZEN)}
     learns = {name: tensor for name, tensor in tensors.items() if name not in frozen}
-    return Snapshot(step, updates, policy.spec, floats_of(learns), frozen)
+    averaged = {} if average is None else floats_of({**learns, **average.tensors})
+    return Snapshot(step, updates, policy.spec, floats_of(learns), frozen, averaged)
 
 
 class Publisher:
     """Publishes the policies of one attempt. All methods are for the loop's thread and return at once, but `close`.
 
-    `evaluation`: the slot's newest so far. `on_version(attempt, seq, step)` hears of each
-    version just before it can be seen, in the publisher's thread.
+    `evaluation`: the slot's newest so far; `evaluation_averaged`: the newest in which the moving average was played.
+    `on_version(attempt, seq, step)` hears of each version just before it can be seen, in the publisher's thread.
     """
 
     def __init__(
@@ -79,6 +86,7 @@ class Publisher:
         training: Training,
         *,
         evaluation: Mapping[str, Any] | None = None,
+        evaluation_averaged: Mapping[str, Any] | None = None,
         on_version: OnVersion = lambda _attempt, _seq, _step: None,
         clock: Callable[[], float] = time.time,
         publish: Callable[..., object] = store.publish,
@@ -90,6 +98,7 @@ class Publisher:
         self._suite = suite_fields(training)
         self._place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
         self._evaluation = evaluation
+        self._evaluation_averaged = None if evaluation_averaged is None else of_average(evaluation_averaged)
         self._on_version = on_version
         self._clock = clock
         self._publish_policy, self._write_metrics, self._curves_rest = publish, write_metrics, curves_rest
@@ -133,6 +142,7 @@ class Publisher:
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
         """The newest evaluation: the score of the policies that come. The curves are written with it."""
         self._evaluation = evaluation
+        self._evaluation_averaged = of_average(evaluation) or self._evaluation_averaged
         with self._changed:
             self._curves_due = True
             self._wake()
@@ -205,7 +215,8 @@ class Publisher:
             return  # the training has diverged; the loop notices with its next step, ends it and says more
         weights = store.rounded(taken.tensors)
         encoder = self._packed_once(taken.frozen) if taken.frozen else None
-        draft = self._draft(taken, Policy(taken.policy, {**weights, **(encoder[1] if encoder else {})}))
+        still = encoder[1] if encoder else {}
+        draft = self._draft(taken, Policy(taken.policy, {**weights, **still}), self._evaluation)
         self._seq += 1  # also where it fails half-way: a version is never used twice
 
         def last_word() -> None:
@@ -214,6 +225,13 @@ class Publisher:
 
         packed = {} if encoder is None else {"encoder": encoder[0]}
         self._publish_policy(self._place, draft, weights, before_manifest=last_word, **packed)
+        if taken.averaged and (draft.seq % AVERAGED_EVERY == 0 or taken.checkpoint_step is not None):
+            # Of the same version: whoever plays with it is as far behind as with the other.
+            averaged = store.rounded(taken.averaged)
+            beside = self._draft(
+                taken, Policy(taken.policy, {**averaged, **still}), self._evaluation_averaged, seq=draft.seq
+            )
+            self._publish_policy(self._place.averaged, beside, averaged, before_manifest=self._look, **packed)
         self._before = draft.version
 
     def _packed_once(self, frozen: Mapping[str, Tensor]) -> tuple[store.Packed, Mapping[str, F32]]:
@@ -229,9 +247,11 @@ class Publisher:
             self._encoder = store.packed(weights), weights
         return self._encoder
 
-    def _draft(self, taken: Snapshot, policy: Policy) -> store.Draft:
-        """`policy`: what readers will get."""
-        job, past = self._job, self._evaluation
+    def _draft(
+        self, taken: Snapshot, policy: Policy, past: Mapping[str, Any] | None, seq: int | None = None
+    ) -> store.Draft:
+        """`policy`: what readers will get; `past`: its evaluation; `seq`: the next where it is left out."""
+        job, seq = self._job, self._seq if seq is None else seq
         if self._seq == 0 and self._before is None:
             self._before = self._ancestor()
         checkpoint = taken.checkpoint_step
@@ -240,7 +260,7 @@ class Publisher:
             run_name=job.run_name,
             slot=job.slot,
             attempt=job.attempt,
-            seq=self._seq,
+            seq=seq,
             step=taken.step,
             updates=taken.updates,
             created_at=self._clock(),
@@ -251,7 +271,7 @@ class Publisher:
                 parent=str(self._before) if self._before is not None else None,
                 checkpoint=None if checkpoint is None else store.Origin(attempt=job.attempt, step=checkpoint),
             ),
-            golden=golden_of(policy, self._seq, GOLDEN_TOLERANCE),
+            golden=golden_of(policy, seq, GOLDEN_TOLERANCE),
             score=None if past is None else score_of(past),
         )
 
@@ -264,7 +284,8 @@ class Publisher:
         now = time.monotonic()
         if now - self._collected_at >= COLLECT_EVERY_S:
             self._collected_at = now
-            troubles = set(store.collect(self._place, now=self._clock()))
+            places = (self._place, self._place.averaged)
+            troubles = {each for place in places for each in store.collect(place, now=self._clock())}
             self._notices.note(*sorted(troubles - self._clutter))
             self._clutter = troubles
 

@@ -3,11 +3,12 @@
 What it says is one row of the curve `intake`, which goes wherever the slot's curves go::
 
     {"at": 1760086400.0, "takes": true, "over": false, "step": 120000, "steps": 9000, "rows": 2500,
-     "slots": 4}
+     "slots": 4, "full": false}
 
 `steps` are the learner's own and `rows` those of others that it accepted, both of the last ten minutes. `takes` false:
-it takes nothing. `over`: the training is complete, and nothing will be taken any more. `slots`: of its run, when its
-job was submitted; those that wait in a queue have said nothing yet.
+it takes nothing. `full`: it has all that it can use for now; whoever would give more is told so by the server
+(`syncd.shared.needs`). `over`: the training is complete, and nothing will be taken any more. `slots`: of its run, when
+its job was submitted; those that wait in a queue have said nothing yet.
 """
 
 from __future__ import annotations
@@ -19,13 +20,28 @@ from typing import Any
 
 from anchorleg.job import Job
 from syncd import store
+from trainer.buffers.contributed import MAX_SHARE
 
 #: The curve's name.
-INTAKE = "intake"
+INTAKE = store.INTAKE
 #: The row is written anew this often: often enough for jobs of minutes, 200 bytes to each laptop.
 SAY_EVERY_S = 30.0
 #: What counts as lately: longer than a hand-over, shorter than a job.
 LATELY_S = 600.0
+#: Rows of others that a slot can use for each of its own.
+USABLE = MAX_SHARE / (1 - MAX_SHARE)
+#: It must have come in at such a rate for so long before nobody else is needed: a few segments are no flood.
+FULL_AFTER_S = 300.0
+#: And more is wanted again below this part of it: the answer does not change with every segment.
+WANTED_AGAIN = 0.8
+
+
+def is_full(rows: int, steps: int, span_s: float, *, was_full: bool) -> bool:
+    """Whether a slot that took `rows` of others in `steps` of its own, in the last `span_s` seconds, has all that it
+    can use. One that made no step uses nothing.
+    """
+    most = USABLE * steps
+    return rows > WANTED_AGAIN * most if was_full else span_s >= FULL_AFTER_S and rows > most
 
 
 class Takings:
@@ -44,6 +60,7 @@ class Takings:
         self._rows = 0
         self._marks: deque[tuple[float, int, int]] = deque()
         self._say_at = float("-inf")
+        self._is_full = False
 
     @property
     def by_contributor(self) -> dict[str, dict[str, Any]]:
@@ -79,23 +96,44 @@ class Takings:
         self._marks.append((now, step, self._rows))
         while len(self._marks) > 2 and now - self._marks[1][0] >= LATELY_S:
             self._marks.popleft()
-        _, then, rows = self._marks[0]
-        say(self._job, step, self._clock(), takes=takes, steps=step - then, rows=self._rows - rows)
+        since, then, rows = self._marks[0]
+        lately, steps = self._rows - rows, step - then
+        self._is_full = is_full(lately, steps, now - since, was_full=self._is_full)
+        say(self._job, step, self._clock(), takes=takes, steps=steps, rows=lately, full=self._is_full)
         self._say_at = now + SAY_EVERY_S
 
 
-def say(job: Job, step: int, at: float, *, takes: bool, over: bool = False, steps: int = 0, rows: int = 0) -> None:
+def say(
+    job: Job,
+    step: int,
+    at: float,
+    *,
+    takes: bool,
+    over: bool = False,
+    steps: int = 0,
+    rows: int = 0,
+    full: bool = False,
+) -> None:
     """Write the row of `job`'s slot. Errors: OSError."""
     row = {"at": round(at, 1), "takes": takes, "over": over, "step": step, "steps": steps, "rows": rows}
-    row |= {"slots": job.slots}
+    row |= {"slots": job.slots, "full": full}
     store.write_metrics(store.Shared(job.shared_dir).slot(job.run_id, job.slot), INTAKE, [row])
 
 
 def say_over(job: Job, step: int, tell: Callable[[str], None]) -> None:
     """The training is complete: whoever plays for it may go. `tell`: told where that cannot be written."""
+    _say_none(job, step, tell, "the training is over", over=True)
+
+
+def say_useless(job: Job, step: int, tell: Callable[[str], None]) -> None:
+    """The training cannot learn from experience of others, whatever its owner wishes. `tell`: as in `say_over`."""
+    _say_none(job, step, tell, "nothing is taken", over=False)
+
+
+def _say_none(job: Job, step: int, tell: Callable[[str], None], what: str, *, over: bool) -> None:
     if not job.accepts_contributions:
         return
     try:
-        say(job, step, time.time(), takes=False, over=True)
+        say(job, step, time.time(), takes=False, over=over)
     except OSError as error:
-        tell(f"that the training is over cannot be written to {job.shared_dir} ({error.strerror})")
+        tell(f"that {what} cannot be written to {job.shared_dir} ({error.strerror})")

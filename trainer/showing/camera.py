@@ -15,6 +15,7 @@ import numpy as np
 
 from trainer.envs.cameras import Picture, camera_number, hangs_upside_down
 from trainer.errors import ConfigError, SaveError
+from trainer.showing.filmfile import check_name
 
 #: Every second step of 12.5 ms: as fast as the simulation really is, at a rate that every player knows.
 STEPS_A_FRAME = 2
@@ -84,8 +85,7 @@ def film(
     import imageio_ffmpeg  # noqa: PLC0415 - looks for its ffmpeg when it is loaded
 
     kind = path.suffix.lower()
-    if kind not in {".mp4", ".gif"} or path.is_dir():
-        raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4 or .gif")
+    check_name(path)
     every = max(1, math.ceil(frames_a_second / GIF_FPS)) if kind == ".gif" else 1
     codec = _CODECS[kind]
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}")

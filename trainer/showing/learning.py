@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.history import slots as histories
-from trainer.history.read import mean_return, tells_success
+from trainer.history.read import mean_return, success_of, tells_success
 from trainer.history.slots import Rows
 
 F64 = npt.NDArray[np.float64]
@@ -34,6 +34,8 @@ class Evaluated:
     success: Mapping[str, float]
     goals_per_task: int
     mean_return: float | None = None
+    averaged: float | None = None
+    """Mean success of the moving average on the same goals, where that was played."""
 
     @property
     def mean(self) -> float:
@@ -97,7 +99,8 @@ def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
 def evaluated(row: Mapping[str, Any]) -> Evaluated:
     """A row of evaluations."""
     earned = None if tells_success(row) else mean_return(row)
-    return Evaluated(int(row["step"]), dict(row["success"]), int(row["goals_per_task"]), earned)
+    averaged = success_of(row.get("averaged"))
+    return Evaluated(int(row["step"]), dict(row["success"]), int(row["goals_per_task"]), earned, averaged)
 
 
 def window_rows(episodes: F64) -> int:

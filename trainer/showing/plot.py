@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 from trainer.showing import canvas
 from trainer.showing.canvas import GREY, LABEL, TICK, TITLE, colour_of, in_short
 from trainer.showing.certainty import MIN_SEEDS, Estimate, band
-from trainer.showing.learning import Curves, aligned, mean_over
+from trainer.showing.learning import Curves, Evaluated, aligned, mean_over
 from trainer.showing.summary import SlotRates, Summary, judged
 from trainer.showing.tables import percent, span
 
@@ -61,6 +61,8 @@ def caption(runs: Sequence[Summary]) -> str:
     goals = [one.goals_per_task for curves in slots for one in curves.evaluations]
     if goals:
         lines.append(f"Marks: evaluations, deterministic, {span(goals)} goals a task. {intervals_are(runs)}")
+    if _of_averages(runs):
+        lines.append("Diamonds: the moving average of the weights, on the same goals")
     return "\n".join(lines)
 
 
@@ -120,6 +122,16 @@ def _marks(axes: Any, run: Summary, colour: str) -> None:
         area = max(_SMALLEST_MARK, _MARK_A_GOAL * one.goals_per_task) / crowd
         how = {"facecolor": "white", "edgecolor": colour, "linewidth": 1.7, "clip_on": False}
         axes.scatter([step], [found.value], s=area, zorder=5, **how)
+    averaged = [(each.step, each.averaged) for each in _of_averages([run])]
+    if averaged:
+        how = {"facecolor": "none", "edgecolor": colour, "linewidth": 1.2, "clip_on": False, "alpha": 0.7}
+        axes.scatter(*zip(*averaged, strict=True), marker="D", s=_SMALLEST_MARK / crowd, zorder=4, **how)
+
+
+def _of_averages(runs: Sequence[Summary]) -> list[Evaluated]:
+    """The evaluations in which the moving average was played too."""
+    found = [one for run in runs for curves in run.slots for one in curves.evaluations]
+    return [one for one in found if one.averaged is not None]
 
 
 def _intervals(axes: Any, runs: Sequence[Summary]) -> None:

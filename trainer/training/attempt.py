@@ -85,6 +85,7 @@ class TrainingAttempt:
             self.job,
             self.training,
             evaluation=self.evaluations.last,
+            evaluation_averaged=self.evaluations.last_averaged,
             on_version=self.intake.ingester.know if self.intake.ingester else lambda *_version: None,
         )
         shown = first_of(self.state.collector.envs)
@@ -153,7 +154,7 @@ class TrainingAttempt:
     def policy(self) -> Snapshot:
         """The policy as it is now."""
         state = self.state
-        return snapshot(state.step, state.updates, state.algorithm.policy)
+        return snapshot(state.step, state.updates, state.algorithm.policy, state.average)
 
     def write_row(self) -> None:
         """Close the row of metrics."""

@@ -41,6 +41,7 @@ from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
 from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
 from trainer.training.ranks import Order, follow
@@ -81,7 +82,8 @@ def run(
     if chosen.type == "cuda" and group.size > 1:
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
-    memory.check(training, chosen.type, read_host().memory_bytes, group.size, group.here)
+    training, shown, keep_demos = with_demos(job, training)
+    memory.check(training, chosen.type, read_host().memory_bytes, shown, group.size, group.here)
     if not group.is_first:
         group.tell()  # a file of weights is kept by now
     training = with_weights(job, training)
@@ -90,6 +92,7 @@ def run(
     start = find_start(job, training)
     group.must_agree("the newest good checkpoint", _seen(start))
     if group.is_first:
+        keep_demos()
         _begin_attempt(job, training, start, show)
     if group.tell(int(start is not None and is_complete(job, training, start))):
         if group.is_first and start is not None:

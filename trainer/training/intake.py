@@ -30,6 +30,7 @@ from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inheri
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.segment import can_record
 from trainer.sharing.spotcheck import Redo
+from trainer.sharing.takings import say_useless
 from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
@@ -72,6 +73,7 @@ class Intake:
         if (why := _why_none(training, suite)) is not None:
             if job.accepts_contributions:
                 self._notices.note(f"experience of other machines is not taken: {why}")
+                say_useless(job, start.ref.step if start else 0, self._notices.note)
             return
         others = start.experience.others if start is not None and start.experience is not None else None
         if job.accepts_contributions or schedule or others is not None:

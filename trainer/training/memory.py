@@ -30,6 +30,8 @@ _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
 _LEAST_SIZE = 16
 _GB = 1e9
+#: The field that an actor's size goes with.
+_ACTOR = "network.actor_hidden"
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
 _WORDS = ("can't allocate memory", "out of memory", "cannot allocate memory", "alloc_failed")
 #: As much of a library's own words as a sentence can bear.
@@ -82,14 +84,18 @@ class Part:
         return f"lower {' or '.join(ways)}" + " in a new run" * is_new
 
 
-def check(training: Training, device: str, limit_bytes: int | None, ranks: int = 1, here: int = 1) -> None:
+def check(
+    training: Training, device: str, limit_bytes: int | None, shown: int = 0, ranks: int = 1, here: int = 1
+) -> None:
     """Refuse a training that cannot fit into `limit_bytes` of memory (None: unknown, so nothing is refused).
 
-    `device`: the type of the learner's. `here`: how many of its `ranks` share that memory: each has the nets, and a
-    part of the rest. Errors: ConfigError, also for nets that cannot be built.
+    `device`: the type of the learner's; `shown`: rows of demonstrations beside its own; `here`: how many of its `ranks`
+    share that memory: each has the nets, and a part of the rest. Errors: ConfigError, also for nets that cannot be
+    built.
     """
     try:
-        parts = shared_out(host_parts(training, device, rows_kept(training)), ranks, here)
+        parts = [*host_parts(training, device, rows_kept(training)), *_demos(training, shown)]
+        parts = shared_out(parts, ranks, here)
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
@@ -182,12 +188,13 @@ def evaluation_bytes(training: Training) -> int:
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
-    """Live: weights, gradients and the optimizer's moments, and for critics their targets. Saved: all but the
-    gradients, twice: the copy that a checkpoint is made from, and the bytes of its files.
+    """Live: weights, gradients and the optimizer's moments, for critics their targets, and for the actor its moving
+    average. Saved: all but the gradients, twice: the copy that a checkpoint is made from, and the bytes of its files.
     """
     found = []
     for net in _sizes(training):
-        kept = 1 + net.moments + net.targets
+        is_averaged = bool(training.averaging) and net.field == _ACTOR
+        kept = 1 + net.moments + net.targets + is_averaged
         numbers = live * (kept + 1) + saved * 2 * kept
         what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
         found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, (Lever(net.field, net.widths, 2),), True))
@@ -204,6 +211,13 @@ def _replay(training: Training, rows: int) -> list[Part]:
         Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers),
         Part(f"{new:,} new rows on their way to the disk", new * row, (Lever("checkpoint_interval", (new,)),)),
     ]
+
+
+def _demos(training: Training, rows: int) -> list[Part]:
+    """Of demonstrations each frame is kept once, whatever is kept of the run's own rows."""
+    row = _bytes_of(frames.fields_of(_kept(training))) + frames.POINTER_BYTES
+    levers = tuple(_smaller(training, rows * (row - _frame_bytes(training))))
+    return [Part(f"the demonstrations, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
 
 
 def _last_frames(training: Training) -> list[Part]:

@@ -134,6 +134,10 @@ class TrainingDisplay:
             self.say(f"step {progress.step:,} of {progress.total:,} · {progress.words()}")
 
 
+#: What an evaluation may have beside it, and what that is called.
+_BESIDE = {"unseen": "unseen goals", "averaged": "averaged"}
+
+
 def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
     """The table of one evaluation, on standard output."""
     console = Console(emoji=False, highlight=False)
@@ -142,9 +146,9 @@ def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
             print(task, f"{earned:.1f}", sep="\t")
         print(summary)
         return
-    unseen = result["unseen"]["success"] if "unseen" in result else {}
+    beside = {words: result[name]["success"] for name, words in _BESIDE.items() if name in result}
     if console.is_terminal:
-        table = Table("task", "success", "return", "solved in steps", *(["unseen goals"] if unseen else []))
+        table = Table("task", "success", "return", "solved in steps", *beside)
         for task, success in result["success"].items():
             steps = result["steps_to_success"].get(task)
             table.add_row(
@@ -152,13 +156,13 @@ def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
                 f"{100 * success:.0f} %",
                 f"{result['returns'][task]:,.0f}",
                 "" if steps is None else f"{steps:.0f}",
-                *([f"{100 * unseen[task]:.0f} %"] if unseen else []),
+                *(f"{100 * found[task]:.0f} %" for found in beside.values()),
             )
         console.print(table)
     else:
         for task, success in result["success"].items():
             steps = result["steps_to_success"].get(task)
-            more = [f"{unseen[task]:.3f}"] if unseen else []
+            more = [f"{found[task]:.3f}" for found in beside.values()]
             print(
                 *(task, f"{success:.3f}", f"{result['returns'][task]:.1f}", "" if steps is None else f"{steps:.1f}"),
                 *more,

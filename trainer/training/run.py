@@ -19,14 +19,16 @@ from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.algorithms.common.sharded import Sharded
 from trainer.buffers.experience import Experience
-from trainer.checkpoints.checkpoint import Contents
+from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector, Envs
 from trainer.errors import NotFiniteError
 from trainer.machine.group import Group
+from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
+from trainer.training.demonstrations import lay_down
 from trainer.training.gathering import gathered
 from trainer.training.meter import Meter, ShardedMeter
 
@@ -35,7 +37,8 @@ from trainer.training.meter import Meter, ShardedMeter
 class TrainingRun:
     """A run at a barrier.
 
-    `experience`: what an off-policy algorithm learns from, else None. `wanted`: the steps that were chosen for an
+    `experience`: what an off-policy algorithm learns from, else None. `average`: of the actor's weights, None where
+    `averaging` is 0. `wanted`: the steps that were chosen for an
     evaluation, ascending; which are made is for `trainer.evaluation` to know. `measured`: metrics of updates on their
     way to the meter (left on the device, so that an update waits for no copy). `group`: who trains it together.
     """
@@ -45,6 +48,7 @@ class TrainingRun:
     collector: Collector
     experience: Experience | None
     meter: Meter | ShardedMeter
+    average: MovingAverage | None = None
     step: int = 0
     updates: int = 0
     wanted: list[int] = field(default_factory=list)
@@ -75,11 +79,16 @@ def resumed(
     way: str = KERNELS,
     group: Group | None = None,
 ) -> TrainingRun:
-    """A run at the barrier that `contents` was captured at, with its `experience`."""
+    """A run at the barrier that `contents` was captured at, with its `experience`. Where there was no moving average it
+    begins with the actor as it is.
+    """
     parts = contents.parts
     run = _run(training, device, Collector(envs, parts["collector"]), experience, way, group)
     run.algorithm.load(parts["algorithm"])
     run.meter.load(parts["meter"])
+    run.average = _average(training, run.algorithm)
+    if run.average is not None and AVERAGED in parts:
+        run.average.load(parts[AVERAGED])
     run.step = contents.step
     run.updates, run.wanted = parts["run"].numbers["updates"], list(parts["run"].numbers["wanted"])
     return run
@@ -95,15 +104,19 @@ def _run(
 ) -> TrainingRun:
     kind: Any = find(ALGORITHMS, training.algorithm.name)
     group = group or Group.alone()
-    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
-    make_meter = partial(Meter, kind.METRICS, training.env.tasks, training.env.MEASURES)
     shards = training.algorithm.shards
-    if shards == 1:
-        return TrainingRun(training, kind(context), collector, experience, make_meter())
-    meter = ShardedMeter(group, group.own(shards), make_meter)
+    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
     # What is asked of a class (sizes, launch mode) was asked of `kind` before there was a run.
-    algorithm = cast("Algorithm", Sharded(kind, context))
-    return TrainingRun(training, algorithm, collector, experience, meter, group=group)
+    algorithm = kind(context) if shards == 1 else cast("Algorithm", Sharded(kind, context))
+    if experience is not None and experience.demos is not None:
+        lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
+    make_meter = partial(Meter, kind.METRICS, training.env.tasks, training.env.MEASURES)
+    meter = make_meter() if shards == 1 else ShardedMeter(group, group.own(shards), make_meter)
+    return TrainingRun(training, algorithm, collector, experience, meter, _average(training, algorithm), group=group)
+
+
+def _average(training: Training, algorithm: Algorithm) -> MovingAverage | None:
+    return MovingAverage(algorithm.policy, training.averaging) if training.averaging else None
 
 
 def advance(run: TrainingRun) -> None:
@@ -140,6 +153,8 @@ def learn(run: TrainingRun, updates: int) -> None:
     for _ in range(updates):
         run.measured.append(run.algorithm.update())
         run.updates += 1
+        if run.average is not None:
+            run.average.follow()
 
 
 def learn_the_rest(run: TrainingRun) -> None:
@@ -213,6 +228,8 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
         "collector": run.collector.state(),
         "meter": run.meter.state(),
     }
+    if run.average is not None:
+        parts[AVERAGED] = run.average.state()
     if run.experience is not None:
         parts["experience"] = run.experience.state()
     if run.training.algorithm.shards > 1:

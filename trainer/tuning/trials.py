@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from trainer.algorithms.base import Algorithm
 from trainer.algorithms.common import cuda_graph as recorded
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
@@ -131,7 +132,8 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
 
 def _gradient_bytes(training: Training, spaces: Spaces) -> int:
     """Of one update."""
-    return 4 * sum(net.parameters for net in find(ALGORITHMS, training.algorithm.name).sizes(training, spaces))
+    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
+    return 4 * sum(net.parameters for net in algorithm.sizes(training, spaces))
 
 
 def words(setting: Setting) -> str:

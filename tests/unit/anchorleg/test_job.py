@@ -250,10 +250,12 @@ class TestTheEnvironment:
     def test_what_other_machines_see_is_where_the_shim_says(self) -> None:
         names = {"RUN_DIR": "/r", "SLOT": "0", "ATTEMPT": "0", "HANDOVER_FILE": "/h", "SCRATCH": "/s"}
         names |= {"RUN_ID": "mt10-0123abcd", "RUN_NAME": "mt10", "SHARED_DIR": "/group/us", "CONTRIBUTIONS": "1"}
+        names |= {"TERMS": '{"rows_per_day": 5000}'}
         job = Job.from_environment({f"ANCHORLEG_{name}": value for name, value in names.items()})
         assert job is not None
         assert (job.run_id, job.run_name, job.shared_dir) == ("mt10-0123abcd", "mt10", Path("/group/us"))
         assert job.accepts_contributions
+        assert job.terms == {"rows_per_day": 5000}
 
     @given(st.text(min_size=1).filter(lambda name: not set(name) & set("\0/") and name not in {".", ".."}))
     def test_a_run_without_an_orchestrator_has_an_id_of_its_place_that_any_machine_can_write(self, name: str) -> None:

@@ -402,13 +402,14 @@ class TestJobFolders:
 
     def test_the_shared_folder_is_the_runs_own_unless_the_config_names_one(self, run_dir: RunDir) -> None:
         here = run_dir.path.parent.parent
-        shared = {"enabled": True, "shared_dir": "group/us"}
+        shared = {"enabled": True, "shared_dir": "group/us", "rows_per_day": 5000, "oldest_client": "0.2"}
         for number, (section, place) in enumerate([({}, run_dir.path / "shared"), (shared, here / "group/us")]):
             run = begun(run_dir, a_config(collaboration=section))
             make_job_folder(run, run_dir, Submit(0, number, token(0, number)))
             spec = json.loads((run_dir.job(token(0, number)) / "job.json").read_text())
             assert (spec["run_id"], spec["run_name"]) == (run.run_id, "toy")
             assert (spec["shared_dir"], spec["accepts_contributions"]) == (str(place), bool(section))
+            assert spec["terms"] == ({"rows_per_day": 5000, "oldest_client": "0.2"} if section else {})
             assert place.is_dir()
 
     def test_a_shared_folder_that_cannot_be_made_is_named(self, run_dir: RunDir, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from policies import RUN, publish_one
 
 from syncd import store
+from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews, _Told
+from syncd.wire.outgoing import news_frames
+from syncd.wire.protocol import Decoder, PublishedPolicy
 from syncd.wire.tree import open_file
 
 
@@ -66,6 +70,28 @@ def test_each_policy_is_told_once_and_only_the_newest(shared, feed, clock):
     assert after(feed, clock) == after(feed, clock, 5 * FULL_EVERY_S) == []
     feed.forget()
     assert names(after(feed, clock)) == ["000002-000000001.json"]
+
+
+def test_averaged_policies_are_news_of_their_own_and_are_never_pushed(shared, feed, clock):
+    publish_one(shared, 1, 1)
+    assert [one.is_averaged for one in after(feed, clock)] == [False]
+    publish_one(shared, 1, 1, averaged=True)
+    (news,) = after(feed, clock)
+    assert news.path == f"v1/runs/{RUN}/0/averaged/manifests/000001-000000001.json"
+    assert news.is_averaged
+    os.close(open_file(shared.path, news.blob_path))
+    assert pushed(news, shared) == [False]
+    assert pushed(replace(news, is_averaged=False), shared) == [True]
+    publish_one(shared, 1, 2, averaged=True)
+    assert names(after(feed, clock)) == ["000001-000000002.json"]
+    shutil.rmtree(shared.slot(RUN, 0).averaged.path)
+    assert after(feed, clock, FULL_EVERY_S) == []
+
+
+def pushed(news, shared):
+    """Of each policy whether its weights follow unasked."""
+    frames = Decoder().feed(b"".join(news_frames(shared.path, [news], Bandwidth(0), eager=True)))
+    return [frame.message.eager for frame in frames if isinstance(frame.message, PublishedPolicy)]
 
 
 def test_a_policy_waits_for_its_blob(shared, feed, clock):

@@ -21,7 +21,7 @@ from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
 from syncd.laptop.mirror import FETCHES, MAX_BAD, Mirror
 from syncd.shared import codec
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
-from syncd.store import Shared, Version, newest, read, read_metrics, versions, write_metrics
+from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
 from syncd.wire.transport import Offer
 
 NOW = 1_790_000_000.0
@@ -38,7 +38,7 @@ class Server:
     def offers(self) -> list[Offer]:
         """The newest manifest of each slot and all metrics, as a pushed transport offers them."""
         found = []
-        for place in self.shared.slots():
+        for place in (each for slot in self.shared.slots() for each in (slot, slot.averaged)):
             paths = [place.manifest(versions(place)[-1])] if versions(place) else []
             paths += sorted(place.metrics.iterdir()) if place.metrics.exists() else []
             for path in paths:
@@ -101,6 +101,42 @@ def test_a_published_policy_becomes_readable_and_is_not_fetched_twice(server: Se
     assert newest(mirror.shared.slot(RUN, 4)) is not None
     assert bring_all(mirror, server) == 0
     assert list((mirror.folder / "part").iterdir()) == []
+
+
+def test_averaged_policies_lie_beside_the_others_which_nobody_meets_by_chance(server: Server, mirror: Mirror) -> None:
+    publish_one(server.shared, 1, 1)
+    for seq in range(1, 6):
+        publish_one(server.shared, 1, seq, averaged=True)
+        bring_all(mirror, server)
+    place = mirror.shared.slot(RUN, 0)
+    assert versions(place) == [Version(1, 1)]
+    assert versions(place.averaged) == [Version(1, 3), Version(1, 4), Version(1, 5)]
+    found = newest(place.averaged)
+    assert found is not None
+    np.testing.assert_array_equal(read(place.averaged, found)["out.bias"], codec.rounded(tensors(1005))["out.bias"])
+    assert [each.path for each in mirror.shared.slots()] == [place.path]
+    assert len(mirror.capacity._held()) == 1
+    assert mirror.capacity._held()[place].bytes == sum(os.stat(each).st_size for each in files_in(place.path))
+    assert bring_all(mirror, server) == 0
+    (place.averaged.path / ".x.tmp").write_text("")
+    mirror.tidy()
+    assert not (place.averaged.path / ".x.tmp").exists()
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != "LATEST.json"]
+
+
+def test_an_encoder_crosses_the_line_once_for_both(server: Server, mirror: Mirror) -> None:
+    slot, encoder = server.shared.slot(RUN, 0), packed(codec.rounded(tensors(7)))
+    for place in (slot, slot.averaged):
+        publish(place, a_draft(place, 1, 1), codec.rounded(tensors(1)), encoder=encoder)
+    here, there = (each.slot(RUN, 0) for each in (mirror.shared, server.shared))
+    sha256 = encoder.blob.sha256
+    assert there.blob(sha256).samefile(there.averaged.blob(sha256))
+    assert bring_all(mirror, server) == 2
+    assert sum(sha256 in path for path in server.fetched) == 1
+    assert here.blob(sha256).samefile(here.averaged.blob(sha256))
 
 
 def test_old_versions_go_and_an_older_one_never_comes_back(server: Server, mirror: Mirror) -> None:

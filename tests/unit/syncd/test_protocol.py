@@ -25,7 +25,7 @@ from syncd.wire.protocol import (
 SHA = st.text("0123456789abcdef", min_size=64, max_size=64)
 COUNT = st.integers(0, 2**53)
 NAME = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", fullmatch=True)
-PATH = st.from_regex(r"v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,20}){2,6}", fullmatch=True)
+PATH = st.from_regex(r"v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,20}){2,7}", fullmatch=True)
 SECONDS = st.none() | st.floats(0, 1e12)
 MESSAGES = st.one_of(
     st.builds(protocol.Hello, protocol=COUNT, version=st.text(max_size=100), client=NAME),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.commands.autotune import autotune
+from trainer.commands.autotune import autotune, compared
 from trainer.config.read import read_section
 from trainer.errors import ConfigError
 from trainer.tuning.saving import save
@@ -26,6 +26,17 @@ GB = 2**30
 ROOM = Memory(GB, GB, 325, GB, 16 * GB)
 OWN = Setting(10, 2, 1)
 SETTINGS = st.builds(Setting, st.integers(1, 40), st.integers(0, 8), st.integers(1, 4))
+
+
+def test_who_tried_one_setting_does_not_say_that_nothing_is_to_be_changed():
+    alone, others = Trial(OWN, 50.0), Trial(Setting(5, 2, 1), 20.0)
+    assert compared(OWN, [alone], advise(OWN, [alone], ROOM)) == (
+        "as it is: nothing else was measured in that time; --budget gives it more"
+    )
+    both = [alone, others]
+    assert compared(OWN, both, advise(OWN, both, ROOM)) == "as it is: nothing to change"
+    faster = [alone, Trial(Setting(20, 2, 1), 100.0)]
+    assert compared(OWN, faster, advise(OWN, faster, ROOM)) == "2.00 times as fast as now"
 
 
 @given(st.dictionaries(SETTINGS, st.floats(1, 1e5), max_size=12), st.floats(1, 1e5))

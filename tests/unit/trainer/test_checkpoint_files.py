@@ -9,12 +9,23 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from point_run import PointRun
 from slot_digest import digest_of, parts_of
 
 from anchorleg.job import Job
 from trainer.checkpoints import checkpoint, resume, saver
-from trainer.checkpoints.checkpoint import ENVS, LEARNER, MANIFEST, NETS, STATE, downgrade, read_manifest
+from trainer.checkpoints.checkpoint import (
+    AVERAGED_NETS,
+    ENVS,
+    LEARNER,
+    MANIFEST,
+    NETS,
+    STATE,
+    downgrade,
+    read_averaged,
+    read_manifest,
+)
 from trainer.checkpoints.find import find_policy
 from trainer.checkpoints.resume import find_start
 from trainer.checkpoints.retention import tidy
@@ -25,7 +36,7 @@ from trainer.evaluation.playable import of_checkpoint
 from trainer.training.run import capture
 
 pytestmark = pytest.mark.trainer
-FILES = (NETS, LEARNER, ENVS, STATE, MANIFEST)
+FILES = (NETS, AVERAGED_NETS, LEARNER, ENVS, STATE, MANIFEST)
 
 
 @pytest.fixture
@@ -231,8 +242,61 @@ def test_a_policy_is_found_from_any_folder_above_it(run):
 def test_nets_alone_are_played_but_never_resumed(run):
     for folder in run.checkpoints(2):
         downgrade(folder, read_manifest(folder))
+        assert sorted(os.listdir(folder)) == sorted([NETS, AVERAGED_NETS, MANIFEST])
     assert find_policy(run.job.run_dir)[0].step == 200
+    assert of_checkpoint(folder, "cpu", averaged=True).averaged
     assert successor(run) is None
+
+
+def test_the_average_follows_each_update_and_is_no_part_of_what_learns(run, tmp_path):
+    parameters = dict(run.state.algorithm.policy.named_parameters())
+    name = "body.layers.0.weight"
+    wanted, update = parameters[name].detach().clone(), run.state.algorithm.update
+
+    def noted():
+        measured = update()
+        wanted.lerp_(parameters[name].detach(), 1 - 0.999)
+        return measured
+
+    run.state.algorithm.update = noted
+    run.steps(60)
+    assert run.state.updates > 10
+    folder = run.publish()
+    found = read_averaged(folder, read_manifest(folder))
+    assert set(found) == set(parameters)
+    assert torch.equal(found[name], wanted)
+    assert not torch.equal(found[name], parameters[name])
+    without = PointRun(tmp_path / "without", averaging=0).steps(60)
+    assert without.state.average is None
+    with_it, plain = (each.state.algorithm.state().tensors for each in (run, without))
+    assert digest_of(with_it) == digest_of(plain)
+
+
+def test_a_checkpoint_without_an_average_is_gone_on_with_from_its_actor_and_not_played_averaged(tmp_path):
+    old = PointRun(tmp_path, averaging=0)
+    [folder] = old.checkpoints(1)
+    with pytest.raises(ConfigError, match=r"has no averaged policy: training\.averaging was 0.*leave out --averaged"):
+        of_checkpoint(folder, "cpu", averaged=True)
+    again = PointRun(tmp_path)
+    actor = dict(again.state.algorithm.policy.named_parameters())
+    assert again.start is not None
+    assert all(torch.equal(mean, actor[name]) for name, mean in again.state.average.tensors.items())
+
+
+def test_a_damaged_average_stops_a_resume_as_any_file_does(run):
+    first, newest = run.checkpoints(2)
+    flip_a_bit(newest / AVERAGED_NETS)
+    assert successor(run).ref.path == first
+
+
+def test_what_is_played_averaged_is_the_average_in_the_place_of_what_is_learned(run):
+    [folder] = run.checkpoints(1)
+    raw, averaged = (of_checkpoint(folder, "cpu", averaged=each).policy.net.state_dict() for each in (False, True))
+    means = run.state.average.tensors
+    assert set(means) <= set(averaged)
+    for name, tensor in averaged.items():
+        assert torch.equal(tensor, means.get(name, raw[name]))
+    assert any(not torch.equal(averaged[name], raw[name]) for name in means)
 
 
 def test_a_folder_without_a_policy_is_an_error_in_one_sentence(tmp_path):

@@ -25,6 +25,9 @@ from trainer.envs.frames import FrameStacks
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutOfMemoryError
+from trainer.evaluation.checkpoints import evaluate_checkpoint
+from trainer.evaluation.playable import find_playable
+from trainer.exporting.export import export
 from trainer.nets.encoders.base import encoder_for
 
 pytestmark = pytest.mark.trainer
@@ -88,6 +91,27 @@ def test_three_frames_of_one_film_are_drawn_in_their_order(demos):
     assert (places[:, 0] >= begins[films]).all()
     assert (places[:, 2] < begins[films + 1]).all()
     assert [sorted(row) for row in negatives.tolist()] == [list(range(64))] * 3
+
+
+def films_of(folder, *all_frames, success=None):
+    plan = DemosManifest(source=DemoSource(kind="films", name="x", asked=""), cameras=("film",), frame=(3, SIZE, SIZE))
+    writer = DemosWriter(folder, plan)
+    for number, frames in enumerate(all_frames):
+        writer.add(DemoEpisode(name=str(number), frames=len(frames), fps=10.0, success=success), {IMAGE: frames})
+    return writer.finish()
+
+
+def test_no_frame_is_drawn_that_shows_nothing_new_and_a_film_without_motion_teaches_nothing(tmp_path):
+    moving = [episode(seed, 6) for seed in range(5)]
+    resting = [np.concatenate([frames, np.repeat(frames[-1:], 20, axis=0)]) for frames in moving]
+    films = films_of(tmp_path / "films", *resting)
+    lesson = begin.learner_of(films, training(observation="cameras"), by_actions=False)
+    drawn, places, _ = lesson._draw(np.random.default_rng(0), 200, list(range(5)))
+    assert (places[:, 2] - 26 * drawn.numpy() < 6).all()
+    assert set((places - 26 * drawn.numpy()[:, None]).ravel().tolist()) == set(range(6))
+    still = films_of(tmp_path / "still", *(np.repeat(frames[:1], 9, axis=0) for frames in moving), moving[0])
+    with pytest.raises(ConfigError, match="in 1 of 6 films something moves"):
+        begin.learner_of(still, training(observation="cameras"), by_actions=False)
 
 
 @pytest.mark.parametrize(("stack", "stride", "is_clip"), [(1, 1, False), (3, 1, False), (3, 2, False), (4, 3, True)])
@@ -179,11 +203,7 @@ def test_a_fit_begins_with_the_weights_that_its_training_names_and_teaches_them(
 
 
 def test_what_failed_is_not_imitated_and_is_still_a_film(tmp_path):
-    plan = DemosManifest(source=DemoSource(kind="films", name="x", asked=""), cameras=("film",), frame=(3, SIZE, SIZE))
-    writer = DemosWriter(tmp_path / "films", plan)
-    for seed in range(4):
-        writer.add(DemoEpisode(name=str(seed), frames=6, fps=10.0, success=False), {IMAGE: episode(seed, 6)})
-    films = writer.finish()
+    films = films_of(tmp_path / "films", *(episode(seed, 6) for seed in range(4)), success=False)
     assert begin.learner_of(films, training(observation="cameras"), by_actions=False).name == "time"
     with pytest.raises(ConfigError, match="there are 0 usable episodes"):
         begin.learner_of(
@@ -206,7 +226,7 @@ def with_actions(manifest):
 )
 def test_demonstrations_that_show_something_else_are_refused(demos, more, words):
     with pytest.raises(ConfigError, match=words):
-        begin.must_fit(demos.manifest, spaces_of(training_of(more)), by_actions=True)
+        begin.must_fit(demos.manifest, spaces_of(training_of(more)), by_actions="observation" not in more)
 
 
 def training_of(more):
@@ -258,3 +278,43 @@ def test_a_longer_fit_goes_on_and_is_the_one_that_was_long_from_the_start(demos,
 def test_a_loss_that_is_no_number_ends_it(demos, tmp_path):
     with pytest.raises(NotFiniteError, match="a smaller --learning-rate"):
         fitted(demos, tmp_path / "run", by_actions=False, steps=50, rate=1e18, every=100)
+
+
+def test_the_policy_that_imitated_best_is_kept_to_be_played(demos, tmp_path):
+    """Beside the encoder; not the one that came last."""
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=120, every=40)
+    found = find_playable(str(tmp_path / "run"), None, "cpu")
+    assert (found.step, found.env) == (120, asked.env)
+    done.learner.module.load_state_dict(done.best_module)
+    _, arrays = all_of(demos)[0]
+    spec = spaces_of(asked).of_policy
+    obs = {key: arrays[key][:4] for key in spec.obs}
+    with torch.no_grad():
+        seen = {key: torch.from_numpy(array) for key, array in obs.items()}
+        outputs = done.learner.module(seen, torch.zeros(4, dtype=torch.long))
+    expected = done.learner.module.distribution.mode(outputs).numpy()
+    assert np.allclose(found.act(obs, np.zeros(4, np.int32)), expected, atol=1e-6)
+    encoder = found.policy.net.encoders[IMAGE].state_dict()
+    assert all(torch.equal(encoder[name], tensor) for name, tensor in done.best.items())
+
+
+def test_a_policy_of_the_state_alone_imitates_without_an_encoder_and_does_the_task(demos, tmp_path):
+    asked = training_of({"observation": "state"}).changed(actor_hidden=(32,))
+    learner = begin.learner_of(demos, asked, by_actions=True)
+    assert learner.encoder is None
+    plan = begin.plan_of(demos, asked, learner, steps=600, batch_size=64, learning_rate=5e-3, every=300)
+    done = run(Job.standalone(tmp_path / "run"), learner, plan, silent, silent)
+    assert done.best == {}
+    result = evaluate_checkpoint(tmp_path / "run", goals=20, goal_seed=None, device="cpu", num_workers=0)
+    assert result.evaluation.mean_success >= 0.8
+    exported = export(find_playable(str(tmp_path / "run"), None, "cpu"), tmp_path / "policy.safetensors")
+    assert exported.deviation < 1e-4
+
+
+def test_weights_that_are_no_ones_are_asked_for_nowhere(tmp_path):
+    state = training_of({"observation": "state"})
+    begin.check_out(None, state, by_actions=True)
+    with pytest.raises(ConfigError, match="or leave --out out: then a policy of the state is learned"):
+        begin.check_out(tmp_path / "w.safetensors", state, by_actions=True)
+    with pytest.raises(ConfigError, match="--out is missing"):
+        begin.check_out(None, training(), by_actions=False)

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from trainer.commands.play import play
 from trainer.errors import ConfigError
 from trainer.machine import drawing
 from trainer.machine.drawing import Drawing, choose_renderer
@@ -87,3 +88,18 @@ def test_a_policy_that_cannot_be_shown_pictures_is_told_of_the_way_out(monkeypat
     monkeypatch.setenv(drawing.FOUND, "")
     with pytest.raises(ConfigError, match=r'env\.observation shows pictures.*libosmesa6.*train on numbers: "state"'):
         drawing.prepare_for_policies()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("film.avi", "ends in .mp4 or .gif"),
+        ("folder.mp4", "ends in .mp4 or .gif"),
+        ("none/inner/film.mp4", "there is no folder .*/none/inner: make it, or choose another --out"),
+    ],
+)
+def test_where_no_film_can_go_it_is_said_before_a_policy_is_looked_for(tmp_path, name, sentence):
+    (tmp_path / "folder.mp4").mkdir()
+    with pytest.raises(ConfigError, match=sentence):
+        play(str(tmp_path / "no" / "policy"), out=tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.mp4"]

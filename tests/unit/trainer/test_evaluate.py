@@ -89,6 +89,9 @@ def test_what_goes_into_files_comes_back_whole():
     assert Evaluation.from_json(json.loads(json.dumps(one.as_json()))) == one
     assert "; unseen goals 2.0 %" in both.summary()
     assert "unseen" not in one.summary()
+    third = replace(both, averaged=other)
+    assert Evaluation.from_json(json.loads(json.dumps(third.as_json()))) == third
+    assert "; unseen goals 2.0 %; averaged 2.0 %" in third.summary()
 
 
 @pytest.mark.parametrize(("tasks", "goals"), [(1, 50), (3, 5), (10, 50), (50, 7), (1, 1)])

@@ -40,7 +40,7 @@ class Attempt:
         self.ticks, self.takes, self.fails = ticks, takes or {}, list(fails)
         self.stop_at, self.stop_in = stop_at, stop_in
         self.said, self.begun, self.ended, self.stopped, self.waits = [], [], [], [], []
-        self.step, self.nice = 0, []
+        self.step, self.nice, self.averaged = 0, [], []
         training = section(**{"total_steps": 600, **fields})
         self.code = run(self.job, training, self, make_envs=lambda spec, _: Told(spec, self), evaluator=self.begin)
 
@@ -90,6 +90,8 @@ class Slow(Judged):
         self.left = attempt.takes.get(self.step, attempt.ticks)
         attempt.begun.append((self.step, attempt.step))
         attempt.nice.append(request.nice)
+        if request.averaged:
+            attempt.averaged.append(self.step)
         if self.step == attempt.stop_in:
             attempt.job.deadline = 0
         super().__init__(judge(request).result)
@@ -123,6 +125,15 @@ def test_the_training_goes_on_while_an_evaluation_is_made(tmp_path):
     assert attempt.evaluated == [300, 600]
     assert attempt.waits[0] == 600  # the first one was waited for at no other place than the end
     assert attempt.nice == [NICE, 0]  # nothing runs beside the last one
+
+
+@pytest.mark.parametrize(("fields", "played"), [({}, [200, 400, 500]), ({"averaging": 0}, [])])
+def test_every_second_evaluation_and_the_last_play_the_average_too_in_whatever_jobs(tmp_path, fields, played):
+    fields |= {"evaluation_interval": 100, "total_steps": 500}
+    whole = Attempt(tmp_path / "whole", **fields)
+    assert whole.averaged == played
+    parts = [Attempt(tmp_path / "parts", **fields, stop_at=at) for at in (120, 330, None)]
+    assert [step for part in parts for step in part.averaged] == played
 
 
 def test_how_long_evaluations_take_changes_nothing_of_the_run(tmp_path):

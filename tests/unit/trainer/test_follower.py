@@ -29,3 +29,26 @@ def test_weights_that_show_late_are_taken_when_they_do(tmp_path):
     found = follower.newest(None, may_change_slot=True)
     assert found is not None
     assert found.manifest == manifest
+
+
+def test_averaged_policies_are_followed_where_they_are_asked_for_and_missed_in_words(tmp_path):
+    manifest = publish(tmp_path, training=training_of(horizon=10))
+    shared = store.Shared(tmp_path)
+    place = shared.slot(RUN, 0)
+    plain, averaged = (Follower(shared, Choice.parse("latest"), averaged=each) for each in (False, True))
+    averaged.look()
+    assert averaged.newest(None, may_change_slot=True) is None
+    assert "averaged" in averaged.waiting_for
+    assert "without --averaged there is one" in averaged.waiting_for
+    weights = store.rounded(store.read(place, manifest))
+    draft = store.Draft(**{name: getattr(manifest, name) for name in store.Draft.model_fields})
+    store.publish(place.averaged, draft.model_copy(update={"step": 77}), weights)
+    for follower, step in ((plain, manifest.step), (averaged, 77)):
+        follower.look()
+        found = follower.newest(None, may_change_slot=True)
+        assert found is not None
+        assert found.manifest.step == step
+    newer = draft.model_copy(update={"step": 78, "seq": draft.seq + 1})
+    store.publish(place.averaged, newer, weights)
+    averaged.look()
+    assert averaged.newest(None, may_change_slot=True).manifest.step == 78

@@ -300,6 +300,7 @@ def test_a_state_of_other_arguments_is_refused():
         ("exits", "SystemExit: 3 (/"),
         ("nan", "the observation 'state' holds NaN or infinity"),
         ("nan reward", "the reward is nan"),
+        ("large reward", "the reward is 1e+300, which is no number in single precision"),
         ("shape", "the observation 'state' has the shape (1,), its space says (2,)"),
         ("words", "the observation 'state' is of type <U1, which is no number"),
         ("no reward", "the reward is None, which is no number"),

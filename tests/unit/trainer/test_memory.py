@@ -147,9 +147,9 @@ def test_a_gpu_without_memory_is_told_what_of_the_gpu_to_lower():
 def test_nets_on_a_gpu_are_a_burden_of_the_machine_only_as_checkpoints():
     training = a_training()
     cpu, gpu = (sum(part.bytes for part in host_parts(training, device, 1)) for device in ("cpu", "cuda"))
-    # weights, gradients, two moments and the critics' targets; and an update of 512 rows
+    # weights, gradients, two moments, the actor's average and the critics' targets; and an update of 512 rows
     actor, critics = sizes(training)
-    live = 4 * actor + 5 * critics
+    live = 5 * actor + 5 * critics
     assert cpu - gpu == 4 * (live + 512 * 2 * 3 * 1024)
 
 
@@ -170,7 +170,7 @@ def test_what_an_optimizer_remembers_is_counted(name, moments):
     assert {size.moments for size in algorithm.sizes(training, spaces)} == {moments}
     nets = [part for part in host_parts(training, "cuda", 1) if part.what.startswith("the actor")]
     (actor,) = [size for size in algorithm.sizes(training, spaces) if size.name == "the actor"]
-    assert nets[0].bytes == 2 * (1 + moments + actor.targets) * 4 * actor.parameters
+    assert nets[0].bytes == 2 * (1 + moments + actor.targets + 1) * 4 * actor.parameters
 
 
 def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_path):

@@ -96,6 +96,13 @@ def test_a_torn_last_line_is_ignored(tmp_path):
     assert list(lines(tmp_path / "absent")) == []
 
 
+@pytest.mark.parametrize("line", ["[]", "3", '"to"', "null", "NaN"])
+def test_a_line_that_is_no_object_costs_itself_alone(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"to": 1}}\n{line}\n{{"to": 2}}\n')
+    assert [row["to"] for row in lines(path)] == [1, 2]
+
+
 def test_the_best_is_the_newest_of_the_highest():
     rows = [{"step": 1, "mean_success": 0.5}, {"step": 2, "mean_success": 0.7}, {"step": 3, "mean_success": 0.7}]
     assert best_evaluation(rows) == rows[2]

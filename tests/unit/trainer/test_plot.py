@@ -195,6 +195,15 @@ def test_slots_of_other_tasks_are_no_seeds_of_one_training():
     assert [run.last.mean().value for run in runs] == pytest.approx([0.2, 0.5])
 
 
+def test_the_moving_average_is_marked_beside_what_was_trained(tmp_path):
+    beside = {"averaged": {"mean_success": 0.75, "success": {}}}
+    runs = summaries([a_slot(0, an_evaluation(50, 0.2, 0.4), an_evaluation(100, 0.5, 0.5) | beside)])
+    assert [one.averaged for one in runs[0].slots[0].evaluations] == [None, 0.75]
+    draw(runs, tmp_path / "curves.png", "run")
+    assert "Diamonds: the moving average" in caption(runs)
+    assert "Diamonds" not in caption(summaries([a_slot(0, an_evaluation(50, 0.2, 0.4))]))
+
+
 @pytest.mark.parametrize("name", ["metrics", "evaluations"])
 def test_a_row_that_is_no_trainings_is_one_sentence(tmp_path, name):
     path = a_run(tmp_path / "run", slots=1) / f"slots/0/attempts/0/{name}.jsonl"

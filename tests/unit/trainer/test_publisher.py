@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,9 +21,12 @@ from train_point_mass import TASKS, judge, section
 from anchorleg.job import Job
 from syncd import store
 from trainer.config.training import identity
+from trainer.errors import ConfigError
+from trainer.evaluation.playable import find_playable
 from trainer.history.read import read, read_evaluations
+from trainer.nets.average import MovingAverage
 from trainer.sharing import policies as policy
-from trainer.sharing.publisher import Publisher, snapshot
+from trainer.sharing.publisher import AVERAGED_EVERY, Publisher, snapshot
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
@@ -128,6 +132,51 @@ def test_the_checkpoints_own_policy_goes_out_once_the_checkpoint_is_there(learni
     publisher.release(100)
     publisher.close()
     assert store.newest(learning.place).lineage.checkpoint == store.Origin(attempt=0, step=100)
+
+
+def test_the_average_goes_out_beside_some_with_their_version_and_a_score_of_its_own(learning):
+    average = MovingAverage(learning.learner.actor, 0.999)
+
+    def at(step):
+        taken = learning.at(step)
+        return replace(taken, averaged=snapshot(step, step // 2, learning.learner.actor, average).averaged)
+
+    judged = {"step": 40, "mean_success": 0.25, "goals_per_task": 2}
+    publisher = learning.publisher(evaluation_averaged=judged | {"averaged": judged | {"mean_success": 0.5}})
+    for seq in range(AVERAGED_EVERY + 2):
+        publisher.offer(at(10 * seq))
+        until_idle(publisher)
+    average.follow()
+    publisher.hold(at(500))
+    publisher.release(500)
+    publisher.close()
+    last = AVERAGED_EVERY + 2
+    averaged = learning.place.averaged
+    assert [version.seq for version in store.versions(averaged)] == [0, AVERAGED_EVERY, last]
+    assert [version.seq for version in store.versions(learning.place)] == list(range(last + 1))
+    beside, raw = store.newest(averaged), store.newest(learning.place)
+    assert (beside.version, beside.step, beside.lineage.checkpoint) == (raw.version, 500, raw.lineage.checkpoint)
+    assert beside.score == store.Score(step=40, mean_success=0.5, goals_per_task=2)
+    policy.load(averaged, beside)  # golden actions
+    name = "body.layers.0.weight"
+    wanted = store.rounded({name: average.tensors[name].numpy()})[name]
+    assert np.array_equal(store.read(averaged, beside)[name], wanted)
+    assert not np.array_equal(store.read(learning.place, raw)[name], wanted)
+    assert learning.said == []
+    unread = find_playable(str(learning.job.shared_dir), None, "cpu")
+    assert not unread.averaged
+    for text in (learning.job.shared_dir, learning.place.path, averaged.path, averaged.manifest(beside.version)):
+        found = find_playable(str(text), None, "cpu", averaged=True)
+        assert found.averaged
+        assert found.name.endswith(", averaged")
+    with pytest.raises(ConfigError, match="is not averaged"):
+        find_playable(str(learning.place.manifest(raw.version)), None, "cpu", averaged=True)
+
+
+def test_where_no_average_is_published_a_reader_that_wants_it_is_told(learning):
+    learning.publish(100)
+    with pytest.raises(ConfigError, match=r"no averaged policy for latest.*leave out --averaged"):
+        find_playable(str(learning.job.shared_dir), None, "cpu", averaged=True)
 
 
 def test_a_policy_is_never_followed_by_an_older_one(learning):

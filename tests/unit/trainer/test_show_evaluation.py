@@ -21,6 +21,19 @@ def test_an_evaluation_is_plain_lines_in_a_pipe(capsys):
     assert capsys.readouterr().out.splitlines()[:2] == [
         "reach-v3\t1.000\t20.0\t12.5\t0.500", "push-v3\t0.000\t3.0\t\t0.000",
     ]  # fmt: skip
+    show_evaluation(RESULT | {"averaged": UNSEEN["unseen"]}, "the summary")
+    assert capsys.readouterr().out.splitlines()[0] == "reach-v3\t1.000\t20.0\t12.5\t0.500"
+
+
+def test_the_moving_average_has_curves_of_its_own():
+    values = evaluation_scalars(RESULT | {"averaged": UNSEEN["unseen"]})
+    assert values["evaluation/averaged_success"] == 0.25
+    assert values["evaluation/averaged_success/reach-v3"] == 0.5
+    assert values["evaluation/success"] == 0.5
+    judged = RESULT | {"score": "return"}
+    values = evaluation_scalars(judged | {"averaged": judged | {"returns": {"reach-v3": 4.0}}})
+    assert values["evaluation/averaged_return"] == 4.0
+    assert "evaluation/averaged_success" not in values
 
 
 def test_what_has_no_number_makes_no_curve():

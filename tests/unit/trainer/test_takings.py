@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import count, pairwise
+
 import pytest
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.sharing.takings import INTAKE, LATELY_S, SAY_EVERY_S, Takings, say_over
+from trainer.sharing.takings import (
+    FULL_AFTER_S,
+    INTAKE,
+    LATELY_S,
+    SAY_EVERY_S,
+    USABLE,
+    Takings,
+    is_full,
+    say_over,
+    say_useless,
+)
 
 NOW = 1_760_086_400.0
 
@@ -56,14 +68,18 @@ def test_what_older_attempts_noted_counts_on(job, clock):
 def test_the_row_says_what_came_in_the_last_ten_minutes_and_is_written_now_and_then(job, clock):
     found = takings_of(job, clock)
     found.say(1000, takes=True)
-    assert said(job) == [{"at": NOW, "takes": True, "over": False, "step": 1000, "steps": 0, "rows": 0, "slots": 1}]
+    assert said(job) == [
+        {"at": NOW, "takes": True, "over": False, "step": 1000, "steps": 0, "rows": 0, "slots": 1, "full": False}
+    ]
     found.add("ann", accepted=1, rows=40)
     clock.now = SAY_EVERY_S / 2
     found.say(1100, takes=True)
     assert said(job)[-1]["step"] == 1000
     clock.now = SAY_EVERY_S
     found.say(1200, takes=True)
-    assert said(job) == [{"at": NOW, "takes": True, "over": False, "step": 1200, "steps": 200, "rows": 40, "slots": 1}]
+    assert said(job) == [
+        {"at": NOW, "takes": True, "over": False, "step": 1200, "steps": 200, "rows": 40, "slots": 1, "full": False}
+    ]
     clock.now = SAY_EVERY_S + LATELY_S
     found.say(1700, takes=True)
     assert (said(job)[-1]["steps"], said(job)[-1]["rows"]) == (500, 0)
@@ -82,3 +98,38 @@ def test_a_folder_that_cannot_be_used_at_the_end_is_told_and_no_failure(job):
     say_over(job, 5, told.append)
     assert len(told) == 1
     assert f"cannot be written to {job.shared_dir}" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "span_s", "was_full", "full"),
+    [
+        (4400, 10_000, FULL_AFTER_S, False, True),  # 3 of others for 7 of its own are 4,286
+        (4400, 10_000, FULL_AFTER_S - 1, False, False),
+        (4200, 10_000, LATELY_S, False, False),
+        (4200, 10_000, LATELY_S, True, True),  # not until a fifth of it stays away
+        (3400, 10_000, LATELY_S, True, False),
+        (0, 0, LATELY_S, False, False),
+        (1, 0, LATELY_S, False, True),  # who learns nothing uses nothing
+    ],
+)
+def test_a_slot_is_full_when_more_comes_than_it_can_use_for_minutes(rows, steps, span_s, was_full, full):
+    assert is_full(rows, steps, span_s, was_full=was_full) is full
+
+
+def test_the_row_says_that_it_is_full_and_that_it_is_no_more(job, clock):
+    found, steps = takings_of(job, clock), count(0, 1000)
+    told = []
+    for number in range(60):
+        clock.now = number * SAY_EVERY_S
+        found.add("ann", accepted=1, rows=round((1.2 if number < 30 else 0.5) * USABLE * 1000))
+        found.say(next(steps), takes=True)
+        told.append(said(job)[-1]["full"])
+    assert told[:10] == [False] * 10
+    assert all(told[12:30])
+    assert not any(told[50:])
+    assert sum(one != other for one, other in pairwise(told)) == 2
+
+
+def test_a_training_that_cannot_use_any_says_so(job):
+    say_useless(job, 5, print)
+    assert [(row["takes"], row["over"]) for row in said(job)] == [(False, False)]

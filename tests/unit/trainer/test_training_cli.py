@@ -70,6 +70,8 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
     assert 'batchsize: there is no such field; did you mean "batch_size"?' in refusal(None, None, ["batchsize=3"])
     assert "total_steps: input should be greater than or equal to 1 (found 0)" in refusal(None, None, ["total_steps=0"])
     assert "write it as --set batch_size=256" in refusal(None, None, ["batch_size"])
+    for setting in ("=3", "training.=3", "algorithm.=3"):
+        assert f"--set '{setting}' names no field" in refusal(None, None, [setting])
     assert "a config is a JSON object in braces" in refusal(a_file(tmp_path, "[]"), None, [])
     assert "nested too deeply" in refusal(a_file(tmp_path, "[" * 100_000), None, [])
     assert "seed: input should be a valid integer" in refusal(None, None, ["seed=" + "[" * 100_000])

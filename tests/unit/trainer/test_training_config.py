@@ -37,6 +37,9 @@ OTHER = {
     "actor_hidden": (8,),
     "critic_hidden": (8, 8),
     "critic_net": "heads",
+    "demos": "demos",
+    "demos_share": 0.25,
+    "demos_sha256": "ab" * 32,
     "activation": "tanh",
     "encoders": {},
     "encoder": {},
@@ -75,7 +78,10 @@ OTHER = {
     "shards": 2,
 }
 #: What a field's other value needs beside it.
-BESIDE = {"critic_loss": {"critic_net": "residual", "critic_hidden": (8, 8)}}
+BESIDE = {
+    "critic_loss": {"critic_net": "residual", "critic_hidden": (8, 8)},
+    **{name: {"demos": "demos"} for name in ("demos_share", "demos_sha256")},
+}
 
 
 #: Those that do not fit to mtsac, to the numbers of a state, or to the tests that take each alone.
@@ -163,6 +169,30 @@ def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
         "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
     }  # fmt: skip
+
+
+def test_where_demonstrations_lie_is_no_part_of_what_is_trained_and_without_them_nothing_of_them_is():
+    told = {"demos": "here", "demos_sha256": "ab" * 32}
+    one, other = (resolve(TrainingSection(**{**told, "demos": where})) for where in ("here", "there"))
+    assert identity(one) == identity(other)
+    assert differences(one.model_dump(mode="json"), other) == []
+    plain = resolve(TrainingSection())
+    assert not [name for name in deciding(plain)["algorithm"] if name.startswith("demos")]
+    assert differences(plain.model_dump(mode="json"), one) == [
+        "demos_share None → 0.5", f"demos_sha256 None → {'ab' * 32}"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("written", [{"demos": "x"}, {"algorithm": {"name": "ppo", "demos_share": 0.1}}])
+def test_an_algorithm_that_keeps_no_transitions_takes_no_demonstrations_and_says_which_do(written):
+    assert refusal(**{"env": "arm", "algorithm": "ppo", **written}) == (
+        "ppo learns from its own steps alone, and demonstrations are learned from beside kept ones: use sac, mtsac, "
+        "td3 or drqv2, or teach its encoder before (`trainer demos fit`)"
+    )
+
+
+def test_more_than_half_of_a_batch_is_never_demonstrations():
+    assert "less than or equal to 0.5" in refusal(demos="x", demos_share=0.6)
 
 
 def test_a_benchmark_replaces_the_presets_tasks():

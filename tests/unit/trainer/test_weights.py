@@ -143,6 +143,7 @@ def bad_files(folder):
     (broken / "model.safetensors.index.json").write_text("{")
     lacking = in_shards(folder_of("lacking"), own, without="model-00002-of-00002.safetensors")
     nan = {**own, "convs.2.bias": torch.full_like(own["convs.2.bias"], float("nan"))}
+    beyond = {**own, "convs.2.bias": torch.full_like(own["convs.2.bias"], 1e300, dtype=torch.float64)}
     turned = {**own, "convs.2.weight": own["convs.2.weight"][:, :3].contiguous()}
     return {
         "missing": (folder / "nowhere.pth", "there is no file of weights .*nowhere.pth"),
@@ -157,6 +158,7 @@ def bad_files(folder):
         ),
         "shape": (saved("shape", turned), r"convs.2.weight has the shape \(32, 3, 3, 3\), and here \(32, 32, 3, 3\)"),
         "not finite": (saved("nan", nan), "convs.2.bias has numbers that are not finite"),
+        "beyond": (saved("beyond", beyond), "convs.2.bias has numbers that are not finite in single precision"),
         "cut": (cut(saved("cut", own)), "cannot be read as weights .* it is damaged or something else"),
         "cut pth": (cut(torched("cut", own)), "cannot be read as weights .* it is damaged or something else"),
         "garbage": (folder / "garbage.pth", "cannot be read as weights"),
@@ -173,7 +175,8 @@ def bad_files(folder):
 
 
 CASES = (
-    "missing", "too few", "too many", "another", "shape", "not finite", "cut", "cut pth", "garbage", "empty", "code",
+    "missing", "too few", "too many", "another", "shape", "not finite", "beyond", "cut", "cut pth", "garbage", "empty",
+    "code",
     "nested", "no names", "kind", "empty folder", "lacking", "outside", "broken",
 )  # fmt: skip
 

@@ -145,6 +145,19 @@ def test_evaluations_are_shown_by_step_and_few_of_many() -> None:
     assert evaluation_rows([slot])[0].step == 99_900
 
 
+def test_the_moving_average_has_dots_of_its_own() -> None:
+    beside = {"averaged": an_evaluation(200, 0.75)}
+    slot = learned(0, [a_row(100)], an_evaluation(100, 0.25), an_evaluation(200, 0.5, **beside))
+    for task in ("", TASKS[0]):
+        panel = curves_of([slot], "", task, 0, alike=True)
+        raw, averaged = [line for line in panel.lines if line.kind == "evaluation"]
+        assert (raw.steps, raw.values) == ((100, 200), (0.25, 0.5))
+        assert (averaged.label, averaged.steps, averaged.values) == ("slot 0, averaged", (200,), (0.75,))
+        assert "the moving average" in panel.about
+    with pytest.raises(ValueError, match="no number"):
+        learned(0, [a_row(100)], an_evaluation(200, 0.5, averaged=an_evaluation(200, float("nan"))))
+
+
 def test_of_a_long_training_few_rows_are_kept_and_the_curve_stays_what_it_was() -> None:
     rows = [a_row(100 * k, 0.5 + 0.5 * math.sin(k / 900), loss=float(k)) for k in range(1, 20_001)]
     kept = slot_curves(rows)

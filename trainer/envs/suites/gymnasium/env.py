@@ -111,6 +111,10 @@ class GymnasiumEnv:
         return any(bool(np.any(value)) for value in told)
 
 
+#: A replay keeps rewards in single precision, where a larger one would be infinite.
+_LARGEST = float(np.finfo(np.float32).max)
+
+
 def _number(reward: Any) -> float:
     if isinstance(reward, float):  # as nearly all give it, NumPy's own too
         value = float(reward)
@@ -121,6 +125,8 @@ def _number(reward: Any) -> float:
         value = float(array.ravel()[0])
     if not math.isfinite(value):
         raise EnvFaultError(f"the reward is {value}")
+    if abs(value) > _LARGEST:
+        raise EnvFaultError(f"the reward is {value}, which is no number in single precision")
     return value
 
 

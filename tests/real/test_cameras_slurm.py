@@ -1,0 +1,99 @@
+"""Trainings that see, on a real Slurm: killed and handed over in mid-episode, they come to the bits of one alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from typing import Any
+
+import pytest
+from ppo_runs import PROGRAM, train
+from relay import PATIENT, NewRelay
+from slurm_cluster import SlurmCluster
+from slurm_relay import on_slurm
+
+pytest.importorskip("torch")
+
+from needs import is_missing
+from slot_digest import gaps, slot_digest
+
+from anchorleg.job import attempt_numbers
+from trainer.machine import drawing
+
+pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
+OSMESA = {"MUJOCO_GL": "osmesa"}
+ARM = {"name": "arm", "goals": "box", "horizon": 12, "cameras": ["front"], "image_size": 32, "frame_stack": 2}
+SMALL: dict[str, Any] = {
+    "preset": "debug",
+    "num_envs": 4,
+    "metrics_interval": 50,
+    "evaluation_goals": 1,
+    "evaluation_unseen_goals": 0,
+}
+NETS = {"actor_hidden": [16], "critic_hidden": [16]}
+#: By name: a training, and how many updates it makes. Checkpoints lie in mid-rollout, and in mid-episode.
+SEEN: dict[str, tuple[dict[str, Any], int]] = {
+    "ppo": (
+        {
+            **SMALL,
+            "env": {**ARM, "observation": "both", "critic_sees": "state"},
+            "network": {**NETS, "encoder": {"arch": "impala", "features": 16}},
+            "algorithm": {"name": "ppo", "rollout_steps": 32, "batch_size": 32, "epochs": 3},
+            "total_steps": 768,
+            "checkpoint_interval": 92,
+            "num_workers": 0,
+        },
+        72,
+    ),
+    "sac": (
+        {
+            **SMALL,
+            "env": {**ARM, "observation": "cameras", "randomize_view": True},
+            "network": {**NETS, "encoder": {"arch": "drq"}, "trunk": 16},
+            "algorithm": {"name": "sac", "batch_size": 16, "updates_per_step": 0.25, "buffer_size": 300},
+            "random_steps": 100,
+            "total_steps": 400,
+            "checkpoint_interval": 60,
+            "num_workers": 2,
+        },
+        74,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "seed"), [("ppo", 0), ("sac", 1)])
+def test_killed_and_handed_over_with_cameras_on_it_comes_to_the_bits_of_one_alone(
+    new_relay: NewRelay, slurm: SlurmCluster, name: str, seed: int
+) -> None:
+    if drawing.driver_of("osmesa") is None:
+        is_missing("OSMesa is not there: run tests/real/install.sh")
+    training, updates = SEEN[name]
+    moments = random.Random(seed)
+    names = moments.sample(("SIGKILL", "SIGKILL", "SIGKILL", "SIGUSR2"), 4)
+    signals = [{str(moments.randrange(1, updates // len(names))): one} for one in names]
+    relay = on_slurm(
+        new_relay,
+        slurm,
+        "seen",
+        command=[sys.executable, str(PROGRAM), json.dumps(signals), "train"],
+        params=training,
+        slurm={"mem": "2G", "setup": [f"export {key}={value}" for key, value in OSMESA.items()]},
+        relay=PATIENT,
+    )
+
+    controller = relay.spawn("start")
+
+    assert relay.ended(controller) == 0, relay.output()
+    slot = relay.run_dir / "slots/0"
+    assert attempt_numbers(slot) == list(range(len(signals) + 1))
+    codes = [relay.read("exit.json", number)["code"] for number in range(len(signals))]
+    assert codes == [-9 if "SIGKILL" in each.values() else 75 for each in signals]
+    alone = relay.folder / "alone"
+    train(alone, training={**training, "num_workers": 1 - min(1, training["num_workers"])}, env=OSMESA)
+    found, wanted = slot_digest(slot), slot_digest(alone / "run/slots/0")
+    for digest in (found, wanted):
+        del digest["parts"]["run"][1]["numeric"]["workers"]
+    assert found == wanted
+    assert found["parts"]["run"][1]["updates"] == updates
+    assert gaps(found["metrics"]) == []

@@ -1,0 +1,286 @@
+"""What owners ask of contributors, what slots need, and what whoever is not needed or has given enough is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter as Tally
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from served import HELLO, Connection
+from typer.testing import CliRunner
+
+from syncd import store
+from syncd.cli import app
+from syncd.commands.board import ranked
+from syncd.laptop.backoff import MAX_DELAY_S, MOST_LATER_S, Backoff, jittered, later
+from syncd.laptop.exchange import Exchange
+from syncd.laptop.mirror import Mirror
+from syncd.outbox import Outbox, read_contributions
+from syncd.shared.counts import Counts, counts, day_ends_at, day_of, rows_today, take_back
+from syncd.shared.inbox import Inbox
+from syncd.shared.needs import BELIEVED_S, INTAKE, NOT_NEEDED_RETRY_S, judged
+from syncd.shared.reception import VERSION_RETRY_S, Reception, Refusal, receive
+from syncd.shared.terms import Terms, is_too_old, set_terms, terms_file, terms_of
+from syncd.wire import protocol
+from syncd.wire.transport import Receipt
+from syncd.wire.welcoming import LOGINS_A_SECOND, MOST_SPREAD_S
+
+RUN, OTHER = "demo-0123abcd", "demo-4567cdef"
+DAY = 86_400
+#: 18:00 UTC.
+NOW = 20_000 * DAY + 18 * 3600.0
+OWN = {"takes": True, "over": False, "at": NOW, "full": False}
+
+
+@pytest.fixture
+def shared(tmp_path):
+    made = store.Shared(tmp_path)
+    for run_id in (RUN, OTHER):
+        made.slot(run_id, 0).path.mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def inbox(shared):
+    return Inbox.of(shared, "alice")
+
+
+def asked(inbox, *, run_id=RUN, now=NOW, **more):
+    return receive(inbox, run_id, 0, hashlib.sha256(b"x").hexdigest(), 1, clock=lambda: now, **more)
+
+
+def gave(inbox, rows, *, run_id=RUN, slot=0, now=NOW):
+    inbox.note(run_id, slot, Counts(accepted=1, rows=rows, days={str(day_of(now)): rows}, last_at=now))
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("version", "oldest", "is_old"),
+        [
+            ("0.4.9", "0.5", True), ("0.5", "0.5.0", False), ("0.5.0.dev3", "0.5", False), ("0.10", "0.9", False),
+            ("1", "0.9.9", False), ("unknown", "0.1", True), ("", "0.1", True), ("0.5", "", False),
+        ],
+    )  # fmt: skip
+    def test_numbers_are_compared_as_numbers(self, version, oldest, is_old):
+        assert is_too_old(version, oldest) is is_old
+
+    def test_an_older_client_is_told_which_version_and_a_way_that_says_none_is_not_asked(self, shared, inbox):
+        set_terms(shared, RUN, Terms(oldest_client="0.5"))
+        words = "experience is taken of anchorleg 0.5 and later, and this is 0.4.1"
+        assert asked(inbox, version="0.4.1") == Refusal("version", words, VERSION_RETRY_S)
+        for version in (None, "0.5"):
+            assert isinstance(asked(inbox, version=version), Reception)
+        assert isinstance(asked(inbox, run_id=OTHER, version="0.4.1"), Reception)  # another owner's run
+
+    def test_the_server_goes_by_what_the_client_says_of_itself(self, shared):
+        set_terms(shared, RUN, Terms(oldest_client="0.5"))
+        for version, kind in (("0.4", protocol.SegmentRefused), ("0.5", protocol.Have)):
+            client = Connection(shared.path)
+            client.send(HELLO.model_copy(update={"version": version}))
+            client.send(protocol.Put(sha256="ab" * 32, run_id=RUN, slot=0, bytes=9))
+            assert client.receive(kind).message.sha256 == "ab" * 32
+            client.close()
+
+
+class TestTerms:
+    def test_without_any_nothing_is_written_and_taking_them_back_is_possible(self, shared):
+        set_terms(shared, RUN, Terms())
+        assert not terms_file(shared.runs, RUN).exists()
+        set_terms(shared, RUN, Terms(rows_per_day=5))
+        assert terms_of(shared.runs, RUN) == Terms(rows_per_day=5)
+        set_terms(shared, RUN, Terms())
+        assert terms_of(shared.runs, RUN) == Terms()
+
+    @pytest.mark.parametrize("text", ["", "{", "[1]", '{"rows_per_day": "many"}'])
+    def test_a_file_that_is_none_asks_for_nothing(self, shared, text):
+        terms_file(shared.runs, RUN).write_text(text)
+        assert terms_of(shared.runs, RUN) == Terms()
+
+
+class TestADaysQuota:
+    def test_whoever_gave_enough_is_told_when_it_goes_on(self, shared, inbox):
+        set_terms(shared, RUN, Terms(rows_per_day=1000))
+        gave(inbox, 600)
+        assert isinstance(asked(inbox), Reception)
+        gave(inbox, 400, slot=1)  # all slots of the run together
+        words = f"alice gave 1,000 rows today, of 1,000 that one may give {RUN} a day; "
+        words += "from 00:00 UTC on, in 6 h, more is taken"
+        assert asked(inbox) == Refusal("day_quota", words, 6 * 3600.0)
+        assert isinstance(asked(inbox, run_id=OTHER), Reception)
+        assert isinstance(asked(Inbox.of(shared, "bob")), Reception)
+
+    def test_it_is_over_at_midnight_by_this_sides_clock(self, shared, inbox):
+        set_terms(shared, RUN, Terms(rows_per_day=10))
+        gave(inbox, 10)
+        assert isinstance(asked(inbox, now=day_ends_at(NOW) - 1), Refusal)
+        assert isinstance(asked(inbox, now=day_ends_at(NOW)), Reception)
+
+
+class TestWhatIsNeeded:
+    @pytest.mark.parametrize(
+        ("changes", "words", "retry"),
+        [
+            ({}, None, None),
+            ({"full": True}, "all that it can use", NOT_NEEDED_RETRY_S),
+            ({"full": True, "at": NOW - BELIEVED_S}, None, None),  # its learner waits in the queue, perhaps
+            ({"full": "yes"}, None, None),
+            ({"takes": False}, "cannot learn", None),
+            ({"takes": False, "over": True}, "training is complete", None),
+            ({"takes": False, "over": True, "at": 0.0}, "training is complete", None),
+        ],
+    )
+    def test_a_slot_that_can_use_nothing_is_known_by_its_word(self, changes, words, retry):
+        found = judged(OWN | changes, NOW)
+        assert (found is None) == (words is None)
+        if found is not None:
+            assert words in found.why
+            assert found.retry_after_s == retry
+
+    @pytest.mark.parametrize("row", [{}, {"at": None, "full": True}, {"over": 1, "takes": 0}, {"full": True}])
+    def test_a_word_that_is_none_says_nothing(self, row):
+        assert judged(row, NOW) is None
+
+    def test_who_is_not_needed_is_answered_so_and_nothing_is_begun(self, shared, inbox):
+        store.write_metrics(shared.slot(RUN, 0), INTAKE, [OWN | {"full": True}])
+        words = f"slot 0 of {RUN} needs nothing of others: it has all that it can use for now"
+        assert asked(inbox) == Refusal("full", words, NOT_NEEDED_RETRY_S)
+        assert not inbox.place("tmp", RUN, 0).exists()
+
+
+class Steady:
+    """A transport that answers to segments as it is told."""
+
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    def send(self, segments):
+        self.asked += [run_id for _, run_id, _ in segments]
+        return [self.answers[run_id] for _, run_id, _ in segments]
+
+
+class TestTheClient:
+    @pytest.fixture
+    def clock(self):
+        return [1000.0]
+
+    def exchanging(self, folder, answers, clock, said, chance=0.5):
+        box = Outbox(folder)
+        for run_id in answers:
+            assert box.offer(run_id, 0, run_id.encode())
+        return Exchange(
+            Steady(answers), Mirror(folder), box, patient=True, say=said.append, monotonic=lambda: clock[0],
+            chance=lambda: chance,
+        )  # fmt: skip
+
+    def test_a_slot_that_needs_nothing_keeps_nothing_from_the_others(self, tmp_path, clock):
+        said = []
+        full = Receipt(False, "full", 100.0, "slot 0 needs nothing")
+        exchange = self.exchanging(tmp_path, {RUN: full, OTHER: Receipt(True)}, clock, said)
+        exchange.send_some()
+        assert [each.run_id for each in Outbox(tmp_path).waiting()] == [RUN]
+        assert said == [
+            'the other side takes no more segments now (full: "slot 0 needs nothing"); they wait in the outbox'
+        ]
+        assert Outbox(tmp_path).offer(OTHER, 0, b"another")
+        exchange.send_some()
+        assert exchange.transport.asked.count(RUN) == 1
+        clock[0] += 149.9
+        exchange.send_some()
+        assert exchange.transport.asked.count(RUN) == 1  # not before its own moment: 100 s, and half as much by chance
+        clock[0] += 0.2
+        exchange.send_some()
+        assert exchange.transport.asked.count(RUN) == 2
+
+    def test_a_training_that_is_over_empties_the_outbox_and_says_why_once(self, tmp_path, clock):
+        said = []
+        over = Receipt(False, "not_needed", None, "its training is complete")
+        exchange = self.exchanging(tmp_path, {RUN: over}, clock, said)
+        assert Outbox(tmp_path).offer(RUN, 0, b"more")
+        exchange.send_some()
+        assert Outbox(tmp_path).count() == 0
+        assert read_contributions(tmp_path).refused == {"not_needed": 2}
+        assert said == ['the other side will not take what waits: "its training is complete"']
+
+    def test_what_helps_an_old_version_is_said_in_our_words(self, tmp_path, clock):
+        said = []
+        sentence = "experience is taken of anchorleg 0.5 and later, and this is 0.4"
+        exchange = self.exchanging(tmp_path, {RUN: Receipt(False, "version", 3600.0, sentence)}, clock, said)
+        exchange.send_some()
+        (words,) = said
+        assert f'(version: "{sentence}")' in words
+        assert words.endswith("they wait in the outbox until Anchorleg is updated here, the way it was installed")
+
+
+class TestJitter:
+    @given(st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
+    def test_nobody_asks_before_the_time_or_much_later(self, after_s, chance):
+        assert after_s <= later(after_s, chance) <= after_s + min(after_s, MOST_LATER_S)
+        assert 0.75 * after_s <= jittered(after_s, chance) <= 1.25 * after_s
+
+    @given(st.floats(0, 1e12), st.integers(0, 100), st.floats(0, 1, exclude_max=True))
+    def test_no_server_makes_a_client_wait_longer_than_the_longest_delay(self, spread_s, failures, chance):
+        assert Backoff(failures).asked_to_spread(spread_s).delay_s(chance) <= MAX_DELAY_S
+
+    def test_a_thousand_that_lose_the_server_at_once_come_back_one_by_one(self):
+        rng = random.Random(7)
+        spread_s = min(MOST_SPREAD_S, 1000 / LOGINS_A_SECOND)
+        back = [Backoff().progressed().asked_to_spread(spread_s).delay_s(rng.random()) for _ in range(1000)]
+        seconds = Tally(int(delay) for delay in back)
+        assert max(seconds.values()) <= 2 * LOGINS_A_SECOND
+        assert max(back) <= 60.0
+        assert Backoff().asked_to_spread(4 / LOGINS_A_SECOND).delay_s(0.999) < 1.0  # a few friends wait no longer
+
+    def test_the_server_says_how_many_may_come(self, shared):
+        for number in range(30):
+            (shared.inbox_folder / f"friend-{number}").mkdir(parents=True)
+        client = Connection(shared.path)
+        client.send(HELLO)
+        assert client.receive(protocol.Welcome).message.spread_s == 30 / LOGINS_A_SECOND
+        client.close()
+
+
+class TestTheBoard:
+    def test_rows_of_seven_days_and_of_all_time(self, shared, inbox):
+        for days_ago in (0, 3, 6, 7, 30):
+            gave(inbox, 10, now=NOW - days_ago * DAY)
+        total = counts(inbox.path)
+        assert (total.rows, total.rows_of(NOW, 7), total.rows_of(NOW)) == (50, 30, 10)
+
+    def test_days_are_forgotten_after_a_week_and_a_clock_far_ahead_leaves_nothing(self, inbox):
+        for number in range(30):
+            gave(inbox, 1, now=NOW + number * DAY)
+        assert len(counts(inbox.path).days) == 8
+        inbox.note(RUN, 0, Counts(rows=5, days={"999999": 5, "no day": 1}, last_at=NOW + 29 * DAY))
+        assert counts(inbox.path).rows_of(NOW + 29 * DAY, 7) == 7
+        assert "999999" not in counts(inbox.path).days
+
+    def test_what_a_liar_gave_a_slot_is_no_credit(self, inbox):
+        gave(inbox, 100)
+        gave(inbox, 7, slot=1)
+        take_back(inbox.path, f"{RUN}.0", Counts(rows=5, days={str(day_of(NOW)): 5}, last_at=NOW))
+        total = counts(inbox.path)
+        assert (total.rows, total.credited, total.rows_of(NOW, 7)) == (112, 7, 7)
+        gave(inbox, 3)
+        assert counts(inbox.path).credited == 10
+        assert rows_today(inbox.path, RUN, NOW) == 10
+
+    def test_places(self):
+        def row(who, lately, ever):
+            more = {"accepted": 1, "dropped": False, "held_until": None}
+            return {"contributor": who, "rows_7d": lately, "rows_credited": ever} | more
+
+        found = ranked([row("eve", 0, 0), row("ann", 5, 90), row("ben", 9, 10), row("cat", 5, 90), row("dan", 0, 500)])
+        assert [(each["place"], each["contributor"]) for each in found] == [
+            (1, "ben"), (2, "ann"), (2, "cat"), (4, "dan"),
+        ]  # fmt: skip
+
+    def test_the_command_prints_lines_and_json(self, shared, inbox):
+        inbox.note(RUN, 0, Counts(accepted=2, rows=1000, last_at=NOW))
+        words = ["contributors", str(shared.path), "--board"]
+        assert CliRunner().invoke(app, words).stdout == "1\talice\t0\t1,000\t2\twelcome\n"
+        (place,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+        assert (place["place"], place["contributor"], place["rows_credited"]) == (1, "alice", 1000)

@@ -1,0 +1,280 @@
+"""Demonstrations as a second buffer: what is drawn from them, how much of it, and what cannot be learned from."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("imageio_ffmpeg")
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from point_demos import POINTS, SIZE, recorded
+
+from anchorleg.job import Job
+from trainer.buffers.demonstrated import Demonstrated
+from trainer.buffers.frames import FrameReplay
+from trainer.config.section import TrainingSection, resolve
+from trainer.demos.manifest import ACTION, REWARD, TERMINATED
+from trainer.demos.store import Demos
+from trainer.demos.transitions import episodes_of, rows_of
+from trainer.envs.collector import Transition
+from trainer.envs.frames import FrameStacks
+from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Spaces
+from trainer.envs.step import Step, VectorSpec
+from trainer.envs.suite import spaces_of, suite_of
+from trainer.envs.vector import VectorEnv
+from trainer.errors import ConfigError
+from trainer.training.demonstrations import DEMOS, with_demos
+from trainer.training.memory import check
+from trainer.training.run import advance, fresh
+
+pytestmark = pytest.mark.trainer
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("demos") / "out")
+
+
+def training(demos, env=(), **algorithm):
+    small = {"name": "sac", "random_steps": 20, "batch_size": 12, "buffer_size": 300}
+    where = {} if demos is None else {"demos": str(demos.folder)}
+    return resolve(
+        TrainingSection(
+            env={"name": POINTS, **dict(env)},
+            algorithm={**small, **where, **algorithm},
+            network={"actor_hidden": (8,), "critic_hidden": (8,), "encoder": {"arch": "anchorleg_toys.glance:Glance"}},
+            num_envs=3,
+        )
+    )
+
+
+def run_of(asked, steps=30):
+    run = fresh(asked, CPU, VectorEnv(VectorSpec(suite_of(asked), asked.num_envs, asked.seed)))
+    for _ in range(steps):
+        advance(run)
+    return run
+
+
+def as_steps(spaces: Spaces, arrays, task):
+    """The transitions of an episode, one environment at a time, as a training would be told them."""
+    stacks = FrameStacks(spaces, 1)
+    frames = [{key: arrays[key][t : t + 1] for key in spaces.obs} for t in range(len(arrays[ACTION]) + 1)]
+    before = stacks.begin(frames[0])
+    for t, action in enumerate(arrays[ACTION]):
+        is_last = t == len(arrays[ACTION]) - 1
+        after, _ = stacks.push(frames[t + 1], frames[t + 1], np.zeros(1, np.bool_))
+        no, number = np.zeros(1, np.bool_), np.full(1, task, np.int32)
+        step = Step(
+            obs=after, next_obs=after, reward=arrays[REWARD][t : t + 1], terminated=arrays[TERMINATED][t : t + 1],
+            truncated=no, success=no, task=number, next_task=number, finished=np.full(1, is_last),
+            episode_return=np.zeros(1), episode_length=number, episode_success=no,
+        )  # fmt: skip
+        yield Transition(before, action[None], step)
+        before = {key: array.copy() for key, array in after.items()}
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"observation": "both", "image_size": SIZE, "critic_sees": "state"},
+        {"observation": "clips", "image_size": SIZE, "frame_stack": 3, "frame_stride": 2},
+    ],
+    ids=["both", "clips"],
+)
+def test_a_recording_is_kept_as_its_steps_would_have_been(demos, env, steps):
+    spaces = spaces_of(training(demos, env))
+    rows = rows_of(demos.manifest, spaces)
+    whole, one_by_one = (FrameReplay(int(rows.max()) * 3, 3, spaces, steps, 0.9) for _ in range(2))
+    for shown in episodes_of(demos, spaces, spaces, dict):
+        whole.add_episode(*shown)
+    for episode, arrays in demos.read():
+        for transition in as_steps(spaces, arrays, episode.task):
+            one_by_one.add(transition)
+    assert whole.counts.tolist() == one_by_one.counts.tolist() == rows.tolist()
+    for name, array in whole.arrays().items():
+        assert np.array_equal(array, one_by_one.arrays()[name]), name
+    for k in range(3):
+        numbers = whole.whole(k)
+        assert len(numbers) == sum(e.actions for e in demos.manifest.episodes if e.task == k)
+        mine, other = whole.transitions(k, numbers), one_by_one.transitions(k, one_by_one.whole(k))
+        assert np.array_equal(mine.reward, other.reward)
+        assert all(np.array_equal(mine.next_obs[key], other.next_obs[key]) for key in spaces.obs)
+
+
+def test_who_sees_the_state_is_shown_the_whole_of_it(demos):
+    asked = training(demos)
+    run = run_of(asked, steps=1)
+    ring = run.experience.demos.ring
+    first = next(iter(demos.read()))[1]
+    batch = ring.transitions(0, ring.whole(0)[: len(first[ACTION])])
+    assert np.array_equal(batch.obs[STATE], first[PRIVILEGED][:-1])
+    assert np.array_equal(batch.next_obs[STATE], first[PRIVILEGED][1:])
+    assert np.array_equal(batch.action, first[ACTION])
+    assert np.array_equal(batch.terminated, first[TERMINATED].astype(np.float32))
+
+
+def test_each_batch_has_its_share_of_each_task_and_what_is_owned_is_what_it_was(demos):
+    asked = training(demos, demos_share=0.25)
+    run = run_of(asked, steps=30)
+    marked = {float(reward) for _, arrays in demos.read() for reward in arrays[REWARD]}
+    shown = []
+    for _ in range(300):
+        batch = run.experience.sample(12)
+        of_demos = np.isin(batch.reward, list(marked))
+        shown.append([int(of_demos[batch.task == k].sum()) for k in range(3)])
+        assert [int((batch.task == k).sum()) for k in range(3)] == [4, 4, 4]
+    assert np.mean(shown, axis=0) == pytest.approx([1, 1, 1], abs=0.1)
+
+
+def test_half_is_the_runs_own_whoever_else_gives(demos):
+    """Of friends' rows as many as there would be without demonstrations."""
+    asked = training(demos)
+    run = run_of(asked, steps=60)
+    experience, own = run.experience, run.experience.own
+    rows = {name: array[:60] for name, array in own.arrays().items()}
+    for task in range(3):
+        mine = {**rows, "reward": np.full(60, 1e6 + task, np.float32)}
+        experience.welcome().add("ann", mine, task=task, content=str(task), policy_step=0, step=run.step)
+    marked = [float(reward) for _, arrays in demos.read() for reward in arrays[REWARD]]
+    friends, shown = [], []
+    for _ in range(200):
+        batch = experience.sample(12)
+        friends.append(int((batch.reward >= 1e6).sum()))
+        shown.append(int(np.isin(batch.reward, marked).sum()))
+        assert len(batch.reward) - friends[-1] - shown[-1] >= 6
+    assert 2 < np.mean(friends) <= 0.3 * 12
+    assert np.mean(shown) == pytest.approx(6 - np.mean(friends), abs=0.3)
+
+
+@given(
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any),
+    share=st.floats(0.01, 0.5),
+    data=st.data(),
+)
+def test_whatever_friends_take_half_stays_and_no_task_gives_more_than_it_has(counts, share, data):
+    counts = np.array(counts)
+    taken = np.array([data.draw(st.integers(0, int(count))) for count in counts])
+    asked = resolve(TrainingSection(env="arm", algorithm={"name": "sac", "demos": "x", "demos_share": share}))
+    shown = Demonstrated(asked).part_of(counts, counts - taken)
+    assert (shown >= 0).all()
+    assert (shown <= counts - taken).all()
+    assert shown.sum() <= np.ceil(share * counts).sum()
+    own = (counts - taken - shown).sum()
+    assert own >= counts.sum() / 2 or shown.sum() == 0
+    if not taken.any() and counts.min() >= 8:
+        assert abs(shown - share * counts).max() < 2
+
+
+def test_the_runs_own_rows_are_drawn_as_without_demonstrations(demos):
+    """Each has a stream of its own, and one that is not there leaves nothing in a checkpoint."""
+    with_them, without = run_of(training(demos), steps=5).experience, run_of(training(None), steps=5).experience
+    assert without.demos is None
+    assert "demos" not in without.state().numbers
+    one, other = with_them.sample(12), without.sample(6)
+    assert [int((one.task == k).sum()) for k in range(3)] == [4, 4, 4]
+    assert np.array_equal(one.obs[STATE][:6], other.obs[STATE])
+
+
+def changed(demos, **more):
+    return Demos(demos.folder, demos.manifest.model_copy(update=more))
+
+
+def test_what_values_cannot_be_learned_from_is_refused_in_a_sentence(demos, tmp_path):
+    asked = spaces_of(training(demos))
+    for manifest, spaces, words in (
+        (changed(demos, told=("success",)).manifest, asked, "do not tell the reward of each step"),
+        (changed(demos, spaces=None, told=()).manifest, asked, "have no actions: record some"),
+        (recorded(tmp_path / "one", task="left").manifest, asked, "show nothing of the task 'middle'"),
+        (
+            recorded(tmp_path / "three", pushes="three").manifest,
+            asked,
+            r"Discrete\(n=3\), the training's Box\(size=1\)",
+        ),
+        (demos.manifest, replace(asked, tasks=("left", "up")), "show the task 'middle', and the training has left, up"),
+        (demos.manifest, seen(image_size=32), "3 x 16 x 16 numbers .* and the training's 3 x 32 x 32"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            rows_of(manifest, spaces)
+
+
+def seen(**more):
+    return spaces_of(training(None, {"observation": "both", **more}))
+
+
+def test_actions_that_no_environment_takes_are_refused(demos, tmp_path):
+    teacher_of_more = recorded(tmp_path / "out", episodes=1)
+    spaces = spaces_of(training(demos))
+    read = teacher_of_more.read
+
+    def wild():
+        for episode, arrays in read():
+            yield episode, {**arrays, ACTION: 3 * np.ones_like(arrays[ACTION])}
+
+    wilder = type("Wild", (), {"manifest": teacher_of_more.manifest, "read": staticmethod(wild)})()
+    with pytest.raises(ConfigError, match=r"actions reach 3, and those of an environment lie in \[-1, 1\]"):
+        list(episodes_of(wilder, spaces, spaces, dict))
+
+
+def test_the_slot_has_a_copy_that_outlives_the_folder(demos, tmp_path):
+    folder = tmp_path / "demos"
+    shutil.copytree(demos.folder, folder)
+    job, asked = Job.standalone(tmp_path / "run"), training(changed(demos)).changed(demos=str(folder))
+    offered = with_demos(job, asked)
+    kept = job.slot_dir / DEMOS / demos.manifest.digest
+    assert not kept.exists()  # nothing is written before the training is known to be this one
+    assert offered.rows == demos.manifest.num_frames
+    assert (offered.training.off_policy.demos, offered.training.off_policy.demos_sha256) == (
+        str(kept), demos.manifest.digest
+    )  # fmt: skip
+    offered.keep()
+    shutil.rmtree(folder)
+    again = with_demos(job, asked)
+    assert again.training == offered.training
+    again.keep()
+    for (_, one), (_, other) in zip(Demos.open(kept).read(), demos.read(), strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in other)
+
+
+def test_a_copy_that_was_interrupted_goes_on(demos, tmp_path):
+    demos.copy_to(tmp_path / "copy")
+    (tmp_path / "copy/demos.json").unlink()  # it comes last
+    demos.copy_to(tmp_path / "copy")
+    assert Demos.open(tmp_path / "copy").manifest == demos.manifest
+
+
+def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentence(demos, tmp_path):
+    job = Job.standalone(tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match=r"there are no demonstrations in .*nowhere \(algorithm.demos\), and .* no copy"
+    ):
+        with_demos(job, training(demos).changed(demos=str(tmp_path / "nowhere")))
+    with pytest.raises(ConfigError, match=r"has other demonstrations than algorithm\.demos_sha256 names"):
+        with_demos(job, training(demos, demos_sha256="ab" * 32))
+
+
+def test_what_does_not_fit_into_memory_is_told_before_anything_is_read(demos):
+    asked = training(demos, {"observation": "both", "image_size": SIZE})
+    with pytest.raises(ConfigError, match=r"the demonstrations, 10,000,000,000 rows of \d+ bytes"):
+        check(asked, "cpu", 2**34, 10**10)
+
+
+def test_frames_that_a_frozen_encoder_reads_are_read_as_they_are_seen(demos):
+    look = {"observation": "clips", "image_size": SIZE, "frame_stack": 3, "frame_stride": 2}
+    asked = training(demos, look).changed(encoder={"arch": "anchorleg_toys.glance:Glance", "freeze": True})
+    run = run_of(asked, steps=1)
+    ring, policy = run.experience.demos.ring, run.algorithm.policy
+    plain = FrameReplay(1000, 3, spaces_of(asked))
+    for shown in episodes_of(demos, spaces_of(asked), spaces_of(asked), dict):
+        plain.add_episode(*shown)
+    numbers = plain.whole(1)
+    expected = policy.features(IMAGE, torch.from_numpy(plain.transitions(1, numbers).obs[IMAGE].copy())).numpy()
+    assert np.allclose(ring.transitions(1, numbers).obs[IMAGE], expected, atol=1e-6)

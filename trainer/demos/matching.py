@@ -1,0 +1,113 @@
+"""Whether demonstrations show what a training's policy sees and does, and under which names they have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.demos.manifest import REWARD, DemosManifest
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, IMAGE, PRIVILEGED, STATE, Box, Discrete, Spaces
+from trainer.errors import ConfigError
+
+#: Of float32 actions that somebody rounded.
+_SLACK = 1e-4
+_RECORD = "record some (`trainer demos record`)"
+
+
+def must_show(manifest: DemosManifest, spaces: Spaces) -> None:
+    """Whether their pictures are those of `spaces`, which has some. Errors: ConfigError."""
+    seen = spaces.obs[IMAGE]
+    if seen.frame != manifest.frame:
+        shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
+        raise ConfigError(
+            f"a frame of the demonstrations has {shown} numbers ({', '.join(manifest.cameras)}), and the training's "
+            f"{wanted}, three a camera: set env.cameras and env.image_size, or import them with another --size"
+        )
+
+
+def must_act(manifest: DemosManifest, spaces: Spaces, way_out: str) -> None:
+    """Whether their actions, and all that is seen beside pictures, are those of `spaces`. `way_out`: what else to do.
+
+    Errors: ConfigError.
+    """
+    told = manifest.opened
+    if told is None:
+        raise ConfigError(f"these demonstrations have no actions: {_RECORD}, or {way_out}")
+    if told.action != spaces.action:
+        raise ConfigError(f"the demonstrations' actions are {told.action}, the training's {spaces.action}: {way_out}")
+    names = names_of(told, spaces)
+    for key, spec in spaces.obs.items():
+        there = told.obs.get(names[key])
+        if key != IMAGE and (there is None or (there.shape, there.dtype) != (spec.shape, spec.dtype)):
+            who = "critics see" if spec.privileged else "policy sees"
+            raise ConfigError(
+                f"the training's {who} {key} {spec.shape}, and the demonstrations have "
+                f"{there.shape if there else 'none'}: set env.observation=cameras, or {way_out}"
+            )
+
+
+def must_reward(manifest: DemosManifest, spaces: Spaces) -> None:
+    """Whether there is, of each task, something to learn values from. Errors: ConfigError."""
+    if REWARD not in manifest.told:
+        raise ConfigError(
+            "the demonstrations do not tell the reward of each step, and values are learned from it (algorithm.demos): "
+            f"{_RECORD}, or leave algorithm.demos out, and let them teach the encoder (`trainer demos fit`)"
+        )
+    numbers = tasks_of(manifest, spaces, "leave algorithm.demos out")
+    shown = {number for number, e in zip(numbers, manifest.episodes, strict=True) if steps_of(e.frames, e.actions)}
+    for number, name in enumerate(spaces.tasks):
+        if number not in shown:
+            raise ConfigError(
+                f"the demonstrations show nothing of the task {name!r}, and a part of each task's rows is theirs "
+                "(algorithm.demos): record it as well, or leave it out of env.tasks"
+            )
+
+
+def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]:
+    """Of each episode the number of its task. A training of one task takes what is named otherwise for it, as people
+    do; but not what is of several of which that is one. Errors: ConfigError.
+    """
+    numbers = {name: number for number, name in enumerate(spaces.tasks)}
+    shown = [manifest.tasks[episode.task] for episode in manifest.episodes]
+    if len(spaces.tasks) == 1 and spaces.tasks[0] not in manifest.tasks:
+        return [0] * len(shown)
+    unknown = sorted(set(shown) - numbers.keys())
+    if unknown:
+        raise ConfigError(
+            f"the demonstrations show the task {unknown[0]!r}, and the training has {', '.join(spaces.tasks)}: set "
+            f"env.tasks, or {way_out}"
+        )
+    return [numbers[name] for name in shown]
+
+
+def names_of(told: Spaces | None, spaces: Spaces) -> dict[str, str]:
+    """Key of `spaces` → key of the demonstrations. Where no pictures are seen, the state is the whole state, which
+    demonstrations have beside what the robot feels of itself.
+    """
+    names = {key: key for key in spaces.obs}
+    if IMAGE not in spaces.obs and told is not None and PRIVILEGED in told.obs and STATE in names:
+        names[STATE] = PRIVILEGED
+    return names
+
+
+def steps_of(frames: int, actions: int) -> int:
+    """Of so many actions those of which is known what they led to."""
+    return min(actions, frames - 1)
+
+
+def bounded(actions: npt.NDArray[Any], space: Box | Discrete, way_out: str) -> npt.NDArray[Any]:
+    """`actions` [N, …] within their bounds. Errors: ConfigError where they are not nearly so."""
+    if isinstance(space, Box):
+        reached = float(np.abs(actions).max(initial=0))
+        if reached > ACTION_HIGH + _SLACK:
+            raise ConfigError(
+                f"the demonstrations' actions reach {reached:.3g}, and those of an environment lie in [-1, 1]: "
+                f"{way_out}"
+            )
+        clipped: npt.NDArray[Any] = np.clip(actions, ACTION_LOW, ACTION_HIGH)
+        return clipped
+    if ((actions < 0) | (actions >= space.n)).any():
+        raise ConfigError(f"the demonstrations' actions are not all one of {space.n}: {way_out}")
+    return actions

@@ -1,0 +1,25 @@
+"""Where a film may go. Known before the policy and the simulator are loaded, which takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainer.errors import ConfigError
+
+#: How the names of films end.
+KINDS = (".mp4", ".gif")
+
+
+def check_name(path: Path) -> None:
+    """Errors: ConfigError for a path that cannot be a film's."""
+    if path.suffix.lower() not in KINDS or path.is_dir():
+        raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4 or .gif")
+
+
+def check_place(path: Path) -> None:
+    """As `check_name`, and for a folder that is not there: one made by mistake lies anywhere."""
+    check_name(path)
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(
+            f"--out {path}: there is no folder {path.absolute().parent}: make it, or choose another --out"
+        )

@@ -1,0 +1,85 @@
+"""The demonstrations that a training learns from beside its own rows: known by their sum, and kept in the slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from anchorleg.job import Job
+from trainer.algorithms.common.prepared import Preparation
+from trainer.buffers.demonstrated import Demonstrated
+from trainer.config.training import Training
+from trainer.demos.manifest import MANIFEST
+from trainer.demos.store import Demos
+from trainer.demos.transitions import episodes_of, rows_of
+from trainer.envs.spaces import Spaces
+from trainer.envs.suite import spaces_of
+from trainer.errors import ConfigError, SaveError
+from trainer.nets.encoders.base import kept_spaces
+from trainer.nets.policy import PolicyNet
+
+#: The folder in a slot that has them, each under its sum.
+DEMOS = "demos"
+
+
+class Offered(NamedTuple):
+    """`training` with their sum, and the slot's own copy as their place; `rows` that are learned from. `keep` makes
+    that copy where it is not there yet. Errors of `keep`: SaveError; DamagedDemosError.
+    """
+
+    training: Training
+    rows: int
+    keep: Callable[[], None]
+
+
+def with_demos(job: Job, training: Training) -> Offered:
+    """What comes of `algorithm.demos`; writes nothing.
+
+    Errors: ConfigError where they are neither there nor kept, are not those that the config names by their sum, or show
+    something else than this training needs.
+    """
+    if not training.uses_experience or training.off_policy.demos is None:
+        return Offered(training, 0, lambda: None)
+    settings, folder = training.off_policy, job.slot_dir / DEMOS
+    path = Path(str(settings.demos)).expanduser()
+    demos = Demos.open(path if (path / MANIFEST).exists() else _kept_before(path, folder, settings.demos_sha256))
+    sha256 = demos.manifest.digest
+    if settings.demos_sha256 not in {None, sha256}:
+        raise ConfigError(
+            f"{path} has other demonstrations than algorithm.demos_sha256 names ({settings.demos_sha256}): their sum "
+            f"is {sha256}"
+        )
+    rows = int(rows_of(demos.manifest, spaces_of(training)).sum())
+    kept = folder / sha256
+
+    def keep() -> None:
+        try:
+            demos.copy_to(kept)
+        except OSError as error:
+            raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
+
+    return Offered(training.changed(demos=str(kept), demos_sha256=sha256), rows, keep)
+
+
+def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: PolicyNet, device: torch.device) -> None:
+    """Fill `ring` with the demonstrations of `training`, which sees `spaces`; what `policy`'s frozen encoders read is
+    read by them now. Errors: ConfigError; DamagedDemosError.
+    """
+    demos = Demos.open(Path(str(training.off_policy.demos)).expanduser())
+    rows, kept = rows_of(demos.manifest, spaces), kept_spaces(spaces, training.network)
+    ring.lay(kept, episodes_of(demos, spaces, kept, Preparation(policy, device).read), np.asarray(rows))
+
+
+def _kept_before(path: Path, folder: Path, sha256: str | None) -> Path:
+    """The one copy that an attempt before this one made."""
+    found = [each.parent for each in folder.glob(f"*/{MANIFEST}") if sha256 in {None, each.parent.name}]
+    if len(found) != 1:
+        raise ConfigError(
+            f"there are no demonstrations in {path} (algorithm.demos), and {folder} has no copy of them: give the "
+            "folder that `trainer demos record` or `import` made"
+        )
+    return found[0]
