@@ -1,6 +1,6 @@
 """A thousand contributors at one gate and one judge: how long a verdict takes, who is served, what gets in.
 
-`python bench/many_contributors.py [SECONDS] [CONTRIBUTORS]` (90, 1,000; some minutes of a core). Everybody sends an
+`python bench/many_contributors.py [SECONDS] [CONTRIBUTORS]` (60, 1,000; some minutes of a core). Everybody sends an
 episode a minute through the real server (`syncd.wire.server`, over pipes, one short connection each) into an inbox of
 their own; the real ingester judges, a round a second, and simulates again. Episodes were played beforehand. Of the
 contributors 5 % send what is malformed, 2 % play with a policy that is too old, 1 % send again what another one sent,
@@ -54,10 +54,10 @@ from trainer.sharing.resimulation import Resimulator  # noqa: E402
 from trainer.sharing.segment import Segment, name_of  # noqa: E402
 from trainer.sharing.segment import encode as encoded  # noqa: E402
 
-SECONDS, CONTRIBUTORS = 90, 1_000
+SECONDS, CONTRIBUTORS = 60, 1_000
 #: Each contributor's time between two episodes, seconds: 83 % of what the judge does.
 PERIOD_S = 60
-HORIZON, TASKS, SEED = 20, ("reach-v3", "push-v3"), 42
+HORIZON, TASKS, SEED = 10, ("reach-v3", "push-v3"), 42
 PARTS = {"malformed": 0.05, "stale": 0.02, "replayed": 0.01, "forged": 0.01}
 MALFORMED = ("torn", "no JSON", "NaN observation", "rich reward", "rows shuffled", "double precision")
 #: Of the invented learner: where it is, and the steps of the policies that it knows.
@@ -102,7 +102,7 @@ class Contributor:
         self.rng = np.random.default_rng(rng.getrandbits(32))
 
     def file(self, segment: Segment, earlier: Segment) -> bytes:
-        """What it makes of an episode; `earlier`: one that somebody sent a minute ago or more."""
+        """What it makes of an episode; `earlier`: one that somebody sent before."""
         match self.kind:
             case "malformed":
                 return hostile(MALFORMED[int(self.rng.integers(len(MALFORMED)))], segment, self.rng)[0]
@@ -170,15 +170,15 @@ def steadily(world: World, job: Job, door: Ingester, all_of_them: list[Contribut
     """Everybody sends an episode a minute, each at a moment of its own."""
     rng = random.Random(1)
     episodes = iter(honest(len(all_of_them) * (seconds // PERIOD_S + 2) + 1, **PLAYED, run_id=job.run_id))
-    earlier = [next(episodes)]
-    due = [(rng.uniform(0, PERIOD_S) + PERIOD_S * (one.kind == "replayed"), one.who, one) for one in all_of_them]
+    earlier: list[Segment] = []
+    due = [(rng.uniform(0, PERIOD_S) + PERIOD_S / 2 * (one.kind == "replayed"), one.who, one) for one in all_of_them]
     heapq.heapify(due)
     while world.now < seconds:
         while due[0][0] < world.now + 1:
             at, _, one = heapq.heapreplace(due, (due[0][0] + PERIOD_S, due[0][1], due[0][2]))
             episode = next(episodes)
-            content = one.file(episode, earlier[int(one.rng.integers(len(earlier)))])
-            if one.kind == "honest" and at < PERIOD_S / 2:
+            content = one.file(episode, earlier[int(one.rng.integers(len(earlier)))] if earlier else episode)
+            if one.kind == "honest" and at < PERIOD_S / 3:
                 earlier.append(episode)
             world.kind_of[name_of(content)] = one.kind
             one.waits.append(content)
@@ -238,7 +238,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
         job.start_from(None)
-        store.Shared(job.shared_dir).slot(job.run_id, 0).path.mkdir(parents=True)
+        shared = store.Shared(job.shared_dir)
+        shared.slot(job.run_id, 0).path.mkdir(parents=True)
+        for one in everybody:  # they have been here before
+            store.Inbox.of(shared, one.who).path.mkdir(parents=True)
 
         def seen(data: bytes, name: str, expect: object) -> object:
             world.judged.setdefault(name, world.now)

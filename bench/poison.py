@@ -33,7 +33,6 @@ import torch
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.actors.recorder import Recorder, SegmentOrigin
 from trainer.algorithms.mtsac import learner as sac
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
@@ -42,6 +41,7 @@ from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 from trainer.sharing import ingest
+from trainer.sharing.recorder import Recorder, SegmentOrigin
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import Segment, encode, name_of
 from trainer.training import intake

@@ -21,6 +21,7 @@ class RandomStream(IntEnum):
     OTHERS_PROBE = 6
     ORDER = 7
     DEMOS_SAMPLING = 8
+    GROUP_SAMPLING = 9
     PLUGIN = 100
 
 

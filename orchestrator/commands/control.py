@@ -57,7 +57,7 @@ def start(
 
     Keeps every slot at one job until the training is done. Ctrl-C ends this controller, not the jobs.
     """
-    from orchestrator.run.starting import asked_for, command_line, with_world_size  # noqa: PLC0415
+    from orchestrator.run.starting import as_group, asked_for, command_line, with_world_size  # noqa: PLC0415
 
     if name is not None and config is not None:
         raise ConfigError("give either a run's name or --config, not both.")
@@ -67,7 +67,8 @@ def start(
     for_s = seconds_of(run_for)
     asked = asked_for(name, path, overrides, fork, for_s)
     if world_size is not None:
-        asked = with_world_size(asked)
+        overrides = as_group(asked, overrides)
+        asked = with_world_size(asked_for(name, path, overrides, fork, for_s))
     if dry_run:
         from orchestrator.hosts.dry import dry_start  # noqa: PLC0415
 

@@ -31,7 +31,9 @@ SlotsOption = Annotated[int | None, typer.Option("--slots", help="Jobs to keep g
 WorldSizeOption = Annotated[
     int | None,
     typer.Option(
-        "--ddp-world-size", min=1, help="The same as --slots: each slot trains on its own, slot k with seed + k."
+        "--ddp-world-size",
+        min=1,
+        help="So many slots that learn from each other (training.group.rows); --slots: each on its own.",
     ),
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Slurm partition.")]

@@ -15,6 +15,10 @@ from orchestrator.run.registry import find_run
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
 from orchestrator.walltime import format_duration
+from trainer.config.section import resolve
+
+#: The field by which slots learn from each other.
+GROUP_ROWS = "training.group.rows"
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,23 @@ def asked_for(
     return asked if fork is None else _forked(asked, fork)
 
 
+def as_group(asked: StartRequest, overrides: dict[str, Any]) -> dict[str, Any]:
+    """`overrides` as --ddp-world-size means them: several slots that learn from each other, unless the config says."""
+    config = asked.config
+    is_said = "rows" in config.training.written.get("group", {})
+    return overrides if config.slots == 1 or not config.trains or is_said else {**overrides, GROUP_ROWS: True}
+
+
 def with_world_size(asked: StartRequest) -> StartRequest:
     """`asked` with a word on what --ddp-world-size, which older guides have, means here."""
-    count = asked.config.slots
-    seeds = "" if not asked.config.trains else " (slot k with seed + k)"
-    many = f"{count} slots, that is {count} jobs at once; each trains on its own" if count > 1 else "1 slot"
-    note = f"--ddp-world-size {count}: {many}{seeds}, until slots can learn together."
-    return replace(asked, notes=(*asked.notes, note))
+    config, count = asked.config, asked.config.slots
+    seeds = "" if not config.trains else " (slot k with seed + k)"
+    many = "1 slot" if count == 1 else f"{count} slots, that is {count} jobs at once"
+    if count > 1 and config.trains and resolve(config.training).group.rows:
+        how = f"; each trains{seeds}, and learns from what the others did too (training.group)"
+    else:
+        how = f"; each trains on its own{seeds}" if count > 1 else ""
+    return replace(asked, notes=(*asked.notes, f"--ddp-world-size {count}: {many}{how}."))
 
 
 def _left_in_the_file(recorded: RunConfig, path: Path, run_dir: RunDir) -> tuple[str, ...]:

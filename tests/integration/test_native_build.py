@@ -11,6 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from daemons import PATIENCE_S
 from needs import is_missing
@@ -198,6 +199,12 @@ def wrong(tmp_path):
     fused = stepper._how_norms_add()
     yield stepper
     stepper.held.norms(ctypes.c_bool(fused), None, 0, 0, None)
+
+
+def test_where_numpys_functions_are_not_what_c_calls_there_is_no_stepper(tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "FUNCTIONS", (np.exp, np.log1p, np.sin, np.cos))
+    with pytest.raises(StepperUnavailableError, match="NumPy's log1p is another in C"):
+        library.StepperLibrary(tmp_path / "native")
 
 
 def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):

@@ -10,8 +10,8 @@ from itertools import count
 
 import numpy as np
 
-from trainer.actors import recorder
 from trainer.cli import main
+from trainer.sharing import recorder
 from trainer.sharing.segment import Segment, encode
 
 

@@ -18,11 +18,11 @@ import safetensors.numpy
 import zstandard
 from suites import metaworld, spaces_like
 
-from trainer.actors.recorder import Recorder, SegmentOrigin
 from trainer.envs.step import VectorSpec
 from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import Expectation, Reason, Segment, encode, name_of
+from trainer.sharing.recorder import Recorder, SegmentOrigin
 from trainer.sharing.segment import MAX_SEGMENT_BYTES
 
 RUN, SLOT = "toy-0123abcd", 0

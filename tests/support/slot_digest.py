@@ -42,6 +42,7 @@ def slot_digest(slot: Path) -> dict[str, Any]:
         "parts": parts_of(contents),
         "replay": digest_of(experience.own.arrays()) if experience else None,
         "contributed": digest_of(experience.others.ring.arrays()) if experience and experience.others else None,
+        "peers": digest_of(experience.peers.ring.arrays()) if experience and experience.peers else None,
         "metrics": [without_clock(row) for row in read(slot)],
         "evaluations": [without_clock(row) for row in read_evaluations(slot)],
     }

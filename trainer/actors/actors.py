@@ -25,14 +25,6 @@ from syncd.outbox import Outbox
 from syncd.played import note_played
 from trainer.actors.counts import ActorCounts
 from trainer.actors.follower import Followed, Follower, Giver
-from trainer.actors.recorder import (
-    INCOMING_FULL,
-    OUTBOX_FULL,
-    WAITING_A_ENV,
-    Dispatch,
-    Recorder,
-    SegmentOrigin,
-)
 from trainer.actors.stopping import Stopping
 from trainer.actors.streaming import Streaming
 from trainer.actors.views import ActorDisplay, Playing
@@ -43,6 +35,14 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import DroppedError, EnvironmentFailedError
 from trainer.machine.host import read_host
 from trainer.sharing.policies import suite_of_manifest
+from trainer.sharing.recorder import (
+    INCOMING_FULL,
+    OUTBOX_FULL,
+    WAITING_A_ENV,
+    Dispatch,
+    Recorder,
+    SegmentOrigin,
+)
 from trainer.sharing.segment import Segment, can_record
 from trainer.sharing.selection import Choice
 

@@ -14,9 +14,9 @@ from anchorleg.files import read_json_or_none
 from syncd import store
 from syncd.outbox import Outbox, read_contributions
 from trainer.actors.follower import Followed
-from trainer.actors.recorder import Dispatch
 from trainer.actors.views import Playing, Recording, TaskScore
 from trainer.envs.step import Step
+from trainer.sharing.recorder import Dispatch
 
 #: Success is the share of so many last episodes of a task.
 LAST_EPISODES = 50

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -56,6 +56,16 @@ class NetSize:
     targets: int = 0
     values: int = 0
     moments: int = 2
+
+
+@runtime_checkable
+class Adopting(Protocol):
+    """An algorithm that can take another learner over."""
+
+    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with what another learner of the same shape came to: the tensors of its `state`, but for its streams.
+        Rows, streams and counters stay the own ones. Errors: ValueError, and then nothing is changed.
+        """
 
 
 class Algorithm(Protocol):

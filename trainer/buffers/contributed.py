@@ -1,5 +1,6 @@
 """Rows that others sent in: rings of their own beside the run's, and what is remembered about them.
 
+There may be two of them: rows of contributors, and rows of the other slots of a group (`trainer.config.group`).
 Each contributor has the same room for each task, so nobody's rows push out another's, however much is sent; and in a
 batch none has more than its part of what others may make up. They earn no updates and count as no steps. Everything in
 here changes at barriers only and is part of the checkpoint, so a resumed run samples the same rows.
@@ -29,14 +30,14 @@ _PARTS, _OF = 3, 7
 MAX_RECENT = 10_000
 
 
-def parts(counts: I64, own: I64, others: I64) -> npt.NDArray[np.float64]:
+def parts(counts: I64, own: I64, others: I64, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
     """How many of a batch's `counts` [K] rows are to come from each of S others, on average, [S, K].
 
-    Of each task as many as their part of its rows (`own` [K], `others` [S, K]), and never above `MAX_SHARE` in all nor
+    Of each task as many as their part of its rows (`own` [K], `others` [S, K]), and never above `share` in all nor
     above an equal part of that for one of them. So whoever sends what, no task weighs more, and nobody crowds out
     another.
     """
-    each = MAX_SHARE / max(1, int((others.sum(axis=1) > 0).sum()))
+    each = share / max(1, int((others.sum(axis=1) > 0).sum()))
     wanted: npt.NDArray[np.float64] = counts * np.minimum(each, others / np.maximum(1, own + others.sum(axis=0)))
     return wanted
 
@@ -58,6 +59,12 @@ def capacity_of(training: Training) -> int:
     return max(1, training.off_policy.buffer_size // len(training.env.tasks) * _PARTS // _OF)
 
 
+def group_capacity_of(training: Training) -> int:
+    """Rows a task, of all other slots together: full rings hold them in the proportion of `group.share`."""
+    share = training.group.share
+    return max(1, int(training.off_policy.buffer_size // len(training.env.tasks) * share / (1 - share)))
+
+
 class Contributed:
     """The rings, their random stream, the contributors by number, and the contents seen lately.
 
@@ -66,12 +73,21 @@ class Contributed:
     or went; rows are then numbered from 0 again.
     """
 
-    def __init__(self, training: Training, fields: Fields) -> None:
+    def __init__(
+        self,
+        training: Training,
+        fields: Fields,
+        *,
+        capacity: int | None = None,
+        stream: RandomStream = RandomStream.OTHERS_SAMPLING,
+    ) -> None:
         self._tasks = len(training.env.tasks)
-        self._rows = capacity_of(training) * self._tasks
+        #: Rows a task, of all of them together.
+        self.capacity = capacity_of(training) if capacity is None else capacity
+        self._rows = self.capacity * self._tasks
         self._buffer = training.off_policy.buffer_size
         self.ring = Replay(self._rows, self._tasks, fields)
-        self.sampling = generator(training.seed, RandomStream.OTHERS_SAMPLING)
+        self.sampling = generator(training.seed, stream)
         self.sources: list[str] = []
         self._last: dict[str, int] = {}
         self.recent: dict[str, int] = {}
@@ -83,14 +99,24 @@ class Contributed:
     def from_state(cls, training: Training, fields: Fields, saved: Mapping[str, Any]) -> Self:
         """As `state_dict` left it; the ring's rows are still to be put back."""
         made = cls(training, fields)
-        made.ring = Replay(made._rows, len(saved["counts"]), fields)
-        made.ring.counts = np.array(saved["counts"], np.int64)
-        made.sampling.bit_generator.state = saved["sampling"]
-        made.sources, made.recent = list(saved["sources"]), dict(saved["recent"])
-        made._last = dict(saved["last"])
-        made.segments, made.restarts = saved["segments"], saved["restarts"]
-        made._lags = list(saved["lags"])
+        made.put_back(saved)
         return made
+
+    @classmethod
+    def of_group(cls, training: Training, fields: Fields, capacity: int | None = None) -> Self:
+        """For rows of other slots, with a random stream of their own."""
+        room = group_capacity_of(training) if capacity is None else capacity
+        return cls(training, fields, capacity=room, stream=RandomStream.GROUP_SAMPLING)
+
+    def put_back(self, saved: Mapping[str, Any]) -> None:
+        """As `state_dict` left it; the ring's rows are still to be put back."""
+        self.ring = Replay(self._rows, len(saved["counts"]), self.ring.fields)
+        self.ring.counts = np.array(saved["counts"], np.int64)
+        self.sampling.bit_generator.state = saved["sampling"]
+        self.sources, self.recent = list(saved["sources"]), dict(saved["recent"])
+        self._last = dict(saved["last"])
+        self.segments, self.restarts = saved["segments"], saved["restarts"]
+        self._lags = list(saved["lags"])
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able; all but the ring's rows."""
@@ -152,13 +178,14 @@ class Contributed:
         if who in self.sources:
             self._lay_out([name for name in self.sources if name != who])
 
-    def part_of(self, counts: I64, own: I64) -> I64:
-        """How many of a batch's `counts` [K] rows come from each contributor, [S, K]; `own` [K]: the run's own rows.
+    def part_of(self, counts: I64, own: I64, share: float = MAX_SHARE) -> I64:
+        """How many of a batch's `counts` [K] rows come from each contributor, [S, K], at most `share` of all; `own`
+        [K]: the run's own rows.
 
         Draws one number.
         """
-        wanted = parts(counts, own, self.sizes)
-        return whole(wanted, self.sampling.random(), int(MAX_SHARE * counts.sum()))
+        wanted = parts(counts, own, self.sizes, share)
+        return whole(wanted, self.sampling.random(), int(share * counts.sum()))
 
     def pick(self, counts: I64, rng: np.random.Generator | None = None) -> Batch:
         """`counts[s, k]` rows of each contributor s and task k, as `part_of` gave them; with a stream of their own, or

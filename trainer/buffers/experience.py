@@ -1,4 +1,4 @@
-"""What an off-policy algorithm learns from: its own rows and, bounded, what others sent in and demonstrations."""
+"""What an off-policy algorithm learns from: its own rows and, bounded, others', other slots' and demonstrations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.buffers.contributed import Contributed, parts
+from trainer.buffers.contributed import MAX_SHARE, Contributed, parts
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch, fields_of, joined, with_steps
+from trainer.config.group import MOST_FOREIGN
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import Spaces
@@ -23,9 +24,11 @@ from trainer.streams import RandomStream, generator
 
 
 class Experience:
-    """`own` rows, and `others`', None until the first of them; `demos`, None where the training has none, laid down by
-    who begins an attempt. Each ring has a random stream of its own, so one that is empty changes nothing. `state` has
-    all but the rows, which are written as they come (`trainer.checkpoints.rows`).
+    """`own` rows, and `others`' and other slots' (`peers`), None until the first of them; `demos`, None where the
+    training has none, laid down by who begins an attempt. Each ring has a random stream of its own, so one that is
+    empty changes nothing. `state` has all but the rows, which are written as they come (`trainer.checkpoints.rows`).
+    `peer_share`: the most of a batch that other slots' rows make up. `given`: slot → segments and transitions that it
+    ever gave.
 
     Where frames are kept (`trainer.buffers.frames`), it is told whole steps by `observe`, sums them up itself, and has
     nothing of others; else rows by `add`, each of which says of how many steps it is where that may be several.
@@ -34,6 +37,9 @@ class Experience:
     def __init__(self, training: Training, spaces: Spaces) -> None:
         self.own = ring_of(training, spaces)
         self.others: Contributed | None = None
+        self.peers: Contributed | None = None
+        self.peer_share = training.group.share
+        self.given: dict[str, list[int]] = {}
         self.demos = Demonstrated(training) if training.off_policy.demos is not None else None
         self._training = training
         self._sampling = generator(training.seed, RandomStream.SAMPLING)
@@ -68,16 +74,28 @@ class Experience:
             self.others = Contributed(self._training, self.own.fields)
         return self.others
 
+    def join(self) -> Contributed:
+        """The ring of other slots' rows, made where there is none yet. Errors: TypeError where frames are kept."""
+        if isinstance(self.own, FrameReplay):
+            raise TypeError("frames are kept, and other slots' experience has none")
+        if self.peers is None:
+            self.peers = Contributed.of_group(self._training, self.own.fields)
+        return self.peers
+
     def sample(self, size: int) -> Batch:
-        """A batch: own rows, a bounded share of others', and one of demonstrations; of each task that has rows the same
-        number, and in all half of it own rows at least.
+        """A batch: own rows, a bounded share of other slots' and of others', and one of demonstrations; of each task
+        that has rows the same number, and in all half of it own rows at least.
 
         Errors: ValueError where there is no row.
         """
         counts = self.own.deal(size)
         left, beside = counts, []
+        if self.peers is not None and self.peers.ring_rows:
+            taken = self.peers.part_of(left, self.own.sizes, self.peer_share)
+            left = left - taken.sum(axis=0)
+            beside.append(self.peers.pick(taken))
         if self.others is not None and self.others.ring_rows:
-            taken = self.others.part_of(counts, self.own.sizes)
+            taken = self.others.part_of(left, self.own.sizes, share_of_others(1 - int(left.sum()) / size))
             left = left - taken.sum(axis=0)
             beside.append(self.others.pick(taken))
         if self.demos is not None:
@@ -88,11 +106,27 @@ class Experience:
 
     def others_row(self, size: int) -> dict[str, Any]:
         """For the row of metrics: others' rows, their share of a batch of `size`, and how old their policies were."""
-        others = self.others
-        if others is None:
+        if self.others is None:
             return {}
-        taken = parts(shares(size, self.own.sizes, self.own.turn)[0], self.own.sizes, others.sizes).sum()
-        return {"rows": others.ring_rows, "share": round(float(taken) / size, 4), **others.lag_row()}
+        of_peers = self._part(self.peers, size, self.peer_share) if self.peers is not None else 0.0
+        share = (1 - of_peers) * share_of_others(of_peers)
+        return self._row(self.others, size, share)
+
+    def group_row(self, size: int) -> dict[str, Any]:
+        """As `others_row`, of the other slots' rows; `group_rows`: those of each slot."""
+        peers = self.peers
+        if peers is None:
+            return {}
+        of_each = {slot: peers.rows_of(slot) for slot in sorted(peers.sources)}
+        return {**self._row(peers, size, self.peer_share), "group_rows": of_each}
+
+    def _row(self, ring: Contributed, size: int, share: float) -> dict[str, Any]:
+        return {"rows": ring.ring_rows, "share": round(self._part(ring, size, share), 4), **ring.lag_row()}
+
+    def _part(self, ring: Contributed, size: int, share: float) -> float:
+        """What part of a batch of `size` comes from `ring`, on average."""
+        counts = shares(size, self.own.sizes, self.own.turn)[0]
+        return float(parts(counts, self.own.sizes, ring.sizes, share).sum()) / size
 
     def state(self) -> State:
         """Counts and random streams."""
@@ -104,6 +138,7 @@ class Experience:
                 "sampling": self._sampling.bit_generator.state,
                 "others": self.others.state_dict() if self.others is not None else None,
                 **({"stands": self.own.state()} if isinstance(self.own, FrameReplay) else {}),
+                **({"peers": self._of_peers(self.peers)} if self.peers is not None else {}),
                 **({"demos": self.demos.state_dict()} if self.demos is not None else {}),
             },
         )
@@ -122,6 +157,21 @@ class Experience:
             self.demos = Demonstrated.from_state(self._training, saved["demos"])
         if saved["others"] is not None:
             self.others = Contributed.from_state(self._training, self.own.fields, saved["others"])
+        if (peers := saved.get("peers")) is not None:
+            self.given = {slot: list(counts) for slot, counts in peers["given"].items()}
+            self.peers = Contributed.of_group(self._training, self.own.fields, peers["capacity"])
+            self.peers.put_back(peers)
+
+    def _of_peers(self, peers: Contributed) -> dict[str, Any]:
+        given = {slot: list(counts) for slot, counts in self.given.items()}
+        return {**peers.state_dict(), "capacity": peers.capacity, "given": given}
+
+
+def share_of_others(of_peers: float) -> float:
+    """The most of what is left of a batch that contributors' rows make up, where other slots' are `of_peers` of it: own
+    rows stay one half of the batch at least.
+    """
+    return max(0.0, min(MAX_SHARE, (MOST_FOREIGN - of_peers) / (1 - of_peers)))
 
 
 def ring_of(training: Training, spaces: Spaces) -> Replay | FrameReplay:

@@ -102,6 +102,7 @@ class CheckpointManifest(BaseModel):
     files: dict[str, FileRecord]
     segments: tuple[RowsFile, ...]
     contributed: tuple[RowsFile, ...] = ()
+    peers: tuple[RowsFile, ...] = ()
     policy: dict[str, Any] = {}
     digest: str = ""
 
@@ -115,7 +116,7 @@ class CheckpointManifest(BaseModel):
 
     def _digest(self) -> str:
         # Without what is empty, so that checkpoints from before there was such a thing keep their digest.
-        left_out = {"digest"} | {name for name in ("contributed", "policy") if not getattr(self, name)}
+        left_out = {"digest"} | {name for name in ("contributed", "peers", "policy") if not getattr(self, name)}
         text = json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -137,11 +138,12 @@ def publish(
     training: Training,
     segments: tuple[RowsFile, ...],
     contributed: tuple[RowsFile, ...] = (),
+    peers: tuple[RowsFile, ...] = (),
     before_rename: Callable[[], None] = lambda: None,
 ) -> Path:
     """Make `contents` a checkpoint, whole or not at all; returns its folder.
 
-    `segments`, `contributed`: the row files of the two rings.
+    `segments`, `contributed`, `peers`: the row files of the rings: own rows, others', other slots'.
     `before_rename` is the last word: what it raises stops the publication. Errors: OSError; no part remains then.
     """
     folder = attempt_dir / "checkpoints"
@@ -163,6 +165,7 @@ def publish(
             files={name: FileRecord(sha256=_sha256(data), bytes=len(data)) for name, data in files.items()},
             segments=segments,
             contributed=contributed,
+            peers=peers,
             policy=dict(contents.policy),
         ).sealed()
         _write(temporary / MANIFEST, manifest.model_dump_json(indent=1).encode())
@@ -255,9 +258,8 @@ def downgrade(folder: Path, manifest: CheckpointManifest) -> None:
     """
     plays = {name: record for name, record in manifest.files.items() if name in {NETS, AVERAGED_NETS}}
     if manifest.kind == "exact":
-        nets_only = manifest.model_copy(
-            update={"kind": "policy", "segments": (), "contributed": (), "files": plays}
-        ).sealed()
+        rows = dict.fromkeys(("segments", "contributed", "peers"), ())
+        nets_only = manifest.model_copy(update={"kind": "policy", **rows, "files": plays}).sealed()
         write_json(folder / MANIFEST, nets_only.model_dump(mode="json"))
     for name in os.listdir(folder):
         if name not in {MANIFEST, *plays}:

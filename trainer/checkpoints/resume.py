@@ -116,6 +116,8 @@ def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tu
     read_into(experience.own, slot_dir, manifest.segments)
     if experience.others is not None:
         read_into(experience.others.ring, slot_dir, manifest.contributed)
+    if experience.peers is not None:
+        read_into(experience.peers.ring, slot_dir, manifest.peers)
     return contents, experience
 
 

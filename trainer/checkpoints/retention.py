@@ -88,7 +88,7 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
         segment.path
         for kept in decision.exact
         if kept.manifest
-        for segment in (*kept.manifest.segments, *kept.manifest.contributed)
+        for segment in (*kept.manifest.segments, *kept.manifest.contributed, *kept.manifest.peers)
     }
     if any(kept.manifest is None and kept not in decision.deleted for kept in found):
         return troubles  # what a damaged one listed is not known: its rows stay as long as it does

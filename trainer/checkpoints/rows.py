@@ -21,8 +21,8 @@ from trainer.buffers.replay import Block, Ring
 from trainer.errors import DamagedCheckpointError
 
 _SUFFIX = ".safetensors"
-#: What a row file's name says beyond the step: rows that the run made itself, rows that others sent in.
-OWN, CONTRIBUTED = "", "-contributed"
+#: What a row file's name says beyond the step: rows that the run made itself, that others sent in, and of other slots.
+OWN, CONTRIBUTED, PEERS = "", "-contributed", "-peers"
 
 
 class RowsFile(BaseModel):

@@ -7,16 +7,25 @@ import errno
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anchorleg.job import Job
-from trainer.buffers.contributed import Contributed, capacity_of
+from trainer.buffers.contributed import Contributed
 from trainer.buffers.experience import Experience
 from trainer.buffers.replay import Block
 from trainer.checkpoints.checkpoint import Contents, publish
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.retention import tidy
-from trainer.checkpoints.rows import CONTRIBUTED, OWN, RowsFile, rows_path, saved_until, still_needed, write_rows_file
+from trainer.checkpoints.rows import (
+    CONTRIBUTED,
+    OWN,
+    PEERS,
+    RowsFile,
+    rows_path,
+    saved_until,
+    still_needed,
+    write_rows_file,
+)
 from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
 from trainer.history.read import best_evaluation, read_evaluations
@@ -31,16 +40,35 @@ class Saved:
     step: int
     seconds: float
     segments: tuple[RowsFile, ...]
-    contributed: tuple[RowsFile, ...]
+    foreign: dict[str, tuple[RowsFile, ...]]
     troubles: tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class UnsavedForeign:
+    """Rows of a ring of others' that no file holds yet; the ring has room for `capacity` a task and `counts` rows."""
+
+    block: Block
+    counts: tuple[int, ...]
+    capacity: int
+
+
+@dataclass(frozen=True)
 class Unsaved:
-    """Rows of the run's own ring and of others': None where there is no such ring."""
+    """Rows of the run's own ring (None: there is none) and, by their kind, of others'."""
 
     own: Block | None
-    others: Block | None
+    foreign: dict[str, UnsavedForeign] = field(default_factory=dict)
+
+
+#: The kinds of rows that others made → where an `Experience` has them.
+FOREIGN = {CONTRIBUTED: "others", PEERS: "peers"}
+
+
+def foreign_rings(experience: Experience | None) -> dict[str, Contributed]:
+    """Those that there are, by their kind."""
+    rings = {kind: getattr(experience, name) for kind, name in FOREIGN.items()} if experience is not None else {}
+    return {kind: ring for kind, ring in rings.items() if ring is not None}
 
 
 class Saver:
@@ -52,16 +80,16 @@ class Saver:
         training: Training,
         segments: tuple[RowsFile, ...],
         published_step: int | None,
-        contributed: tuple[RowsFile, ...] = (),
-        restarts: int = 0,
+        foreign: dict[str, tuple[RowsFile, ...]] | None = None,
+        restarts: dict[str, int] | None = None,
     ) -> None:
         self.segments = segments
-        self.contributed = contributed
+        self.foreign = foreign or {}
         self.published_step = published_step
         self.save_s: float | None = None
         self._job = job
         self._training = training
-        self._restarts = restarts
+        self._restarts = restarts or {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._running: Future[Saved] | None = None
 
@@ -70,9 +98,9 @@ class Saver:
         """For an attempt that goes on from `start`."""
         if start is None:
             return cls(job, training, (), None)
-        others = start.experience.others if start.experience is not None else None
-        restarts = others.restarts if others is not None else 0
-        return cls(job, training, start.manifest.segments, start.ref.step, start.manifest.contributed, restarts)
+        restarts = {kind: ring.restarts for kind, ring in foreign_rings(start.experience).items()}
+        foreign = {CONTRIBUTED: start.manifest.contributed, PEERS: start.manifest.peers}
+        return cls(job, training, start.manifest.segments, start.ref.step, foreign, restarts)
 
     def start(self, contents: Contents, rows: Unsaved, needed: Iterable[int] = ()) -> None:
         """Begin to publish `contents` and its `rows` that no file holds yet. Call `finish` first.
@@ -84,17 +112,17 @@ class Saver:
     def unsaved(self, experience: Experience | None) -> Unsaved:
         """The rows that no file holds yet, copied. Call `finish` first."""
         if experience is None:
-            return Unsaved(None, None)
+            return Unsaved(None)
         own = experience.own
-        return Unsaved(own.block_since(saved_until(self.segments, own.num_tasks)), self._of_others(experience.others))
+        foreign = {kind: self._of_foreign(kind, ring) for kind, ring in foreign_rings(experience).items()}
+        return Unsaved(own.block_since(saved_until(self.segments, own.num_tasks)), foreign)
 
-    def _of_others(self, others: Contributed | None) -> Block | None:
+    def _of_foreign(self, kind: str, others: Contributed) -> UnsavedForeign:
         """All where the ring was built anew."""
-        if others is None:
-            return None
-        if others.restarts != self._restarts:
-            self.contributed, self._restarts = (), others.restarts
-        return others.ring.block_since(saved_until(self.contributed, others.ring.num_tasks))
+        if others.restarts != self._restarts.get(kind, 0):
+            self.foreign[kind], self._restarts[kind] = (), others.restarts
+        block = others.ring.block_since(saved_until(self.foreign.get(kind, ()), others.ring.num_tasks))
+        return UnsavedForeign(block, tuple(others.ring.counts.tolist()), others.capacity)
 
     @property
     def is_done(self) -> bool:
@@ -111,7 +139,7 @@ class Saver:
             return
         saved = running.result()
         self.segments, self.published_step, self.save_s = saved.segments, saved.step, saved.seconds
-        self.contributed = saved.contributed
+        self.foreign = saved.foreign
         for trouble in saved.troubles:
             say(trouble)
 
@@ -125,14 +153,15 @@ class Saver:
         try:
             self._look()
             listed = self._with_own(contents, rows.own)
-            others = self._with_others(contents, rows.others)
-            publish(job.attempt_dir, contents, training, listed, others, before_rename=self._look)
+            foreign = {kind: self._with_foreign(contents, kind, ring) for kind, ring in rows.foreign.items()}
+            contributed, peers = (foreign.get(kind, ()) for kind in FOREIGN)
+            publish(job.attempt_dir, contents, training, listed, contributed, peers, before_rename=self._look)
         except OSError as error:
-            for kind in (OWN, CONTRIBUTED):
+            for kind in (OWN, *FOREIGN):
                 with contextlib.suppress(OSError):
                     rows_path(job.attempt_dir, contents.step, kind).unlink()
             raise SaveError(failure(contents.step, job, error)) from error
-        return Saved(contents.step, time.monotonic() - began, listed, others, self._tidied(needed))
+        return Saved(contents.step, time.monotonic() - began, listed, foreign, self._tidied(needed))
 
     def _tidied(self, needed: frozenset[int]) -> tuple[str, ...]:
         """Clear old checkpoints away. Returns what could not be done; whatever it is, the new one is published."""
@@ -160,16 +189,11 @@ class Saver:
             self._training.off_policy.buffer_size // len(self._training.env.tasks),
         )
 
-    def _with_others(self, contents: Contents, block: Block | None) -> tuple[RowsFile, ...]:
-        """Write the contributed rows; the segments that hold what is in their ring."""
-        if block is None:
-            return ()
-        segment = write_rows_file(self._job.slot_dir, self._job.attempt_dir, contents.step, block, CONTRIBUTED)
-        return still_needed(
-            (*self.contributed, *([segment] if segment else [])),
-            tuple(contents.parts["experience"].numbers["others"]["counts"]),
-            capacity_of(self._training),
-        )
+    def _with_foreign(self, contents: Contents, kind: str, rows: UnsavedForeign) -> tuple[RowsFile, ...]:
+        """Write rows that others made; the segments that hold what is in their ring."""
+        segment = write_rows_file(self._job.slot_dir, self._job.attempt_dir, contents.step, rows.block, kind)
+        listed = (*self.foreign.get(kind, ()), *([segment] if segment else []))
+        return still_needed(listed, rows.counts, rows.capacity)
 
     def _look(self) -> None:
         above = self._job.superseded_by()

@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from anchorleg.words import did_you_mean
 from trainer.config.find import files_of, settings_of
+from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
 from trainer.config.settings import (
     SENTENCE,
@@ -180,10 +181,11 @@ def _where_written(
 ) -> ValidationError:
     """The same mistakes at the places where the user wrote them, with the nearest name for one that there is not."""
     details = []
+    inner: dict[str, type[TrainingSettings]] = {**classes, "group": GroupSettings}
     for problem in error.errors(include_url=False):
         place, more = problem["loc"], problem.get("ctx", {})
         kind: str | PydanticCustomError = problem["type"]
-        section = classes.get(str(place[0])) if len(place) > 1 else None
+        section = inner.get(str(place[0])) if len(place) > 1 else None
         known = _names(classes) if section is None else list(section.model_fields)
         if place and place[0] in SECTIONS and (len(place) == 1 or place[1] in written) and place[0] not in written:
             place = place[1:]

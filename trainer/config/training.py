@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, RGB, refusal
 from trainer.config.find import ALGORITHMS, ENCODERS, SUITES, Kind, checked, settings_of
+from trainer.config.group import GroupSettings
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import (
     AlgorithmSettings,
@@ -44,6 +45,8 @@ ContributorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80
 
 #: The sections of a training that decide its numbers.
 SECTIONS = ("env", "algorithm", "network")
+#: Of which a user may write a part.
+IN_PARTS = (*SECTIONS, "group")
 #: Those that are for somebody by name.
 NAMED = {"env": SUITES, "algorithm": ALGORITHMS}
 
@@ -71,6 +74,7 @@ class Training(TrainingSettings):
         description="What learns."
     )
     network: Network = Network()
+    group: GroupSettings = Field(GroupSettings(), description="What slots of one run give each other.")
     total_steps: PositiveInt = Field(2_000_000, description="Train until this many transitions were made.")
     num_envs: PositiveInt = Field(
         description="Environments stepped together; left out: one a task; PPO and A2C: 8 at least."
@@ -145,6 +149,17 @@ class Training(TrainingSettings):
         self.algorithm.check(self.env, self.network, self.num_envs)
         if (why := in_shards(self.algorithm, self.num_envs)) is not None:
             raise ValueError(why)
+        return self
+
+    @model_validator(mode="after")
+    def _groups_learn_from_kept_transitions(self) -> Self:
+        if self.group.is_one_sample and not self.uses_experience:
+            field = "rows" if self.group.rows else "adopt"
+            why = (
+                f"{self.algorithm.name} learns from its own steps alone, so its slots cannot be a group: several "
+                "processes train one agent as ranks in one job (trainer train --ranks N), and --slots N trains N apart"
+            )
+            raise refused([(("group", field), why, True)])
         return self
 
     @property
@@ -252,7 +267,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     section that is for another suite or algorithm replaces all of it.
     """
     result = {**below, **above}
-    for section in SECTIONS:
+    for section in IN_PARTS:
         old, new = below.get(section), above.get(section)
         if not isinstance(old, Mapping) or not isinstance(new, Mapping):
             continue
@@ -290,6 +305,11 @@ def identity(training: Training) -> str:
     """sha256 (hex) over what decides its numbers: equal means "may be continued"."""
     text = json.dumps(deciding(training), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def group_identity(training: Training) -> str:
+    """16 hex digits of its identity but for the seed: slots in which it is the same are of one group."""
+    return identity(training.model_copy(update={"seed": 0}))[:16]
 
 
 def differences(saved: Mapping[str, Any], training: Training) -> list[str]:

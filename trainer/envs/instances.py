@@ -1,6 +1,6 @@
 """Environments shared by the slots of one process, and the resets they have already done.
 
-An instance of Meta-World costs 0.09 s to build and about 18 MiB, a real reset 5 ms. Both can be shared without changing
+An instance of Meta-World costs 0.09 s to build and about 18 MiB, a real reset 4 ms. Both can be shared without changing
 a bit, because a reset's outcome depends on (task, start, seed) alone.
 """
 

@@ -57,8 +57,10 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
         for name, value in row.items()
         if isinstance(value, int | float) and name not in _NO_CURVES
     }
-    for group in ("diagnostics", "contributed"):
-        values |= {f"{group}/{name}": value for name, value in row.get(group, {}).items() if name != "td_error"}
+    for group in ("diagnostics", "contributed", "group"):
+        numbers = {name: value for name, value in row.get(group, {}).items() if isinstance(value, int | float)}
+        values |= {f"{group}/{name}": value for name, value in numbers.items()}
+    values |= {f"group/rows/{slot}": value for slot, value in row.get("group", {}).get("group_rows", {}).items()}
     values |= {f"contributed/td_error/{who}": value for who, value in _td_errors(row).items()}
     for task, measured in row["tasks"].items():
         values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}

@@ -32,6 +32,12 @@ class MovingAverage:
         """After an update. Changes nothing of the net."""
         torch._foreach_lerp_(self._means, self._now, self._share)
 
+    @torch.no_grad()
+    def begin_anew(self) -> None:
+        """From what the parameters are now: they are another learner's, and no mean with the old ones plays."""
+        for mean, now in zip(self._means, self._now, strict=True):
+            mean.copy_(now)
+
     @property
     def tensors(self) -> dict[str, Tensor]:
         """By the names of the net's `state_dict`, as they are now: to be copied before the next `follow`."""

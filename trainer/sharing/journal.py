@@ -6,6 +6,8 @@ the step that it started from: what it inherits is written first. One line an ev
 
     {"step": 120400, "who": "alice", "sha256": "…", "rows": 500, "content": "…", "policy_step": 118000}
     {"step": 130000, "drop": "mallory"}
+    {"step": 130400, "peer": 2, "sha256": "…", "rows": 500, "content": "…", "policy_step": 131000}
+    {"step": 200000, "adopt": 2, "attempt": 1, "of": 190000, "sha256": "…", "lead": 0.35}
 """
 
 from __future__ import annotations
@@ -47,7 +49,33 @@ class Removed:
     drop: str
 
 
-Entry = Taken | Removed
+@dataclass(frozen=True)
+class TakenFromPeer:
+    """An episode of slot `peer` whose rows entered after the vector step that ended at `step`; else as `Taken`."""
+
+    step: int
+    peer: int
+    sha256: str
+    rows: int
+    content: str
+    policy_step: int
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """The learner of slot `adopt`, as its `attempt` had saved it at step `of`, took the place of the own one after the
+    vector step that ended at `step`. `sha256`: its file; `lead`: how much better it was.
+    """
+
+    step: int
+    adopt: int
+    attempt: int
+    of: int
+    sha256: str
+    lead: float
+
+
+Entry = Taken | Removed | TakenFromPeer | Adopted
 
 
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
@@ -80,9 +108,16 @@ def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
     return counted, [entry for entry in later if _whose(entry) not in unwanted]
 
 
-def _whose(entry: Entry) -> str:
+def _whose(entry: Entry) -> str | None:
+    """The contributor whom it is about; None: nobody."""
+    if isinstance(entry, TakenFromPeer | Adopted):
+        return None
     return entry.who if isinstance(entry, Taken) else entry.drop
 
 
 def _entry(line: dict[str, Any]) -> Entry:
+    if "peer" in line:
+        return TakenFromPeer(**line)
+    if "adopt" in line:
+        return Adopted(**line)
     return Removed(**line) if "drop" in line else Taken(**line)

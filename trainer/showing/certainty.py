@@ -30,9 +30,11 @@ class Estimate:
     high: float
 
 
-def mean_of(rates: F64, goals: int) -> Estimate:
-    """The mean of success `rates` [S, K] of S slots and K tasks, each of `goals` episodes."""
-    if len(rates) >= MIN_SEEDS:
+def mean_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
+    """The mean of success `rates` [S, K] of S slots and K tasks, each of `goals` episodes. `are_seeds`: the slots are
+    trained apart; else they are one sample, and the interval is over episodes.
+    """
+    if are_seeds and len(rates) >= MIN_SEEDS:
         return _over_seeds(rates, lambda values: float(values.mean()))
     value = float(rates.mean())
     smoothed = (rates * goals + 1) / (goals + 2)  # one goal more of each kind: 5 of 5 is no certainty
@@ -40,17 +42,17 @@ def mean_of(rates: F64, goals: int) -> Estimate:
     return Estimate(value, max(0.0, value - half), min(1.0, value + half))
 
 
-def iqm_of(rates: F64, goals: int) -> Estimate:
-    """The inter-quartile mean of `rates` [S, K] over slots and tasks together (Agarwal et al. 2021)."""
-    if len(rates) >= MIN_SEEDS:
+def iqm_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
+    """The inter-quartile mean of `rates` [S, K] over slots and tasks together (Agarwal et al. 2021); else as above."""
+    if are_seeds and len(rates) >= MIN_SEEDS:
         return _over_seeds(rates, iqm)
     # As an evaluation's own interval: each slot's goals are resampled, so slots and tasks are all rows of it.
     solved = np.arange(goals) < np.round(rates.reshape(-1, 1) * goals)
     return Estimate(iqm(rates.ravel()), *bootstrap_interval(solved, 0))
 
 
-def share_of(rates: F64, goals: int) -> Estimate:
-    """One task's success in S slots of `goals` episodes each, `rates` [S].
+def share_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
+    """One task's success in S slots of `goals` episodes each, `rates` [S]; else as above.
 
     Wilson's interval over all episodes; from `MIN_SEEDS` slots on the seeds' own where that is wider. A few seeds that
     happen to agree are no certainty.
@@ -61,7 +63,7 @@ def share_of(rates: F64, goals: int) -> Estimate:
     half = _Z95 * float(np.sqrt(p * (1 - p) / episodes + (_Z95 / (2 * episodes)) ** 2))
     scale = 1 + _Z95**2 / episodes
     low, high = min(p, (centre - half) / scale), max(p, (centre + half) / scale)
-    if len(rates) >= MIN_SEEDS:
+    if are_seeds and len(rates) >= MIN_SEEDS:
         seeds = mean_of(rates[:, None], goals)
         low, high = min(low, seeds.low), max(high, seeds.high)
     return Estimate(p, low, high)

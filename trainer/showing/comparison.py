@@ -105,6 +105,35 @@ class Contender:
         return float(np.median([one.steps / one.seconds for one in self.seeds if one.seconds > 0] or [0.0]))
 
 
+def together(slots: Sequence[Seeded]) -> Seeded:
+    """A group's slots as one training: the means of what was evaluated at steps that all have, else of the last ones.
+    `steps` are those of one slot: all had the same time.
+    """
+    by_step = [{one.step: place for place, one in enumerate(slot.evaluations)} for slot in slots]
+    shared = sorted(set.intersection(*(set(places) for places in by_step)))
+    chosen = [[places[step] for places in by_step] for step in shared] or [[-1] * len(slots)]
+    of_each = [list(zip(slots, places, strict=True)) for places in chosen]
+    return Seeded(
+        seed=min(slot.seed for slot in slots),
+        evaluations=tuple(_mean([slot.evaluations[place] for slot, place in each]) for each in of_each),
+        returns=tuple(float(np.mean([slot.returns[place] for slot, place in each])) for each in of_each),
+        steps=max(slot.steps for slot in slots),
+        seconds=max(slot.seconds for slot in slots),
+        parameters=slots[0].parameters,
+    )
+
+
+def _mean(evaluations: Sequence[Evaluated]) -> Evaluated:
+    tasks = set.intersection(*(set(one.success) for one in evaluations))
+    returns = [one.mean_return for one in evaluations if one.mean_return is not None]
+    return Evaluated(
+        step=max(one.step for one in evaluations),
+        success={task: float(np.mean([one.success[task] for one in evaluations])) for task in sorted(tasks)},
+        goals_per_task=min(one.goals_per_task for one in evaluations),
+        mean_return=float(np.mean(returns)) if returns else None,
+    )
+
+
 def probability_of_improvement(one: Contender, other: Contender) -> Estimate:
     """How likely a seed of `one` ends above one of `other`; 0.5 where they are alike. Mean over tasks, and what other
     seeds might have made of it.

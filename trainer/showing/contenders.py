@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.training import Training, differences_in
+from trainer.config.training import Training, differences_in, group_identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.history.slots import History, find_histories
-from trainer.showing.comparison import Contender, Seeded
-from trainer.showing.learning import evaluated
+from trainer.showing.comparison import Contender, Seeded, together
+from trainer.showing.learning import evaluated, learned_from_others
 
 #: A row that came so much later than others do was another job's first: nobody trained in between.
 _PAUSE = 5.0
@@ -23,23 +23,34 @@ _PAUSE = 5.0
 _LONGEST = 80
 
 
+class _Slot(NamedTuple):
+    training: Training
+    seeded: Seeded
+    folder: Path
+    slot: int
+    in_group: bool
+
+
 def contenders_at(paths: Iterable[Path]) -> list[Contender]:
     """Those of run folders and slots. Trainings that differ in their seed alone, or in what changes nothing that is
     learned, are one; those of one algorithm are told apart by the preset or by the settings that differ.
 
+    Slots of a run that learned from each other are one seed: the mean of all.
+
     Errors: ConfigError, also where no evaluation was made, or where two were trained in different environments.
     """
-    found: list[tuple[Training, Seeded, str]] = []
+    found: list[_Slot] = []
     for path in paths:
         for history in find_histories(path):
             training = _training_of(history)
             if history.evaluations:
-                found.append((training, _seeded(history, training), f"slot {history.slot} of {history.folder}"))
+                in_group = learned_from_others(history.rows)
+                found.append(_Slot(training, _seeded(history, training), history.folder, history.slot, in_group))
     if not found:
         raise ConfigError("nothing was evaluated yet: a comparison needs evaluations (evaluation_interval)")
-    must_share_environment([(where, training) for training, _, where in found])
+    must_share_environment([(f"slot {one.slot} of {one.folder}", one.training) for one in found])
     groups: dict[str, dict[str, list[tuple[Training, Seeded]]]] = {}
-    for training, seeded, _ in found:
+    for training, seeded in _samples(found):
         alike = json.dumps(_learned_with(training), sort_keys=True)
         groups.setdefault(training.algorithm.name, {}).setdefault(alike, []).append((training, seeded))
     return [
@@ -47,6 +58,20 @@ def contenders_at(paths: Iterable[Path]) -> list[Contender]:
         for algorithm, alike in groups.items()
         for name, members in zip(_names(algorithm, [one[0][0] for one in alike.values()]), alike.values(), strict=True)
     ]
+
+
+def _samples(found: Sequence[_Slot]) -> list[tuple[Training, Seeded]]:
+    """Each training that was made apart, and each group of slots as one."""
+    groups: dict[tuple[Path, str], list[_Slot]] = {}
+    for one in found:
+        groups.setdefault((one.folder, group_identity(one.training)), []).append(one)
+    samples = []
+    for slots in groups.values():
+        if any(one.in_group for one in slots):
+            samples.append((slots[0].training, together([one.seeded for one in slots])))
+        else:
+            samples += [(one.training, one.seeded) for one in slots]
+    return samples
 
 
 def must_share_environment(named: Sequence[tuple[str, Training]]) -> None:

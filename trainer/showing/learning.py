@@ -53,7 +53,8 @@ class Curves:
     """One slot. `step` [R] are the ends of its R rows; `success` and `returns` [R, K] are of its K `tasks`, pooled over
     the window, NaN where no episode ended in it; `raw_success` and `raw_returns` are the same of the single rows.
 
-    `window_rows`: each point covers so many rows back, `window_steps` at the median.
+    `window_rows`: each point covers so many rows back, `window_steps` at the median. `in_group`: it learned from other
+    slots.
     """
 
     run: str
@@ -67,6 +68,7 @@ class Curves:
     window_rows: int
     window_steps: int
     evaluations: tuple[Evaluated, ...]
+    in_group: bool = False
 
     def mean(self, name: str) -> F64:
         """The field `name` as a mean over tasks, [R]; tasks without an episode are left out, NaN where all are."""
@@ -93,7 +95,13 @@ def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
         window_rows=window,
         window_steps=int(window * np.median(lengths)),
         evaluations=tuple(evaluated(row) for row in evaluations),
+        in_group=learned_from_others(rows),
     )
+
+
+def learned_from_others(rows: Rows) -> bool:
+    """Whether a slot with these rows was in a group: what slots of one come to are not several results."""
+    return any("group" in row for row in rows)
 
 
 def evaluated(row: Mapping[str, Any]) -> Evaluated:

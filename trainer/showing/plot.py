@@ -19,6 +19,8 @@ from trainer.showing.tables import percent, span
 _HEIGHT_INCHES = 8.0
 #: Area of an evaluation's mark, in points²: from 5 goals a task to Meta-World's 50; a third of it in a crowd.
 _MARK_A_GOAL, _SMALLEST_MARK, _CROWD = 1.6, 14, 25
+#: What slots of a group are.
+GROUPS = "Slots of a group learn from each other: together they are one sample, so there is no interval over them"
 #: More rows than this do not fit beside the returns.
 _MAX_ROWS = 8
 
@@ -56,11 +58,13 @@ def caption(runs: Sequence[Summary]) -> str:
     lines = [f"Lines: training episodes, exploring, pooled over the last {windows} steps, mean over tasks"]
     if _shows_rows(slots):
         lines[0] += "; faint: not smoothed"
-    elif any(len(run.slots) >= MIN_SEEDS for run in runs):
+    elif any(run.has_band for run in runs):
         lines[0] += "; bands: 95 % over seeds"
     goals = [one.goals_per_task for curves in slots for one in curves.evaluations]
     if goals:
         lines.append(f"Marks: evaluations, deterministic, {span(goals)} goals a task. {intervals_are(runs)}")
+    if any(run.is_group for run in runs):
+        lines.append(GROUPS)
     if _of_averages(runs):
         lines.append("Diamonds: the moving average of the weights, on the same goals")
     return "\n".join(lines)
@@ -102,12 +106,12 @@ def _together(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bo
     """The mean of all slots, as far as all have got, with its band."""
     if len(run.slots) < 2:
         return
-    words = f"mean of {len(run.slots)} slots"
+    words = f"mean of {len(run.slots)} slots" + ", one group" * run.is_group
     for axes, name in ((above, "success"), (below, "returns")):
         step, values = aligned(run.slots, name)
         if not step.size:
             continue
-        if len(run.slots) >= MIN_SEEDS:
+        if run.has_band:
             axes.fill_between(step, *band(values), color=colour, alpha=0.13, linewidth=0, zorder=1)
         label = words if is_alone else f"{run.run}: {words}"
         canvas.line(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)

@@ -16,24 +16,27 @@ FINAL_EVALUATIONS = 5
 
 @dataclass(frozen=True)
 class SlotRates:
-    """One evaluation of each of S slots: `steps` [S], `rates` [S, K] of `tasks` [K]."""
+    """One evaluation of each of S slots: `steps` [S], `rates` [S, K] of `tasks` [K]. `are_seeds`: they are trained
+    apart.
+    """
 
     steps: tuple[int, ...]
     tasks: tuple[str, ...]
     rates: F64
     goals_per_task: int
+    are_seeds: bool = True
 
     def mean(self) -> Estimate:
         """Mean success over slots and tasks."""
-        return mean_of(self.rates, self.goals_per_task)
+        return mean_of(self.rates, self.goals_per_task, are_seeds=self.are_seeds)
 
     def iqm(self) -> Estimate:
         """Inter-quartile mean over slots and tasks."""
-        return iqm_of(self.rates, self.goals_per_task)
+        return iqm_of(self.rates, self.goals_per_task, are_seeds=self.are_seeds)
 
     def task(self, name: str) -> Estimate:
         """Success on one of `tasks`."""
-        return share_of(self.by_slot(name), self.goals_per_task)
+        return share_of(self.by_slot(name), self.goals_per_task, are_seeds=self.are_seeds)
 
     def by_slot(self, name: str) -> F64:
         """Success of each slot on one of `tasks`, [S]."""
@@ -55,6 +58,16 @@ class Summary:
     best: SlotRates | None
     final: float | None
     about: str
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its slots learn from each other: together they are one sample, and say nothing of other seeds."""
+        return len(self.slots) > 1 and any(curves.in_group for curves in self.slots)
+
+    @property
+    def has_band(self) -> bool:
+        """Whether its slots are enough seeds for an interval over them."""
+        return len(self.slots) >= MIN_SEEDS and not self.is_group
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -86,20 +99,21 @@ def _summary(run: str, slots: tuple[Curves, ...]) -> Summary:
     if not by_step:
         return Summary(run, slots, (), None, None, None, "episodes")
     shared = sorted(set.intersection(*(set(found) for found in by_step)))
-    history = tuple(judged([found[step] for found in by_step]) for step in shared)
+    apart = not any(curves.in_group for curves in slots)
+    history = tuple(judged([found[step] for found in by_step], are_seeds=apart) for step in shared)
     ends = [[found[step] for step in sorted(found)][-FINAL_EVALUATIONS:] for found in by_step]
     return Summary(
         run=run,
         slots=slots,
         history=history,
-        last=history[-1] if history else judged([end[-1] for end in ends]),
-        best=judged([max(found.values(), key=lambda one: (one.score, one.step)) for found in by_step]),
+        last=history[-1] if history else judged([end[-1] for end in ends], are_seeds=apart),
+        best=judged([max(found.values(), key=lambda one: (one.score, one.step)) for found in by_step], are_seeds=apart),
         final=float(np.mean([np.mean([one.mean for one in end]) for end in ends])),
-        about="seeds" if len(by_step) >= MIN_SEEDS else "episodes",
+        about="seeds" if apart and len(by_step) >= MIN_SEEDS else "episodes",
     )
 
 
-def judged(evaluations: Sequence[Evaluated]) -> SlotRates:
+def judged(evaluations: Sequence[Evaluated], *, are_seeds: bool = True) -> SlotRates:
     """One evaluation of each slot, together, by the tasks that all have. `evaluations` must not be empty."""
     tasks = tuple(sorted(set.intersection(*(set(one.success) for one in evaluations))))
     return SlotRates(
@@ -107,4 +121,5 @@ def judged(evaluations: Sequence[Evaluated]) -> SlotRates:
         tasks=tasks,
         rates=np.array([[one.success[task] for task in tasks] for one in evaluations], np.float64),
         goals_per_task=min(one.goals_per_task for one in evaluations),
+        are_seeds=are_seeds,
     )

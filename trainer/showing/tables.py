@@ -40,6 +40,9 @@ def show(runs: Sequence[Summary], out: Console) -> None:
         print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
     print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
     for run in judged:
+        if run.is_group:
+            print(f"{run.run}: its slots learn from each other, so they are one sample: no interval over them")
+    for run in judged:
         for curves in run.slots:
             earned = [one.mean_return for one in curves.evaluations if one.mean_return is not None]
             if earned:
@@ -57,6 +60,7 @@ def as_json(runs: Sequence[Summary]) -> dict[str, Any]:
                 "run": run.run,
                 "tasks": list(run.tasks),
                 "intervals_over": run.about,
+                "is_group": run.is_group,
                 "last": _judged(run.last),
                 "best": _judged(run.best),
                 "mean_of_last_5": run.final,

@@ -29,6 +29,7 @@ from trainer.history.read import mean_return, success_of
 from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
 from trainer.live.tap import tap_of
 from trainer.machine import device as machine
+from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
@@ -86,14 +87,27 @@ class TrainingAttempt:
             self.training,
             evaluation=self.evaluations.last,
             evaluation_averaged=self.evaluations.last_averaged,
-            on_version=self.intake.ingester.know if self.intake.ingester else lambda *_version: None,
+            on_version=self._on_version,
         )
+        self.giver = self._giver() if self.intake.peers is not None else None
         shown = first_of(self.state.collector.envs)
         self.tap, self._shown = tap_of(self.job, self.training, shown), shown.num_envs
         self.doing = "training"
         self._published_updates = self.state.updates
         self._marks: deque[tuple[float, int, int]] = deque()
         self._reported_at = float("-inf")
+
+    def _giver(self) -> EpisodeGiver:
+        """What gives the other slots of the group episodes of this one."""
+        state, is_fresh = self.state, self.start is None
+        spaces = state.collector.envs.spaces
+        return EpisodeGiver(self.job, self.training, spaces, finished=state.episodes, is_fresh=is_fresh)
+
+    def _on_version(self, attempt: int, seq: int, step: int) -> None:
+        """A policy of this attempt is about to be seen. In the publisher's thread."""
+        for one in (self.intake.ingester, self.giver):
+            if one is not None:
+                one.know(attempt, seq, step)
 
     def run(self) -> int:
         """To the end, or to the hand-over. Returns the exit code."""
@@ -103,7 +117,9 @@ class TrainingAttempt:
             while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
                 before = self.state.step
                 self.state.group.tell(Order.ADVANCE)
-                advance(self.state)
+                transition = advance(self.state)
+                if self.giver is not None and transition is not None:
+                    self.giver.add(transition)
                 self.intake.take(self.state)
                 if self.tap is not None:
                     self.tap.after(self.state.step, self.state.collector.task[: self._shown])
@@ -126,7 +142,7 @@ class TrainingAttempt:
             self.gpu.close()
             self.saver.close()
             self.events.close()
-            for helper in (self.publisher, self.intake, self.tap):
+            for helper in (self.publisher, self.giver, self.intake, self.tap):
                 if helper is not None:
                     helper.close()
                     helper.tell(self.show.say)
@@ -206,6 +222,8 @@ class TrainingAttempt:
     def evaluated(self, evaluation: Mapping[str, Any]) -> None:
         """A row of `evaluations.jsonl` was made."""
         self.publisher.evaluated(evaluation)
+        if self.intake.adoptions is not None:
+            self.intake.adoptions.evaluated(evaluation, self.state.step)
         self.events.add(evaluation["step"], evaluation_scalars(evaluation))
 
     def nothing_is_left(self) -> bool:
@@ -304,6 +322,8 @@ class TrainingAttempt:
         if self.job.accepts_contributions or progress.contributed_rows:
             more |= {name: getattr(progress, name) for name in ("contributed_rows", "accepted", "refused")}
             more["contributors"] = self.intake.contributors
+        if self.training.group.rows:
+            more["group"] = self.intake.group_of(self.state)
         with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
             self.job.report(
                 step=progress.step,
@@ -312,9 +332,9 @@ class TrainingAttempt:
                 **{name: value for name, value in more.items() if value is not None},
             )
         self.publisher.tell(self.show.say)
-        self.intake.tell(self.show.say)
-        if self.tap is not None:
-            self.tap.tell(self.show.say)
+        for helper in (self.giver, self.intake, self.tap):
+            if helper is not None:
+                helper.tell(self.show.say)
         self.show.progress(progress)
 
     def _rates(self, at: float) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Experience from other machines on its way into the training: at barriers, journaled, and the same again on a resume.
+"""Experience from elsewhere on its way into the training: at barriers, journaled, and the same again on a resume.
 
-`Ingester` judges in the background. This is the loop's side: at the end of a vector step it takes what is ready,
-writes the journal, and only then adds the rows to the ring. An attempt that goes on from a checkpoint first takes again
-what its parent had taken after that checkpoint, each segment at its step; new ones come after the last of these.
+`Ingester` judges what other machines sent, `PeerReader` what other slots of the group gave, in threads. This is the
+loop's side: at the end of a vector step it takes what is ready, writes the journal, and only then adds the rows to the
+ring. An attempt that goes on from a checkpoint first takes again what its parent had taken after that checkpoint, each
+segment at its step; new ones come after the last of these.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from trainer.config.training import Training
 from trainer.envs.spaces import STATE, Discrete, Spaces
 from trainer.envs.suite import Suite, suite_of
 from trainer.sharing.athand import Ready
+from trainer.sharing.episodes import read_taken
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.journal import Entry, Removed, Taken, append, begin, inherited
+from trainer.sharing.journal import Adopted, Entry, Removed, Taken, TakenFromPeer, append, begin, inherited
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
+from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import can_record
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
+from trainer.training.adopting import Adoptions, entry_of, put_in
 from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
@@ -61,22 +65,42 @@ class Intake:
         self._job = job
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
-        self._uncounted: list[Taken] = []
+        self._uncounted: list[Taken | TakenFromPeer | Adopted] = []
+        self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
         self._is_hung = False
         self.has_rolled_back = False
         self._notices = Notices()
         self.ingester: Ingester | None = None
+        self.peers: PeerReader | None = None
+        self.adoptions = Adoptions(job, training, schedule) if training.group.adopt else None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
         if (why := _why_none(training, suite)) is not None:
+            whose = ["other machines"] * job.accepts_contributions + ["other slots"] * training.group.rows
+            if whose:
+                self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
             if job.accepts_contributions:
-                self._notices.note(f"experience of other machines is not taken: {why}")
                 say_useless(job, start.ref.step if start else 0, self._notices.note)
             return
-        others = start.experience.others if start is not None and start.experience is not None else None
-        if job.accepts_contributions or schedule or others is not None:
+        experience = start.experience if start is not None else None
+        if training.group.rows:
+            peers = experience.peers if experience is not None else None
+            ahead = [entry for entry in schedule if isinstance(entry, TakenFromPeer | Adopted)]
+            self.peers = PeerReader(
+                job,
+                training,
+                step=start.ref.step if start else 0,
+                seen=[
+                    *(peers.recent if peers is not None else ()),
+                    *(entry.content for entry in ahead if isinstance(entry, TakenFromPeer)),
+                ],
+                scheduled=[entry.sha256 for entry in ahead],
+            )
+        others = experience.others if experience is not None else None
+        from_others = [entry for entry in schedule if isinstance(entry, Taken | Removed)]
+        if job.accepts_contributions or from_others or others is not None:
             self.ingester = Ingester(
                 job,
                 training,
@@ -90,26 +114,31 @@ class Intake:
     def begin(self) -> None:
         """Write down what was inherited, and open the door. Errors: OSError."""
         begin(self._job.attempt_dir, self._schedule)
-        if self.ingester is not None:
-            self.ingester.begin()
+        for door in (self.ingester, self.peers):
+            if door is not None:
+                door.begin()
 
     def take(self, state: TrainingRun) -> None:
         """At a barrier: what is due from the schedule, else what is ready. Costs next to nothing where nothing is."""
-        door = self.ingester
-        if door is not None:
+        doors = [door for door in (self.ingester, self.peers) if door is not None]
+        for door in doors:
             door.step = state.step
         if self._schedule:
             while self._schedule and self._schedule[0].step <= state.step:
                 self._take_again(self._schedule.popleft(), state)
             return
-        if door is None or not door.has_something or time.monotonic() - self._took_at < TAKE_EVERY_S:
+        if self.adoptions is not None and self.adoptions.found is not None:
+            self._adopt_new(state, self.adoptions)
+        waiting = [door for door in doors if door.has_something]
+        if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
         self._took_at = time.monotonic()
-        while (who := door.next_removal()) is not None:
-            self._remove(state, who, door)
-        ready = door.at_hand.take(MAX_ROWS)
-        if ready:
-            self._take_new(state, ready, door)
+        for door in waiting:
+            while isinstance(door, Ingester) and (who := door.next_removal()) is not None:
+                self._remove(state, who, door)
+            ready = door.at_hand.take(MAX_ROWS)
+            if ready:
+                self._take_new(state, ready, door)
 
     def counted(self, step: int) -> None:
         """The checkpoint of `step` is published: what the one before it holds need not be kept for a resume.
@@ -120,7 +149,11 @@ class Intake:
         done = [entry for entry in self._uncounted if entry.step <= before]
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
-            self.ingester.counted(done)
+            self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
+        if self.peers is not None:
+            self.peers.counted([entry.sha256 for entry in done if isinstance(entry, TakenFromPeer)])
+        if self.adoptions is not None:
+            self.adoptions.counted([entry.sha256 for entry in done if isinstance(entry, Adopted)])
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
@@ -133,24 +166,46 @@ class Intake:
         """Who gave this slot what, in all its attempts: see `Takings.by_contributor`."""
         return self.ingester.takings.by_contributor if self.ingester is not None else {}
 
+    def group_of(self, state: TrainingRun) -> dict[str, Any]:
+        """Which slot gave this one what, in all its attempts, and when (unix seconds) this one took the last of it."""
+        given = state.experience.given if state.experience is not None else {}
+        return {
+            f"slot {slot}": {"segments": segments, "transitions": rows, "last_at": self._given_at.get(slot)}
+            for slot, (segments, rows) in sorted(given.items())
+        }
+
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        if self.ingester is not None:
-            self.ingester.tell(say)
+        for door in (self.ingester, self.peers, self.adoptions):
+            if door is not None:
+                door.tell(say)
 
     def close(self) -> None:
-        """End the thread. What is ready and not taken lies in the inbox for the next attempt."""
-        if self.ingester is not None:
-            self.ingester.close(CLOSE_WAIT_S)
+        """End the threads. What is ready and not taken lies in the inbox, and with its giver, for the next attempt."""
+        for door in (self.ingester, self.peers):
+            if door is not None:
+                door.close(CLOSE_WAIT_S)
 
-    def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester) -> None:
-        taken = [Taken(state.step, one.who, one.sha256, one.count, one.content, one.policy_step) for one in ready]
+    def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester | PeerReader) -> None:
+        taken = [_entry_of(one, state.step, is_peer=isinstance(door, PeerReader)) for one in ready]
         if not self._written(taken):
             door.at_hand.put_back(ready)
             return
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
+
+    def _adopt_new(self, state: TrainingRun, adoptions: Adoptions) -> None:
+        if adoptions.found is not None and adoptions.may(state.step):
+            learner, leader = adoptions.found
+            entry = entry_of(learner, leader, state.step)
+            if self._written([entry]):
+                adoptions.made(entry)
+                self._adopt(state, entry, learner.data)
+
+    def _adopt(self, state: TrainingRun, entry: Adopted, data: bytes) -> None:
+        self._uncounted.append(entry)
+        self._notices.note(put_in(state.algorithm, entry, data, state.average))
 
     def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
         others = state.experience.others if state.experience else None
@@ -199,16 +254,30 @@ class Intake:
             if state.experience is not None and state.experience.others is not None:
                 state.experience.others.drop(entry.drop)
             return
+        if isinstance(entry, Adopted):
+            self._adopt_again(entry, state)
+            return
         try:
             segment = decode(self._in_time(partial(self._read, entry)), self._spaces)
             task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._notices.note(
-                f"a segment of {entry.who} that entered at step {entry.step:,} is gone or damaged ({error}): going on "
-                "without it; this training is no longer bit for bit the one that was interrupted"
+                f"a segment of {_whose(entry)} that entered at step {entry.step:,} is gone or damaged ({error}): going "
+                "on without it; this training is no longer bit for bit the one that was interrupted"
             )
             return
         self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
+
+    def _adopt_again(self, entry: Adopted, state: TrainingRun) -> None:
+        try:
+            data = self._in_time(partial(read_taken, self._job, entry.sha256))
+        except (OSError, ValueError) as error:
+            self._notices.note(
+                f"what slot {entry.adopt} had learned, which was taken over at step {entry.step:,}, is gone or damaged "
+                f"({error}): going on without it; this training is no longer bit for bit the one that was interrupted"
+            )
+            return
+        self._adopt(state, entry, data)
 
     def _in_time(self, read: Callable[[], bytes]) -> bytes:
         """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
@@ -231,7 +300,9 @@ class Intake:
                 raise TimeoutError(errno.ETIMEDOUT, "the inbox does not answer, and the job must hand over")
         return answer.result()
 
-    def _read(self, entry: Taken) -> bytes:
+    def _read(self, entry: Taken | TakenFromPeer) -> bytes:
+        if isinstance(entry, TakenFromPeer):
+            return read_taken(self._job, entry.sha256)
         inbox = store.Inbox.of(store.Shared(self._job.shared_dir), entry.who)
         path: Path | None = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
         if path is None:
@@ -241,13 +312,28 @@ class Intake:
             raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
         return data
 
-    def _add(self, state: TrainingRun, entry: Taken, task: int, rows: dict[str, Any]) -> None:
-        if state.experience is None:
+    def _add(self, state: TrainingRun, entry: Taken | TakenFromPeer, task: int, rows: dict[str, Any]) -> None:
+        experience = state.experience
+        if experience is None:
             raise AssertionError("an algorithm that learns from no experience takes none")
-        state.experience.welcome().add(
-            entry.who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step
-        )
+        if isinstance(entry, TakenFromPeer):
+            who, ring = str(entry.peer), experience.join()
+            segments, transitions = experience.given.get(who, (0, 0))
+            experience.given[who] = [segments + 1, transitions + entry.rows]
+            self._given_at[who] = round(time.time(), 1)
+        else:
+            who, ring = entry.who, experience.welcome()
+        ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step)
         self._uncounted.append(entry)
+
+
+def _entry_of(one: Ready, step: int, *, is_peer: bool) -> Taken | TakenFromPeer:
+    more = (one.sha256, one.count, one.content, one.policy_step)
+    return TakenFromPeer(step, int(one.who), *more) if is_peer else Taken(step, one.who, *more)
+
+
+def _whose(entry: Taken | TakenFromPeer) -> str:
+    return entry.who if isinstance(entry, Taken) else f"slot {entry.peer}"
 
 
 def _why_none(training: Training, suite: Suite) -> str | None:

@@ -22,7 +22,7 @@ from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
-from trainer.envs.collector import Collector, Envs
+from trainer.envs.collector import Collector, Envs, Transition
 from trainer.errors import NotFiniteError
 from trainer.machine.group import Group
 from trainer.nets.average import MovingAverage
@@ -38,9 +38,10 @@ class TrainingRun:
     """A run at a barrier.
 
     `experience`: what an off-policy algorithm learns from, else None. `average`: of the actor's weights, None where
-    `averaging` is 0. `wanted`: the steps that were chosen for an
-    evaluation, ascending; which are made is for `trainer.evaluation` to know. `measured`: metrics of updates on their
-    way to the meter (left on the device, so that an update waits for no copy). `group`: who trains it together.
+    `averaging` is 0. `wanted`: the steps that were chosen for an evaluation, ascending; which are made is for
+    `trainer.evaluation` to know. `episodes`: how many have ended; counted, and kept in checkpoints, where slots are a
+    group. `measured`: metrics of updates on their
+    way to the meter (left on the device, so that an update waits for no copy). `group`: its ranks.
     """
 
     training: Training
@@ -51,6 +52,7 @@ class TrainingRun:
     average: MovingAverage | None = None
     step: int = 0
     updates: int = 0
+    episodes: int = 0
     wanted: list[int] = field(default_factory=list)
     measured: list[Tensor] = field(default_factory=list)
     group: Group = field(default_factory=Group.alone)
@@ -90,6 +92,9 @@ def resumed(
     if run.average is not None and AVERAGED in parts:
         run.average.load(parts[AVERAGED])
     run.step = contents.step
+    run.episodes = parts["run"].numbers.get("episodes", 0)
+    if experience is not None:
+        experience.peer_share = training.group.share
     run.updates, run.wanted = parts["run"].numbers["updates"], list(parts["run"].numbers["wanted"])
     return run
 
@@ -119,20 +124,20 @@ def _average(training: Training, algorithm: Algorithm) -> MovingAverage | None:
     return MovingAverage(algorithm.policy, training.averaging) if training.averaging else None
 
 
-def advance(run: TrainingRun) -> None:
+def advance(run: TrainingRun) -> Transition | None:
     """To the next barrier: one update where the algorithm must learn first, else one vector step, with the owed updates
     while the environments step.
 
     So the updates that a vector step earns are made during the next one, from a replay that has its rows; whether
     stepping and learning really run side by side changes no number.
 
-    A loss that is not finite makes the actor so, and that is noticed here, at the next step. Errors: NotFiniteError,
-    EnvError.
+    A loss that is not finite makes the actor so, and that is noticed here, at the next step. Returns the vector step;
+    None where there was none. Errors: NotFiniteError, EnvError.
     """
     algorithm, collector = run.algorithm, run.collector
     if algorithm.must_learn:
         learn(run, 1)
-        return
+        return None
     try:
         actions = algorithm.act(collector.obs, collector.task, run.step)
     except NotFiniteError:
@@ -146,6 +151,9 @@ def advance(run: TrainingRun) -> None:
     step = transition.step
     run.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success, step.episode_measures)
     run.step += collector.num_envs * run.group.size
+    if run.training.group.rows:
+        run.episodes += int(step.finished.sum())
+    return transition
 
 
 def learn(run: TrainingRun, updates: int) -> None:
@@ -187,6 +195,7 @@ def row(run: TrainingRun) -> dict[str, Any]:
     `trainer.algorithms.common.diagnostics`: `diagnostics` of the nets, and `q` and `td_error` of each task.
     `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
     since the row before and how many steps behind their policies were; with the diagnostics each one's `td_error`.
+    `group` is in it once other slots gave something: the same, and `group_rows`, those of each slot.
     """
     drain(run)
     before = run.updates - run.meter.updates
@@ -201,6 +210,9 @@ def row(run: TrainingRun) -> dict[str, Any]:
         value["contributed"] = others
         if found is not None:
             others["td_error"] = _readable(run.algorithm.diagnose_contributors(run.step))
+    peers = run.experience.group_row(run.training.off_policy.batch_size) if run.experience is not None else None
+    if peers:
+        value["group"] = peers
     return value
 
 
@@ -222,8 +234,9 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
     for name, tensor in learned.tensors.items():
         if not name.startswith("adam.") and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(f"{name} is not finite at step {run.step}", what=[name])
+    counts = {"updates": run.updates, **({"episodes": run.episodes} if run.training.group.rows else {})}
     parts = {
-        "run": State({}, {"updates": run.updates, "wanted": list(run.wanted), "numeric": dict(numeric)}),
+        "run": State({}, {**counts, "wanted": list(run.wanted), "numeric": dict(numeric)}),
         "algorithm": learned,
         "collector": run.collector.state(),
         "meter": run.meter.state(),

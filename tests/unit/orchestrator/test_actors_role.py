@@ -209,6 +209,13 @@ class TestWhoGaveWhat:
             "bob 1 segment (10 transitions, last 2:00:00 ago)"
         )
 
+    def test_other_slots_of_its_group_are_named_beside_them(self) -> None:
+        each = {"segments": 2, "transitions": 1000, "last_at": None}
+        words = given_words({"contributors": {"ann": each}, "group": {"slot 1": each}}, NOW)
+        assert words == (
+            "others gave: ann 2 segments (1,000 transitions); its group gave: slot 1 2 segments (1,000 transitions)"
+        )
+
     def test_of_a_class_the_most_generous_are_named_and_the_others_counted(self) -> None:
         each = {"segments": 1, "transitions": 10, "last_at": 0}
         words = given_words({"contributors": {f"p{n}": each for n in range(NAMED + 3)}}, NOW)

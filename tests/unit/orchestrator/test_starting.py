@@ -11,9 +11,11 @@ from builders import NOW
 
 from orchestrator.commands.options import number_of_slots
 from orchestrator.config import load_config
+from orchestrator.errors import ConfigError
 from orchestrator.run.begin import begin, prepare_folder, run_dir_of
 from orchestrator.run.registry import register
-from orchestrator.run.starting import asked_for, command_line, with_world_size
+from orchestrator.run.starting import StartRequest, as_group, asked_for, command_line, with_world_size
+from trainer.config.section import resolve
 
 CONFIG = {"run_name": "toy", "executor": "local", "command": ["true"], "slurm": {"partition": "gpuu"}}
 
@@ -46,14 +48,33 @@ def test_a_file_that_was_mended_is_told_of(file: Path) -> None:
     assert asked_for(None, file, {}, None).notes == ()
 
 
-def test_the_world_size_of_older_guides_is_the_number_of_slots_and_says_so(file: Path) -> None:
-    file.write_text(json.dumps({"run_name": "mt10", "executor": "local"}))
-    slots = number_of_slots(4, 4, ["slots=4", "training.seed=3"])
-    asked = with_world_size(asked_for(None, file, {"slots": slots}, None))
+def by_world_size(file: Path, count: int, **config: Any) -> StartRequest:
+    file.write_text(json.dumps({"run_name": "mt10", "executor": "local", **config}))
+    overrides: dict[str, Any] = {"slots": number_of_slots(count, count, [f"slots={count}", "training.seed=3"])}
+    overrides = as_group(asked_for(None, file, overrides, None), overrides)
+    return with_world_size(asked_for(None, file, overrides, None))
+
+
+def test_the_world_size_of_older_guides_is_a_group_of_so_many_slots_and_says_so(file: Path) -> None:
+    asked = by_world_size(file, 4)
     assert asked.config.slots == 4
+    assert resolve(asked.config.training_of(3)).group.rows
     (note,) = asked.notes
-    assert note.startswith("--ddp-world-size 4: 4 slots, that is 4 jobs at once; each trains on its own")
-    assert note.endswith("(slot k with seed + k), until slots can learn together.")
+    assert note.startswith("--ddp-world-size 4: 4 slots, that is 4 jobs at once; each trains (slot k with seed + k)")
+    assert "training.group.rows=true" in " ".join(command_line(None, file, {"training.group.rows": True}, None))
+
+
+def test_the_world_size_makes_no_group_of_one_slot_nor_of_those_that_are_none(file: Path) -> None:
+    assert by_world_size(file, 1).notes == ("--ddp-world-size 1: 1 slot.",)
+    asked = by_world_size(file, 2, training={"group": {"rows": False}})
+    assert not resolve(asked.config.training_of(0)).group.rows
+    assert asked.notes[0].endswith("each trains on its own (slot k with seed + k).")
+    assert by_world_size(file, 2, command=["true"]).notes[0].endswith("each trains on its own.")
+
+
+def test_a_group_of_an_algorithm_without_replay_is_told_what_works(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"training\.group\.rows: ppo .* ranks in one job"):
+        by_world_size(file, 4, training={"algorithm": "ppo"})
 
 
 def test_an_option_that_says_what_the_file_says_leaves_nothing_to_tell(file: Path) -> None:

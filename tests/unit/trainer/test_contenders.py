@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -134,3 +135,24 @@ def test_a_contest_goes_on_after_an_update_that_brought_settings(tmp_path):
     file.write_text(json.dumps({**older, "of_the_future": 1}))
     with pytest.raises(ConfigError, match=r"other settings \(this version does not know all of them\)"):
         contest._prepare(entry)
+
+
+def test_a_group_is_one_seed_with_the_means_of_its_slots(trained):
+    run = trained(preset="debug")
+    for slot, success in ((1, 0.1), (2, 0.3), (3, 0.7)):
+        folder = run / "slots" / str(slot)
+        shutil.copytree(run / "slots/0", folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "seed": slot}))
+        told = json.loads((folder / "attempts/0/evaluations.jsonl").read_text())
+        (folder / "attempts/0/evaluations.jsonl").write_text(
+            json.dumps({**told, "success": {"reach": success}, "mean_success": success}) + "\n"
+        )
+    (apart,) = contenders_at([run])
+    assert [one.seed for one in apart.seeds] == [0, 1, 2, 3]
+    rows = run / "slots/2/attempts/0/metrics.jsonl"
+    rows.write_text(json.dumps({**json.loads(rows.read_text()), "group": {"rows": 7}}) + "\n")
+    (group,) = contenders_at([run])
+    (one,) = group.seeds
+    assert one.seed == 0
+    assert one.evaluations[0].mean == pytest.approx((0.5 + 0.1 + 0.3 + 0.7) / 4)

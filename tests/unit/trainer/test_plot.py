@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 pytest.importorskip("matplotlib")
 
@@ -16,9 +18,9 @@ from trainer.evaluation.protocol import iqm
 from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
 from trainer.showing.frame import widths
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
-from trainer.showing.plot import caption, draw
+from trainer.showing.plot import GROUPS, caption, draw
 from trainer.showing.summary import summaries
-from trainer.showing.tables import as_json, span
+from trainer.showing.tables import as_json, show, span
 from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
@@ -275,3 +277,30 @@ def test_nothing_to_draw_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="choose another --out"):
         draw(runs, tmp_path / "file" / "curves.png", "title")
+
+
+class TestAGroup:
+    def of_four(self, **more):
+        rates = [(0.1, 0.3), (0.9, 0.8), (0.2, 0.2), (0.8, 0.9)]
+        row = a_row(0, (1, 1, 1.0), (1, 0, 0.0)) | more
+        return summaries([curves_of("run", k, [row], [an_evaluation(9, *rate)]) for k, rate in enumerate(rates)])
+
+    def test_is_one_sample_without_an_interval_over_its_slots(self, capsys):
+        (apart,), (group,) = self.of_four(), self.of_four(group={"rows": 20})
+        assert (apart.about, apart.is_group, apart.has_band) == ("seeds", False, True)
+        assert (group.about, group.is_group, group.has_band) == ("episodes", True, False)
+        for words in ("mean", "iqm"):
+            of_apart, of_group = (getattr(run.last, words)() for run in (apart, group))
+            assert of_group.value == of_apart.value
+            assert of_group.high - of_group.low < of_apart.high - of_apart.low  # of 200 episodes, not of four seeds
+        show([group], Console(file=io.StringIO()))
+        assert "they are one sample: no interval over them" in capsys.readouterr().out
+        assert GROUPS in caption([group])
+        assert "bands" not in caption([group])
+        assert GROUPS not in caption([apart])
+
+    def test_is_one_sample_where_one_slot_has_got_nothing_yet(self):
+        one = curves_of("run", 0, [a_row(0, (1, 1, 1.0)) | {"group": {"rows": 1}}], [])
+        other = curves_of("run", 1, [a_row(0, (1, 1, 1.0))], [])
+        assert summaries([one, other])[0].is_group
+        assert not summaries([one])[0].is_group

@@ -12,10 +12,10 @@ from suites import spaces_like, state_of
 
 pytest.importorskip("metaworld")
 
-from trainer.actors.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.envs.step import Step
 from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.sharing.judge import Accepted, Expectation, encode, judge, name_of
+from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.sharing.segment import decode
 
 pytestmark = pytest.mark.trainer

@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac, Td3
+from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, PRESETS
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.settings import Network
@@ -76,6 +77,8 @@ OTHER = {
     "stream_port": 1234,
     "stream_top_k": 3,
     "shards": 2,
+    "averaging": 0.9,
+    "group": GroupSettings(rows=True, every=3),
 }
 #: What a field's other value needs beside it.
 BESIDE = {
@@ -147,7 +150,7 @@ def test_the_table_of_this_test_knows_every_field():
     assert set(OTHER) == set(resolved()) - {*SECTIONS, "benchmark", "name"}
 
 
-@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Sac, Td3, Ppo, A2c, Network])
+@pytest.mark.parametrize("settings", [Training, Metaworld, Mtsac, Sac, Td3, Ppo, A2c, Network, GroupSettings])
 def test_every_field_has_its_sentence(settings):
     assert [name for name, field in settings.model_fields.items() if not field.description and name != "network"] == []
 
@@ -167,7 +170,7 @@ def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
         "num_workers", "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
-        "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k",
+        "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k", "group", "averaging",
     }  # fmt: skip
 
 

@@ -26,6 +26,11 @@ from trainer.errors import NotFiniteError
 from trainer.state import State
 from trainer.streams import RandomStream, generator
 
+#: Tensors of a state that another learner's do not replace: streams, what each environment drew, what a row repeats.
+_OWN = {"noise", "deviations", "actor_loss"}
+#: Rows that are not whole yet.
+_OWN_ROWS = "sums."
+
 
 class OffPolicy:
     """The experience, what is owed, and the first actions. How to act and to learn is an algorithm's own."""
@@ -116,6 +121,20 @@ class OffPolicy:
         self._owed -= 1
         return measured
 
+    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with what another learner of the same shape came to (the tensors of its `state`): nets, targets,
+        moments, temperatures, scales. Random streams, counters and rows stay the own ones. Errors: ValueError, and then
+        nothing is changed.
+        """
+        own = self.state()
+        learned = {name: tensor for name, tensor in tensors.items() if not _is_own(name)}
+        for name, tensor in own.tensors.items():
+            is_moment = name.startswith("adam.")  # none before the first update
+            if not (is_moment or _is_own(name)) and (name not in learned or learned[name].shape != tensor.shape):
+                raise ValueError(f"{name} is missing or has another shape")
+        kept = {name: tensor for name, tensor in own.tensors.items() if _is_own(name)}
+        self.load(State({**learned, **kept}, own.numbers))
+
     def state(self) -> State:
         """Nets, optimizers, noise, and what is owed."""
         numbers = {
@@ -129,6 +148,11 @@ class OffPolicy:
         self.load_tensors(state.tensors)
         self._owed = Fraction(*state.numbers["owed"])
         self._exploration.bit_generator.state = state.numbers["exploration"]
+
+
+def _is_own(name: str) -> bool:
+    """Whether a tensor of a state is of this training's own course, not of what it learned."""
+    return name in _OWN or name.startswith(_OWN_ROWS)
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:

@@ -34,7 +34,8 @@ class Algorithm(OffPolicy):
         super().__init__(context)
         settings_in(context.training)
         self.learner = create(context.training, context.spaces, context.device)
-        self._updates = Updates(partial(learn, self.learner), context.device, context.way)
+        self._way = context.way
+        self._updates = Updates(partial(learn, self.learner), self.device, self._way)
 
     @classmethod
     def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
@@ -93,3 +94,5 @@ class Algorithm(OffPolicy):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Put them back."""
         load(self.learner, tensors)
+        # What was recorded would go on with moments that are no longer there.
+        self._updates = Updates(partial(learn, self.learner), self.device, self._way)

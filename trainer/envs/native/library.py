@@ -79,14 +79,15 @@ class Bound:
     ) -> None:
         self._buffers = np.array([field.ctypes.data for field in fields], POINTER)
         self._keep = rows, fields
-        self._race = library.free.race
+        self._race, self._advance = library.free.race, library.free.advance
         self.team, self.rows = ctypes.c_void_p(team), ctypes.c_void_p(rows.ctypes.data)
         self.count = len(rows)
         self.buffers = ctypes.c_void_p(self._buffers.ctypes.data)
 
     def step(self) -> int:
         """One step of all rows; how many episodes have ended, or -1: look at the rows' faults."""
-        raise NotImplementedError
+        ended: int = self._advance(self.team, self.rows, self.count, self.buffers)
+        return ended
 
     def race(self, steps: int) -> None:
         """The physics alone, `steps` times: for measurements."""

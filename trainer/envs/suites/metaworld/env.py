@@ -13,12 +13,12 @@ What makes a snapshot exact in the middle of an episode, into a fresh instance:
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
-from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from trainer.config.suites import Metaworld
 from trainer.envs.cameras import Cameras
@@ -27,6 +27,7 @@ from trainer.envs.simulator import physics_of, put_physics, state_size
 from trainer.envs.spaces import F32, F64, STATE, Obs
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
+from trainer.envs.suites.metaworld.resets import quick_class
 from trainer.envs.suites.metaworld.shapes import OWN as OWN_NUMBERS
 from trainer.envs.views import Views
 from trainer.state import State
@@ -55,7 +56,7 @@ class TaskEnv:
 
     def __init__(self, task: str) -> None:
         self.task = task
-        self._env: Any = ALL_V3_ENVIRONMENTS[task](reward_function_version="v2")
+        self._env: Any = quick_class(task)(reward_function_version="v2")
         self._env._set_task_called = True  # noqa: SLF001 - what `set_task` does, without its pickles
         self._env._freeze_rand_vec = True  # noqa: SLF001
         self._env._partially_observable = False  # noqa: SLF001
@@ -152,13 +153,21 @@ class TaskEnv:
     def _window(self, value: npt.NDArray[Any]) -> list[Any] | None:
         """[owner, field, first element, shape] where `value` looks into MuJoCo's memory, else None."""
         address = value.__array_interface__["data"][0]
+        for owner, name, start, end, itemsize in self._memory:
+            if start <= address < end:
+                return [owner, name, (address - start) // itemsize, list(value.shape)]
+        return None
+
+    @cached_property
+    def _memory(self) -> list[tuple[str, str, int, int, int]]:
+        """(owner, field, first address, end, bytes of an element) of WINDOWS, which stay where they are."""
+        found = []
         for owner, names in WINDOWS.items():
             for name in names:
                 field = getattr(getattr(self._env, owner), name)
-                start = address - field.__array_interface__["data"][0]
-                if 0 <= start < field.nbytes:
-                    return [owner, name, start // field.itemsize, list(value.shape)]
-        return None
+                start = field.__array_interface__["data"][0]
+                found.append((owner, name, start, start + field.nbytes, field.itemsize))
+        return found
 
 
 class MetaworldEnv:

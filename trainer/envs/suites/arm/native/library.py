@@ -7,13 +7,11 @@ import hashlib
 import math
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trainer.envs.native.build import default_folder
-from trainer.envs.native.library import POINTER, Bound, NativeLibrary
+from trainer.envs.native.library import POINTER, NativeLibrary
 from trainer.envs.suites.arm.rewards import EFFORT, REWARDS, STEEPNESS
 from trainer.envs.suites.arm.shapes import JOINTS, LEAD, OBSERVATION, OPEN, OPENS, SHUT, SHUTS, SOLVED, SUBSTEPS
 from trainer.machine.processor import processor
@@ -50,19 +48,6 @@ class ArmLibrary(NativeLibrary):
         numbers = np.array(NUMBERS)
         self.held.configure(ctypes.c_void_p(numbers.ctypes.data))
         self.machine = f"{processor()} {_fingerprint()}"
-
-
-class BoundOnce(Bound):
-    """A step is one call."""
-
-    def __init__(self, library: ArmLibrary, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]) -> None:
-        super().__init__(library, team, rows, fields)
-        self._advance = library.free.advance
-
-    def step(self) -> int:
-        """One step of all rows; how many episodes have ended, or -1: look at the rows' faults."""
-        ended: int = self._advance(self.team, self.rows, self.count, self.buffers)
-        return ended
 
 
 @cache

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.native.library import Bound
 from trainer.envs.native.rows import SteppedRows
 from trainer.envs.spaces import STATE
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.suites.arm.env import COUNTED, ArmEnv
-from trainer.envs.suites.arm.native.library import FAULTS, PAYS, ROW, SIMULATOR_FAULT, ArmLibrary, BoundOnce
+from trainer.envs.suites.arm.native.library import FAULTS, PAYS, ROW, SIMULATOR_FAULT, ArmLibrary
 
 
 class ArmRows(SteppedRows):
@@ -33,7 +34,7 @@ class ArmRows(SteppedRows):
     ) -> None:
         rows, team = np.zeros(count, ROW), library.open_team(min(threads, count))
         rows["horizon"], rows["stop_at_success"] = horizon, stop_at_success
-        super().__init__(library, rows, BoundOnce(library, team, rows, list(fields.values())), FAULTS, SIMULATOR_FAULT)
+        super().__init__(library, rows, Bound(library, team, rows, list(fields.values())), FAULTS, SIMULATOR_FAULT)
         self.seen = fields[f"next_obs.{STATE}"].shape[1]
 
     def bind(self, place: int, index: int) -> ArmBinding:

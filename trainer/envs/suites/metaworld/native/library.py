@@ -9,39 +9,49 @@ import ctypes
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trainer.envs.native.build import default_folder
-from trainer.envs.native.library import POINTER, Bound, NativeLibrary
+from trainer.envs.native.library import POINTER, NativeLibrary
 from trainer.envs.suite import StepperUnavailableError
+from trainer.envs.suites.metaworld.native.ufuncs import FUNCTIONS, loops
 from trainer.machine.processor import processor
 
 SOURCES = Path(__file__).parent
 #: Upstream's `frame_skip`.
 FRAME_SKIP = 5
+OBJECT = np.dtype(
+    [
+        *[(name, POINTER) for name in ("position", "rotation", "angle")],
+        ("offset", np.float64, 3),
+        *[(name, np.int32) for name in ("has_offset", "rotation_kind")],
+    ],
+    align=True,
+)
 ROW = np.dtype(
     [
         *[(name, POINTER) for name in ("model", "data", "hand", "right_claw", "left_claw", "right_end", "left_end")],
-        *[(name, POINTER) for name in ("right_pad", "left_pad", "position", "rotation")],
+        *[(name, POINTER) for name in ("right_pad", "left_pad")],
+        ("objects", OBJECT, 2),
         ("named", POINTER, 5),
+        *[(name, POINTER) for name in ("target_window", "object_window")],
         ("mocap_low", np.float64, 3),
         ("mocap_high", np.float64, 3),
         ("low", np.float64, 39),
         ("high", np.float64, 39),
-        *[(name, np.float64, 3) for name in ("offset", "target", "object_init", "init_tcp", "hand_init", "extra")],
+        *[(name, np.float64, 3) for name in ("target", "object_init", "init_tcp", "hand_init", "extra")],
         ("radius", np.float64),
         ("previous", np.float64, 18),
         ("last", np.float64, 39),
         ("total", np.float64),
         ("reward", np.float64),
-        *[(name, np.int32) for name in ("path_length", "length", "solved", "steps")],
-        *[(name, np.int32) for name in ("port", "rotation_kind", "has_offset", "path_limit")],
-        *[(name, np.int32) for name in ("index", "task", "horizon", "stop_at_success", "finished", "fault")],
+        *[(name, np.int32) for name in ("path_length", "length", "solved", "steps", "found")],
+        *[(name, np.int32) for name in ("port", "objects_seen", "path_limit")],
+        *[(name, np.int32) for name in ("index", "task", "horizon", "stop_at_success")],
+        *[(name, np.int32) for name in ("right_pad_geom", "left_pad_geom", "main_geom")],
+        *[(name, np.int32) for name in ("finished", "fault")],
         ("action_scale", np.float32),
-        ("spare", np.float32),
     ],
     align=True,
 )
@@ -62,10 +72,21 @@ class StepperLibrary(NativeLibrary):
     def __init__(self, folder: Path) -> None:
         """Find or build it in `folder`. Errors: StepperUnavailableError."""
         super().__init__(SOURCES, folder, ROW, FRAME_SKIP, "mj_forward")
+        self.held.connect_numpy(loops())
+        self._compare_functions()
         fused = self._how_norms_add()
         scale = np.sqrt(-2 * np.log(0.1))  # as upstream has it; the last bit may be the processor's
         self.held.configure(ctypes.c_bool(fused), ctypes.c_double(scale))
         self.machine = f"{processor()} {_fingerprint()}"
+
+    def _compare_functions(self) -> None:
+        """Whether C computes what NumPy does. Errors: StepperUnavailableError."""
+        of = np.random.default_rng(0).uniform(0, 8, 500)
+        out = np.empty(len(of))
+        for which, function in enumerate(FUNCTIONS):
+            self.held.values(which, ctypes.c_void_p(of.ctypes.data), len(of), ctypes.c_void_p(out.ctypes.data))
+            if not (out == [function(x) for x in of]).all():
+                raise StepperUnavailableError(f"NumPy's {function.__name__} is another in C")
 
     def _how_norms_add(self) -> bool:
         """Whether NumPy's BLAS fuses the products and sums of short dot products here."""
@@ -85,32 +106,6 @@ class StepperLibrary(NativeLibrary):
         return matches[True]
 
 
-class BoundTwice(Bound):
-    """A step is two calls: NumPy answers some questions of the rewards in between."""
-
-    def __init__(
-        self, library: StepperLibrary, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]
-    ) -> None:
-        super().__init__(library, team, rows, fields)
-        count, pointer = self.count, ctypes.c_void_p
-        self._exponentials, self._logarithms = np.zeros(count), np.ones(count)
-        self._answers = np.zeros(count), np.zeros(count)
-        where = self.rows, count, self.buffers
-        self._advance, self._settle = library.free.advance, library.held.settle
-        self._to_advance = (
-            self.team, *where, pointer(self._exponentials.ctypes.data), pointer(self._logarithms.ctypes.data)
-        )  # fmt: skip
-        self._to_settle = (*where, *(pointer(answer.ctypes.data) for answer in self._answers))
-
-    def step(self) -> int:
-        """One step of all rows; how many episodes have ended, or -1: look at the rows' faults."""
-        self._advance(*self._to_advance)
-        np.exp(self._exponentials, out=self._answers[0])
-        np.log(self._logarithms, out=self._answers[1])
-        ended: int = self._settle(*self._to_settle)
-        return ended
-
-
 @cache
 def load(folder: Path | None = None) -> StepperLibrary:
     """The stepper, once a process. Errors: StepperUnavailableError."""
@@ -120,6 +115,6 @@ def load(folder: Path | None = None) -> StepperLibrary:
 def _fingerprint() -> str:
     """Digest of what NumPy makes of some numbers: its kernels depend on the processor and on the environment."""
     x = np.random.default_rng(0).uniform(0, 2, 300)
-    results = [np.exp(-x), np.log(x), np.array([np.float64(v) ** 2 for v in x])]
+    results = [np.exp(-x), np.log(x), np.sin(x), np.cos(x), np.array([np.float64(v) ** 2 for v in x])]
     results.append(np.array([np.linalg.norm(v) for v in x.reshape(100, 3)]))
     return hashlib.sha256(b"".join(result.tobytes() for result in results)).hexdigest()[:16]

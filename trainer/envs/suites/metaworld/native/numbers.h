@@ -1,4 +1,4 @@
-/* Upstream's arithmetic, bit for bit: numbers that know which of Python's kinds they are, norms, sigmoids.
+/* Upstream's arithmetic, bit for bit: numbers that know which of Python's kinds they are, norms, functions, sigmoids.
 
 Sources: metaworld 3.1.1 utils/reward_utils.py; NumPy's promotion rules for scalars (NEP 50). */
 
@@ -7,6 +7,7 @@ Sources: metaworld 3.1.1 utils/reward_utils.py; NumPy's promotion rules for scal
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* What upstream's exceptions become; the texts are in library.py. */
 enum fault { FINE, NEGATIVE_MARGIN, OUTSIDE_UNIT, PRODUCT_TOO_LARGE, EPISODE_OVER, SIMULATOR };
@@ -71,6 +72,25 @@ static double distance(const double *a, const double *b) {
     return norm(difference, 3);
 }
 
+/* NumPy's own functions, because they differ from the C library's and between processors: the inner loops of its
+   ufuncs, which need no lock of Python. Loading compares them with what NumPy says (library.py). */
+enum function { EXP, LOG, SIN, COS, FUNCTIONS };
+
+struct ufunc {
+    void (*loop)(char **args, const intptr_t *count, const intptr_t *steps, void *data);
+    void *data;
+};
+
+static struct ufunc ufuncs[FUNCTIONS];
+
+static double numpy(enum function which, double x) {
+    double result;
+    char *args[2] = {(char *)&x, (char *)&result};
+    const intptr_t count = 1, steps[2] = {sizeof x, sizeof result};
+    ufuncs[which].loop(args, &count, steps, ufuncs[which].data);
+    return result;
+}
+
 /* NumPy's power of two scalars is the C library's; the compiler's x * x differs once in a thousand times, so the build
    forbids it (-fno-builtin-pow). */
 static double square(double x) { return pow(x, 2.0); }
@@ -95,16 +115,12 @@ static double long_tail(double x, double lower, double upper, double margin, int
     return chosen(x, lower, upper, margin, outside, fault);
 }
 
-/* reward_utils.tolerance with sigmoid="gaussian", bounds (0, upper): the caller has had NumPy compute
-   exp(gaussian_power(…)), because NumPy's own exponential differs from the C library's and between processors. */
+/* reward_utils.tolerance with sigmoid="gaussian", bounds (0, upper). */
 static double gaussian_scale;
 
-static double gaussian_power(double x, double upper, double margin) {
-    return -0.5 * square(excess(x, 0, upper, margin) * gaussian_scale);
-}
-
-static double gaussian(double x, double upper, double margin, double exponential, int *fault) {
-    return chosen(x, 0, upper, margin, exponential, fault);
+static double gaussian(double x, double upper, double margin, int *fault) {
+    double outside = numpy(EXP, -0.5 * square(excess(x, 0, upper, margin) * gaussian_scale));
+    return chosen(x, 0, upper, margin, outside, fault);
 }
 
 static bool in_unit(number a) { return 0.0 <= a.value && a.value <= 1.0; }

@@ -9,11 +9,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.native.library import Bound
 from trainer.envs.native.rows import SteppedRows
 from trainer.envs.spaces import STATE
 from trainer.envs.stats import EpisodeStats
 from trainer.envs.suites.metaworld.env import TaskEnv
-from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, BoundTwice, StepperLibrary
+from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, StepperLibrary
 from trainer.envs.suites.metaworld.native.ports import read_episode, write_episode, write_settings
 
 
@@ -34,7 +35,7 @@ class NativeRows(SteppedRows):
         stop_at_success: bool = False,
     ) -> None:
         rows, team = np.zeros(count, ROW), library.open_team(min(threads, count))
-        bound = BoundTwice(library, team, rows, list(fields.values()))
+        bound = Bound(library, team, rows, list(fields.values()))
         super().__init__(library, rows, bound, FAULTS, SIMULATOR_FAULT)
         self.horizon = horizon
         self.stop_at_success = stop_at_success
@@ -84,7 +85,7 @@ class NativeBinding:
         """Bring the environment up to date: (stats, the last observation or None where it was not stepped)."""
         row = self._rows.rows[self._place]
         if self._env is not None:
-            read_episode(row, self._env.upstream)
+            read_episode(row, self._env.task, self._env.upstream)
         stats = EpisodeStats(int(row["length"]), float(row["total"]), bool(row["solved"]))
         return stats, {STATE: row["last"].astype(np.float32)} if row["steps"] else None
 

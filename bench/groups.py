@@ -1,0 +1,175 @@
+"""What slots of a group bring each other, and what that costs one of them.
+
+`python bench/groups.py [ROUNDS]` measures the cost: preset `tiny` (small nets: the case in which it weighs most) in
+this process, in blocks of 200 updates that take turns: alone; giving every seventh episode; giving, and taking what
+three other slots of the same pace give. Prints medians of steps a second and of CPU seconds a step, each as a ratio to
+alone, and what a slot writes at 700 steps a second. Writes groups.csv.
+Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
+
+`python bench/groups.py learn FOLDER [GROUPS [STEPS]]` trains: GROUPS (5) times four slots of `rows`, of `rows` and
+`adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then. Slot k of group g has the
+seed 100 + 4 g + k in each of the three, so the slots that are apart are also the single ones, at equal steps and
+updates. It goes on where it was interrupted. Writes groups_learning.csv: a row a group, for a group is one sample.
+Claim, from before any run: the share of slots that solve 0.8 of the harder task at the end at least doubles.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import figures
+import torch
+
+from anchorleg.job import Job
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.training import Training, group_identity
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import suite_of
+from trainer.envs.vector import VectorEnv
+from trainer.history.read import read_evaluations
+from trainer.sharing.episodes import Giving
+from trainer.sharing.giver import EpisodeGiver
+from trainer.sharing.judge import encode
+from trainer.sharing.segment import Segment
+from trainer.training.begin import run
+from trainer.training.intake import Intake
+from trainer.training.progress import TrainingDisplay
+from trainer.training.run import TrainingRun, advance, fresh
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+BLOCK_UPDATES = 200
+SLOTS, FIRST_SEED, SOLVED = 4, 100, 0.8
+#: A pace that cluster nodes reach.
+STEPS_PER_S = 700
+ALONE, GIVING, TAKING = "alone", "giving", "giving, taking in"
+WAYS: dict[str, dict[str, Any]] = {"apart": {}, "rows": {"rows": True}, "rows, adopt": {"rows": True, "adopt": True}}
+
+
+def block(state: TrainingRun, giver: EpisodeGiver | None, intake: Intake | None) -> tuple[float, float]:
+    """(steps a second, CPU seconds a step) over one block."""
+    steps, updates = state.step, state.updates
+    wall, cpu = time.perf_counter(), time.process_time()
+    while state.updates < updates + BLOCK_UPDATES:
+        transition = advance(state)
+        if giver is not None and transition is not None:
+            giver.add(transition)
+        if intake is not None:
+            intake.take(state)
+    done = state.step - steps
+    return done / (time.perf_counter() - wall), (time.process_time() - cpu) / done
+
+
+def others_give(others: list[Giving], episodes: Iterator[Segment], count: int) -> None:
+    """Each of the other slots gives `count` episodes."""
+    for slot, giving in enumerate(others, 1):
+        for _ in range(count):
+            one = next(episodes)
+            giving.give(one.episode, encode(replace(one, slot=slot)))
+
+
+def cost(rounds: int) -> None:
+    """Measure and print."""
+    from segments_of import played  # noqa: PLC0415 - tests/support/ is on the path only now
+
+    training = resolve(TrainingSection(preset="tiny", contribution_max_lag=10**9, group={"rows": True}))
+    torch.set_num_threads(1)
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in (ALONE, GIVING, TAKING)}
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [Job.standalone(Path(folder) / "bench", slot) for slot in range(SLOTS)]
+        for job in jobs:
+            job.start_from(None)
+        group = group_identity(training)
+        others = [Giving(job, group) for job in jobs[1:]]
+        episodes = played(run_id=jobs[0].run_id, tasks=training.env.tasks, horizon=training.env.horizon, version=(0, 0))
+        with VectorEnv(VectorSpec(suite_of(training), training.num_envs, 0)) as envs:
+            state = fresh(training, torch.device("cpu"), envs)
+            while not state.updates:
+                advance(state)
+            giver = EpisodeGiver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
+            giver.know(0, 0, 0)
+            intake = Intake(jobs[0], training, None)
+            assert intake.peers is not None
+            for slot in range(1, SLOTS):
+                intake.peers.know(slot, 0, 0, 0)
+            intake.begin()
+            assert state.experience is not None
+            rows = None
+            for _ in range(rounds):
+                steps = state.step
+                found[ALONE].append(block(state, None, None))
+                given = max(1, (state.step - steps) // training.env.horizon // training.group.every)
+                found[GIVING].append(block(state, giver, None))
+                others_give(others, episodes, given)
+                state.experience.peers = rows
+                found[TAKING].append(block(state, giver, intake))
+                state.experience.peers, rows = None, state.experience.peers
+            giver.close()
+            intake.close()
+        files = [path.stat().st_size for path in jobs[0].attempt_dir.glob("episodes-*/*")]
+    report(found, training, statistics.mean(files) if files else 0.0, rows.ring_rows if rows is not None else 0)
+
+
+def report(found: dict[str, list[tuple[float, float]]], training: Training, size: float, rows_in: int) -> None:
+    """Print, and write the CSV."""
+    an_hour = 3600 * STEPS_PER_S / training.env.horizon / training.group.every * size / 1e6
+    lines = []
+    for way, measured in found.items():
+        rate = statistics.median(value for value, _ in measured)
+        pairs = list(zip(measured, found[ALONE], strict=True))  # with the block of the same round: machines drift
+        rates, cpus = (statistics.median(one[i] / alone[i] for one, alone in pairs) for i in (0, 1))
+        written = 0.0 if way == ALONE else an_hour
+        lines.append([way, len(measured), f"{rate:.1f}", f"{rates:.3f}", f"{cpus:.3f}", f"{written:.0f}"])
+        print(f"{way}: {rate:.1f} steps/s, {rates:.3f} of alone; CPU a step {cpus:.3f} of alone")
+    print(f"{rows_in:,} rows were taken in; an episode is {size / 1e3:.1f} kB")
+    print(f"{an_hour:.0f} MB an hour at {STEPS_PER_S} steps/s")
+    head = ["what", "blocks", "steps_per_s", "of_alone", "cpu_a_step_of_alone", "mb_an_hour"]
+    figures.save("groups", head, lines)
+
+
+def trained(folder: Path, slot: int, seed: int, group: dict[str, Any], steps: int) -> dict[str, float]:
+    """Train one slot to its end, and what its last evaluation says of each task."""
+    training = resolve(
+        TrainingSection(
+            preset="tiny", tasks=["door-lock-v3", "window-close-v3"], seed=seed, group=group, total_steps=steps,
+            evaluation_interval=steps // 10, evaluation_goals=50, evaluation_unseen_goals=0,
+        )
+    )  # fmt: skip
+    with TrainingDisplay(live=False) as display:
+        run(Job.standalone(folder, slot), training, display)
+    return dict(read_evaluations(folder / "slots" / str(slot))[-1]["success"])
+
+
+def learn(folder: Path, groups: int, steps: int) -> None:
+    """Train, and write a row a group."""
+    lines = []
+    for way, group in WAYS.items():
+        for number in range(groups):
+            home = folder / way.replace(", ", "-") / str(number)
+            with ProcessPoolExecutor(SLOTS) as pool:
+                seeds = [FIRST_SEED + SLOTS * number + slot for slot in range(SLOTS)]
+                began = [pool.submit(trained, home, slot, seed, group, steps) for slot, seed in enumerate(seeds)]
+                ends = [one.result() for one in began]
+            hardest = min(ends[0], key=lambda task: sum(end[task] for end in ends))
+            solved = sum(end[hardest] >= SOLVED for end in ends) / SLOTS
+            mean = statistics.mean(value for end in ends for value in end.values())
+            lines.append([way, number, f"{mean:.3f}", hardest, f"{solved:.2f}"])
+            print(*lines[-1], flush=True)
+    figures.save("groups_learning", ["way", "group", "mean_success", "harder_task", "slots_that_solve_it"], lines)
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    if words[:1] == ["learn"]:
+        learn(Path(words[1]), int(words[2]) if len(words) > 2 else 5, int(words[3]) if len(words) > 3 else 300_000)
+    else:
+        cost(int(words[0]) if words else 10)

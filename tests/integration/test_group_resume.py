@@ -1,0 +1,132 @@
+"""Slots of a group take each other's episodes in, and the same again at the same steps, whatever interrupted them.
+A group of one changes nothing. On point masses.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import WORK_S
+
+pytest.importorskip("torch")
+
+from slot_digest import slot_digest
+
+from anchorleg.job import HANDED_OVER, lineage
+from trainer.history.read import read
+from trainer.sharing.journal import Adopted, TakenFromPeer, entries
+
+pytestmark = pytest.mark.trainer
+REPOSITORY = Path(__file__).parents[2]
+SUPPORT = REPOSITORY / "tests" / "support"
+KILLED = -9
+
+
+def begun(run_dir, slot, *plans, journal=None, **fields):
+    """One attempt of `slot` for each plan, one after another, in a process of their own."""
+    command = [sys.executable, str(SUPPORT / "train_group.py"), str(run_dir), str(slot)]
+    command += [json.dumps(plans), json.dumps(fields), *([str(journal)] if journal else [])]
+    environment = {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def ended(process):
+    """The exit codes of its attempts, and all that they printed."""
+    out, err = process.communicate(timeout=WORK_S)
+    assert process.returncode == 0, err
+    *printed, codes = out.splitlines()
+    return json.loads(codes), "\n".join(printed)
+
+
+def together(run_dir, plans, **fields):
+    """All slots at once; by slot what `ended` says."""
+    return [ended(one) for one in [begun(run_dir, slot, *its, **fields) for slot, its in enumerate(plans)]]
+
+
+def history(slot_dir):
+    """All that entered the slot's training from other slots, across its attempts, each event once."""
+    return [
+        entry
+        for stretch in lineage(slot_dir)
+        for entry in entries(slot_dir / "attempts" / str(stretch.attempt))
+        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until)
+    ]
+
+
+def replayed(original, slot, tmp_path, *plans, score=None, **fields):
+    """A run that has slot `slot` of `original` alone, and takes what that took, at the same steps; its digest."""
+    run_dir, journal = tmp_path / f"replay-{slot}", tmp_path / f"journal-{slot}"
+    taken = history(original / f"slots/{slot}")
+    journal.write_text("".join(json.dumps(vars(entry)) + "\n" for entry in taken))
+    shutil.copytree(original / "kept", run_dir / "kept")
+    last = {} if score is None else {"score": score}
+    codes, printed = ended(begun(run_dir, 0, *plans, last, journal=journal, seed=slot, **fields))
+    assert codes[-1] == 0, printed
+    assert "without it" not in printed
+    assert history(run_dir / "slots/0") == taken
+    return slot_digest(run_dir / "slots/0")
+
+
+def test_a_group_of_one_changes_nothing(tmp_path):
+    assert ended(begun(tmp_path / "group", 0, {}))[0] == [0]
+    assert ended(begun(tmp_path / "alone", 0, {}, group={}))[0] == [0]
+    group, alone = (slot_digest(tmp_path / name / "slots/0") for name in ("group", "alone"))
+    assert group["parts"]["run"][1].pop("episodes") == 60
+    assert group == alone
+
+
+def test_two_slots_learn_from_each_other_and_a_killed_one_comes_to_the_same(tmp_path):
+    waits = {"30": "wait", "60": "wait"}
+    plans = [[{**waits, "72": "SIGKILL"}, {"3": "SIGKILL"}, {"40": "SIGUSR2"}, {}], [waits]]
+    (codes, printed), (others_codes, others_printed) = together(tmp_path / "run", plans)
+    assert (codes, others_codes) == ([KILLED, KILLED, HANDED_OVER, 0], [0]), printed + others_printed
+    for slot in (0, 1):
+        taken = history(tmp_path / f"run/slots/{slot}")
+        assert {entry.peer for entry in taken} == {1 - slot}
+        assert len(taken) > 4
+        assert all(isinstance(entry, TakenFromPeer) for entry in taken)
+        digest = slot_digest(tmp_path / f"run/slots/{slot}")
+        assert digest["peers"] is not None
+        assert replayed(tmp_path / "run", slot, tmp_path, {"120": "SIGKILL"}) == digest
+        last = read(tmp_path / f"run/slots/{slot}")[-1]["group"]
+        assert last["group_rows"] == {str(1 - slot): last["rows"]}
+        assert 0.1 < last["share"] <= 0.3
+
+
+@pytest.mark.long
+def test_a_laggard_goes_on_with_what_the_other_has_learned_and_a_kill_changes_nothing(tmp_path):
+    run, fields = tmp_path / "run", {"group": {"adopt": True, "rows": True}, "evaluation_goals": 50}
+    assert ended(begun(run, 0, {"score": 1.0}, **fields))[0] == [0]
+    codes, printed = ended(begun(run, 1, {"score": 0.0, "205": "adopt", "215": "SIGKILL"}, {"score": 0.0}, **fields))
+    assert codes == [KILLED, 0], printed
+    assert "goes on with what slot 0 had learned by its step 1,200, which solved 100% more" in printed
+    (adopted,) = [entry for entry in history(run / "slots/1") if isinstance(entry, Adopted)]
+    assert (adopted.adopt, adopted.of, adopted.step) == (0, 1200, 820)  # the newest checkpoint is that of step 800
+    assert not [entry for entry in history(run / "slots/0") if isinstance(entry, Adopted)]
+    digest = slot_digest(run / "slots/1")
+    assert replayed(run, 1, tmp_path, score=0.0, **{**fields, "group": {"rows": True}}) == digest
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1])
+def test_four_slots_with_kills_at_random_moments_come_to_what_their_journals_say(tmp_path, seed):
+    moments = random.Random(seed)
+    plans = [[{"30": "wait"}]]
+    for _ in range(3):
+        kills = [{"30": "wait", str(moments.randrange(40, 110)): "SIGKILL"}]
+        kills += [{str(moments.randrange(2, 90)): "SIGKILL"} for _ in range(2)]
+        plans.append([*kills, {}])
+    for codes, printed in together(tmp_path / "run", plans, total_steps=1600):
+        assert codes[-1] == 0, printed
+    for slot in range(4):
+        digest = slot_digest(tmp_path / f"run/slots/{slot}")
+        assert len({entry.peer for entry in history(tmp_path / f"run/slots/{slot}")}) > 1
+        run_dir = tmp_path / f"one-{slot}"
+        run_dir.mkdir()
+        assert replayed(tmp_path / "run", slot, run_dir, total_steps=1600) == digest

@@ -1,0 +1,159 @@
+"""When a slot takes another's learner over, whose, and what of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from suites import FIELDS, SPACES
+
+pytest.importorskip("torch")
+
+from train_point_mass import section
+
+from trainer.algorithms.base import Adopting, Context
+from trainer.buffers.experience import Experience
+from trainer.config.find import ALGORITHMS, find
+from trainer.nets.average import MovingAverage
+from trainer.sharing.adoption import LEAD, is_allowed, is_finite, tensors_in, whom_to_follow
+from trainer.sharing.journal import Adopted, append, entries
+from trainer.training.adopting import put_in
+
+pytestmark = pytest.mark.trainer
+
+
+def rows(*scores, goals=50, **more):
+    return [
+        {"step": step, "mean_success": score, "success": {"reach": score, "push": score}, "goals_per_task": goals,
+         "horizon": 500, "returns": {"reach": 0.0, "push": 0.0}, **more}
+        for step, score in enumerate(scores)
+    ]  # fmt: skip
+
+
+def slot_of(*args):
+    found = whom_to_follow(*args)
+    return found and (found.slot, round(found.lead, 3))
+
+
+class TestWhom:
+    def test_the_one_that_led_by_more_than_a_tenth_at_two_evaluations_in_a_row(self):
+        own = rows(0.0, 0.2, 0.3)
+        assert slot_of(own, {1: rows(0.4, 0.5)}) == (1, 0.2)
+        assert slot_of(own, {1: rows(0.4, 0.5), 3: rows(0.9, 0.32, 0.9), 2: rows(0.4, 0.6)}) == (3, 0.6)
+        assert slot_of(own, {1: rows(0.9, 0.3, 0.9)}) is None  # once only
+        assert slot_of(own, {1: rows(0.9, 0.9, 0.39)}) is None
+        assert slot_of(own, {1: rows(0.9)}) is None
+        assert slot_of(rows(0.1), {1: rows(0.9, 0.9)}) is None
+        assert slot_of(own, {}) is None
+
+    def test_equal_leads_go_to_the_lower_number(self):
+        assert slot_of(rows(0.0, 0.0), {2: rows(0.5, 0.5), 1: rows(0.5, 0.5)}) == (1, 0.5)
+
+    @pytest.mark.parametrize(
+        ("own", "other"),
+        [
+            (rows(0.0, 0.0, goals=20), rows(1.0, 1.0, goals=20)),  # 40 episodes of 100
+            (rows(0.0, 0.0), rows(1.0, 1.0, goals=20)),
+            (rows(0.0, 0.0), rows(1.0, 1.0, horizon=200)),
+            (rows(0.0, 0.0), rows(1.0, 1.0, score="return")),
+            (rows(0.0, 0.0, score="return"), rows(1.0, 1.0, score="return")),
+            (rows(0.0, 0.0), [row | {"success": {"reach": 1.0}} for row in rows(1.0, 1.0)]),
+        ],
+    )
+    def test_nobody_where_evaluations_say_too_little_or_are_of_two_kinds(self, own, other):
+        assert whom_to_follow(own, {1: other}) is None
+
+    @given(st.lists(st.floats(0, 1), max_size=5), st.dictionaries(st.integers(0, 5), st.lists(st.floats(0, 1))))
+    def test_whoever_is_followed_was_better_twice(self, own, others):
+        found = whom_to_follow(rows(*own), {slot: rows(*scores) for slot, scores in others.items()})
+        if found is not None:
+            assert others[found.slot][-1] - own[-1] == found.lead > LEAD
+            assert others[found.slot][-2] - own[-2] > LEAD
+
+    def test_at_most_once_in_a_tenth_of_the_training_and_never_the_first_slot(self):
+        assert is_allowed(1, 10, 1000, None)
+        assert not is_allowed(0, 10, 1000, None)
+        assert not is_allowed(1, 199, 1000, 100)
+        assert is_allowed(1, 200, 1000, 100)
+
+
+def made(name, seed, updates=3):
+    training = section(algorithm=name, seed=seed)
+    experience = Experience(training, SPACES)
+    rng = np.random.default_rng(seed)
+    for task in range(len(SPACES.tasks)):
+        drawn = {
+            field: rng.uniform(0, 1, (30, *shape)).astype(kind) if kind == np.float32 else np.zeros((30, *shape), kind)
+            for field, (shape, kind) in FIELDS.items()
+        }
+        experience.add(np.full(30, task), drawn)
+    algorithm = find(ALGORITHMS, name)(Context(training, SPACES, 4, torch.device("cpu"), experience))
+    for _ in range(updates):
+        algorithm.update()
+    return algorithm
+
+
+@pytest.mark.parametrize("name", ["mtsac", "sac", "td3"])
+class TestALearner:
+    def test_is_taken_over_whole_and_streams_and_counters_stay(self, name):
+        own, other = made(name, 0), made(name, 1, updates=5)
+        assert isinstance(own, Adopting)
+        before, learned = own.state(), other.state()
+        own.adopt(learned.tensors)
+        after = own.state()
+        kept = {"noise", "deviations", "actor_loss"}
+        for key, tensor in after.tensors.items():
+            source = before if key in kept else learned
+            assert torch.equal(tensor, source.tensors[key]), key
+        assert any(key.startswith("adam.") for key in after.tensors)
+        assert after.numbers == before.numbers
+
+    def test_it_goes_on_as_one_that_was_loaded_with_it(self, name):
+        one, same, other = made(name, 0), made(name, 0), made(name, 1)
+        one.adopt(other.state().tensors)
+        same.load(one.state())
+        assert torch.equal(one.update(), same.update())
+
+    def test_one_of_another_shape_changes_nothing(self, name):
+        own = made(name, 0)
+        before = own.state()
+        tensors = dict(made(name, 1).state().tensors)
+        key = next(key for key in tensors if key.startswith("critics."))
+        for broken in ({key: torch.zeros(3)}, {}):
+            rest = {name: tensor for name, tensor in tensors.items() if name != key}
+            with pytest.raises(ValueError, match="is missing or has another shape"):
+                own.adopt({**rest, **broken})
+        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
+
+
+def test_the_average_of_the_actor_begins_anew():
+    own, other = made("sac", 0), made("sac", 1)
+    average = MovingAverage(own.policy, 0.999)
+    said = put_in(
+        own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors)), average
+    )
+    assert "goes on with what slot 2 had learned by its step 90, which solved 30% more" in said
+    for name, tensor in average.tensors.items():
+        assert torch.equal(tensor, other.policy.state_dict()[name])
+
+
+def test_what_comes_to_nothing_is_a_sentence():
+    entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
+    assert put_in(object(), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
+    assert put_in(made("sac", 0, 0), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
+    with pytest.raises(ValueError, match=r"\S"):
+        tensors_in(b"torn")
+
+
+def test_an_adoption_comes_back_from_the_journal(tmp_path):
+    entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
+    append(tmp_path, [entry])
+    assert entries(tmp_path) == [entry]
+
+
+def test_a_learner_that_diverged_is_seen():
+    assert is_finite({"a": torch.ones(2), "n": torch.ones(2, dtype=torch.uint8)})
+    assert not is_finite({"a": torch.tensor([1.0, float("nan")])})

@@ -1,0 +1,301 @@
+"""What slots of a group give each other: which episodes, how they are read, and how much of a batch they make up."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from suites import FIELDS, SPACES
+
+pytest.importorskip("torch")
+
+from train_contributed import HORIZON, made_up
+from train_point_mass import section
+
+from anchorleg.job import Job
+from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of
+from trainer.buffers.experience import Experience, share_of_others
+from trainer.config.group import MOST_FOREIGN
+from trainer.config.training import group_identity, identity
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import STATE
+from trainer.envs.step import Step
+from trainer.sharing import episodes
+from trainer.sharing.episodes import Giving, clear_older, clear_taken, given_by, keep_taken, peers_of, read_taken
+from trainer.sharing.giver import EpisodeGiver
+from trainer.sharing.peers import PeerReader
+from trainer.sharing.segment import encode, name_of
+
+pytestmark = pytest.mark.trainer
+TRAINING = section(horizon=HORIZON, contribution_max_lag=500, group={"rows": True, "every": 3})
+GROUP = group_identity(TRAINING)
+TASKS = len(TRAINING.env.tasks)
+
+
+def slot(tmp_path, number):
+    made = Job.standalone(tmp_path / "run", number)
+    made.start_from(None)
+    return made
+
+
+def episode(job, number):
+    return encode(replace(made_up(job.run_id, number), slot=job.slot))
+
+
+class Reader(PeerReader):
+    """One that works when it is told to, and knows the first policy of each slot."""
+
+    def __init__(self, job, **more):
+        super().__init__(job, TRAINING, step=100, **more)
+
+    def looked(self):
+        for other in peers_of(self._job):
+            self.know(other, 0, 0, 60)
+        self.one_round()
+        return [one.sha256 for one in self.at_hand.take(10**9)]
+
+    def said(self):
+        found: list[str] = []
+        self.tell(found.append)
+        return found
+
+
+class TestTheGroup:
+    def test_is_of_those_that_differ_in_their_seed_alone(self):
+        assert group_identity(TRAINING.changed(seed=7)) == GROUP
+        assert identity(TRAINING.changed(seed=7)) != identity(TRAINING)
+        assert group_identity(TRAINING.changed(gamma=0.9)) != GROUP
+
+
+class TestReading:
+    def test_what_another_slot_gives_is_taken_once_and_copied(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        files = [episode(other, number) for number in range(3)]
+        giving = Giving(other, GROUP)
+        for number, data in enumerate(files):
+            giving.give(number, data)
+        reader = Reader(one)
+        assert reader.looked() == [name_of(data) for data in files]
+        assert reader.looked() == []
+        assert read_taken(one, name_of(files[1])) == files[1]
+        assert reader.said() == []
+
+    def test_what_is_bad_changes_nothing_and_is_said_once(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        giving = Giving(other, GROUP)
+        good, torn = episode(other, 0), episode(other, 1)
+        giving.give(0, good)
+        folder = next((other.attempt_dir).glob("episodes-*"))
+        (folder / f"{1:09d}-{name_of(torn)}").write_bytes(torn[:-7])
+        (folder / f"{2:09d}-{name_of(torn)}").write_bytes(torn[:-9])
+        (folder / f"{3:09d}-{'0' * 64}").symlink_to(folder / "nowhere")
+        (folder / "notes.txt").write_text("mine")
+        forged = [encode(replace(made_up(other.run_id, number), slot=2)) for number in (4, 5)]
+        diverged = encode(replace(made_up(other.run_id, 6), slot=1, reward=np.full(HORIZON, np.nan, np.float32)))
+        for number, data in enumerate([*forged, diverged], 4):
+            giving.give(number, data)
+        reader = Reader(one)
+        assert reader.looked() == [name_of(good)]
+        assert reader.looked() == []
+        said = reader.said()
+        assert [next(word for word in ("(name)", "cannot be read", "(other_run)", "(not_finite)") if word in sentence)
+                for sentence in said] == ["(name)", "cannot be read", "(other_run)", "(not_finite)"]  # fmt: skip
+        assert os.listdir(one.attempt_dir / "taken") == [name_of(good)]
+
+    def test_a_slot_that_trains_something_else_is_left_out(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, "f" * 16).give(0, episode(other, 0))
+        reader = Reader(one)
+        assert reader.looked() == []
+        assert reader.looked() == []
+        assert reader.said() == ["slot 1 trains something else: nothing of it is learned from"]
+        Giving(slot(tmp_path, 1), GROUP).give(1, episode(other, 1))  # its next attempt does not
+        assert len(reader.looked()) == 1
+
+    def test_the_same_episode_of_an_attempt_that_resumed_is_no_news(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        reader = Reader(one)
+        assert len(reader.looked()) == 1
+        again = encode(replace(made_up(other.run_id, 0), slot=1, episode=77))
+        Giving(slot(tmp_path, 1), GROUP).give(0, again)
+        assert reader.looked() == []
+        assert reader.said() == []
+
+    def test_a_reader_that_is_full_leaves_the_rest_where_it_is(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        giving = Giving(other, GROUP)
+        for number in range(5):
+            giving.give(number, episode(other, number))
+        reader = Reader(one, most_ready_rows=2 * HORIZON)
+        assert [len(reader.looked()) for _ in range(4)] == [2, 2, 1, 0]
+
+
+class TestGiving:
+    def test_the_newest_are_kept_and_older_attempts_folders_go(self, tmp_path):
+        first = slot(tmp_path, 0)
+        for number in range(3):
+            Giving(first, GROUP).give(number, episode(first, number))
+        second = slot(tmp_path, 0)
+        giving = Giving(second, GROUP, kept=4)
+        for number in range(3, 6):
+            giving.give(number, episode(second, number))
+        watcher = slot(tmp_path, 1)
+        found, is_other = given_by(watcher, 0, GROUP)
+        assert not is_other
+        assert [int(one.path.name[:9]) for one in found] == [2, 3, 4, 5]
+        giving.give(6, episode(second, 6))
+        assert not list(first.attempt_dir.glob("episodes-*"))
+
+    def test_a_ghost_gives_nothing_and_removes_nothing(self, tmp_path):
+        ghost = slot(tmp_path, 0)
+        giving = Giving(ghost, GROUP, kept=1)
+        giving.give(0, episode(ghost, 0))
+        keep_taken(ghost, "a" * 64, b"x")
+        slot(tmp_path, 0)
+        giving.give(1, episode(ghost, 1))
+        clear_taken(ghost, {"a" * 64})
+        watcher = slot(tmp_path, 1)
+        assert [int(one.path.name[:9]) for one in given_by(watcher, 0, GROUP)[0]] == [0]
+        assert list(ghost.attempt_dir.glob("taken/*"))
+
+    def test_what_is_taken_again_stays_and_the_rest_goes(self, tmp_path):
+        job = slot(tmp_path, 0)
+        names = [name_of(bytes([number])) for number in range(3)]
+        for number, name in enumerate(names):
+            keep_taken(job, name, bytes([number]))
+        later = slot(tmp_path, 0)
+        keep_taken(later, names[1], bytes([1]))
+        clear_older(later, but={names[2]})
+        assert [read_taken(later, name) for name in names[1:]] == [bytes([1]), bytes([2])]
+        clear_taken(later, {names[1]})
+        for name in names[:2]:
+            with pytest.raises(FileNotFoundError):
+                read_taken(later, name)
+        (job.attempt_dir / "taken" / names[2]).write_bytes(b"other")
+        with pytest.raises(ValueError, match="is not what was taken"):
+            read_taken(later, names[2])
+
+    @pytest.mark.parametrize(("is_fresh", "expected"), [(True, [12, 15, 18]), (False, [15, 18])])
+    def test_every_kth_whole_episode_is_given_by_its_number(self, tmp_path, monkeypatch, is_fresh, expected):
+        written: list[int] = []
+        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
+        job = slot(tmp_path, 0)
+        giver = EpisodeGiver(job, TRAINING, spaces_of(), finished=10, is_fresh=is_fresh)
+        giver.know(0, 1, 0)
+        for step in range(2 * HORIZON):  # four episodes at once, numbers 11 to 14, then 15 to 18
+            giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
+        giver._dispatch.close(60)
+        assert written == expected
+
+    def test_what_was_done_before_any_policy_was_published_is_not_given(self, tmp_path, monkeypatch):
+        written: list[int] = []
+        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
+        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        for step in range(HORIZON):
+            giver.add(one_step(ends=step == HORIZON - 1))
+        giver._dispatch.close(60)
+        assert written == []
+
+    def test_a_full_disk_is_said_once_and_the_training_goes_on(self, tmp_path, monkeypatch):
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(episodes.Giving, "give", full)
+        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        giver.know(0, 1, 0)
+        for step in range(HORIZON):
+            giver.add(one_step(ends=step == HORIZON - 1))
+        giver._dispatch.close(60)
+        said: list[str] = []
+        giver.tell(said.append)
+        giver.tell(said.append)
+        assert said == ["other slots get no episodes of this one now (No space left on device); the training goes on"]
+
+
+def spaces_of():
+    return replace(SPACES, tasks=TRAINING.env.tasks, horizon=HORIZON)
+
+
+def one_step(*, ends):
+    count = TRAINING.num_envs
+    zeros, no = np.zeros(count), np.zeros(count, np.bool_)
+    obs = {STATE: np.zeros((count, 39), np.float32)}
+    done = Step(
+        obs=obs, next_obs=obs, reward=zeros.astype(np.float32), terminated=no, truncated=no | ends, success=no,
+        task=np.zeros(count, np.int32), next_task=np.zeros(count, np.int32), finished=no | ends, episode_return=zeros,
+        episode_length=np.zeros(count, np.int32), episode_success=no, episode_measures=np.zeros((count, 0)),
+    )  # fmt: skip
+    return Transition(obs, np.zeros((count, 4), np.float32), done)
+
+
+def some_rows(count, value=0.0):
+    return {name: np.full((count, *shape), value, kind) for name, (shape, kind) in FIELDS.items()}
+
+
+def filled(own, peers, friends, **group):
+    """An experience with so many rows of each task."""
+    training = section(buffer_size=3000, group=group)
+    made = Experience(training, SPACES)
+    for task in range(TASKS):
+        made.own.add(np.full(own, task), some_rows(own, 0))
+        for count, ring, value in ((peers, made.join, 1), (friends, made.welcome, 2)):
+            if count:
+                ring().add("a", some_rows(count, value), task=task, content=f"{value}{task}", policy_step=0, step=0)
+    return made
+
+
+class TestShares:
+    @given(
+        st.integers(1, 400), st.integers(0, 400), st.integers(0, 400), st.integers(3, 300),
+        st.floats(0.01, MOST_FOREIGN),
+    )  # fmt: skip
+    def test_own_rows_are_never_below_one_half(self, own, peers, friends, size, share):
+        batch = filled(own, peers, friends, share=share).sample(size)
+        kinds = np.round(batch.reward)
+        assert len(kinds) == size
+        assert (kinds == 1).sum() <= share * size
+        assert (kinds == 2).sum() <= MAX_SHARE * size
+        assert (kinds > 0).sum() <= MOST_FOREIGN * size
+        assert [(batch.task == task).sum() for task in range(TASKS)] == pytest.approx([size / TASKS] * TASKS, abs=1)
+
+    @given(st.floats(0, MOST_FOREIGN))
+    def test_contributors_get_what_the_group_leaves_of_one_half(self, of_peers):
+        most = share_of_others(of_peers)
+        assert 0 <= most <= MAX_SHARE
+        assert of_peers + (1 - of_peers) * most <= MOST_FOREIGN + 1e-12
+        assert share_of_others(0.0) == MAX_SHARE
+
+    def test_a_full_ring_makes_up_its_share(self):
+        for share in (0.3, 0.5):
+            made = filled(1000, group_capacity_of(section(buffer_size=3000, group={"share": share})), 0, share=share)
+            kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
+            assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
+
+    def test_an_empty_ring_draws_nothing_and_changes_no_bit(self):
+        alone, group = filled(50, 0, 20), filled(50, 0, 20)
+        group.join()
+        for _ in range(5):
+            assert np.array_equal(alone.sample(30).reward, group.sample(30).reward)
+        assert "peers" not in alone.state().numbers
+
+    def test_the_ring_comes_back_with_its_stream_and_its_room_whatever_the_share_is_by_now(self):
+        made = filled(50, 40, 20, share=0.4)
+        made.given = {"a": [3, 120]}
+        saved = made.state()
+        again = Experience(section(buffer_size=3000), SPACES)
+        again.load(saved)
+        again.own.put_back(made.own.block_since((0,) * TASKS))
+        again.peers.ring.put_back(made.peers.ring.block_since((0,) * TASKS))
+        again.others.ring.put_back(made.others.ring.block_since((0,) * TASKS))
+        again.peer_share = 0.4
+        assert isinstance(again.peers, Contributed)
+        assert (again.given, again.peers.capacity) == ({"a": [3, 120]}, made.peers.capacity)
+        for _ in range(5):
+            one, other = made.sample(30), again.sample(30)
+            assert np.array_equal(one.reward, other.reward)
+        assert again.group_row(30) == made.group_row(30)

@@ -1,0 +1,42 @@
+"""What slots of one run give each other: a training's section `group`.
+
+It decides no number of a slot alone, so it is no part of a training's identity: it may change from one job to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from trainer.config.settings import PositiveInt, TrainingSettings
+
+#: The most of a batch that all others may make up together, slots of the group and contributors: learners with mostly
+#: others' rows do worse than alone (Ostrovski et al. 2021, arXiv 2110.14020).
+MOST_FOREIGN = 0.5
+
+
+class GroupSettings(TrainingSettings):
+    """What slots of one run that train the same, but for the seed, give each other: docs/groups.md."""
+
+    rows: bool = Field(
+        False, description="Give the other slots every k-th finished episode, and learn from theirs; off-policy only."
+    )
+    share: Annotated[float, Field(gt=0, le=MOST_FOREIGN)] = Field(
+        0.3,
+        description="The most of a batch that the other slots' rows make up. With contributors' rows it is never more "
+        "than one half.",
+    )
+    every: PositiveInt = Field(
+        7, description="Which finished episode is given: 7 is every seventh, enough for a share of 0.3 among four."
+    )
+    adopt: bool = Field(
+        False,
+        description="Take over what another slot has learned, where that solved a tenth more at two evaluations in a "
+        "row; slot 0 never does.",
+    )
+
+    @property
+    def is_one_sample(self) -> bool:
+        """Whether slots learn from each other: what several of them come to are not several results."""
+        return self.rows or self.adopt

@@ -1,0 +1,63 @@
+"""Upstream's reset with the same outcome, bit for bit, in less than half of the time.
+
+Upstream resets a task twice, and each time steps the simulation until the hand has come to its first place. Between the
+two it clears MuJoCo's data; so of the first only what it writes elsewhere counts: fields of the model and attributes,
+which depend on the goal alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+from metaworld.sawyer_xyz_env import SawyerXYZEnv
+
+#: Of `_reset_hand`: to open the gripper.
+_OPENING = (-1, 1)
+
+
+class _QuickReset(SawyerXYZEnv):
+    """Between a task's class and upstream's base, so that a task's own `_reset_hand` comes first."""
+
+    _hand_stays = False
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
+        """Upstream's, down to gymnasium's `MujocoEnv.reset`; the arguments are ignored, as upstream ignores them."""
+        del seed, options
+        self.curr_path_length = 0
+        self._hand_stays = True
+        try:
+            self.reset_model()
+        finally:
+            del self._hand_stays
+        mujoco.mj_resetData(self.model, self.data)
+        obs = self.reset_model()
+        self._prev_obs = obs[:18].copy()
+        obs[18:36] = self._prev_obs
+        return obs.astype(np.float64), {}
+
+    def _reset_hand(self, steps: int = 50) -> None:
+        """The mocap body and the controls are the same in all `steps`, so MuJoCo does them in one call.
+
+        `mj_rnePostConstraint` is left out: nothing observable depends on it.
+        """
+        if not self._hand_stays:
+            mocap_id = self.model.body_mocapid[self.data.body("mocap").id]
+            self.data.mocap_pos[mocap_id][:] = self.hand_init_pos
+            self.data.mocap_quat[mocap_id][:] = (1, 0, 1, 0)
+            self.data.ctrl[:] = _OPENING
+            mujoco.mj_step(self.model, self.data, nstep=steps * self.frame_skip)
+        self.init_tcp = self.tcp_center
+
+
+@cache
+def quick_class(task: str) -> type[SawyerXYZEnv]:
+    """The class of `task`, by upstream's name, which an environment tells of itself."""
+    upstream = ALL_V3_ENVIRONMENTS[task]
+    return type(upstream.__name__, (upstream, _QuickReset), {})

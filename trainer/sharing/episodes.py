@@ -1,0 +1,160 @@
+"""Episodes that slots of one run give each other, as files in the run folder.
+
+What an attempt gives lies in its own folder, where the other slots read it; what it takes it copies there, too, so that
+a resume finds it whatever became of the giver::
+
+    slots/<k>/attempts/<a>/episodes-<group>/<number>-<sha256>   every k-th finished episode of the slot, as a segment
+    slots/<k>/attempts/<a>/taken/<sha256>                       until two checkpoints have its rows
+
+`<group>` is `trainer.config.training.group_identity`, `<number>` that of the episode among all that the slot finished.
+A ghost of an older attempt writes where its successor prunes, and what it gives are true episodes all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from anchorleg.files import make_folder, write_bytes
+from anchorleg.job import Job, attempt_numbers
+from trainer.sharing.segment import MAX_SEGMENT_BYTES, name_of
+
+#: Files that a slot keeps for the others: of 50 kB each, 10 MB, a quarter of an hour at 700 steps a second.
+KEPT = 200
+#: So many of a slot's newest attempts are read: a slot that crashes at once again and again must not hide what it gave.
+LOOKED_AT = 3
+_GIVEN, _TAKEN = "episodes-", "taken"
+_NAME = re.compile(r"([0-9]{9})-([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class GivenEpisode:
+    """A file of slot `slot`, not opened yet. `sha256`: what its bytes must come to."""
+
+    slot: int
+    path: Path
+    sha256: str
+
+
+class Giving:
+    """Writes the episodes of one attempt, and keeps the newest `kept` of its slot."""
+
+    def __init__(self, job: Job, group: str, kept: int = KEPT) -> None:
+        self._job = job
+        self._folder = job.attempt_dir / f"{_GIVEN}{group}"
+        self._kept = kept
+        self._files: deque[Path] | None = None
+
+    def give(self, number: int, data: bytes) -> None:
+        """Write one durably, and clear the oldest away; nothing where a newer attempt has begun. Errors: OSError."""
+        if self._job.superseded_by() is not None:
+            return
+        if self._files is None:
+            make_folder(self._folder)
+            self._files = deque(_given_before(self._job))
+        path = self._folder / f"{number:09d}-{name_of(data)}"
+        write_bytes(path, data)
+        self._files.append(path)
+        while len(self._files) > self._kept:
+            oldest = self._files.popleft()
+            with contextlib.suppress(FileNotFoundError):
+                oldest.unlink()
+            if oldest.parent != self._folder:
+                with contextlib.suppress(OSError):  # others of it are still there
+                    oldest.parent.rmdir()
+
+
+def _given_before(job: Job) -> Iterator[Path]:
+    """What attempts up to this one gave, oldest first."""
+    for attempt in attempt_numbers(job.slot_dir):
+        if attempt <= job.attempt:
+            for folder in _folders(job.slot_dir / "attempts" / str(attempt), _GIVEN):
+                yield from (folder / name for name in sorted(os.listdir(folder)) if _NAME.fullmatch(name))
+
+
+def peers_of(job: Job) -> list[int]:
+    """The numbers of the run's other slots that have begun. Errors: OSError."""
+    names = os.listdir(job.run_dir / "slots")
+    return sorted(int(name) for name in names if name.isdigit() and int(name) != job.slot)
+
+
+def given_by(job: Job, slot: int, group: str) -> tuple[list[GivenEpisode], bool]:
+    """(what `slot` gives, oldest first; whether its newest attempt that gives anything is of another group). Errors:
+    OSError.
+    """
+    slot_dir = job.run_dir / "slots" / str(slot)
+    found: list[GivenEpisode] = []
+    is_other = False
+    for attempt in attempt_numbers(slot_dir)[-LOOKED_AT:]:
+        folders = _folders(slot_dir / "attempts" / str(attempt), _GIVEN)
+        is_other = all(folder.name != f"{_GIVEN}{group}" for folder in folders) if folders else is_other
+        for folder in folders:
+            if folder.name == f"{_GIVEN}{group}":
+                matches = [match for name in sorted(os.listdir(folder)) if (match := _NAME.fullmatch(name))]
+                found += [GivenEpisode(slot, folder / match[0], match[2]) for match in matches]
+    return found, is_other
+
+
+def read_given(one: GivenEpisode) -> bytes:
+    """Its bytes; of a file that is too long, one more than a segment may have. Errors: OSError."""
+    with open(os.open(one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return file.read(MAX_SEGMENT_BYTES + 1)
+
+
+def keep_taken(job: Job, sha256: str, data: bytes) -> None:
+    """Copy what is about to be taken, durably. Errors: OSError."""
+    folder = job.attempt_dir / _TAKEN
+    make_folder(folder)
+    write_bytes(folder / sha256, data)
+
+
+def read_taken(job: Job, sha256: str) -> bytes:
+    """What this attempt, or one that it descends from, copied. Errors: OSError; ValueError where it is another file."""
+    paths = [path for path in _taken(job) if path.name == sha256]
+    if not paths:
+        raise FileNotFoundError(2, f"{sha256[:12]}… is not among what was taken")
+    data = paths[-1].read_bytes()
+    if name_of(data) != sha256:
+        raise ValueError(f"{sha256[:12]}… is not what was taken")
+    return data
+
+
+def clear_taken(job: Job, files: Collection[str]) -> None:
+    """Remove the copies of `files`. Errors: OSError."""
+    _remove(job, [path for path in _taken(job) if path.name in files])
+
+
+def clear_older(job: Job, but: Collection[str]) -> None:
+    """Remove what older attempts copied, but for the files `but`. Errors: OSError."""
+    own = job.attempt_dir / _TAKEN
+    _remove(job, [path for path in _taken(job) if path.parent != own and path.name not in but])
+
+
+def _remove(job: Job, paths: Iterable[Path]) -> None:
+    """None where a newer attempt has begun, which may need them."""
+    for path in paths:
+        if job.superseded_by() is not None:
+            return
+        path.unlink(missing_ok=True)
+
+
+def _taken(job: Job) -> list[Path]:
+    attempts = [attempt for attempt in attempt_numbers(job.slot_dir) if attempt <= job.attempt]
+    folders = [job.slot_dir / "attempts" / str(attempt) / _TAKEN for attempt in attempts]
+    return [folder / name for folder in folders for name in _names(folder)]
+
+
+def _folders(folder: Path, prefix: str) -> list[Path]:
+    return [folder / name for name in sorted(_names(folder)) if name.startswith(prefix)]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,85 @@
+"""Every k-th finished episode of a training on its way to the other slots of its group.
+
+Which ones is decided by their numbers alone. An episode that was under way when the attempt began is not given: its
+first steps were another attempt's. Nothing here changes a number of the run, and no step waits for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from anchorleg.job import Job
+from anchorleg.notices import Notices
+from trainer.config.training import Training, group_identity
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import Spaces
+from trainer.sharing.episodes import Giving
+from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
+from trainer.sharing.segment import Segment, decode
+
+#: Episodes that wait for the disk. What comes beyond is not given: toys end hundreds a second.
+WAITING = 64
+#: What a row says of its policy before any was published; no judge knows it.
+_NONE_YET = (-1, -1)
+
+
+class EpisodeGiver:
+    """For the loop's thread, but for `know`. `finished`: episodes that the slot has finished so far; `is_fresh`: all
+    environments are at the beginning of theirs.
+    """
+
+    def __init__(self, job: Job, training: Training, spaces: Spaces, *, finished: int, is_fresh: bool) -> None:
+        self._every = training.group.every
+        self._number = finished
+        self._whole = np.full(training.num_envs, is_fresh)
+        self._version = _NONE_YET
+        self._spaces = spaces
+        origin = SegmentOrigin(job.run_id, job.slot, spaces, actor=f"{job.attempt:08x}")
+        self._recorder = Recorder(origin, training.num_envs)
+        self._giving = Giving(job, group_identity(training))
+        self._dispatch = Dispatch(self._write, WAITING)
+        self._why = ""
+        self._notices = Notices()
+
+    def know(self, attempt: int, seq: int, _step: int) -> None:
+        """A policy is about to be seen: what acts from now on is called by it."""
+        self._version = (attempt, seq)
+
+    def add(self, transition: Transition) -> None:
+        """One vector step."""
+        for segment in self._recorder.add(transition.obs, transition.action, transition.step, self._version):
+            self._number += 1
+            is_whole, self._whole[segment.env] = self._whole[segment.env], True
+            if is_whole and self._number % self._every == 0 and segment.version.min() >= 0:
+                self._give(replace(segment, episode=self._number))
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        if self._dispatch.trouble is None:
+            self._notices.over("other slots get episodes of this one again")
+        else:
+            sentence = f"other slots get no episodes of this one now ({self._why}); the training goes on"
+            self._notices.trouble(sentence, cause="disk")
+        self._notices.tell(say)
+
+    def _give(self, segment: Segment) -> None:
+        try:
+            self._dispatch.put([segment])
+        except Exception as error:  # noqa: BLE001 - whatever giving dies of, the training does not
+            self._notices.trouble(f"other slots get no episodes of this one any more ({type(error).__name__}: {error})")
+
+    def _write(self, _run_id: str, _slot: int, data: bytes) -> bool:
+        """In the thread of `Dispatch`."""
+        try:
+            self._giving.give(decode(data, self._spaces).episode, data)
+        except OSError as error:
+            self._why = error.strerror or str(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Write what waits, for a moment."""
+        self._dispatch.close()

@@ -1,0 +1,118 @@
+"""A slot that is far behind takes another's learner over: the decision is made beside the training, and waits for a
+barrier. What it is, and when, `trainer.sharing.adoption` says; journal and barrier are `trainer.training.intake`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from anchorleg.job import Job, lineage
+from anchorleg.notices import Notices
+from trainer.algorithms.base import Adopting, Algorithm
+from trainer.config.training import Training
+from trainer.history.read import read_evaluations
+from trainer.nets.average import MovingAverage
+from trainer.sharing.adoption import Leader, OtherLearner, find_learner, is_allowed, tensors_in, whom_to_follow
+from trainer.sharing.episodes import clear_taken, keep_taken, peers_of
+from trainer.sharing.journal import Adopted, Entry, entries
+from trainer.sharing.segment import name_of
+
+
+class Adoptions:
+    """For the loop's thread. `found`: a learner to take over, copied, and how far its slot led; None: none."""
+
+    def __init__(self, job: Job, training: Training, ahead: Iterable[Entry]) -> None:
+        self.found: tuple[OtherLearner, Leader] | None = None
+        self._job, self._training = job, training
+        before = [entry.step for entry in _made_by(job)]
+        self._last = max([*before, *(entry.step for entry in ahead if isinstance(entry, Adopted))], default=None)
+        self._new: dict[int, Mapping[str, Any]] = {}
+        self._notices = Notices()
+        self._thread: threading.Thread | None = None
+
+    def evaluated(self, row: Mapping[str, Any], step: int) -> None:
+        """A row of `evaluations.jsonl` was made, and the training is at `step`: look whom to follow."""
+        self._new[int(row["step"])] = row
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if not is_busy and self.found is None and self.may(step):
+            self._thread = threading.Thread(target=self._look, name="adopting", daemon=True)
+            self._thread.start()
+
+    def may(self, step: int) -> bool:
+        """Whether a learner may be taken over at `step`."""
+        return is_allowed(self._job.slot, step, self._training.total_steps, self._last)
+
+    def made(self, entry: Adopted) -> None:
+        """It is done."""
+        self._last, self.found = entry.step, None
+
+    def counted(self, files: Iterable[str]) -> None:
+        """Two checkpoints have what came of these: the copies may go."""
+        done = set(files)
+        if done:
+            threading.Thread(target=self._clear, args=(done,), name="adopting", daemon=True).start()
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        self._notices.tell(say)
+
+    def _look(self) -> None:
+        job = self._job
+        try:
+            own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
+            rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
+            folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
+            leader = whom_to_follow(rows, {slot: read_evaluations(folder) for slot, folder in folders.items()})
+            if leader is None:
+                return
+            learner = find_learner(folders[leader.slot], leader.slot, self._training)
+            if learner is not None:
+                keep_taken(job, name_of(learner.data), learner.data)
+                self.found = (learner, leader)
+        except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
+            what = f"{type(error).__name__}: {error}"
+            self._notices.note(f"whether another slot is better cannot be told now ({what}): the training goes on")
+
+    def _clear(self, done: set[str]) -> None:
+        try:
+            clear_taken(self._job, done)
+        except OSError as error:
+            self._notices.note(f"a copy of another slot's learner cannot be removed ({error.strerror})")
+
+
+def entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:
+    """What the journal says of it."""
+    return Adopted(step, learner.slot, learner.attempt, learner.step, name_of(learner.data), round(leader.lead, 4))
+
+
+def put_in(algorithm: Algorithm, entry: Adopted, data: bytes, average: MovingAverage | None = None) -> str:
+    """Do what the journal says, and begin the `average` of the actor anew; a sentence. Where it comes to nothing it
+    comes to the same again on a resume.
+    """
+    why = "this algorithm cannot"
+    if isinstance(algorithm, Adopting):
+        try:
+            algorithm.adopt(tensors_in(data))
+        except ValueError as error:
+            why = str(error)
+        else:
+            if average is not None:
+                average.begin_anew()
+            return (
+                f"step {entry.step:,}: goes on with what slot {entry.adopt} had learned by its step {entry.of:,}, "
+                f"which solved {entry.lead:.0%} more; its own rows and counters stay"
+            )
+    return f"what slot {entry.adopt} has learned is not taken over: {why}"
+
+
+def _made_by(job: Job) -> list[Adopted]:
+    """What the slot took over so far, in all its attempts."""
+    return [
+        entry
+        for stretch in lineage(job.slot_dir)
+        for entry in entries(job.slot_dir / "attempts" / str(stretch.attempt))
+        if isinstance(entry, Adopted) and entry.step > stretch.after
+        if stretch.until is None or entry.step <= stretch.until
+    ]
