@@ -139,7 +139,8 @@ class RunConfig(Section):
                 f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
             )
         if self.command is None:
-            resolve(self.training)
+            shards = resolve(self.training).algorithm.shards
+            self._check_ranks(shards)
             if self.params:
                 raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
             if self.relay.keep_checkpoints is not None:
@@ -150,6 +151,18 @@ class RunConfig(Section):
         else:
             self._check_params(self.command)
         return self
+
+    def _check_ranks(self, shards: int) -> None:
+        ranks = self.slurm.ranks
+        if self.role == "train" and shards % ranks:
+            raise ValueError(
+                f"slurm.ranks: {ranks} ranks cannot share {shards} {'shards' if shards > 1 else 'shard'} evenly: set "
+                f"training.algorithm.shards to {ranks}, or a multiple of it (docs/ranks.md)"
+            )
+        if ranks > 1 and self.role == "actors":
+            raise ValueError("slurm.ranks: actors play each by itself; leave it out")
+        if ranks > 1 and self.container is not None:
+            raise ValueError("slurm.ranks: there is no srun inside a container; leave container out, or set ranks to 1")
 
     def _check_training(self, where: str, fields: dict[str, Any]) -> None:
         if not self.trains:
@@ -333,12 +346,15 @@ def idle_gpus(config: RunConfig) -> str:
     """What to know where each job asks for more GPUs than our trainer uses; empty where it does not."""
     if config.role == "actors" and config.slurm.gpus:
         return f"slurm.gpus: {config.slurm.gpus}: actors play on the CPU, and it stays idle. Set it to 0."
-    if config.command is not None or config.slurm.gpus <= 1:
+    used = config.slurm.ranks // config.slurm.nodes
+    if config.command is not None or config.slurm.gpus <= max(1, used):
         return ""
-    others = "the other one stays idle" if config.slurm.gpus == 2 else "the others stay idle"
+    idle = config.slurm.gpus - used
+    others = "the other one stays idle" if idle == 1 else "the others stay idle"
+    uses = f"{used} ranks use {used} GPUs" if used > 1 else "the trainer uses one GPU of a job"
     return (
-        f"slurm.gpus: {config.slurm.gpus}: the trainer uses one GPU of a job, and {others}. Set it to 1, and slots to "
-        "the number of GPUs that you want to use."
+        f"slurm.gpus: {config.slurm.gpus}: {uses}, and {others}. Set it to {used}, and slots to the number of GPUs "
+        "that you want to use; docs/ranks.md says when one slot on several GPUs is faster."
     )
 
 

@@ -52,8 +52,18 @@ class SlurmSection(Section):
     time_limit: Walltime = Field(
         "4:00:00", validate_default=True, description='Walltime of one job: "4:00:00", "1-12" or minutes.'
     )
-    cpus_per_task: int = Field(8, ge=1, description="CPU cores of a job.")
-    gpus: int = Field(1, ge=0, description="GPUs of a job, on this machine too; the trainer uses one.")
+    cpus_per_task: int = Field(
+        8, ge=1, description="CPU cores of a job; of each of its ranks, where there are several."
+    )
+    nodes: int = Field(1, ge=1, le=256, description="Nodes of a job; ranks must be a multiple.")
+    ranks: int = Field(
+        1, ge=1, le=256, description="Processes of a job that train its slot together; algorithm.shards must fit."
+    )
+    gpus: int = Field(
+        1,
+        ge=0,
+        description="GPUs of a job on each node, on this machine too; each rank of the trainer uses one.",
+    )
     gpu_type: Word | None = Field(None, description='GPU type as in sinfo, for example "a100".')
     mem: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description='Memory of a job, for example "32G".')
     constraint: Word | None = Field(None, description="Node features.")
@@ -61,6 +71,15 @@ class SlurmSection(Section):
     max_jobs: int | None = Field(None, ge=1, description="Most jobs of the user at once, other work included.")
     setup: list[str] = Field([], description='Shell lines before the job, for example "module load cuda".')
     extra: list[str] = Field([], description='Further sbatch options, for example "--mail-type=FAIL".')
+
+    @model_validator(mode="after")
+    def _every_node_has_as_many_ranks(self) -> SlurmSection:
+        if self.ranks % self.nodes:
+            raise ValueError(
+                f"nodes: {self.ranks} {'ranks' if self.ranks > 1 else 'rank'} cannot be shared out evenly to "
+                f"{self.nodes} nodes; set ranks to {self.nodes}, or a multiple of it"
+            )
+        return self
 
     @field_validator("extra")
     @classmethod
@@ -77,6 +96,9 @@ class SlurmSection(Section):
             "--requeue",
             "--no-requeue",
             "--array",
+            "--nodes",
+            "--ntasks",
+            "--ntasks-per-node",
             "--clusters",  # squeue and sacct ask the cluster of the controller alone
         )
         for option in value:
@@ -85,7 +107,7 @@ class SlurmSection(Section):
             name = re.split(r"[=\s]", option)[0]
             abbreviates = len(name) > 2 and any(own.startswith(name) for own in ours)
             if abbreviates or (
-                not name.startswith("--") and name[:2] in {"-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t"}
+                not name.startswith("--") and name[:2] in {"-D", "-J", "-M", "-W", "-a", "-e", "-n", "-N", "-o", "-t"}
             ):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anchorleg.job import Job
+from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
@@ -29,7 +30,12 @@ from trainer.config.presets import PRESETS
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
-from trainer.errors import ConfigError, SaveError, TrainerError
+from trainer.errors import ConfigError, ElsewhereError, RanksError, SaveError, TrainerError
+from trainer.machine.expendable import end_with
+from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, launch, leave_code, place_of
+
+if TYPE_CHECKING:
+    from trainer.machine.group import Group
 
 #: What the light installation of a login node does not have, and the extra that brings it.
 _EXTRAS = {
@@ -81,6 +87,10 @@ GoalSeedOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+RanksOption = Annotated[
+    int,
+    typer.Option(min=1, max=256, help="Processes that train it together; algorithm.shards must be a multiple."),
+]
 BestOption = Annotated[bool, typer.Option("--best", help="The checkpoint that was evaluated best, not the newest.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
@@ -93,23 +103,27 @@ def train(
     run_dir: RunDirOption = None,
     shared_dir: SharedDirOption = None,
     accept_contributions: AcceptOption = False,
+    ranks: RanksOption = 1,
 ) -> None:
     """Train until the last step, or until this job must hand over (exit code 75: run it again to go on).
 
     Inside a job of the orchestrator everything comes from ANCHORLEG_*; alone it writes to --run-dir.
     """
     began_at = time.time()
-    job = Job.from_environment()
+    job, place = Job.from_environment(), place_of(os.environ)
     asked = read_section(config or (job.config if job else None), preset, settings or [])
     for warning in asked.warnings if job is None else ():  # the orchestrator has warned of what the user wrote
         print(f"warning: {warning}", file=sys.stderr)
+    check_ranks(asked.training.algorithm.shards, ranks)
     if job is None:
         job = _alone(asked, run_dir, shared_dir, accepts_contributions=accept_contributions)
+    if place is None and ranks > 1:
+        raise typer.Exit(launch(job, ranks, os.environ, [sys.executable, *sys.orig_argv[1:]], _tell))
     job.listen()
     limit_s = asked.training.max_runtime_seconds
     if limit_s is not None:
         job.deadline = min(job.deadline or float("inf"), began_at + limit_s)
-    raise typer.Exit(_train(job, asked))
+    raise typer.Exit(_train(job, asked) if place is None else _train_together(job, asked, place))
 
 
 @app.command()
@@ -177,18 +191,48 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
     return job
 
 
-def _train(job: Job, asked: LoadedSection) -> int:
+def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
+    """As one of several ranks: the first gives the exit code, the others 0 unless they fail themselves."""
+    from trainer.machine.group import Group  # noqa: PLC0415 - torch
+
+    by_srun = RANK not in os.environ
+    if not by_srun:
+        end_with(int(os.environ[STARTER]))
+    if place.rank:
+        for number in HAND_OVER_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # it is rank 0's to hand over
+    group = Group.alone()
+    try:
+        group = Group.join(place, job.attempt_dir)
+        code = _train(job, asked, group)
+    except Exception as error:
+        code = error.exit_code if isinstance(error, TrainerError) else 1
+        group.fault(error, code)
+        leave_code(job.attempt_dir, code)
+        if place.rank and isinstance(error, RanksError | ElsewhereError):
+            raise typer.Exit(code) from None  # the first says so
+        raise
+    finally:
+        group.close()
+    if place.rank == 0:
+        leave_code(job.attempt_dir, code)
+    return 0 if by_srun else code  # whatever is not 0 has srun kill the others before they have left
+
+
+def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
     from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
-    from trainer.training.progress import TrainingDisplay  # noqa: PLC0415
+    from trainer.training.progress import Silent, TrainingDisplay  # noqa: PLC0415
     from trainer.wandb.process import beside  # noqa: PLC0415
 
     try:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
         training = asked.training.model_dump(mode="json")
+        if group is not None and not group.is_first:
+            return run(job, asked.training, Silent(), group=group)
         with TrainingDisplay() as display, beside(job, training, environ, display.say):
-            return run(job, asked.training, display)
+            return run(job, asked.training, display, group=group)
     except (MemoryError, RuntimeError, OSError) as error:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is not None:
@@ -197,6 +241,10 @@ def _train(job: Job, asked: LoadedSection) -> int:
             raise
         place = error.filename or job.attempt_dir
         raise SaveError(f"{place}: {error.strerror or error}; the last checkpoint is untouched") from error
+
+
+def _tell(sentence: str) -> None:
+    print(f"trainer: {sentence}", file=sys.stderr, flush=True)
 
 
 def _version(value: bool) -> None:

@@ -9,6 +9,8 @@
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
+    ├── RanksError (8)             a rank of the training is lost, or ranks have come to different numbers
+    ├── ElsewhereError             another rank failed: with its sentence and its exit code
     ├── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
     └── DroppedError (93)          nothing is taken from this account any more: another job would not help
 
@@ -64,6 +66,20 @@ class OutOfMemoryError(TrainerError):
     """Memory that was asked for was not there. It does not mean that the last checkpoint is damaged."""
 
     exit_code = 7
+
+
+class RanksError(TrainerError):
+    """The ranks of a training do not go on together. It does not mean that the last checkpoint is damaged."""
+
+    exit_code = 8
+
+
+class ElsewhereError(TrainerError):
+    """Another rank failed, and said why."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = code
 
 
 class DroppedError(TrainerError):

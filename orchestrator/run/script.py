@@ -59,6 +59,7 @@ def sbatch_lines(slurm: SlurmSection) -> Raw:
     """The `#SBATCH` lines of the config's own fields; empty fields give no line."""
     gpus = f"{slurm.gpu_type}:{slurm.gpus}" if slurm.gpu_type else str(slurm.gpus)
     options = {
+        "ntasks-per-node": str(slurm.ranks // slurm.nodes) if slurm.ranks > 1 else None,
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,
@@ -88,6 +89,8 @@ def job_script(
         template_text("train.sbatch"),
         {
             "job_name": Raw(f"{run_name}-{slot}"),
+            "nodes": Raw(str(config.slurm.nodes)),
+            "ranks": Raw(str(config.slurm.ranks)),
             "sbatch_lines": sbatch_lines(config.slurm),
             "time_limit": Raw(format_duration(config.slurm.time_limit)),
             "lead_seconds": Raw(str(config.lead_seconds)),

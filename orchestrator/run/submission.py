@@ -39,7 +39,8 @@ def command_of(run: Run, slot: int) -> list[str]:
     # -P: the config's folder may hold a checkout of this project; the run's fixed code must win.
     trainer = [python, "-P", "-m", "trainer"]
     if config.actors is None:
-        return [*trainer, "train"]
+        ranks = config.slurm.ranks
+        return [*trainer, "train", *(["--ranks", str(ranks)] if ranks > 1 else [])]
     envs = config.actors.num_envs or ENVS_A_CORE * config.slurm.cpus_per_task
     options = {
         "shared-dir": theirs(config.actors, run.folder),

@@ -31,6 +31,16 @@ PPO: dict[str, Any] = {
     "num_workers": 0,
 }
 UPDATES = 256
+#: The same in four shards: four rollouts of 256 steps, each learned from in 16 updates.
+SHARDED: dict[str, Any] = {
+    **PPO,
+    "algorithm": {**PPO["algorithm"], "shards": 4, "rollout_steps": 32, "batch_size": 32, "epochs": 2},
+    "num_envs": 8,
+    "total_steps": 1024,
+}
+SHARDED_UPDATES = 64
+#: What a training ends with that has lost a rank.
+LOST = 8
 _SMALL: dict[str, Any] = {
     "network": {"actor_hidden": [16], "critic_hidden": [16]},
     "horizon": 30,
@@ -68,12 +78,16 @@ OFF_POLICY_UPDATES = 298
 
 
 def attempt(
-    folder: Path, signals: dict[int, str], training: dict[str, Any], env: Mapping[str, str] | None = None
+    folder: Path,
+    signals: dict[int, str],
+    training: dict[str, Any],
+    env: Mapping[str, str] | None = None,
+    ranks: int = 1,
 ) -> tuple[int, str]:
-    """The exit code of one attempt of `training` that gets `signals`, and what it said."""
+    """The exit code of one attempt of `training` by so many `ranks` that gets `signals`, and what it said."""
     folder.mkdir(exist_ok=True)
     (folder / "training.json").write_text(json.dumps(training))
-    words = ("train", "--config", "training.json", "--run-dir", "run")
+    words = ("train", "--config", "training.json", "--run-dir", "run", *(("--ranks", str(ranks)) if ranks > 1 else ()))
     usual = {"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": _PYTHONPATH}
     done = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps([signals]), *words],

@@ -7,7 +7,7 @@ publishing and contributions know this protocol and no algorithm.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -19,6 +19,7 @@ from trainer.buffers.experience import Experience
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.machine.group import Group
 from trainer.nets.policy import PolicyNet
 from trainer.state import State
 
@@ -27,7 +28,7 @@ from trainer.state import State
 class Context:
     """All that an algorithm is made of. `training.algorithm` has its own settings. `experience`: what is sampled from;
     None for those whose settings are not of `OffPolicySettings`.
-    `way`: how updates get to the device (`trainer.algorithms.common.cuda_graph`).
+    `way`: how updates get to the device (`trainer.algorithms.common.cuda_graph`). `num_envs`: of this process.
     """
 
     training: Training
@@ -36,6 +37,7 @@ class Context:
     device: torch.device
     experience: Experience | None
     way: str = KERNELS
+    group: Group = field(default_factory=Group.alone)
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,19 @@ class Algorithm(OnPolicy):
         by_log_prob = torch.where(gain <= clipped, gain, 0.0) / -len(gain)
         # Schulman's estimate, which is never below 0 (joschu.net/blog/kl-approx.html).
         kl = (ratio - 1 - log_ratio).mean()
-        if settings.target_kl and float(kl) > _KL_SLACK * settings.target_kl:
-            self.stop_learning()
         outside = ((ratio - 1).abs() > settings.clip).float().mean()
         return by_log_prob, [-torch.minimum(gain, clipped).mean(), kl, outside]
 
+    def judge(self, measured: Tensor) -> None:
+        """As above: the policy may have gone too far."""
+        limit = self.settings.target_kl
+        if limit and float(measured[self.METRICS.index("kl")]) > _KL_SLACK * limit:
+            self.stop_learning()
+
     @property
     def batch_size(self) -> int:
-        """B."""
-        return self.settings.batch_size
+        """B: of one shard, where there are several."""
+        return self.settings.batch_size // self.settings.shards
 
     @property
     def epochs(self) -> int:

@@ -190,6 +190,8 @@ def compared(own: Setting, trials: Sequence[Trial], best: Advice) -> str:
 
 
 def _show_training(training: Training, tried: Tried, best: Advice) -> None:
+    from trainer.tuning.training import of_ranks  # noqa: PLC0415 - with the rest
+
     order = sorted(
         tried.trials, key=lambda trial: (trial.setting.threads, trial.setting.num_envs, trial.setting.workers)
     )
@@ -221,6 +223,7 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
         used, there_is = tried.gpu_bytes
         rows_of = f"with updates of {training.learned_at_once:,} rows"
         _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB {rows_of}")
+    _tell(f"  {of_ranks(tried.update_s, tried.gradient_bytes, shares=training.algorithm.SHARES)}")
     whole = duration(training.total_steps / best.steps_per_s)
     much = compared(tried.own, tried.trials, best)
     _tell(

@@ -78,6 +78,8 @@ class Mtsac(OffPolicySettings):
 class Ppo(OnPolicySettings):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
 
+    SHARES: ClassVar[bool] = True
+
     # Where nothing else is said, stable-baselines3's defaults, but that all 8 environments have 2,048 steps together.
     name: Literal["ppo"] = Field("ppo", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size.")
@@ -103,6 +105,8 @@ class Ppo(OnPolicySettings):
 
 class A2c(OnPolicySettings):
     """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): one update a rollout, of all of it."""
+
+    SHARES: ClassVar[bool] = True
 
     name: Literal["a2c"] = Field("a2c", description=AlgorithmSettings.model_fields["name"].description)
     rollout_steps: PositiveInt = Field(5, description=OnPolicySettings.model_fields["rollout_steps"].description)

@@ -188,10 +188,32 @@ class AlgorithmSettings(TrainingSettings):
     NUM_ENVS: ClassVar[int] = 1
     """Environments, at least, where nobody says how many."""
 
+    SHARES: ClassVar[bool] = False
+    """Whether it learns in several shards: its algorithm is then a `trainer.algorithms.common.onpolicy.OnPolicy`."""
+
     name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
+    shards: Annotated[int, Field(ge=1, le=256)] = Field(
+        1,
+        description="Parts that are played and learned from each by itself, so that several processes may share them "
+        "(docs/ranks.md); any number of processes that divides it trains the same numbers.",
+    )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """Errors: ValueError, a sentence, where these settings do not fit to those of the other sections."""
+
+
+def in_shards(algorithm: AlgorithmSettings, num_envs: int) -> str | None:
+    """Why a training of `algorithm` cannot be cut into its shards; None: it can."""
+    shards = algorithm.shards
+    if shards == 1:
+        return None
+    if not algorithm.SHARES:
+        return f"shards {shards}: {algorithm.name} learns in one; ppo and a2c learn in several: leave it out"
+    for name, number in {"num_envs": num_envs, "batch_size": getattr(algorithm, "batch_size", shards)}.items():
+        if number % shards:
+            nearest = f"{-(-number // shards) * shards}"
+            return f"{name} {number} is not cut evenly into {shards} shards; use {nearest}, or another number of shards"
+    return None
 
 
 class OnPolicySettings(AlgorithmSettings):

@@ -31,6 +31,7 @@ from trainer.config.settings import (
     PositiveInt,
     Share,
     TrainingSettings,
+    in_shards,
     refused,
 )
 from trainer.config.tasknames import GOALS_PER_TASK
@@ -146,6 +147,8 @@ class Training(TrainingSettings):
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
         self.algorithm.check(self.env, self.network, self.num_envs)
+        if (why := in_shards(self.algorithm, self.num_envs)) is not None:
+            raise ValueError(why)
         return self
 
     @model_validator(mode="after")
@@ -284,6 +287,8 @@ def deciding(training: Training) -> dict[str, Any]:
     sections = training.model_dump(mode="json", include={"seed", *SECTIONS})
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
     sections["algorithm"] = _without_place_of_demos(sections["algorithm"])
+    if sections["algorithm"]["shards"] == 1:
+        del sections["algorithm"]["shards"]  # as it was before there were several
     versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
     return {**sections, "versions": versions}
 
@@ -316,7 +321,8 @@ def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
     """As `differences`, of some sections."""
     then, now = in_sections(saved, classes(training)), deciding(training)
-    then["algorithm"] = _without_place_of_demos(then.get("algorithm") or {})
+    then["algorithm"] = {"shards": 1, **_without_place_of_demos(then.get("algorithm") or {})}
+    now["algorithm"] = {"shards": 1, **now["algorithm"]}
     found = [(section, _flat(then.get(section) or {}), _flat(now[section])) for section in sections]
     return [
         f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}"

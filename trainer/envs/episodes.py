@@ -43,8 +43,8 @@ class SlotStep:
 class EnvSlot:
     """Environment number `index` of `spec`: episodes one after another on `instances`.
 
-    Training: episode e is of task `scheduled_task(index, e, …)`, at a start (or with a seed) drawn from this slot's own
-    generator. Evaluation: the episodes of its script, then idle (task `NO_TASK`, zeros).
+    Training: episode e is of task `scheduled_task(number, e, …)`, at a start (or with a seed) drawn from this slot's
+    own generator. Evaluation: the episodes of its script, then idle (task `NO_TASK`, zeros).
     With a `binding` the episodes of the tasks in `native` are stepped by its stepper, others by `step`.
     """
 
@@ -57,6 +57,7 @@ class EnvSlot:
         native: frozenset[int] = frozenset(),
     ) -> None:
         self.index = index
+        self.number = spec.number(index)
         self.spec = spec
         self.instances = instances
         self.task = NO_TASK
@@ -90,8 +91,8 @@ class EnvSlot:
         return EpisodeStanding(self._episode, self._stats, self._seed)
 
     def start(self, attempt: int) -> None:
-        """Begin the first episode, with the stream of (seed, index, attempt)."""
-        self._rng = np.random.default_rng(np.random.SeedSequence([self.spec.seed, self.index, attempt]))
+        """Begin the first episode, with the stream of (seed, number, attempt)."""
+        self._rng = np.random.default_rng(np.random.SeedSequence([self.spec.seed, self.number, attempt]))
         self._episode = 0
         self._begin()
 
@@ -164,7 +165,7 @@ class EnvSlot:
             except EpisodeLostError as lost:
                 _log.warning(
                     "environment %d (%s) begins an episode anew, %d steps are lost: %s",
-                    self.index, self.instances.suite.spaces.tasks[self.task], self._stats.length, lost,
+                    self.number, self.instances.suite.spaces.tasks[self.task], self._stats.length, lost,
                 )  # fmt: skip
                 self._begin()
                 return
@@ -193,7 +194,7 @@ class EnvSlot:
                 return NO_TASK, 0, 0
             task, start = episodes[self._episode]
             return task, start, seed_of(self.spec.suite.seed, task, start) if self._has_seeds else 0
-        task = scheduled_task(self.index, self._episode, self.spec.num_envs, len(suite.spaces.tasks))
+        task = scheduled_task(self.number, self._episode, self.spec.all_envs, len(suite.spaces.tasks))
         start = 0 if suite.starts is None else int(self._rng.integers(suite.starts))
         return task, start, int(self._rng.integers(_SEEDS)) if self._has_seeds else 0
 

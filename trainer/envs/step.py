@@ -41,8 +41,9 @@ class Script:
 class VectorSpec:
     """N environments of a suite.
 
-    Every environment has its own stream, `SeedSequence([seed, index, attempt or 0])`: attempt 0 at a fresh start,
+    Every environment has its own stream, `SeedSequence([seed, number, attempt or 0])`: attempt 0 at a fresh start,
     `attempt` for environments that `restore` adds. `scripts` (evaluation) has one script an environment.
+    These may be a part of more environments (`algorithm.shards`): every `stride`-th of them, from number `first` on.
     """
 
     suite: SuiteRef
@@ -51,11 +52,22 @@ class VectorSpec:
     attempt: int = 0
     stop_at_success: bool = False
     scripts: tuple[Script, ...] | None = None
+    first: int = 0
+    stride: int = 1
+
+    @property
+    def all_envs(self) -> int:
+        """How many environments there are with those of the other parts."""
+        return self.num_envs * self.stride
+
+    def number(self, index: int) -> int:
+        """What environment `index` of these is among all."""
+        return self.first + index * self.stride
 
     def as_json(self) -> dict[str, Any]:
         """For a worker."""
         scripts = None if self.scripts is None else [script.episodes for script in self.scripts]
-        own = ("num_envs", "seed", "attempt", "stop_at_success")
+        own = ("num_envs", "seed", "attempt", "stop_at_success", "first", "stride")
         return {"suite": self.suite.as_json(), "scripts": scripts, **{name: getattr(self, name) for name in own}}
 
     @classmethod

@@ -76,6 +76,8 @@ class Given:
     pace_of: str = "trained steps"
     #: Whose environments can draw themselves, as JSON of a SuiteRef; None: they cannot.
     drawn_by_itself: Mapping[str, Any] | None = None
+    #: Environments that are stepped together, where these are a part of them; 0: these are all.
+    all_envs: int = 0
 
 
 class _Scene(NamedTuple):
@@ -226,7 +228,7 @@ class Tap:
         return shown or now - lane.facts_at < FACTS_S * _NEARLY
 
     def _keep(self, lane: _Lane, keeper: EpisodeKeeper, reruns: Reruns, glimpse: Glimpse, fps: int) -> None:
-        kept = keeper.add(glimpse, self._step // self._envs.num_envs)
+        kept = keeper.add(glimpse, self._step // (self._given.all_envs or self._envs.num_envs))
         if kept is not None:
             about = {"trained steps": float(self._step)}
             reruns.put(lane.name, Rerun(lane.task, lane.episode or 0, fps, kept, about))
@@ -348,6 +350,7 @@ def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
         tasks=training.env.tasks,
         tells_success=tells_success(envs),
         drawn_by_itself=envs.spec.suite.as_json() if hasattr(envs.suite, "watched") else None,
+        all_envs=envs.spec.all_envs,
     )
     return Tap(envs, given)
 

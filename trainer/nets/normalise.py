@@ -26,11 +26,12 @@ class RunningMoments:
 
     def add(self, rows: npt.NDArray[np.floating]) -> None:
         """See rows [B, n]."""
-        values, count = rows.astype(np.float64), len(rows)
-        mean = values.sum(0) / count
-        values -= mean
+        self.merge(*summed_up(rows))
+
+    def merge(self, mean: F64, squares: F64, count: float) -> None:
+        """See `count` rows of this `mean` [n], from which they are `squares` [n] apart in sum."""
         apart, total = mean - self.mean, self.count + count
-        squares = (values * values).sum(0) + apart * apart * (self.count * count / total)
+        squares = squares + apart * apart * (self.count * count / total)
         self.variance = (self.variance * self.count + squares) / total
         self.mean = self.mean + apart * (count / total)
         self.count = total
@@ -53,6 +54,14 @@ class RunningMoments:
         """Go on from there."""
         self.mean, self.variance = (np.array(state.tensors[name], np.float64) for name in ("mean", "variance"))
         self.count = float(state.numbers["count"])
+
+
+def summed_up(rows: npt.NDArray[np.floating]) -> tuple[F64, F64, int]:
+    """Of rows [B, n]: their mean [n], the sum of the squares of what they are apart from it [n], B."""
+    values, count = rows.astype(np.float64), len(rows)
+    mean = values.sum(0) / count
+    values -= mean
+    return mean, (values * values).sum(0), count
 
 
 class Normaliser(nn.Module):

@@ -19,6 +19,7 @@ from anchorleg.job import HANDED_OVER, Job
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.saver import Saver, failure
 from trainer.config.training import Training
+from trainer.envs.sharded import first_of
 from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.evaluation.process import Begin
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
@@ -35,6 +36,7 @@ from trainer.sharing.takings import say_over
 from trainer.training.crash_report import leave_behind
 from trainer.training.intake import Intake
 from trainer.training.progress import Reporter, TrainingProgress
+from trainer.training.ranks import Order
 from trainer.training.run import TrainingRun, advance, capture, crossed, learn_the_rest, row
 
 #: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
@@ -88,7 +90,8 @@ class TrainingAttempt:
             on_version=self._on_version,
         )
         self.giver = self._giver() if self.intake.peers is not None else None
-        self.tap = tap_of(self.job, self.training, self.state.collector.envs)
+        shown = first_of(self.state.collector.envs)
+        self.tap, self._shown = tap_of(self.job, self.training, shown), shown.num_envs
         self.doing = "training"
         self._published_updates = self.state.updates
         self._marks: deque[tuple[float, int, int]] = deque()
@@ -113,12 +116,13 @@ class TrainingAttempt:
             self.publisher.offer(self.policy())  # so that nobody waits for the first interval
             while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
                 before = self.state.step
+                self.state.group.tell(Order.ADVANCE)
                 transition = advance(self.state)
                 if self.giver is not None and transition is not None:
                     self.giver.add(transition)
                 self.intake.take(self.state)
                 if self.tap is not None:
-                    self.tap.after(self.state.step, self.state.collector.task)
+                    self.tap.after(self.state.step, self.state.collector.task[: self._shown])
                 if self.intake.has_rolled_back:
                     self.count_published()
                     return HANDED_OVER
@@ -170,6 +174,7 @@ class TrainingAttempt:
 
     def write_row(self) -> None:
         """Close the row of metrics."""
+        self.state.group.tell(Order.ROW)
         value = row(self.state)
         self.metrics.add(value)
         self.events.add(self.state.step, scalars(value))
@@ -177,6 +182,7 @@ class TrainingAttempt:
     def save(self) -> bool:
         """Begin to publish the present state. False: it failed at once, and the user was told."""
         self.count_published()
+        self.state.group.tell(Order.CAPTURE)
         contents = capture(self.state, self.numeric)
         try:
             # What the checkpoint has left behind must be on disk before the checkpoint is: nobody writes it again.
@@ -236,6 +242,7 @@ class TrainingAttempt:
                 return False
             self.doing = self.evaluations.words
             self.evaluations.wait(LOOK_S)
+            self.state.group.tell(Order.WAIT)  # so that no rank takes this one for lost
             self.look_around()
         self.doing = "training"
         return len(self.evaluations.pending) <= left

@@ -5,7 +5,10 @@ The training itself is `trainer.training.attempt`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +23,7 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
 from trainer.envs.pictures import ready_to_draw
+from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
@@ -29,7 +33,9 @@ from trainer.evaluation.process import Begin, EvaluatorProcess
 from trainer.exporting.final import leave_final
 from trainer.machine import device as machine
 from trainer.machine import products
+from trainer.machine.group import Group
 from trainer.machine.host import read_host
+from trainer.machine.launching import check_ranks
 from trainer.machine.processor import processor
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
@@ -38,6 +44,7 @@ from trainer.training.attempt import TrainingAttempt, reported
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
+from trainer.training.ranks import Order, follow
 from trainer.training.run import fresh, resumed
 from trainer.training.workers import choose_workers
 
@@ -59,53 +66,101 @@ def run(
     make_envs: MakeEnvs = VectorEnv,
     evaluator: Begin = EvaluatorProcess,
     resimulate: Resimulate = _resimulator,
+    group: Group | None = None,
 ) -> int:
     """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
+
+    `group`: the ranks that train it together; each calls this, all but the first do what the first says, and return 0.
 
     `resimulate`: makes what does other machines' experience again; None where `make_envs`' cannot be repeated.
 
     Errors: TrainerError (its exit code), EnvError.
     """
+    group = group or Group.alone()
+    check_ranks(training.algorithm.shards, group.size)
     chosen = machine.choose_device(training.device)
+    if chosen.type == "cuda" and group.size > 1:
+        torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
     training, shown, keep_demos = with_demos(job, training)
-    memory.check(training, chosen.type, read_host().memory_bytes, shown)
+    memory.check(training, chosen.type, read_host().memory_bytes, shown, group.size, group.here)
+    if not group.is_first:
+        group.tell()  # a file of weights is kept by now
     training = with_weights(job, training)
+    if group.is_first:
+        group.tell()
     start = find_start(job, training)
-    keep_demos()
+    group.must_agree("the newest good checkpoint", _seen(start))
+    if group.is_first:
+        keep_demos()
+        _begin_attempt(job, training, start, show)
+    if group.tell(int(start is not None and is_complete(job, training, start))):
+        if group.is_first and start is not None:
+            _leave_complete(job, training, start, show)
+        return 0
+    step = start.ref.step if start else 0
+    if group.is_first:
+        job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+    show.say(
+        f"attempt {job.attempt}: "
+        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
+        + (f", {group.size} ranks" if group.size > 1 else "")
+    )
+    suite = suite_of(training, job.run_dir / "goals")
+    num_workers = choose_workers(training, suite, group.here)
+    recorded = start.contents.numeric if start is not None else {}
+    if not group.is_first:
+        recorded = json.loads(group.share())
+    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
+    if group.is_first:
+        group.share(json.dumps(numeric).encode())  # what rank 0 measured, all use
+    spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
+    envs = _envs_of(spec, num_workers, training.algorithm.shards, group, make_envs)
+    numeric["stepping"] = envs.stepping
+    try:
+        if start is not None:
+            way = numeric["updates"]
+            state = resumed(training, chosen, envs, start.contents, start.experience, way=way, group=group)
+        else:
+            state = fresh(training, chosen, envs, numeric["updates"], group)
+        if not group.is_first:
+            follow(state, numeric)
+            return 0
+        code = TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
+        group.tell(Order.END)
+        return code
+    finally:
+        envs.close()
+
+
+def _begin_attempt(job: Job, training: Training, start: Start | None, show: Reporter) -> None:
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
     licence = told(training.network.encoder.arch, training.network.encoder.weights)
     for note in (*(start.notes if start else ()), *([licence] if licence else ())):
         show.say(note)
-    if start is not None and is_complete(job, training, start):
-        step = start.ref.step
-        leave_final(job, show.say)  # where the job before this one did not come to it
-        say_over(job, step, show.say)
-        job.report(step=step, total=training.total_steps, checkpoint_step=step)
-        show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
-        return 0
-    step = start.ref.step if start else 0
-    job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
-    show.say(
-        f"attempt {job.attempt}: "
-        + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
-    )
-    suite = suite_of(training, job.run_dir / "goals")
-    spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
-    num_workers = choose_workers(training, suite)
-    recorded = start.contents.numeric if start is not None else {}
-    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
-    envs = make_envs(spec, num_workers)
-    numeric["stepping"] = envs.stepping
-    try:
-        if start is not None:
-            state = resumed(training, chosen, envs, start.contents, start.experience, way=numeric["updates"])
-        else:
-            state = fresh(training, chosen, envs, numeric["updates"])
-        return TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
-    finally:
-        envs.close()
+
+
+def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) -> None:
+    step = start.ref.step
+    leave_final(job, show.say)  # where the job before this one did not come to it
+    say_over(job, step, show.say)
+    job.report(step=step, total=training.total_steps, checkpoint_step=step)
+    show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+
+
+def _seen(start: Start | None) -> bytes:
+    """32 bytes that tell one start from another."""
+    return hashlib.sha256(f"{start.ref.attempt} {start.ref.step}".encode() if start else b"").digest()
+
+
+def _envs_of(spec: VectorSpec, workers: int, shards: int, group: Group, make_envs: MakeEnvs) -> Envs:
+    """The environments of this process: of all, or of its shards, environment i of shard i mod `shards`."""
+    if shards == 1:
+        return make_envs(spec, workers)
+    own = group.own(shards)
+    part = partial(replace, spec, num_envs=spec.num_envs // shards, stride=shards)
+    return ShardedEnvs({shard: make_envs(part(first=shard), workers // len(own)) for shard in own})
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:

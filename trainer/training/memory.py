@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -68,6 +68,8 @@ class Part:
     what: str
     bytes: int
     levers: tuple[Lever, ...]
+    is_in_each: bool = False
+    """Whether every rank has all of it."""
 
     def __str__(self) -> str:
         return f"{self.what} = {_gb(self.bytes)}"
@@ -82,17 +84,22 @@ class Part:
         return f"lower {' or '.join(ways)}" + " in a new run" * is_new
 
 
-def check(training: Training, device: str, limit_bytes: int | None, shown: int = 0) -> None:
+def check(
+    training: Training, device: str, limit_bytes: int | None, shown: int = 0, ranks: int = 1, here: int = 1
+) -> None:
     """Refuse a training that cannot fit into `limit_bytes` of memory (None: unknown, so nothing is refused).
 
-    `device`: the type of the learner's; `shown`: rows of demonstrations beside its own. Errors: ConfigError, also for
-    nets that cannot be built.
+    `device`: the type of the learner's; `shown`: rows of demonstrations beside its own; `here`: how many of its `ranks`
+    share that memory: each has the nets, and a part of the rest. Errors: ConfigError, also for nets that cannot be
+    built.
     """
     try:
         parts = [*host_parts(training, device, rows_kept(training)), *_demos(training, shown)]
+        parts = shared_out(parts, ranks, here)
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
-    need = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes + evaluation_bytes(training)
+    need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
+    need += evaluation_bytes(training)
     need += sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
@@ -104,6 +111,13 @@ def check(training: Training, device: str, limit_bytes: int | None, shown: int =
         + (f"{lowered}, or " if lowered else "")
         + f"ask for {_gb(need)} or more (slurm.mem)"
     )
+
+
+def shared_out(parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
+    """`parts` of one process, as the `here` ranks of a node have them together: of `ranks` in all."""
+    if ranks == 1:
+        return list(parts)
+    return [replace(part, bytes=part.bytes * here if part.is_in_each else part.bytes * here // ranks) for part in parts]
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
@@ -183,7 +197,7 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
         kept = 1 + net.moments + net.targets + is_averaged
         numbers = live * (kept + 1) + saved * 2 * kept
         what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
-        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, (Lever(net.field, net.widths, 2),)))
+        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, (Lever(net.field, net.widths, 2),), True))
     return found
 
 

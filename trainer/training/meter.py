@@ -5,13 +5,15 @@ saved or handed over meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.state import State
+from trainer.machine.group import Group
+from trainer.state import State, of_shards, shard_of, shared_of
+from trainer.training.gathering import gathered_numbers
 
 
 class Meter:
@@ -75,6 +77,19 @@ class Meter:
         self._clear(step)
         return value
 
+    def take(self, state: State) -> None:
+        """Add the episodes of another meter, as it is in `state`."""
+        saved = state.numbers
+        for k in range(len(self._tasks)):
+            self._episodes[k] += saved["episodes"][k]
+            self._successes[k] += saved["successes"][k]
+            self._returns[k] += saved["returns"][k]
+            if self._measures:
+                self._measured[k] = [
+                    (count + more, total + added)
+                    for (count, total), (more, added) in zip(self._measured[k], saved["measured"][k], strict=True)
+                ]
+
     def state(self) -> State:
         """Floats round-trip exactly in JSON."""
         numbers = {
@@ -105,3 +120,45 @@ class Meter:
             means = zip(self._measures, self._measured[k], strict=True)
             value |= {name: total / count for name, (count, total) in means if count}
         return value
+
+
+class ShardedMeter:
+    """A meter where there are several shards: the updates are those of all, each shard counts its own episodes."""
+
+    def __init__(self, group: Group, shards: range, make: Callable[[], Meter]) -> None:
+        self._group, self._make = group, make
+        self._all = make()
+        self._own = {shard: make() for shard in shards}
+
+    def add_update(self, values: Sequence[float]) -> None:
+        """As `Meter`."""
+        self._all.add_update(values)
+
+    def add_episodes(self, *columns: npt.NDArray[Any]) -> None:
+        """As `Meter`, of all shards here: as many rows of each."""
+        parts = [np.split(column, len(self._own)) for column in columns]
+        for meter, *own in zip(self._own.values(), *parts, strict=True):
+            meter.add_episodes(*own)
+
+    @property
+    def updates(self) -> int:
+        """Updates since the last row."""
+        return self._all.updates
+
+    def row(self, step: int, measures: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+        """As `Meter`, on rank 0; elsewhere it has no episodes. The same rank 0 for all."""
+        own = {shard: meter.state() for shard, meter in self._own.items()}
+        for state in gathered_numbers(self._group, own).values():
+            self._all.take(state)
+        self._own = {shard: self._make() for shard in self._own}
+        return self._all.row(step, measures)
+
+    def state(self) -> State:
+        """With the shards here."""
+        return of_shards({shard: meter.state() for shard, meter in self._own.items()}, self._all.state())
+
+    def load(self, state: State) -> None:
+        """Go on from `state`, which has all shards."""
+        self._all.load(shared_of(state))
+        for shard, meter in self._own.items():
+            meter.load(shard_of(state, shard))

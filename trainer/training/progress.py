@@ -78,6 +78,16 @@ class Reporter(Protocol):
         """Where the training stands."""
 
 
+class Silent:
+    """Of a rank that is not the first: that one says it."""
+
+    def say(self, sentence: str) -> None:
+        """Nothing."""
+
+    def progress(self, progress: TrainingProgress) -> None:
+        """Nothing."""
+
+
 class TrainingDisplay:
     """Live on a terminal, plain in a pipe. Use it as a context."""
 

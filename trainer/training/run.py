@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,17 +17,20 @@ from torch import Tensor
 from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
+from trainer.algorithms.common.sharded import Sharded
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector, Envs, Transition
 from trainer.errors import NotFiniteError
+from trainer.machine.group import Group
 from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
 from trainer.training.demonstrations import lay_down
-from trainer.training.meter import Meter
+from trainer.training.gathering import gathered
+from trainer.training.meter import Meter, ShardedMeter
 
 
 @dataclass
@@ -37,20 +41,21 @@ class TrainingRun:
     `averaging` is 0. `wanted`: the steps that were chosen for an evaluation, ascending; which are made is for
     `trainer.evaluation` to know. `episodes`: how many have ended; counted, and kept in checkpoints, where slots are a
     group. `measured`: metrics of updates on their
-    way to the meter (left on the device, so that an update waits for no copy).
+    way to the meter (left on the device, so that an update waits for no copy). `group`: its ranks.
     """
 
     training: Training
     algorithm: Algorithm
     collector: Collector
     experience: Experience | None
-    meter: Meter
+    meter: Meter | ShardedMeter
     average: MovingAverage | None = None
     step: int = 0
     updates: int = 0
     episodes: int = 0
     wanted: list[int] = field(default_factory=list)
     measured: list[Tensor] = field(default_factory=list)
+    group: Group = field(default_factory=Group.alone)
 
     @property
     def ring_rows(self) -> int:
@@ -58,11 +63,13 @@ class TrainingRun:
         return self.experience.ring_rows if self.experience is not None else 0
 
 
-def fresh(training: Training, device: torch.device, envs: Envs, way: str = KERNELS) -> TrainingRun:
+def fresh(
+    training: Training, device: torch.device, envs: Envs, way: str = KERNELS, group: Group | None = None
+) -> TrainingRun:
     """A run at step 0. `way`: see `trainer.algorithms.common.cuda_graph`."""
     collector = Collector(envs)
     experience = Experience(training, kept_spaces(envs.spaces, training.network)) if training.uses_experience else None
-    return _run(training, device, collector, experience, way)
+    return _run(training, device, collector, experience, way, group)
 
 
 def resumed(
@@ -72,12 +79,13 @@ def resumed(
     contents: Contents,
     experience: Experience | None,
     way: str = KERNELS,
+    group: Group | None = None,
 ) -> TrainingRun:
     """A run at the barrier that `contents` was captured at, with its `experience`. Where there was no moving average it
     begins with the actor as it is.
     """
     parts = contents.parts
-    run = _run(training, device, Collector(envs, parts["collector"]), experience, way)
+    run = _run(training, device, Collector(envs, parts["collector"]), experience, way, group)
     run.algorithm.load(parts["algorithm"])
     run.meter.load(parts["meter"])
     run.average = _average(training, run.algorithm)
@@ -92,15 +100,24 @@ def resumed(
 
 
 def _run(
-    training: Training, device: torch.device, collector: Collector, experience: Experience | None, way: str
+    training: Training,
+    device: torch.device,
+    collector: Collector,
+    experience: Experience | None,
+    way: str,
+    group: Group | None,
 ) -> TrainingRun:
-    kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
-    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way)
-    algorithm = kind(context)
+    kind: Any = find(ALGORITHMS, training.algorithm.name)
+    group = group or Group.alone()
+    shards = training.algorithm.shards
+    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
+    # What is asked of a class (sizes, launch mode) was asked of `kind` before there was a run.
+    algorithm = kind(context) if shards == 1 else cast("Algorithm", Sharded(kind, context))
     if experience is not None and experience.demos is not None:
         lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
-    meter = Meter(kind.METRICS, training.env.tasks, training.env.MEASURES)
-    return TrainingRun(training, algorithm, collector, experience, meter, _average(training, algorithm))
+    make_meter = partial(Meter, kind.METRICS, training.env.tasks, training.env.MEASURES)
+    meter = make_meter() if shards == 1 else ShardedMeter(group, group.own(shards), make_meter)
+    return TrainingRun(training, algorithm, collector, experience, meter, _average(training, algorithm), group=group)
 
 
 def _average(training: Training, algorithm: Algorithm) -> MovingAverage | None:
@@ -133,7 +150,7 @@ def advance(run: TrainingRun) -> Transition | None:
     algorithm.observe(transition, run.step)
     step = transition.step
     run.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success, step.episode_measures)
-    run.step += collector.num_envs
+    run.step += collector.num_envs * run.group.size
     if run.training.group.rows:
         run.episodes += int(step.finished.sum())
     return transition
@@ -209,7 +226,8 @@ def _readable(values: Mapping[str, float]) -> dict[str, float]:
 def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
     """A checkpoint's contents, copied, so that the run may go on at once. Changes no number of the run.
 
-    `numeric`: the choices that bit equality also depends on. Errors: NotFiniteError.
+    `numeric`: the choices that bit equality also depends on. Where there are several ranks, rank 0's has the shards of
+    all. Errors: NotFiniteError; RanksError where the ranks have come to different numbers.
     """
     drain(run)
     learned = run.algorithm.state()
@@ -227,4 +245,7 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
         parts[AVERAGED] = run.average.state()
     if run.experience is not None:
         parts["experience"] = run.experience.state()
+    if run.training.algorithm.shards > 1:
+        of_shards = {name: parts[name] for name in ("algorithm", "collector", "meter")}
+        parts |= gathered(run.group, of_shards)
     return Contents(run.step, parts, run.algorithm.policy.spec.as_json())

@@ -21,6 +21,12 @@ _ENVS_A_TASK = (1, 2, 4)
 #: With more than this each an update no longer has work for a thread.
 _MAX_THREADS = 8
 _GB = 2**30
+#: An update should take so many times as long as its exchange, for ranks to be faster by what they are.
+WORTH_RANKS = 10
+#: Bytes a second between GPUs of one node by PCIe, and what any exchange takes (NVIDIA/nccl issues 757 and 1530: 30 and
+#: 42 us). Gradients that go by way of the host take longer.
+_LINK_BYTES_PER_S = 1e10
+_EXCHANGE_S = 4e-5
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,25 @@ def advise(own: Setting, trials: Sequence[Trial], memory: Memory) -> Advice:
             "set training.threads yourself if you want that"
         )
     return Advice(chosen, rates[chosen], rates[chosen] / rates[own], (*notes, *_of_memory(memory)))
+
+
+def of_ranks(update_s: float, gradient_bytes: int, *, shares: bool) -> str:
+    """Whether several GPUs (or processes) for one slot would pay: by how long an update and its exchange take. Pure.
+
+    `shares`: whether the algorithm learns in several shards.
+    """
+    exchange_s = _EXCHANGE_S + gradient_bytes / _LINK_BYTES_PER_S
+    takes = (
+        f"an update takes {1e3 * update_s:.1f} ms, to exchange its {gradient_bytes / 1e6:.1f} MB of gradients "
+        f"{1e3 * exchange_s:.2f} ms at best"
+    )
+    if update_s < WORTH_RANKS * exchange_s:
+        return f"more GPUs for one slot would not pay: {takes}; use them for more slots (docs/ranks.md)"
+    if not shares:
+        return f"one GPU is all that this algorithm uses for a slot: {takes}; more are for more slots (docs/ranks.md)"
+    return (
+        f"several ranks may pay: {takes}; each learns from a part of the batch, which must fill a GPU (docs/ranks.md)"
+    )
 
 
 def _of_memory(memory: Memory) -> list[str]:

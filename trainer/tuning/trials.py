@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from trainer.algorithms.base import Algorithm
 from trainer.algorithms.common import cuda_graph as recorded
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector
-from trainer.envs.spaces import drawn_actions
+from trainer.envs.spaces import Spaces, drawn_actions
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef, suite_of
 from trainer.envs.vector import VectorEnv
@@ -58,6 +59,7 @@ class Tried:
     memory: Memory
     gpu_bytes: tuple[int, int] | None
     wall_s: float
+    gradient_bytes: int = 0
 
 
 def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
@@ -124,7 +126,14 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         memory=_memory(training, alone.rss_bytes, host),
         gpu_bytes=_gpu_bytes(device),
         wall_s=time.monotonic() - began,
+        gradient_bytes=_gradient_bytes(training, opened.spaces),
     )
+
+
+def _gradient_bytes(training: Training, spaces: Spaces) -> int:
+    """Of one update."""
+    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
+    return 4 * sum(net.parameters for net in algorithm.sizes(training, spaces))
 
 
 def words(setting: Setting) -> str:

@@ -12,7 +12,6 @@ way and ends; on Linux the kernel ends it at once with its learner, even where s
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -23,12 +22,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from anchorleg.job import HAND_OVER_SIGNALS
-from trainer.machine.expendable import be_expendable
+from trainer.machine.expendable import be_expendable, end_with
 from trainer.wandb.process import Word, end_children
 from trainer.wandb.request import Patience, UploadRequest
 
-#: `prctl(2)`: the signal that a process gets when its parent dies.
-_PR_SET_PDEATHSIG = 1
 #: It gives way to the training wherever both want a core.
 _NICE = 5
 #: Beyond `flush_s`, for wandb's own end.
@@ -44,7 +41,7 @@ def main(words: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
     request = UploadRequest.read(Path(words[0]))
     failures, lost = (int(words[1]), words[2] == "lost") if len(words) > 1 else (0, False)
-    _end_with(request.learner)
+    end_with(request.learner)
     if len(words) == 1:
         os.nice(_NICE)
     be_expendable()
@@ -151,13 +148,6 @@ def _hear(closing: threading.Event, longest_s: float) -> None:
     time.sleep(longest_s)  # wandb hangs
     end_children(os.getpid())
     os._exit(1)
-
-
-def _end_with(learner: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != learner:  # it died before the call
-        os._exit(1)
 
 
 if __name__ == "__main__":

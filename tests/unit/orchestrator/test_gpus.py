@@ -118,12 +118,20 @@ def test_a_trainer_that_uses_one_gpu_does_not_need_two() -> None:
     assert warnings_of(parse_config({"slurm": {"gpus": 2}}, "c")) == [
         (
             "slurm.gpus: 2: the trainer uses one GPU of a job, and the other one stays idle. Set it to 1, and slots to "
-            "the number of GPUs that you want to use."
+            "the number of GPUs that you want to use; docs/ranks.md says when one slot on several GPUs is faster."
         )
     ]
     assert "the others stay idle" in warnings_of(parse_config({"slurm": {"gpus": 4}}, "c"))[0]
     assert warnings_of(parse_config({"slurm": {"gpus": 2}, "command": ["python3", "two.py"]}, "c")) == []
     assert warnings_of(parse_config({"slurm": {"gpus": 1}}, "c")) == []
+
+
+def test_each_rank_uses_a_gpu() -> None:
+    training = {"preset": "arm-ppo", "algorithm": {"name": "ppo", "shards": 4}}
+    section = {"gpus": 2, "ranks": 4, "nodes": 2}
+    assert warnings_of(parse_config({"slurm": section, "training": training}, "c")) == []
+    (idle,) = warnings_of(parse_config({"slurm": {**section, "gpus": 3}, "training": training}, "c"))
+    assert idle.startswith("slurm.gpus: 3: 2 ranks use 2 GPUs, and the other one stays idle. Set it to 2, and slots")
 
 
 def test_the_nodes_own_numbers_are_told_where_there_are_any() -> None:

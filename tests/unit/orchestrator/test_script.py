@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import PATIENCE_S
@@ -156,6 +157,35 @@ def test_the_wake_up_is_ignored_before_any_of_the_users_lines_run() -> None:
 
 def test_without_gpus_none_are_asked_for() -> None:
     assert "gres" not in sbatch_lines(RunConfig.model_validate({"slurm": {"gpus": 0}}).slurm)
+
+
+def test_one_process_is_one_task_and_ranks_are_shared_out_to_the_nodes() -> None:
+    training = {"preset": "arm-ppo", "algorithm": {"name": "ppo", "shards": 4}}
+    alone = a_script().splitlines()
+    assert {"#SBATCH --nodes=1", "#SBATCH --ntasks=1"} <= set(alone)
+    assert not [line for line in alone if "ntasks-per-node" in line]
+    ranks = RunConfig.model_validate({"slurm": {"ranks": 4, "nodes": 2}, "training": training})
+    lines = {"#SBATCH --nodes=2", "#SBATCH --ntasks=4", "#SBATCH --ntasks-per-node=2"}
+    assert lines <= set(a_script(ranks).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"slurm": {"ranks": 3, "nodes": 2}}, "3 ranks cannot be shared out evenly to 2 nodes; set ranks to 2, or a"),
+        (
+            {"slurm": {"ranks": 2}},
+            "slurm.ranks: 2 ranks cannot share 1 shard evenly: set training.algorithm",
+        ),
+        ({"slurm": {"extra": ["--ntasks=4"]}}, '"--ntasks=4" is set by the orchestrator'),
+        ({"slurm": {"extra": ["-N2"]}}, '"-N2" is set by the orchestrator'),
+        ({"slurm": {"ranks": 2}, "role": "actors", "actors": {"shared_dir": "x"}}, "actors play each by itself"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused_in_a_sentence(value: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(value, "cluster_config.json")
+    assert words in str(refused.value)
 
 
 def test_setup_lines_are_for_the_cluster_only() -> None:

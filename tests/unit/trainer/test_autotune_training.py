@@ -17,6 +17,7 @@ from trainer.tuning.training import (
     Trial,
     advise,
     explore,
+    of_ranks,
     thread_counts,
     worker_counts,
 )
@@ -157,3 +158,14 @@ def test_what_was_overlaid_is_not_saved(tmp_path):
     with pytest.raises(ConfigError, match="leave out --preset and --set"):
         autotune(config=config, save=True, settings=["num_envs=3"])
     assert config.read_text() == '{"preset": "tiny"}'
+
+
+def test_more_gpus_pay_where_an_update_takes_ten_times_as_long_as_its_exchange() -> None:
+    small = of_ranks(update_s=0.001, gradient_bytes=40_000_000, shares=True)
+    assert small == (
+        "more GPUs for one slot would not pay: an update takes 1.0 ms, to exchange its 40.0 MB of gradients 4.04 ms at "
+        "best; use them for more slots (docs/ranks.md)"
+    )
+    large = [of_ranks(update_s=0.0405, gradient_bytes=40_000_000, shares=shares) for shares in (True, False)]
+    assert large[0].startswith("several ranks may pay: an update takes 40.5 ms, to exchange")
+    assert large[1].startswith("one GPU is all that this algorithm uses for a slot: an update takes 40.5 ms")

@@ -58,7 +58,7 @@ def test_an_end_between_two_connections_is_no_complete_one(request_of_a_job, tmp
     """Of a connection that was left to begin another one the learner was told nothing: its exit code must."""
     path = request_of_a_job.write()
     code = (
-        "import os, sys; from trainer.wandb import program; program._end_with = lambda learner: None; "
+        "import os, sys; from trainer.wandb import program; program.end_with = lambda learner: None; "
         f"sys.exit(program.main([{str(path)!r}, '1', 'live']))"
     )
     done = subprocess.run(

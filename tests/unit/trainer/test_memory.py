@@ -24,7 +24,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training.memory import check, host_parts, row_bytes, shortage
+from trainer.training.memory import check, host_parts, row_bytes, shared_out, shortage
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]
@@ -211,3 +211,11 @@ def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
         ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it; the last checkpoint is"),
     ):
         assert words in str(shortage(error, training, device))
+
+
+def test_each_rank_has_the_nets_and_all_together_have_the_rest():
+    parts = host_parts(a_training(preset="arm-ppo", num_envs=8, num_workers=0), "cpu", 0)
+    assert {part.is_in_each for part in parts} == {True, False}
+    for ranks, here in ((1, 1), (2, 2), (4, 2)):
+        for whole, shared in zip(parts, shared_out(parts, ranks, here), strict=True):
+            assert shared.bytes == (whole.bytes * here if whole.is_in_each else whole.bytes * here // ranks)

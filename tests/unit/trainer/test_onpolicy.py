@@ -17,6 +17,7 @@ from torch import nn
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.reward_scale import RewardScale
+from trainer.algorithms.common.sharded import Sharded
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -24,7 +25,7 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.envs.step import Step
 from trainer.nets.distributions import Categorical, Normal
-from trainer.nets.normalise import Normaliser, RunningMoments, in_three
+from trainer.nets.normalise import Normaliser, RunningMoments, in_three, summed_up
 from trainer.nets.policy import PolicyNet, PolicySpec
 
 pytestmark = pytest.mark.trainer
@@ -221,7 +222,7 @@ def test_a_scale_survives_the_rounding_of_published_weights():
 def test_rewards_are_scaled_as_stable_baselines_scales_them():
     normalize = pytest.importorskip("stable_baselines3.common.vec_env.vec_normalize")
     theirs = normalize.RunningMeanStd(shape=())
-    ours, sums = RewardScale(3, 0.9), np.zeros(3)
+    ours, sums = RewardScale(RunningMoments(1), 3, 0.9), np.zeros(3)
     rng = np.random.default_rng(3)
     for _ in range(50):
         reward, ended = rng.standard_normal(3).astype(np.float32), rng.random(3) < 0.2
@@ -229,7 +230,8 @@ def test_rewards_are_scaled_as_stable_baselines_scales_them():
         theirs.update(sums)
         expected = np.clip(reward / np.sqrt(theirs.var + 1e-8), -10, 10)
         sums[ended] = 0
-        assert ours.add(reward, ended.astype(np.float32)) == pytest.approx(expected, rel=1e-5)
+        ours.moments.add(ours.discounted(reward)[:, None])
+        assert ours.scaled(reward, ended.astype(np.float32)) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", SPACES)
@@ -274,3 +276,63 @@ def test_a_policy_with_a_scale_goes_through_json_and_its_tensors():
     old = spec.as_json()
     del old["normalises"]
     assert PolicySpec.from_json(old) == replace(spec, normalises=False)
+
+
+def sharded(name, spaces, shards, **more):
+    section = TrainingSection(
+        env="anchorleg_toys.points:Points",
+        algorithm={"name": name, "rollout_steps": STEPS, "shards": shards, **more},
+        num_envs=ENVS,
+        network={"actor_hidden": (8, 7), "critic_hidden": (8,)},
+    )
+    return Sharded(find(ALGORITHMS, name), Context(resolve(section), spaces, ENVS, CPU, None))
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_shards_go_down_the_mean_of_their_gradients_by_torch(name):
+    """Each part's loss by torch, the mean of them, one step: what the shards come to together."""
+    spaces = SPACES["box"]
+    more = {"batch_size": 6, "epochs": 2} if name == "ppo" else {}
+    algorithm = sharded(name, spaces, 2, learning_rate=0.01, **more)
+    policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm._one.critic)
+    learned = [*policy.body.parameters(), *critic.parameters(), policy.free]
+    kind = torch.optim.Adam if name == "ppo" else torch.optim.RMSprop
+    optimizer = kind(learned, lr=0.01, eps=1e-5)
+    play(algorithm, spaces, np.random.default_rng(0))
+    updates = 0
+    while algorithm.must_learn:
+        parts = []
+        for shard in algorithm._shards.values():
+            rows = shard._order_of_steps[shard._at : shard._at + shard.batch_size]
+            parts.append(textbook_loss(name, shard, policy, critic, rows))
+        measured = dict(zip(algorithm.METRICS, algorithm.update().tolist(), strict=True))
+        assert measured["policy_loss"] == pytest.approx(sum(part[0].item() for part in parts) / 2, rel=1e-3, abs=1e-5)
+        optimizer.zero_grad()
+        (sum(part[2] for part in parts) / 2).backward()
+        nn.utils.clip_grad_norm_(learned, 0.5)
+        optimizer.step()
+        mine = [*algorithm.policy.body.parameters(), *algorithm._one.critic.parameters(), algorithm.policy.free]
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(mine, learned, strict=True))
+        updates += 1
+    assert updates == (8 if name == "ppo" else 1)
+
+
+def test_shards_draw_from_streams_of_their_own_and_see_one_scale():
+    algorithm = sharded("ppo", SPACES["box"], 2, batch_size=6)
+    obs = {STATE: np.zeros((ENVS, 3), np.float32)}
+    actions = algorithm.act(obs, np.zeros(ENVS, np.int32), 0)
+    assert len(np.unique(actions, axis=0)) == ENVS
+    first, second = algorithm._shards.values()
+    assert first.moments[STATE] is second.moments[STATE]
+    assert first.moments[STATE].count == pytest.approx(ENVS, rel=1e-3)
+
+
+def test_rows_in_parts_come_to_the_moments_of_all():
+    rows = np.random.default_rng(0).standard_normal((40, 3)) * 5 + 2
+    whole, parts = RunningMoments(3), RunningMoments(3)
+    whole.add(rows)
+    for part in np.split(rows, [7, 20]):
+        parts.merge(*summed_up(part))
+    assert parts.mean == pytest.approx(whole.mean)
+    assert parts.variance == pytest.approx(whole.variance)
+    assert parts.count == whole.count

@@ -76,6 +76,7 @@ OTHER = {
     "stream": False,
     "stream_port": 1234,
     "stream_top_k": 3,
+    "shards": 2,
     "averaging": 0.9,
     "group": GroupSettings(rows=True, every=3),
 }
@@ -89,7 +90,7 @@ BESIDE = {
 #: Those that do not fit to mtsac, to the numbers of a state, or to the tests that take each alone.
 UNFIT = {
     "preset", "encoders", "activation", "encoder", "trunk", "observation", "cameras", "image_size", "frame_stack",
-    "frame_stride", "randomize_view", "critic_sees",
+    "frame_stride", "randomize_view", "critic_sees", "shards",
 }  # fmt: skip
 #: Which of them decide the numbers that are trained: all of the sections, and the seed.
 DECIDING = {
@@ -381,3 +382,42 @@ def test_an_algorithm_brings_its_own_nets_and_number_of_environments_where_nobod
 )
 def test_what_does_not_fit_to_an_algorithm_is_said(fields, words):
     assert words in refusal(**fields)
+
+
+def in_shards(shards, **more):
+    return resolve(
+        TrainingSection(**{"preset": "arm-ppo", "num_envs": 8, **more, "algorithm": {"name": "ppo", "shards": shards}})
+    )
+
+
+def test_shards_are_part_of_what_a_training_is_where_there_are_several():
+    one, two = in_shards(1), in_shards(2)
+    assert "shards" not in deciding(one)["algorithm"]  # so what was begun before there were any goes on
+    assert identity(one) != identity(two)
+    before = one.model_dump(mode="json")
+    del before["algorithm"]["shards"]
+    for saved in (before, one.model_dump(mode="json")):
+        assert differences(saved, one) == []
+        assert differences(saved, two) == ["shards 1 → 2"]
+    assert differences(two.model_dump(mode="json"), one) == ["shards 2 → 1"]
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"shards": 2}, "shards 2: mtsac learns in one; ppo and a2c learn in several: leave it out"),
+        ({"preset": "arm-sac", "shards": 2}, "shards 2: sac learns in one; ppo and a2c learn in several: leave it out"),
+        (
+            {"preset": "arm-ppo", "num_envs": 6, "shards": 4},
+            "num_envs 6 is not cut evenly into 4 shards; use 8, or another number of shards",
+        ),
+        (
+            {"preset": "arm-ppo", "num_envs": 9, "batch_size": 32, "shards": 3},
+            "batch_size 32 is not cut evenly into 3 shards; use 33, or another number of shards",
+        ),
+    ],
+)
+def test_what_cannot_be_cut_into_shards_is_refused_in_a_sentence(section, words):
+    with pytest.raises(ValidationError) as caught:
+        resolve(TrainingSection(**section))
+    assert words in str(caught.value)

@@ -8,9 +8,10 @@ Shapes: N environments, B steps of one update, I numbers that the nets read, P o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,30 +19,23 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.actor_critic import actor_and_critic
-from trainer.algorithms.common.autograd import in_groups
+from trainer.algorithms.common.actor_critic import ActorCritic, actor_and_critic
 from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.reading import ACTOR, CRITIC, Reading
+from trainer.algorithms.common.reading import ACTOR, CRITIC
 from trainer.algorithms.common.reward_scale import RewardScale
 from trainer.algorithms.common.tensors import (
-    clip_gradients,
     copied,
     count,
-    load_moments,
-    moments_of,
     named,
     torch_generator,
     under,
 )
 from trainer.buffers.rollout import Rollout
-from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import F32, I32, I64, Actions, Obs, Spaces, picked
+from trainer.envs.spaces import F32, F64, I32, I64, Actions, Obs, Spaces, picked
 from trainer.errors import NotFiniteError
 from trainer.nets.encoders.base import kept_spaces
-from trainer.nets.fused import Stacked
-from trainer.nets.policy import PolicyNet
 from trainer.nets.twins import NetInputs
 from trainer.state import State
 from trainer.streams import RandomStream
@@ -60,7 +54,7 @@ class Minibatch:
     target: Tensor
 
 
-class OnPolicy:
+class OnPolicy(ActorCritic):
     """An actor, a critic, what they play, and the order in which they learn from it.
 
     An algorithm says how its policy is to change (`weigh`), its optimizer, the size of an update and how many epochs
@@ -68,38 +62,22 @@ class OnPolicy:
     """
 
     METRICS: ClassVar[tuple[str, ...]]
-    MOMENTS: ClassVar[int] = 2
-    """What its optimizer remembers of each number that is learned."""
 
     def __init__(self, context: Context) -> None:
-        training, spaces = context.training, context.spaces
-        self.settings = cast("OnPolicySettings", training.algorithm)
-        self._falling_steps = training.falling_steps
-        self.device = context.device
-        init, self._noise, self._order = (
-            torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE, RandomStream.ORDER)
+        super().__init__(context)
+        training = context.training
+        self._seed, self._falling_steps = training.seed, training.falling_steps
+        self._noise, self._order = (
+            torch_generator(training.seed, key) for key in (RandomStream.NOISE, RandomStream.ORDER)
         )
-        self._policy, reader, self.critic = actor_and_critic(training, spaces, init)
-        self._policy.to(self.device)
-        self.critic.to(self.device)
-        self._stacks = Stacked([self._policy.body]), Stacked([self.critic])
-        self._learned = [stack.flat for stack in self._stacks]
-        self._learned += [self._policy.free] if self._policy.distribution.free else []
-        encoders = list(self._policy.encoders.parameters())
-        self._learned += encoders
-        self.optimizer = self.make_optimizer(in_groups(self._learned, (encoders, training.network.encoder.lr_scale)))
-        self._reading = Reading(self._policy, reader, spaces, self.device, normalises=self.settings.normalise_obs)
-        self._rewards = RewardScale(context.num_envs, self.settings.gamma)
-        self._rollout = Rollout(kept_spaces(spaces, training.network), self.settings.rollout_steps, context.num_envs)
+        self._rewards = RewardScale(self.reward_moments, context.num_envs, self.settings.gamma)
+        self._kept = kept_spaces(context.spaces, training.network)
+        self._rollout = Rollout(self._kept, self.settings.rollout_steps, context.num_envs)
         self._played: dict[str, npt.NDArray[Any]] = {}
         self._lesson = self._order_of_steps = _nothing()
         self._at = self._epoch = self._step = 0
 
     # --- what an algorithm has of its own ---------------------------------------------------------------------------
-
-    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Of what is learned."""
-        raise NotImplementedError
 
     def weigh(self, batch: Minibatch, log_prob: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The derivative of the policy's loss by `log_prob` [B], which is what the actions' densities are now; and the
@@ -137,16 +115,14 @@ class OnPolicy:
             )
         ]
 
-    @property
-    def policy(self) -> PolicyNet:
-        """With the scale of what was seen so far."""
-        self._reading.follow()
-        return self._policy
-
-    @torch.no_grad()
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """Sampled from the policy."""
         self._reading.see(obs)
+        return self.play(obs, task, step)
+
+    @torch.no_grad()
+    def play(self, obs: Obs, task: I32, step: int) -> Actions:
+        """As `act`, of what the scales have seen."""
         seen, tasks = self._reading.scaled(obs), task.astype(np.int64)
         distribution = self._policy.distribution
         outputs = self._policy.with_free(self._evaluated(ACTOR, seen, tasks))
@@ -161,16 +137,26 @@ class OnPolicy:
 
     def observe(self, transition: Transition, step: int) -> None:
         """Into the rollout; a full one is judged, and its steps are put into a new order."""
+        if self.settings.normalise_reward:
+            self._rewards.moments.add(self.discounted(transition))
+        self.keep(transition, step + len(transition.step.reward))
+
+    def discounted(self, transition: Transition) -> F64:
+        """The sums of rewards [N, 1] that the scale is to see before `keep`."""
+        return self._rewards.discounted(transition.step.reward)[:, None]
+
+    def keep(self, transition: Transition, step: int) -> None:
+        """As `observe`, of what the scales have seen; `step` is that after it."""
         done = transition.step
         ended = done.finished.astype(np.float32)
-        reward = self._rewards.add(done.reward, ended) if self.settings.normalise_reward else done.reward
+        reward = self._rewards.scaled(done.reward, ended) if self.settings.normalise_reward else done.reward
         bootstrap = np.zeros(len(ended), np.float32)
         cut = done.finished & ~done.terminated
         if cut.any():
             bootstrap[cut] = self._value(self._reading.scaled_alone(picked(done.next_obs, cut)), done.task[cut])
         numbers = {"reward": reward, "terminated": done.terminated, "ended": ended, "bootstrap": bootstrap}
         self._rollout.add({**self._played, **numbers})
-        self._step = step + len(ended)
+        self._step = step
         if self._rollout.full:
             self._begin_lesson(self._value(self._reading.scaled(done.obs), done.next_task))
             self._shuffle()
@@ -187,16 +173,29 @@ class OnPolicy:
 
     def update(self) -> Tensor:
         """One update of the next B steps of the order."""
+        measured = self.differentiate()
+        self.descend(self.learning_rate)
+        self.advance(measured)
+        return measured
+
+    def differentiate(self) -> Tensor:
+        """Leave the gradients of the next B steps of the order in `learned`; `METRICS` [M] of them."""
         rows = self._order_of_steps[self._at : self._at + self.batch_size].to(self.device)
         self._at += len(rows)
         inputs, batch = self._part(self._lesson[rows])
         if self._reading.encodes:
             inputs = self._inputs_of_rollout(rows)
-        measured = self._descend(inputs, batch)
+        return self._differentiate(inputs, batch)
+
+    def advance(self, measured: Tensor) -> None:
+        """Behind the steps that were learned from, where an update `measured` this."""
+        self.judge(measured)
         if self._at >= len(self._order_of_steps):
             self._epoch += 1
             self._shuffle()
-        return measured
+
+    def judge(self, measured: Tensor) -> None:
+        """Whether `stop_learning` is due after an update that `measured` this."""
 
     @property
     def learning_rate(self) -> float:
@@ -222,41 +221,58 @@ class OnPolicy:
 
     def state(self) -> State:
         """Nets, optimizer, scales, streams, and the rollout with the place in it."""
+        shared, own = self.shared_state(), self.own_state()
+        return State({**shared.tensors, **own.tensors}, {**shared.numbers, **own.numbers})
+
+    def shared_state(self) -> State:
+        """What all shards share: what is learned, scales, and the place in a rollout."""
+        learned = self.learned_state()
+        place = {"at": self._at, "epoch": self._epoch, "step": self._step}
+        return State(learned.tensors, {**learned.numbers, "place": place})
+
+    def own_state(self) -> State:
+        """The rest: streams, the rollout, and what is learned of it."""
+        rollout = self._rollout.state()
         tensors = {
-            **named("policy", self.policy.learned_state()),
-            **named("critic", self.critic.state_dict()),
-            **moments_of("all", self.optimizer),
             "lesson": self._lesson,
             "order": self._order_of_steps,
+            "rewards.sums": torch.from_numpy(self._rewards.sums),
+            **named("rollout", {key: torch.from_numpy(array) for key, array in rollout.tensors.items()}),
         }
-        numbers: dict[str, Any] = {"place": {"at": self._at, "epoch": self._epoch, "step": self._step}}
-        for name, part in self._parts():
-            state = part.state()
-            tensors |= named(name, {key: torch.from_numpy(array) for key, array in state.tensors.items()})
-            numbers[name] = dict(state.numbers)
         streams = {"stream.noise": self._noise.get_state(), "stream.order": self._order.get_state()}
-        return State({**copied(tensors), **streams}, numbers)
+        return State({**copied(tensors), **streams}, {"rollout": dict(rollout.numbers)})
 
     def load(self, state: State) -> None:
         """Go on from there; of another number of environments the rollout begins anew."""
+        self.load_learned(state)
+        self.load_own(state, state.numbers["place"])
+
+    def load_own(self, state: State, place: Mapping[str, int]) -> None:
+        """As `own_state` left it, at `place` of the rollout."""
         tensors = state.tensors
-        self._policy.load_learned(under("policy", tensors))
-        self.critic.load_state_dict(under("critic", tensors))
-        load_moments("all", self.optimizer, tensors)
-        for name, part in self._parts():
-            part.load(State({key: value.numpy() for key, value in under(name, tensors).items()}, state.numbers[name]))
+        rollout = {key: value.numpy() for key, value in under("rollout", tensors).items()}
+        self._rollout.load(State(rollout, state.numbers["rollout"]))
+        self._rewards.load(tensors["rewards.sums"].numpy())
         self._lesson, self._order_of_steps = tensors["lesson"].to(self.device, copy=True), tensors["order"].clone()
-        place = state.numbers["place"]
         self._at, self._epoch, self._step = place["at"], place["epoch"], place["step"]
         if not self._rollout.full:
             self._end_lesson()
         self._noise.set_state(tensors["stream.noise"])
         self._order.set_state(tensors["stream.order"])
 
-    def _parts(self) -> Iterator[tuple[str, Any]]:
-        yield "rollout", self._rollout
-        yield "rewards", self._rewards
-        yield from self._reading.parts()
+    def of_shard(self, shard: int) -> Self:
+        """One of several that share nets, scales and optimizer: with a rollout, an order and streams of its own."""
+        own = copy.copy(self)
+        own.become(shard)
+        return own
+
+    def become(self, shard: int) -> None:
+        """Begin all that is not shared."""
+        self._noise, self._order = (
+            torch_generator(self._seed, key, shard) for key in (RandomStream.NOISE, RandomStream.ORDER)
+        )
+        self._rewards = RewardScale(self.reward_moments, self._rollout.num_envs, self.settings.gamma)
+        self._rollout = Rollout(self._kept, self._rollout.capacity, self._rollout.num_envs)
 
     def _outputs(self, values: list[Tensor]) -> Tensor:
         """The distribution's parameters [B, P], of the values of the actor's layers."""
@@ -319,8 +335,8 @@ class OnPolicy:
         at = rows.cpu().numpy()
         return self._reading.inputs(self._rollout.obs(at), self._rollout.in_a_row("task")[at])
 
-    def _descend(self, inputs: NetInputs, batch: Minibatch) -> Tensor:
-        """One step of all that is learned; `METRICS` [M]."""
+    def _differentiate(self, inputs: NetInputs, batch: Minibatch) -> Tensor:
+        """The gradients of all that is learned; `METRICS` [M]."""
         settings, size = self.settings, len(inputs.policy)
         actor, critic = self._stacks
         with torch.no_grad():
@@ -343,11 +359,6 @@ class OnPolicy:
         if reads:
             self._policy.encoders.zero_grad()
             inputs.policy.backward((by_inputs + by_inputs_too if shared else by_inputs)[0])  # type: ignore[no-untyped-call]
-        if settings.grad_clip:
-            clip_gradients(self._learned, settings.grad_clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * group["part"]
-        self.optimizer.step()
         return torch.stack([*measured, error.square().mean(), now.entropy.mean()])
 
     def _shuffle(self) -> None:

@@ -6,32 +6,30 @@ import numpy as np
 
 from trainer.envs.spaces import F32, F64
 from trainer.nets.normalise import CLIP, RunningMoments
-from trainer.state import State
 
 
 class RewardScale:
     """Rewards divided by the deviation of their discounted sum, as each environment has seen it so far."""
 
-    def __init__(self, num_envs: int, gamma: float) -> None:
-        self.moments = RunningMoments(1)
+    def __init__(self, moments: RunningMoments, num_envs: int, gamma: float) -> None:
+        """`moments`: of all that came so far."""
+        self.moments = moments
         self.gamma = gamma
         self.sums: F64 = np.zeros(num_envs)
 
-    def add(self, reward: F32, ended: F32) -> F32:
-        """[N] rewards of a step, on the scale of all that came, this one included."""
+    def discounted(self, reward: F32) -> F64:
+        """The sums [N] with the `reward` [N] of a step, which the moments are to see; `scaled` must follow."""
         self.sums = self.sums * self.gamma + reward
-        self.moments.add(self.sums[:, None])
+        return self.sums
+
+    def scaled(self, reward: F32, ended: F32) -> F32:
+        """[N] rewards of that step on the scale as it is now."""
         self.sums = self.sums * (1 - ended)
         scaled: F32 = np.clip(reward * self.moments.scale[0], -CLIP, CLIP).astype(np.float32)
         return scaled
 
-    def state(self) -> State:
-        """All of it."""
-        moments = self.moments.state()
-        return State({**moments.tensors, "sums": self.sums.copy()}, moments.numbers)
-
-    def load(self, state: State) -> None:
-        """Go on from there; environments that are new begin with nothing."""
-        self.moments.load(state)
-        kept = np.array(state.tensors["sums"], np.float64)[: len(self.sums)]
+    def load(self, sums: F64) -> None:
+        """Go on from these sums; environments that are new begin with nothing."""
+        kept = np.array(sums, np.float64)[: len(self.sums)]
+        self.sums = np.zeros(len(self.sums))
         self.sums[: len(kept)] = kept

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from trainer.streams import seeds_of
 
 
-def torch_generator(seed: int, stream: int) -> torch.Generator:
-    """Torch's generator of a `trainer.streams.RandomStream`, at its beginning, on the CPU."""
-    words = seeds_of(seed, stream).generate_state(1, np.uint64)
+def torch_generator(seed: int, stream: int, *more: int) -> torch.Generator:
+    """Torch's generator of a `trainer.streams.RandomStream`, at its beginning, on the CPU; `more`: as `seeds_of`."""
+    words = seeds_of(seed, stream, *more).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
 
 

@@ -1,0 +1,78 @@
+"""Ranks as real processes: what they tell each other, and what they say when one of them does not go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import WORK_S
+
+pytest.importorskip("torch")
+
+import torch
+
+from trainer.machine.group import Group
+
+pytestmark = pytest.mark.trainer
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "tests" / "support" / "group_ranks.py"
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """Scene → what each of three ranks came to."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("ranks")), "3", "exchange", "differ", "fail", "die"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_what_ranks_tell_each_other_comes_in_their_order(played: dict[str, list[Any]]) -> None:
+    found = played["exchange"]
+    assert [one["own"] for one in found] == [[0, 1], [2, 3], [4, 5]]
+    assert [one["gathered"] for one in found] == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]] * 3
+    assert [one["told"] for one in found] == [5, 5, 5]
+    assert [one["shared"] for one in found] == ["from 0"] * 3
+    assert [one["collected"] for one in found] == [[0, 100_000, 200_000], [], []]
+
+
+def test_ranks_that_differ_are_named_by_all(played: dict[str, list[Any]]) -> None:
+    words = "the parameters of ranks 1, 2 differ from those of rank 0"
+    assert played["differ"] == [["RanksError", 8, words]] * 3
+
+
+def test_what_one_rank_says_last_is_told_by_the_others_with_its_exit_code(played: dict[str, list[Any]]) -> None:
+    words = "environment 3 (reach-v3) failed"
+    *others, last = played["fail"]
+    assert last == ["EnvironmentFailedError", 6, words]
+    assert others == [["ElsewhereError", 6, f"rank 2: {words}"]] * 2
+
+
+def test_a_rank_that_is_killed_ends_the_others(played: dict[str, list[Any]]) -> None:
+    *others, last = played["die"]
+    assert last is None
+    for kind, code, words in others:
+        assert (kind, code) == ("RanksError", 8)
+        assert words.startswith("one of the 3 ranks ended without a word")
+
+
+def test_one_rank_alone_asks_nobody() -> None:
+    group, rows = Group.alone(), torch.ones(2, 3)
+    assert group.gathered(rows) is rows
+    assert (group.tell(7), group.share(b"a"), group.collect(b"b"), list(group.own(4))) == (
+        7,
+        b"a",
+        [b"b"],
+        [0, 1, 2, 3],
+    )
+    group.must_agree("nothing", b"")
+    group.fault(ValueError("unheard"), 1)
+    group.close()

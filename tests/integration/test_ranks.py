@@ -1,0 +1,97 @@
+"""Several processes train one slot to the bits that one comes to, whatever is killed and however many go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import WORK_S
+
+pytest.importorskip("torch")
+
+from ppo_runs import LOST, ROOT, SHARDED, SHARDED_UPDATES, attempt
+from slot_digest import gaps, slot_digest
+
+from anchorleg.job import HANDED_OVER
+
+pytestmark = pytest.mark.trainer
+PROGRAM = Path(__file__).parents[1] / "support" / "train_ranks.py"
+KILLED = -9
+
+
+def attempts(folder: Path, *asked: tuple[str, int, dict[int, str]]) -> list[list[int]]:
+    """The exit codes of the ranks of each attempt: (run, ranks, signals)."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), json.dumps(asked)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{PROGRAM.parent}"},
+        capture_output=True, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def slot_of(folder: Path, run: str = "run") -> dict[str, Any]:
+    return slot_digest(folder / run / "slots/0")
+
+
+def test_two_ranks_that_hand_over_lose_one_and_go_on_as_one_change_nothing(tmp_path: Path) -> None:
+    codes = attempts(
+        tmp_path,
+        ("one", 1, {}),
+        ("several", 2, {20: "SIGUSR2"}),
+        ("several", 4, {7: "2 SIGKILL"}),
+        ("several", 2, {11: "0 SIGKILL"}),
+        ("several", 1, {}),
+    )
+    assert codes == [[0], [HANDED_OVER, 0], [LOST, LOST, KILLED, LOST], [KILLED, LOST], [0]]
+    by_one = slot_of(tmp_path, "one")
+    assert by_one["parts"]["run"][1]["updates"] == SHARDED_UPDATES
+    assert gaps(by_one["metrics"]) == []
+    assert slot_of(tmp_path, "several") == by_one
+
+
+@pytest.fixture(scope="module")
+def by_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Four shards in one process, by the command."""
+    folder = tmp_path_factory.mktemp("one")
+    code, words = attempt(folder, {}, SHARDED)
+    assert code == 0, words
+    return slot_of(folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_any_number_of_ranks_that_divides_the_shards_trains_the_bits_of_one(
+    tmp_path: Path, by_one: dict[str, Any], ranks: int
+) -> None:
+    code, words = attempt(tmp_path, {}, SHARDED, ranks=ranks)
+    assert code == 0, words
+    assert slot_of(tmp_path) == by_one
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+def test_kills_of_random_ranks_and_other_numbers_of_ranks_change_nothing(
+    tmp_path: Path, by_one: dict[str, Any], seed: int
+) -> None:
+    moments = random.Random(seed)
+    for _ in range(3):
+        ranks = moments.choice((2, 4))
+        who = moments.randrange(ranks)
+        code, words = attempt(tmp_path, {moments.randrange(1, 20): f"{who} SIGKILL"}, SHARDED, ranks=ranks)
+        assert code == LOST, words
+        assert f"rank {who} was killed by SIGKILL" in words
+        assert "Traceback" not in words
+    code, words = attempt(tmp_path, {1: "SIGUSR2"}, SHARDED, ranks=2)
+    assert code == HANDED_OVER, words
+    code, words = attempt(tmp_path, {}, SHARDED, ranks=2)
+    assert code == 0, words
+    assert slot_of(tmp_path) == by_one

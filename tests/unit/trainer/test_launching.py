@@ -1,0 +1,136 @@
+"""Ranks are started, and rank 0's exit code is given back: small programs in their place, and an srun of our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anchorleg.job import HAND_OVER_SIGNALS, Job
+from trainer.errors import ConfigError
+from trainer.machine import launching
+from trainer.machine.launching import RankPlace, check_ranks, launch, place_of
+
+#: A stand-in for srun: the tasks one after the other, last first, and the largest exit code, as srun gives it.
+SRUN = """#!/bin/bash
+echo "$@" > "$WORDS"
+while [[ $1 == --* ]]; do [[ $1 == --ntasks=* ]] && n=${1#*=}; shift; done
+largest=0
+for ((rank = n - 1; rank >= 0; rank--)); do
+    SLURM_PROCID=$rank SLURM_LOCALID=$rank "$@"; code=$?
+    ((code > largest)) && largest=$code
+done
+exit $largest
+"""
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (*HAND_OVER_SIGNALS, signal.SIGABRT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job.standalone(tmp_path / "run")
+
+
+def launched(job: Job, code: str, ranks: int = 3, **environ: str) -> tuple[int, list[str]]:
+    """The exit code of ranks that run `code`, which knows its `rank`, and what was said."""
+    said: list[str] = []
+    program = "import os, signal, sys; rank = int(os.environ.get('ANCHORLEG_RANK', os.environ.get('SLURM_PROCID')))\n"
+    command = [sys.executable, "-S", "-c", program + code]
+    return launch(job, ranks, {"PATH": os.environ["PATH"], **environ}, command, said.append), said
+
+
+@pytest.mark.parametrize("code", [0, 2, 75, 93])
+def test_rank_0s_exit_code_is_given_back(job: Job, code: int) -> None:
+    assert launched(job, f"sys.exit({code} if rank == 0 else 0)") == (code, [])
+
+
+def test_a_rank_that_is_killed_is_named_and_the_code_is_that_of_rank_0(job: Job) -> None:
+    dies = "os.kill(os.getpid(), signal.SIGKILL) if rank == 2 else sys.exit(8)"
+    assert launched(job, dies) == (8, ["rank 2 was killed by SIGKILL: the ranks end, the last checkpoint is good"])
+
+
+def test_where_rank_0_is_killed_the_code_says_that_a_rank_is_lost(job: Job) -> None:
+    code, said = launched(job, "os.kill(os.getpid(), signal.SIGKILL) if rank == 0 else sys.exit(8)")
+    assert code == 8
+    assert said == ["rank 0 was killed by SIGKILL: the ranks end, the last checkpoint is good"]
+
+
+def test_who_does_not_end_with_the_others_is_killed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "GRACE_S", 0.2)
+    assert launched(job, "sys.exit(75) if rank == 0 else signal.pause()") == (75, [])
+
+
+def test_ranks_know_their_job_and_their_place(job: Job) -> None:
+    told = "import json; open(os.environ['OUT'] + str(rank), 'w').write(json.dumps(dict(os.environ)))"
+    out = job.run_dir / "told-"
+    assert launched(job, told, 2, OUT=str(out)) == (0, [])
+    environ = json.loads(Path(f"{out}1").read_text())
+    assert place_of(environ) == RankPlace(1, 2, 1, 2, "127.0.0.1")
+    found = Job.from_environment(environ)
+    assert found is not None
+    assert (found.attempt_dir, found.run_id, found.deadline) == (job.attempt_dir, job.run_id, None)
+    assert found.hand_over_file == job.attempt_dir / "hand-over"
+
+
+def eval_of(text: str) -> list[tuple[str, str]]:
+    import ast
+
+    return ast.literal_eval(text)
+
+
+def test_a_signal_asks_for_a_hand_over_by_the_file(job: Job) -> None:
+    # It may not listen yet when it is signalled first.
+    asks = (
+        "import time\nwhile not os.path.exists(os.environ['ANCHORLEG_HANDOVER_FILE']):\n"
+        "    rank or os.kill(os.getppid(), signal.SIGUSR2)\n    time.sleep(0.01)\n"
+        "sys.exit(75 if rank == 0 else 0)"
+    )
+    assert launched(job, asks) == (75, [])
+
+
+def srun(folder: Path, **more: str) -> dict[str, str]:
+    (folder / "bin").mkdir()
+    (folder / "bin/srun").write_text(SRUN)
+    (folder / "bin/srun").chmod(0o755)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return {"PATH": path, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "3", "WORDS": str(folder / "words"), **more}
+
+
+def test_in_a_job_of_several_tasks_srun_starts_them_and_rank_0_says_the_code(job: Job, tmp_path: Path) -> None:
+    leaves = (
+        "path = os.environ['ANCHORLEG_RUN_DIR'] + '/slots/0/attempts/0/ranks-exit'\n"
+        "if rank == 0: open(path, 'w').write('75')\nsys.exit(0 if rank == 0 else 143)"
+    )
+    assert launched(job, leaves, **srun(tmp_path, SLURM_CPUS_PER_TASK="4")) == (75, [])
+    words = (tmp_path / "words").read_text()
+    assert words.startswith("--kill-on-bad-exit=1 --ntasks=3 --export=ALL --cpus-per-task=4 ")
+
+
+def test_where_srun_ends_without_a_word_of_a_rank_one_is_lost(job: Job, tmp_path: Path) -> None:
+    code, said = launched(job, "sys.exit(137)", **srun(tmp_path))
+    assert code == 8
+    assert said == ["a rank ended without a word (srun: 137): all ranks end, the last checkpoint is good"]
+
+
+def test_a_task_of_srun_knows_its_place() -> None:
+    environ = {"ANCHORLEG_RANKS": "4", "ANCHORLEG_RANKS_HOST": "node1", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
+    assert place_of({**environ, "SLURM_STEP_NUM_NODES": "2"}) == RankPlace(3, 4, 1, 2, "node1")
+    assert place_of({"SLURM_PROCID": "3"}) is None
+
+
+def test_ranks_and_shards_that_do_not_fit_are_refused_in_a_sentence(job: Job, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^3 ranks cannot share 4 shards evenly: set algorithm.shards to 3, or "):
+        check_ranks(4, 3)
+    with pytest.raises(ConfigError, match=r"^this job has 3 tasks, and --ranks is 2: ask for as many \(slurm.ranks\)"):
+        launched(job, "", 2, **srun(tmp_path))

@@ -1,0 +1,226 @@
+"""The ranks: processes, on one node or several, that train one slot together and come to the same bits.
+
+Rank r of W has the shards r · V / W and those that follow it, so what is gathered in the order of ranks is in the order
+of shards. Nothing here adds anything up, and nothing is unpickled: tensors and bytes come as they were sent. They go by
+gloo, also those of a GPU, by way of the host's memory. NVIDIA's NCCL is not used: it was not tried.
+
+A rank that dies closes its connections, which the others notice at once; one that hangs is given up after `ANSWER_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is in __init__ under a condition
+
+from anchorleg.files import read_json, write_json
+from trainer.errors import ElsewhereError, RanksError
+from trainer.machine.launching import LOOPBACK, RankPlace
+
+#: A start takes minutes where a folder is slow and each rank reads a checkpoint; more is a rank that never came.
+MEET_S = 600.0
+#: As long as an evaluation may be silent. Nothing between two words of rank 0 takes as long.
+ANSWER_S = 600.0
+#: How often the file is looked for that says where rank 0 waits.
+LOOK_S = 0.1
+#: What a rank that failed has for its last words, and another one looks for them: one that was killed left none.
+LAST_WORDS_S = 3.0
+#: In a job's own folder: where rank 0 waits for the others.
+MEETING = "ranks.json"
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process and its peers. Errors of all methods but `fault`: ElsewhereError with what a peer said; RanksError
+    where one ended without a word, or says nothing for `ANSWER_S`.
+    """
+
+    rank: int = 0
+    size: int = 1
+    at: int = 0
+    """Which of the ranks of this node it is, from 0."""
+    here: int = 1
+    """How many ranks this node has."""
+    store: Any = None
+
+    @classmethod
+    def alone(cls) -> Group:
+        """One rank: everything is at hand, and nothing is asked."""
+        return cls()
+
+    @classmethod
+    def join(cls, place: RankPlace, folder: Path) -> Group:
+        """Meet the other ranks; `folder` is seen by all, and nobody met in it before.
+
+        Errors: RanksError where they do not all come within `MEET_S`.
+        """
+        rank, size, host = place.rank, place.size, place.host
+        if size == 1:
+            return cls.alone()
+        if host == LOOPBACK:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        try:
+            store = _met(rank, size, folder / MEETING, host)
+            dist.init_process_group(
+                "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=ANSWER_S)
+            )
+            dist.barrier()
+        except (RuntimeError, OSError, ValueError) as error:
+            first = str(error).splitlines()[0][:160]
+            raise RanksError(
+                f"rank {rank} of {size} did not meet the others by {folder / MEETING}: {first}; every rank must see "
+                "this folder and reach rank 0's node"
+            ) from error
+        return cls(rank, size, place.at, place.here, store)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which decides, saves, evaluates and publishes."""
+        return self.rank == 0
+
+    def own(self, shards: int) -> range:
+        """The shards of this rank, of all `shards`, which `size` divides."""
+        each = shards // self.size
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def gathered(self, own: Tensor) -> Tensor:
+        """Everybody's rows, in the order of ranks: [own, P] each → [size · own, P], on the device of `own`."""
+        if self.size == 1:
+            return own
+        here = own.detach().contiguous().cpu()
+        every = torch.empty((self.size * len(here), *here.shape[1:]), dtype=here.dtype)
+        with self._answered():
+            dist.all_gather(list(every.chunk(self.size)), here)
+        return every.to(own.device)
+
+    def tell(self, number: int = 0) -> int:
+        """What rank 0 says to all; from others it is not looked at."""
+        if self.size == 1:
+            return number
+        word = torch.tensor([number])
+        with self._answered():
+            dist.broadcast(word, 0)
+        return int(word)
+
+    def share(self, data: bytes = b"") -> bytes:
+        """Rank 0's `data`, for all."""
+        if self.size == 1:
+            return data
+        length = self.tell(len(data))
+        room = torch.empty(length, dtype=torch.uint8)
+        if self.is_first:
+            room = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        with self._answered():
+            dist.broadcast(room, 0)
+        return room.numpy().tobytes()
+
+    def collect(self, data: bytes) -> list[bytes]:
+        """Everybody's `data` in the order of ranks, on rank 0; elsewhere nothing."""
+        if self.size == 1:
+            return [data]
+        sizes = self.gathered(torch.tensor([[len(data)]])).flatten().tolist()
+        with self._answered():
+            if not self.is_first:
+                dist.send(torch.frombuffer(bytearray(data), dtype=torch.uint8), 0)
+                return []
+            found = [data]
+            for rank, length in enumerate(sizes[1:], 1):
+                room = torch.empty(length, dtype=torch.uint8)
+                dist.recv(room, rank)
+                found.append(room.numpy().tobytes())
+            return found
+
+    def must_agree(self, what: str, digest: bytes) -> None:
+        """Errors: RanksError, naming the ranks, where `digest` (of one length) is not everywhere that of rank 0."""
+        if self.size == 1:
+            return
+        every = self.gathered(torch.frombuffer(bytearray(digest), dtype=torch.uint8)[None])
+        others = [str(rank) for rank in range(self.size) if not bool((every[rank] == every[0]).all())]
+        if others:
+            ranks = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {', '.join(others)} differ"
+            raise RanksError(f"{what} of {ranks} from those of rank 0")
+
+    def fault(self, error: Exception, code: int) -> None:
+        """Leave `error` as the last words of this rank, with its exit code: the others tell it. Never fails.
+
+        That others are lost, each finds by itself.
+        """
+        if self.store is not None and not isinstance(error, ElsewhereError | RanksError):
+            with contextlib.suppress(RuntimeError, OSError):  # rank 0 is gone already, and the store with it
+                self.store.set(_fault(self.rank), json.dumps({"code": code, "words": str(error)}))
+
+    def close(self) -> None:
+        """Leave. The others notice."""
+        if self.size > 1 and dist.is_initialized():
+            with contextlib.suppress(RuntimeError):
+                dist.destroy_process_group()
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: RuntimeError) -> RanksError | ElsewhereError:
+        """Why a peer did not answer."""
+        until = time.monotonic() + LAST_WORDS_S
+        while True:
+            for rank in range(self.size):
+                said = _read(self.store, _fault(rank)) if rank != self.rank else None
+                if said is not None:
+                    return ElsewhereError(f"rank {rank}: {said['words']}", int(said["code"]))
+            if time.monotonic() > until:
+                break
+            time.sleep(LOOK_S)
+        is_silent = "timed out" in str(error).lower()
+        silent = f"said nothing for {ANSWER_S / 60:.0f} minutes"
+        how = silent if is_silent else "ended without a word (killed, or its node failed)"
+        return RanksError(f"one of the {self.size} ranks {how}; the last checkpoint is good")
+
+
+def _met(rank: int, size: int, path: Path, host: str) -> Any:
+    """The store that all know: rank 0's process has it."""
+    patience = timedelta(seconds=MEET_S)
+    if rank == 0:
+        store = TCPStore(host, 0, size, is_master=True, wait_for_workers=False, timeout=patience)
+        write_json(path, {"host": host, "port": store.port})
+        return store
+    place = _waited_for(lambda: read_json(path))
+    return TCPStore(place["host"], place["port"], size, wait_for_workers=False, timeout=patience)
+
+
+def _waited_for(read: Callable[[], Any]) -> Any:
+    until = time.monotonic() + MEET_S
+    while True:
+        try:
+            return read()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(LOOK_S)
+
+
+def _fault(rank: int) -> str:
+    return f"fault/{rank}"
+
+
+def _read(store: Any, key: str) -> dict[str, Any] | None:
+    """What is under `key`; None: nothing, or nobody is there to ask."""
+    try:
+        return json.loads(store.get(key)) if store.check([key]) else None
+    except (RuntimeError, OSError):
+        return None
