@@ -12,10 +12,13 @@ the step that it started from: what it inherits is written first. One line an ev
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from anchorleg.files import append_lines, as_line, write_bytes
 from anchorleg.job import Job
@@ -76,6 +79,13 @@ class Adopted:
 
 
 Entry = Taken | Removed | TakenFromPeer | Adopted
+#: What a line with such a word is; else it is what a contributor sent.
+_KINDS: dict[str, TypeAdapter[Any]] = {
+    "peer": TypeAdapter(TakenFromPeer),
+    "adopt": TypeAdapter(Adopted),
+    "drop": TypeAdapter(Removed),
+}
+_TAKEN: TypeAdapter[Any] = TypeAdapter(Taken)
 
 
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
@@ -90,8 +100,14 @@ def begin(attempt_dir: Path, inherited: Collection[Entry]) -> None:
 
 
 def entries(attempt_dir: Path) -> list[Entry]:
-    """The journal of one attempt, in order; a torn last line (its writer died, its rows never entered) is left out."""
-    return [_entry(line) for line in lines(attempt_dir / CONTRIBUTIONS)]
+    """The journal of one attempt, in order; a torn last line (its writer died, its rows never entered) is left out, and
+    so is a damaged one.
+    """
+    found = []
+    for line in lines(attempt_dir / CONTRIBUTIONS):
+        with contextlib.suppress(ValidationError):
+            found.append(_entry(line))
+    return found
 
 
 def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
@@ -116,8 +132,6 @@ def _whose(entry: Entry) -> str | None:
 
 
 def _entry(line: dict[str, Any]) -> Entry:
-    if "peer" in line:
-        return TakenFromPeer(**line)
-    if "adopt" in line:
-        return Adopted(**line)
-    return Removed(**line) if "drop" in line else Taken(**line)
+    """Errors: ValidationError."""
+    kind = next((kind for word, kind in _KINDS.items() if word in line), _TAKEN)
+    return kind.validate_python(line)

@@ -64,13 +64,13 @@ class Adoptions:
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
-            leader = whom_to_follow(rows, {slot: read_evaluations(folder) for slot, folder in folders.items()})
-            if leader is None:
-                return
-            learner = find_learner(folders[leader.slot], leader.slot, self._training)
-            if learner is not None:
-                keep_taken(job, name_of(learner.data), learner.data)
-                self.found = (learner, leader)
+            leaders = whom_to_follow(rows, {slot: read_evaluations(folder) for slot, folder in folders.items()})
+            for leader in leaders:  # some are of another group
+                learner = find_learner(folders[leader.slot], leader.slot, self._training)
+                if learner is not None:
+                    keep_taken(job, name_of(learner.data), learner.data)
+                    self.found = (learner, leader)
+                    return
         except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
             what = f"{type(error).__name__}: {error}"
             self._notices.note(f"whether another slot is better cannot be told now ({what}): the training goes on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -133,6 +134,43 @@ class TestReading:
             giving.give(number, episode(other, number))
         reader = Reader(one, most_ready_rows=2 * HORIZON)
         assert [len(reader.looked()) for _ in range(4)] == [2, 2, 1, 0]
+
+
+class TestWhatIsGiven:
+    def test_attempts_that_gave_nothing_hide_nothing(self, tmp_path):
+        watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        for _ in range(5):
+            slot(tmp_path, 1)
+        found, is_other = given_by(watcher, 1, GROUP)
+        assert [one.path.parent.parent for one in found] == [other.attempt_dir]
+        assert not is_other
+
+    def test_the_newest_that_gave_anything_says_of_which_group_it_is(self, tmp_path):
+        watcher = slot(tmp_path, 0)
+        for number, group in enumerate([GROUP, "f" * 16, GROUP, GROUP, "e" * 16]):
+            other = slot(tmp_path, 1)
+            Giving(other, group).give(number, episode(other, number))
+        found, is_other = given_by(watcher, 1, GROUP)
+        assert [int(one.path.name[:9]) for one in found] == [2, 3]
+        assert is_other
+
+    def test_a_folder_that_goes_meanwhile_is_empty(self, tmp_path, monkeypatch):
+        watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        listed = episodes._folders
+
+        def gone(folder, prefix):
+            found = listed(folder, prefix)
+            for one in found:
+                shutil.rmtree(one)
+            return found
+
+        for look in (lambda: given_by(watcher, 1, GROUP)[0], lambda: list(episodes._given_before(other))):
+            Giving(other, GROUP).give(0, episode(other, 0))
+            with monkeypatch.context() as patched:
+                patched.setattr(episodes, "_folders", gone)
+                assert look() == []
 
 
 class TestGiving:
@@ -272,9 +310,15 @@ class TestShares:
 
     def test_a_full_ring_makes_up_its_share(self):
         for share in (0.3, 0.5):
-            made = filled(1000, group_capacity_of(section(buffer_size=3000, group={"share": share})), 0, share=share)
+            made = filled(1000, group_capacity_of(section(buffer_size=3000), share), 0, share=share)
             kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
             assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
+
+    def test_a_share_that_changed_before_the_first_row_decides_on_the_room(self):
+        resumed = Experience(section(buffer_size=3000), SPACES)
+        resumed.peer_share = 0.5
+        begun = Experience(section(buffer_size=3000, group={"share": 0.5}), SPACES)
+        assert resumed.join().capacity == begun.join().capacity
 
     def test_an_empty_ring_draws_nothing_and_changes_no_bit(self):
         alone, group = filled(50, 0, 20), filled(50, 0, 20)

@@ -470,6 +470,25 @@ class TestTheJournal:
             file.write(b'{"step": 12, "who"')
         assert intakelog.entries(tmp_path) == new
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            {"step": 2, "who": "alice"},
+            {"step": "two", "who": "alice", "sha256": "b", "rows": 5, "content": "c", "policy_step": 0},
+            {"step": 2, "peer": None, "sha256": "b", "rows": 5, "content": "c", "policy_step": 0},
+            {"step": 2, "adopt": 1},
+            {"drop": "mallory"},
+            {},
+        ],
+    )
+    def test_a_damaged_line_is_left_out(self, tmp_path, line):
+        good = [Taken(1, "alice", "a", 5, "b", 0), Removed(3, "alice")]
+        intakelog.append(tmp_path, good[:1])
+        with open(tmp_path / intakelog.CONTRIBUTIONS, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        intakelog.append(tmp_path, good[1:])
+        assert intakelog.entries(tmp_path) == good
+
     def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
         from trainer.training import intake
 
