@@ -124,6 +124,20 @@ def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
     return counted, [entry for entry in later if _whose(entry) not in unwanted]
 
 
+def only_in(job: Job, start: Start | None) -> list[TakenFromPeer | Adopted]:
+    """What of other slots only the checkpoint of `start` has: needed again where that turns out damaged, and a resume
+    walks back to the one before. Errors: OSError, ValueError.
+    """
+    if start is None:
+        return []
+    before = next((ref.step for ref in job.candidates() if ref.step < start.ref.step), None)
+    if before is None:
+        return []
+    found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
+    late = [entry for entry in found if before < entry.step <= start.ref.step]
+    return [entry for entry in late if isinstance(entry, TakenFromPeer | Adopted)]
+
+
 def _whose(entry: Entry) -> str | None:
     """The contributor whom it is about; None: nobody."""
     if isinstance(entry, TakenFromPeer | Adopted):
@@ -134,4 +148,5 @@ def _whose(entry: Entry) -> str | None:
 def _entry(line: dict[str, Any]) -> Entry:
     """Errors: ValidationError."""
     kind = next((kind for word, kind in _KINDS.items() if word in line), _TAKEN)
-    return kind.validate_python(line)
+    entry: Entry = kind.validate_python(line)
+    return entry

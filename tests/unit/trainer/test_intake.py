@@ -106,6 +106,19 @@ def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job,
         assert words in said[0]
 
 
+@pytest.mark.parametrize(("numbers", "is_taken"), [(70, True), (80, False)])
+def test_experience_is_refused_where_a_segment_cannot_hold_a_whole_episode(job, monkeypatch, numbers, is_taken):
+    bounds = Bounds(1.0, (0.0, 1.0), False, lambda _: None, slice(0, 1), 0.0)
+    spaces = Spaces({"state": ArraySpec((numbers,))}, Box(1), ("t",), 400)
+    monkeypatch.setattr(SuiteRef, "open", lambda _: SimpleNamespace(spaces=spaces, bounds=bounds))
+    intake = Intake(job, TRAINING, None)
+    said: list[str] = []
+    intake.tell(said.append)
+    assert (intake.ingester is not None) == is_taken
+    why = "an episode of 400 steps takes more than the 128 KiB that a segment may have"
+    assert said == [] if is_taken else said == [f"experience of other machines is not taken: {why}"]
+
+
 class Door(Ingester):
     """One that works when it is told to, and knows the first policy."""
 
@@ -457,7 +470,9 @@ class TestAResume:
         assert time.time() >= job.deadline - 0.1
         answers.set()
         made.tell(said.append)
-        assert len(said) == 2
+        assert len(said) == 1
+        assert "a segment of alice that entered at step 104 is gone or damaged" in said[0]
+        assert "and 1 more up to step 104: going on without them" in said[0]
         assert "the inbox does not answer" in said[0]
 
 
