@@ -13,7 +13,7 @@ the step that it started from: what it inherits is written first. One line an ev
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from anchorleg.files import append_lines, as_line, write_bytes
-from anchorleg.job import Job
+from anchorleg.job import Job, lineage
 from anchorleg.rollback import rollbacks
 from trainer.checkpoints.resume import Start
 from trainer.history.read import lines
@@ -108,6 +108,14 @@ def entries(attempt_dir: Path) -> list[Entry]:
         with contextlib.suppress(ValidationError):
             found.append(_entry(line))
     return found
+
+
+def of_line(slot_dir: Path) -> Iterator[Entry]:
+    """What entered the slot's training in all the attempts that it is made of, each event once. Errors: OSError."""
+    for stretch in lineage(slot_dir):
+        for entry in entries(slot_dir / "attempts" / str(stretch.attempt)):
+            if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until):
+                yield entry
 
 
 def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:

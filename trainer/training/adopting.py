@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from anchorleg.job import Job, lineage
+from anchorleg.job import Job
 from anchorleg.notices import Notices
 from trainer.algorithms.base import Adopting, Algorithm
 from trainer.config.training import Training
@@ -16,7 +16,7 @@ from trainer.history.read import read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import Leader, OtherLearner, find_learner, is_allowed, tensors_in, whom_to_follow
 from trainer.sharing.episodes import keep_taken, peers_of
-from trainer.sharing.journal import Adopted, Entry, entries
+from trainer.sharing.journal import Adopted, Entry, of_line
 from trainer.sharing.segment import name_of
 
 
@@ -106,10 +106,4 @@ def put_in(algorithm: Algorithm, entry: Adopted, data: bytes, average: MovingAve
 
 def _made_by(job: Job) -> list[Adopted]:
     """What the slot took over so far, in all its attempts."""
-    return [
-        entry
-        for stretch in lineage(job.slot_dir)
-        for entry in entries(job.slot_dir / "attempts" / str(stretch.attempt))
-        if isinstance(entry, Adopted) and entry.step > stretch.after
-        if stretch.until is None or entry.step <= stretch.until
-    ]
+    return [entry for entry in of_line(job.slot_dir) if isinstance(entry, Adopted)]

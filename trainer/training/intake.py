@@ -46,7 +46,7 @@ from trainer.sharing.segment import MAX_RAW_BYTES, can_hold_whole, can_record
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
 from trainer.training.adopting import Adoptions, entry_of, put_in
-from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
+from trainer.training.rollback import adopted_with, advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
@@ -237,6 +237,11 @@ class Intake:
         """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
         ValueError.
         """
+        if (adopted := adopted_with(self._job, who)) is not None:
+            self._notices.note(
+                f"what slot {adopted.adopt} had learned, taken over at step {adopted.step:,}, came of rows of {who} "
+                "too: no going back undoes that (docs/trust.md)"
+            )
         wanted = self._training.contribution_rollback
         first = first_taken(self._job, who) if wanted != "never" else None
         if first is None:

@@ -17,7 +17,7 @@ from anchorleg.job import CheckpointRef, Job
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
 from trainer.sharing.episodes import keep_taken
-from trainer.sharing.journal import Adopted, TakenFromPeer, append
+from trainer.sharing.journal import Adopted, Taken, TakenFromPeer, append
 from trainer.sharing.segment import encode, name_of
 from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun
@@ -115,3 +115,19 @@ def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
     intake.take(state(400))
     assert intake.adoptions.may(400)
     assert intake.adoptions._last is None
+
+
+@pytest.mark.parametrize(
+    ("step", "who", "is_said"), [(80, "mallory", True), (95, "mallory", False), (80, "bob", False)]
+)
+def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_said):
+    giver = Job.standalone(tmp_path / "run", 0)
+    giver.start_from(None)
+    append(giver.attempt_dir, [Taken(step, who, "b" * 64, HORIZON, "c" * 64, 60)])
+    slot = Resumed(tmp_path, Adopted(250, 0, 0, 90, "a" * 64, 0.3), adopt=True)
+    intake = slot.intake()
+    intake._unlearn("mallory")
+    said: list[str] = []
+    intake.tell(said.append)
+    words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: no going back undoes that"
+    assert said == ([f"{words} (docs/trust.md)"] if is_said else [])
