@@ -93,7 +93,9 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
     jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(4)]
     for job, score in zip(jobs, (0.5, 0.0, 0.9, 0.7), strict=True):
         job.start_from(None)
-        (job.attempt_dir / EVALUATIONS).write_text("".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:]))
+        (job.attempt_dir / EVALUATIONS).write_text(
+            "".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:])
+        )
     of_group = {0: OtherLearner(0, 0, 90, b"zero"), 3: OtherLearner(3, 0, 90, b"three")}
     monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: of_group.get(slot))
     adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
