@@ -116,8 +116,16 @@ class Takings:
         since, then, rows = self._marks[0]
         lately, steps = self._rows - rows, step - then
         self._is_full = is_full(lately, steps, now - since, was_full=self._is_full, usable=self._usable)
-        taken = {"steps": steps, "rows": lately, "full": self._is_full, "usable": self._usable}
-        say(self._job, step, self._clock(), takes=takes, **taken)
+        say(
+            self._job,
+            step,
+            self._clock(),
+            takes=takes,
+            steps=steps,
+            rows=lately,
+            full=self._is_full,
+            usable=self._usable,
+        )
         self._say_at = now + SAY_EVERY_S
 
 
