@@ -40,7 +40,7 @@ from trainer.machine.processor import processor
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
-from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
@@ -100,7 +100,7 @@ def run(
         return 0
     step = start.ref.step if start else 0
     if group.is_first:
-        job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+        job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(
         f"attempt {job.attempt}: "
         + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
