@@ -30,6 +30,8 @@ _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
 _LEAST_SIZE = 16
 _GB = 1e9
+#: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
+_ADDRESSES = 2**46
 #: The field that an actor's size goes with.
 _ACTOR = "network.actor_hidden"
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
@@ -94,6 +96,7 @@ def check(
     built.
     """
     try:
+        _check_addresses(training)
         parts = [*host_parts(training, device, rows_kept(training)), *_demos(training, shown)]
         parts = shared_out(parts, ranks, here)
     except ValueError as error:  # of an encoder: what it is to read is known now
@@ -110,6 +113,23 @@ def check(
         + (f": {largest}; " if largest else "; ")
         + (f"{lowered}, or " if lowered else "")
         + f"ask for {_gb(need)} or more (slurm.mem)"
+    )
+
+
+def _check_addresses(training: Training) -> None:
+    """A replay is laid out whole, though rows that never come take no memory. Errors: ConfigError."""
+    rows, row = (training.off_policy.buffer_size, row_bytes(training)) if training.uses_experience else (0, 0)
+    if rows * row <= _ADDRESSES:
+        return
+    most = _two_digits(_ADDRESSES // row)
+    raise ConfigError(
+        f"training.algorithm.buffer_size is {rows:,}: rows of {row} bytes, together more than a program has addresses "
+        "for; "
+        + (
+            f"a run of {training.total_steps:,} steps fills no more than {training.total_steps:,}"
+            if training.total_steps < most
+            else f"set {most:,} or less"
+        )
     )
 
 

@@ -104,8 +104,18 @@ def test_what_drawing_takes_is_counted_once_a_task():
     assert seen.drawing_bytes == 80 * 2**20 + 2 * Metaworld.TASK_BYTES
 
 
+def test_a_replay_beyond_all_addresses_is_refused_with_one_that_a_run_can_fill():
+    for limit in (None, 8 * GB):
+        assert refusal(limit, preset="tiny", buffer_size=99_999_999_999_999, total_steps=20_000) == (
+            "training.algorithm.buffer_size is 99,999,999,999,999: rows of 333 bytes, together more than a program "
+            "has addresses for; a run of 20,000 steps fills no more than 20,000"
+        )
+    words = refusal(None, buffer_size=10**14, total_steps=10**14)
+    assert words.endswith("; set 210,000,000,000 or less")
+
+
 def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():
-    check(a_training(buffer_size=10**12, total_steps=10**12), "cpu", None)
+    check(a_training(buffer_size=10**11, total_steps=10**11), "cpu", None)
     assert "lower" not in refusal(GB // 10)
 
 
