@@ -83,8 +83,15 @@ def run(
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
     training, shown, keep_demos = with_demos(job, training)
-    limit, accepts = read_host().memory_bytes, job.accepts_contributions
-    memory.check(training, chosen.type, limit, shown, group.size, group.here, accepts=accepts)
+    memory.check(
+        training,
+        chosen.type,
+        read_host().memory_bytes,
+        shown,
+        group.size,
+        group.here,
+        accepts=job.accepts_contributions,
+    )
     if not group.is_first:
         group.tell()  # a file of weights is kept by now
     training = with_weights(job, training)

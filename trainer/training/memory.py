@@ -1,9 +1,9 @@
 """Whether a training fits into the memory that its job may use, and what to lower, by how much, where it does not.
 
 `check` is an estimate. Arrays are counted to the byte, as full as they come to be; what a process takes before them is
-rounded up (`need_bytes`), for the training and for the evaluation beside it. The guide's preset is counted as 1,711 MB
-and was measured to take 1,624: 5 % less, of larger trainings a smaller part. So what is refused by a little might have
-worked; what is let through may still end for memory, and `shortage` finds the words for that.
+rounded up (`need_bytes`), for the training and for the evaluation beside it, and pages that both share count twice:
+where it was measured, it counted some 5 % too much. So what is refused by a little might have worked; what is let
+through may still end for memory, and `shortage` finds the words for that.
 """
 
 from __future__ import annotations
