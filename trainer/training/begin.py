@@ -40,7 +40,7 @@ from trainer.machine.processor import processor
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
-from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
@@ -83,7 +83,15 @@ def run(
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
     training, shown, keep_demos = with_demos(job, training)
-    memory.check(training, chosen.type, read_host().memory_bytes, shown, group.size, group.here)
+    memory.check(
+        training,
+        chosen.type,
+        read_host().memory_bytes,
+        shown,
+        group.size,
+        group.here,
+        accepts=job.accepts_contributions,
+    )
     if not group.is_first:
         group.tell()  # a file of weights is kept by now
     training = with_weights(job, training)
@@ -100,7 +108,7 @@ def run(
         return 0
     step = start.ref.step if start else 0
     if group.is_first:
-        job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+        job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(
         f"attempt {job.attempt}: "
         + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
