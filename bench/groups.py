@@ -100,7 +100,7 @@ def cost(rounds: int) -> None:
             intake = Intake(jobs[0], training, None)
             assert intake.peers is not None
             for slot in range(1, SLOTS):
-                intake.peers.know(slot, 0, 0, 0)
+                intake.peers._versions_of(slot).know(0, 0, 0)  # noqa: SLF001 - no policy is published here
             intake.begin()
             assert state.experience is not None
             rows = None

@@ -68,7 +68,7 @@ def replayed(original, slot, tmp_path, *plans, score=None, **fields):
     last = {} if score is None else {"score": score}
     codes, printed = ended(begun(run_dir, 0, *plans, last, journal=journal, seed=slot, **fields))
     assert codes[-1] == 0, printed
-    assert "without it" not in printed
+    assert "gone or damaged" not in printed
     assert history(run_dir / "slots/0") == taken
     return slot_digest(run_dir / "slots/0")
 

@@ -59,9 +59,8 @@ def capacity_of(training: Training) -> int:
     return max(1, training.off_policy.buffer_size // len(training.env.tasks) * _PARTS // _OF)
 
 
-def group_capacity_of(training: Training) -> int:
-    """Rows a task, of all other slots together: full rings hold them in the proportion of `group.share`."""
-    share = training.group.share
+def group_capacity_of(training: Training, share: float) -> int:
+    """Rows a task, of all other slots together: full rings hold them in the proportion of `share` of a batch."""
     return max(1, int(training.off_policy.buffer_size // len(training.env.tasks) * share / (1 - share)))
 
 
@@ -103,10 +102,9 @@ class Contributed:
         return made
 
     @classmethod
-    def of_group(cls, training: Training, fields: Fields, capacity: int | None = None) -> Self:
+    def of_group(cls, training: Training, fields: Fields, capacity: int) -> Self:
         """For rows of other slots, with a random stream of their own."""
-        room = group_capacity_of(training) if capacity is None else capacity
-        return cls(training, fields, capacity=room, stream=RandomStream.GROUP_SAMPLING)
+        return cls(training, fields, capacity=capacity, stream=RandomStream.GROUP_SAMPLING)
 
     def put_back(self, saved: Mapping[str, Any]) -> None:
         """As `state_dict` left it; the ring's rows are still to be put back."""

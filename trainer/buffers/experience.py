@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.buffers.contributed import MAX_SHARE, Contributed, parts
+from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of, parts
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
@@ -79,7 +79,8 @@ class Experience:
         if isinstance(self.own, FrameReplay):
             raise TypeError("frames are kept, and other slots' experience has none")
         if self.peers is None:
-            self.peers = Contributed.of_group(self._training, self.own.fields)
+            room = group_capacity_of(self._training, self.peer_share)  # which a resume may have changed
+            self.peers = Contributed.of_group(self._training, self.own.fields, room)
         return self.peers
 
     def sample(self, size: int) -> Batch:

@@ -63,13 +63,13 @@ def is_allowed(slot: int, step: int, total_steps: int, last: int | None) -> bool
     return slot != NEVER and (last is None or step - last >= PART_OF_BUDGET * total_steps)
 
 
-def whom_to_follow(own: Rows, others: Mapping[int, Rows]) -> Leader | None:
-    """The slot that was better than this one by more than `LEAD` at the last two evaluations of each, by the most;
-    None: there is none. Rows as of `evaluations.jsonl`, oldest first. Pure.
+def whom_to_follow(own: Rows, others: Mapping[int, Rows]) -> list[Leader]:
+    """The slots that were better than this one by more than `LEAD` at the last two evaluations of each, furthest first.
+    Rows as of `evaluations.jsonl`, oldest first. Pure.
     """
     leads = {slot: _lead(own, rows) for slot, rows in others.items()}
-    found = [Leader(slot, lead) for slot, lead in sorted(leads.items()) if lead is not None]
-    return max(found, key=lambda one: one.lead, default=None)
+    found = [Leader(slot, lead) for slot, lead in leads.items() if lead is not None]
+    return sorted(found, key=lambda one: (-one.lead, one.slot))
 
 
 def _lead(own: Rows, other: Rows) -> float | None:

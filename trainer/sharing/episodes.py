@@ -18,6 +18,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from anchorleg.files import make_folder, write_bytes
@@ -26,8 +27,11 @@ from trainer.sharing.segment import MAX_SEGMENT_BYTES, name_of
 
 #: Files that a slot keeps for the others: of 50 kB each, 10 MB, a quarter of an hour at 700 steps a second.
 KEPT = 200
-#: So many of a slot's newest attempts are read: a slot that crashes at once again and again must not hide what it gave.
+#: So many attempts of a slot are read, the newest that gave anything: one that crashes at once again and again must not
+#: hide what it gave.
 LOOKED_AT = 3
+#: Among so many of its newest: where none gives, no round lists hundreds of folders.
+_MOST_LISTED = 30
 _GIVEN, _TAKEN = "episodes-", "taken"
 _NAME = re.compile(r"([0-9]{9})-([0-9a-f]{64})")
 
@@ -74,7 +78,7 @@ def _given_before(job: Job) -> Iterator[Path]:
     for attempt in attempt_numbers(job.slot_dir):
         if attempt <= job.attempt:
             for folder in _folders(job.slot_dir / "attempts" / str(attempt), _GIVEN):
-                yield from (folder / name for name in sorted(os.listdir(folder)) if _NAME.fullmatch(name))
+                yield from (folder / name for name in sorted(_names(folder)) if _NAME.fullmatch(name))
 
 
 def peers_of(job: Job) -> list[int]:
@@ -88,16 +92,14 @@ def given_by(job: Job, slot: int, group: str) -> tuple[list[GivenEpisode], bool]
     OSError.
     """
     slot_dir = job.run_dir / "slots" / str(slot)
+    newest = attempt_numbers(slot_dir)[: -_MOST_LISTED - 1 : -1]
+    of_each = (_folders(slot_dir / "attempts" / str(attempt), _GIVEN) for attempt in newest)
+    gave = list(islice(filter(None, of_each), LOOKED_AT))
     found: list[GivenEpisode] = []
-    is_other = False
-    for attempt in attempt_numbers(slot_dir)[-LOOKED_AT:]:
-        folders = _folders(slot_dir / "attempts" / str(attempt), _GIVEN)
-        is_other = all(folder.name != f"{_GIVEN}{group}" for folder in folders) if folders else is_other
-        for folder in folders:
-            if folder.name == f"{_GIVEN}{group}":
-                matches = [match for name in sorted(os.listdir(folder)) if (match := _NAME.fullmatch(name))]
-                found += [GivenEpisode(slot, folder / match[0], match[2]) for match in matches]
-    return found, is_other
+    for folder in (folder for folders in reversed(gave) for folder in folders if folder.name == f"{_GIVEN}{group}"):
+        matches = [match for name in sorted(_names(folder)) if (match := _NAME.fullmatch(name))]
+        found += [GivenEpisode(slot, folder / match[0], match[2]) for match in matches]
+    return found, bool(gave) and all(folder.name != f"{_GIVEN}{group}" for folder in gave[0])
 
 
 def read_given(one: GivenEpisode) -> bytes:

@@ -18,7 +18,7 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import Spaces
 from trainer.sharing.episodes import Giving
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
-from trainer.sharing.segment import Segment, decode
+from trainer.sharing.segment import BadSegmentError, Segment, decode
 
 #: Episodes that wait for the disk. What comes beyond is not given: toys end hundreds a second.
 WAITING = 64
@@ -42,6 +42,7 @@ class EpisodeGiver:
         self._giving = Giving(job, group_identity(training))
         self._dispatch = Dispatch(self._write, WAITING)
         self._why = ""
+        self._is_waiting = self._has_ended = self._is_refused = False
         self._notices = Notices()
 
     def know(self, attempt: int, seq: int, _step: int) -> None:
@@ -58,17 +59,20 @@ class EpisodeGiver:
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
-        if self._dispatch.trouble is None:
-            self._notices.over("other slots get episodes of this one again")
-        else:
+        if self._dispatch.trouble is not None:
+            self._is_waiting = True
             sentence = f"other slots get no episodes of this one now ({self._why}); the training goes on"
             self._notices.trouble(sentence, cause="disk")
+        elif self._is_waiting and not self._has_ended:
+            self._is_waiting = False
+            self._notices.over("other slots get episodes of this one again")
         self._notices.tell(say)
 
     def _give(self, segment: Segment) -> None:
         try:
             self._dispatch.put([segment])
         except Exception as error:  # noqa: BLE001 - whatever giving dies of, the training does not
+            self._has_ended = True
             self._notices.trouble(f"other slots get no episodes of this one any more ({type(error).__name__}: {error})")
 
     def _write(self, _run_id: str, _slot: int, data: bytes) -> bool:
@@ -78,6 +82,10 @@ class EpisodeGiver:
         except OSError as error:
             self._why = error.strerror or str(error)
             return False
+        except BadSegmentError as error:
+            if not self._is_refused:
+                self._is_refused = True
+                self._notices.note(f"other slots do not get all episodes of this one: one is no segment ({error})")
         return True
 
     def close(self) -> None:

@@ -12,13 +12,16 @@ the step that it started from: what it inherits is written first. One line an ev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from anchorleg.files import append_lines, as_line, write_bytes
-from anchorleg.job import Job
+from anchorleg.job import Job, lineage
 from anchorleg.rollback import rollbacks
 from trainer.checkpoints.resume import Start
 from trainer.history.read import lines
@@ -76,6 +79,13 @@ class Adopted:
 
 
 Entry = Taken | Removed | TakenFromPeer | Adopted
+#: What a line with such a word is; else it is what a contributor sent.
+_KINDS: dict[str, TypeAdapter[Any]] = {
+    "peer": TypeAdapter(TakenFromPeer),
+    "adopt": TypeAdapter(Adopted),
+    "drop": TypeAdapter(Removed),
+}
+_TAKEN: TypeAdapter[Any] = TypeAdapter(Taken)
 
 
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
@@ -90,8 +100,22 @@ def begin(attempt_dir: Path, inherited: Collection[Entry]) -> None:
 
 
 def entries(attempt_dir: Path) -> list[Entry]:
-    """The journal of one attempt, in order; a torn last line (its writer died, its rows never entered) is left out."""
-    return [_entry(line) for line in lines(attempt_dir / CONTRIBUTIONS)]
+    """The journal of one attempt, in order; a torn last line (its writer died, its rows never entered) is left out, and
+    so is a damaged one.
+    """
+    found = []
+    for line in lines(attempt_dir / CONTRIBUTIONS):
+        with contextlib.suppress(ValidationError):
+            found.append(_entry(line))
+    return found
+
+
+def of_line(slot_dir: Path) -> Iterator[Entry]:
+    """What entered the slot's training in all the attempts that it is made of, each event once. Errors: OSError."""
+    for stretch in lineage(slot_dir):
+        for entry in entries(slot_dir / "attempts" / str(stretch.attempt)):
+            if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until):
+                yield entry
 
 
 def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
@@ -108,6 +132,20 @@ def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
     return counted, [entry for entry in later if _whose(entry) not in unwanted]
 
 
+def only_in(job: Job, start: Start | None) -> list[TakenFromPeer | Adopted]:
+    """What of other slots only the checkpoint of `start` has: needed again where that turns out damaged, and a resume
+    walks back to the one before. Errors: OSError, ValueError.
+    """
+    if start is None:
+        return []
+    before = next((ref.step for ref in job.candidates() if ref.step < start.ref.step), None)
+    if before is None:
+        return []
+    found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
+    late = [entry for entry in found if before < entry.step <= start.ref.step]
+    return [entry for entry in late if isinstance(entry, TakenFromPeer | Adopted)]
+
+
 def _whose(entry: Entry) -> str | None:
     """The contributor whom it is about; None: nobody."""
     if isinstance(entry, TakenFromPeer | Adopted):
@@ -116,8 +154,7 @@ def _whose(entry: Entry) -> str | None:
 
 
 def _entry(line: dict[str, Any]) -> Entry:
-    if "peer" in line:
-        return TakenFromPeer(**line)
-    if "adopt" in line:
-        return Adopted(**line)
-    return Removed(**line) if "drop" in line else Taken(**line)
+    """Errors: ValidationError."""
+    kind = next((kind for word, kind in _KINDS.items() if word in line), _TAKEN)
+    entry: Entry = kind.validate_python(line)
+    return entry

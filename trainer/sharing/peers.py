@@ -18,12 +18,15 @@ from trainer.buffers.contributed import MAX_RECENT
 from trainer.config.training import Training, group_identity
 from trainer.envs.suite import bounds_of, suite_of
 from trainer.sharing.athand import AtHand, Ready
-from trainer.sharing.episodes import GivenEpisode, clear_older, clear_taken, given_by, keep_taken, peers_of, read_given
+from trainer.sharing.episodes import GivenEpisode, given_by, keep_taken, peers_of, read_given
 from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
 from trainer.sharing.versions import Versions
 
 #: How often the other slots' folders are listed: a listing costs a network folder some ms, and rows may be minutes old.
 ROUND_S = 2.0
+#: Rounds in which an unknown policy may still turn up, two minutes: a network folder shows the policies of another node
+#: up to a minute after it shows the episodes.
+PATIENCE_ROUNDS = 60
 #: Good rows that wait for the loop: 20 MB. Beyond it episodes stay where they are.
 MAX_READY_ROWS = 50_000
 #: What happens between honest slots: one that resumed gives the same again, one that was away gives what is too old.
@@ -33,7 +36,7 @@ _EXPECTED = {Reason.DUPLICATE, Reason.VERSION_LAG}
 class PeerReader:
     """Reads for one slot. `step` is for the loop to set, the rest is as with `trainer.sharing.ingest.Ingester`.
 
-    `seen`: contents that were taken before. `scheduled`: files that the loop will take again by itself.
+    `seen`: contents that were taken before.
     """
 
     def __init__(
@@ -43,7 +46,6 @@ class PeerReader:
         *,
         step: int,
         seen: Iterable[str] = (),
-        scheduled: Iterable[str] = (),
         most_ready_rows: int = MAX_READY_ROWS,
     ) -> None:
         self.step = step
@@ -52,13 +54,11 @@ class PeerReader:
         self._group = group_identity(training)
         self._suite = suite_of(training).open()
         self._seen = dict.fromkeys(seen)
-        self._scheduled = set(scheduled)
         self._most_ready_rows = most_ready_rows
         self._known: dict[int, set[Path]] = {}
+        self._tries: dict[int, dict[Path, int]] = {}
         self._versions: dict[int, Versions] = {}
-        self._done: set[str] = set()
         self._told: set[tuple[int, str]] = set()
-        self._is_clear = False
         self._notices = Notices()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -79,22 +79,12 @@ class PeerReader:
         """Whether `at_hand` would give something. Cheap."""
         return bool(self.at_hand.rows)
 
-    def know(self, slot: int, attempt: int, seq: int, step: int) -> None:
-        """A policy of `slot` was published."""
-        self._versions_of(slot).know(attempt, seq, step)
-
-    def counted(self, taken: Iterable[str]) -> None:
-        """Two checkpoints have the rows of these files: the copies may go."""
-        self._done.update(taken)
-
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
 
     def _run(self) -> None:
-        ending = False
-        while not ending:
-            ending = self._stop.is_set()  # the last round clears what the last checkpoint counts
+        while not self._stop.is_set():
             try:
                 if self._job.superseded_by() is not None:
                     return
@@ -112,61 +102,64 @@ class PeerReader:
 
     def one_round(self) -> None:
         """Look once. Errors: OSError; the next round goes on."""
-        if not self._is_clear:
-            clear_older(self._job, but=self._scheduled)  # what an attempt copied that did not come to take it
-            self._is_clear = True
-        if self._done:
-            done = set(self._done)
-            clear_taken(self._job, done)
-            self._done -= done
-        for slot in peers_of(self._job) if not self._stop.is_set() else ():
+        for slot in peers_of(self._job):
             self._read_all_of(slot)
 
     def _read_all_of(self, slot: int) -> None:
         given, is_other = given_by(self._job, slot, self._group)
         if is_other:
             self._say_once(slot, "group", f"slot {slot} trains something else: nothing of it is learned from")
-        known = self._known[slot] = self._known.get(slot, set()) & {one.path for one in given}
+        there = {one.path for one in given}
+        known = self._known[slot] = self._known.get(slot, set()) & there
+        tries = self._tries[slot] = {
+            path: count for path, count in self._tries.get(slot, {}).items() if path in there - known
+        }
         versions = self._versions_of(slot)
         versions.new_round()
         for one in given:
             if self._stop.is_set() or self.at_hand.rows >= self._most_ready_rows:
                 return
             if one.path not in known:
+                tries[one.path] = tries.get(one.path, 0) + 1
                 try:
-                    self._look_at(one, versions)
+                    is_final = self._look_at(one, versions, is_last_try=tries[one.path] >= PATIENCE_ROUNDS)
                 except FileNotFoundError:
                     continue  # pruned meanwhile
-                known.add(one.path)
+                if is_final:
+                    known.add(one.path)
 
     def _versions_of(self, slot: int) -> Versions:
         if slot not in self._versions:
             self._versions[slot] = Versions(store.Shared(self._job.shared_dir).slot(self._job.run_id, slot))
         return self._versions[slot]
 
-    def _look_at(self, one: GivenEpisode, versions: Versions) -> None:
+    def _look_at(self, one: GivenEpisode, versions: Versions, *, is_last_try: bool) -> bool:
+        """Whether it need not be looked at again."""
         try:
             data = read_given(one)
         except FileNotFoundError:
             raise
         except OSError as error:
             self._say_once(one.slot, "file", f"{one.path} cannot be read ({error.strerror}): it is left out")
-            return
+            return True
         step = self.step
         verdict = self._judged(data, one, versions, step)
         if isinstance(verdict, RefusedSegment) and verdict.reason == Reason.VERSION_UNKNOWN and versions.found_more():
             verdict = self._judged(data, one, versions, step)
         if isinstance(verdict, RefusedSegment):
+            if verdict.reason == Reason.VERSION_UNKNOWN and not is_last_try:
+                return False
             if verdict.reason not in _EXPECTED:
                 where = f"an episode of slot {one.slot} is not learned from"
                 self._say_once(one.slot, verdict.reason, f"{where} ({verdict.reason}): {verdict.sentence}; {one.path}")
-            return
+            return True
         keep_taken(self._job, one.sha256, data)
         self._seen[verdict.content] = None
         while len(self._seen) > MAX_RECENT:
             del self._seen[next(iter(self._seen))]
         rows, policy_step = verdict.rows(), step - verdict.lag
         self.at_hand.add(Ready(str(one.slot), one.sha256, verdict.task, rows, verdict.content, policy_step))
+        return True
 
     def _judged(self, data: bytes, one: GivenEpisode, versions: Versions, step: int) -> Accepted | RefusedSegment:
         expect = Expectation(

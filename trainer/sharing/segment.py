@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ FORMAT = "2"
 #: A segment of Meta-World of 500 steps is 94 kB raw, and its header 1 kB; honest ones are half of that when compressed.
 MAX_RAW_BYTES = 128 * 1024
 MAX_SEGMENT_BYTES = 128 * 1024
-#: The header of an honest segment is below 1 kB.
+#: The header of an honest segment is below that.
+_HONEST_HEADER_BYTES = 1024
 MAX_HEADER_BYTES = 8 * 1024
 #: zstd's default: a segment takes 1 ms, and higher levels gain 2 %.
 _LEVEL = 3
@@ -65,6 +67,13 @@ def can_record(spaces: Spaces) -> bool:
     state = spaces.obs.get(STATE)
     is_row = state is not None and state.dtype == "float32" and len(state.shape) == 1
     return is_row and len(spaces.obs) == 1 and isinstance(spaces.action, Box)
+
+
+def can_hold_whole(spaces: Spaces) -> bool:
+    """Whether a segment can hold an episode of full length, where it `can_record` one."""
+    shapes = _shapes(spaces.horizon, *spaces.obs[STATE].shape, *spaces.action.shape)
+    arrays = sum(math.prod(shape) * np.dtype(_FIELDS[name][1]).itemsize for name, shape in shapes.items())
+    return arrays + _HONEST_HEADER_BYTES <= MAX_RAW_BYTES
 
 
 #: Counts in the metadata: no sign, no leading zeros, below 10^9.

@@ -42,11 +42,13 @@ class Versions:
         for version in store.versions(self._place):
             if version in self._read:
                 continue
-            self._read.add(version)
             try:
                 manifest = store.read_manifest(self._place, version)
-            except (FileNotFoundError, store.DamagedPolicyError):
-                continue  # cleared away meanwhile, or of no use to anybody
+            except FileNotFoundError:
+                continue  # cleared away meanwhile, or another node's that cannot be opened here yet
+            except store.DamagedPolicyError:
+                self._read.add(version)  # of no use to anybody
+                continue
             self._add(version.attempt, version.seq, manifest.step)
         return len(self._known) > before
 

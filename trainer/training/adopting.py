@@ -8,15 +8,15 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from anchorleg.job import Job, lineage
+from anchorleg.job import Job
 from anchorleg.notices import Notices
 from trainer.algorithms.base import Adopting, Algorithm
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import Leader, OtherLearner, find_learner, is_allowed, tensors_in, whom_to_follow
-from trainer.sharing.episodes import clear_taken, keep_taken, peers_of
-from trainer.sharing.journal import Adopted, Entry, entries
+from trainer.sharing.episodes import keep_taken, peers_of
+from trainer.sharing.journal import Adopted, Entry, of_line
 from trainer.sharing.segment import name_of
 
 
@@ -26,8 +26,8 @@ class Adoptions:
     def __init__(self, job: Job, training: Training, ahead: Iterable[Entry]) -> None:
         self.found: tuple[OtherLearner, Leader] | None = None
         self._job, self._training = job, training
-        before = [entry.step for entry in _made_by(job)]
-        self._last = max([*before, *(entry.step for entry in ahead if isinstance(entry, Adopted))], default=None)
+        before = {entry.step for entry in _made_by(job)}
+        self._steps = before | {entry.step for entry in ahead if isinstance(entry, Adopted)}
         self._new: dict[int, Mapping[str, Any]] = {}
         self._notices = Notices()
         self._thread: threading.Thread | None = None
@@ -44,15 +44,18 @@ class Adoptions:
         """Whether a learner may be taken over at `step`."""
         return is_allowed(self._job.slot, step, self._training.total_steps, self._last)
 
+    @property
+    def _last(self) -> int | None:
+        return max(self._steps, default=None)
+
     def made(self, entry: Adopted) -> None:
         """It is done."""
-        self._last, self.found = entry.step, None
+        self._steps.add(entry.step)
+        self.found = None
 
-    def counted(self, files: Iterable[str]) -> None:
-        """Two checkpoints have what came of these: the copies may go."""
-        done = set(files)
-        if done:
-            threading.Thread(target=self._clear, args=(done,), name="adopting", daemon=True).start()
+    def lost(self, entry: Adopted) -> None:
+        """It was to be done again, and cannot be: it keeps the slot from nothing."""
+        self._steps.discard(entry.step)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
@@ -64,22 +67,16 @@ class Adoptions:
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
-            leader = whom_to_follow(rows, {slot: read_evaluations(folder) for slot, folder in folders.items()})
-            if leader is None:
-                return
-            learner = find_learner(folders[leader.slot], leader.slot, self._training)
-            if learner is not None:
-                keep_taken(job, name_of(learner.data), learner.data)
-                self.found = (learner, leader)
+            leaders = whom_to_follow(rows, {slot: read_evaluations(folder) for slot, folder in folders.items()})
+            for leader in leaders:  # some are of another group
+                learner = find_learner(folders[leader.slot], leader.slot, self._training)
+                if learner is not None:
+                    keep_taken(job, name_of(learner.data), learner.data)
+                    self.found = (learner, leader)
+                    return
         except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
             what = f"{type(error).__name__}: {error}"
             self._notices.note(f"whether another slot is better cannot be told now ({what}): the training goes on")
-
-    def _clear(self, done: set[str]) -> None:
-        try:
-            clear_taken(self._job, done)
-        except OSError as error:
-            self._notices.note(f"a copy of another slot's learner cannot be removed ({error.strerror})")
 
 
 def entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:
@@ -109,10 +106,4 @@ def put_in(algorithm: Algorithm, entry: Adopted, data: bytes, average: MovingAve
 
 def _made_by(job: Job) -> list[Adopted]:
     """What the slot took over so far, in all its attempts."""
-    return [
-        entry
-        for stretch in lineage(job.slot_dir)
-        for entry in entries(job.slot_dir / "attempts" / str(stretch.attempt))
-        if isinstance(entry, Adopted) and entry.step > stretch.after
-        if stretch.until is None or entry.step <= stretch.until
-    ]
+    return [entry for entry in of_line(job.slot_dir) if isinstance(entry, Adopted)]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
@@ -26,16 +26,27 @@ from trainer.config.training import Training
 from trainer.envs.spaces import STATE, Discrete, Spaces
 from trainer.envs.suite import Suite, suite_of
 from trainer.sharing.athand import Ready
+from trainer.sharing.copies import Copies
 from trainer.sharing.episodes import read_taken
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.journal import Adopted, Entry, Removed, Taken, TakenFromPeer, append, begin, inherited
+from trainer.sharing.journal import (
+    Adopted,
+    Entry,
+    Removed,
+    Taken,
+    TakenFromPeer,
+    append,
+    begin,
+    inherited,
+    only_in,
+)
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.peers import PeerReader
-from trainer.sharing.segment import can_record
+from trainer.sharing.segment import MAX_RAW_BYTES, can_hold_whole, can_record
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
 from trainer.training.adopting import Adoptions, entry_of, put_in
-from trainer.training.rollback import advice, first_taken, newest_before, roll_back_to
+from trainer.training.rollback import adopted_with, advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
@@ -65,7 +76,9 @@ class Intake:
         self._job = job
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
-        self._uncounted: list[Taken | TakenFromPeer | Adopted] = []
+        self._uncounted: list[Taken | TakenFromPeer | Adopted] = [*only_in(job, start)]
+        self._copies = Copies(job)
+        self._gone: list[tuple[Taken | TakenFromPeer | Adopted, Exception]] = []
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
@@ -87,16 +100,14 @@ class Intake:
         experience = start.experience if start is not None else None
         if training.group.rows:
             peers = experience.peers if experience is not None else None
-            ahead = [entry for entry in schedule if isinstance(entry, TakenFromPeer | Adopted)]
             self.peers = PeerReader(
                 job,
                 training,
                 step=start.ref.step if start else 0,
                 seen=[
                     *(peers.recent if peers is not None else ()),
-                    *(entry.content for entry in ahead if isinstance(entry, TakenFromPeer)),
+                    *(entry.content for entry in schedule if isinstance(entry, TakenFromPeer)),
                 ],
-                scheduled=[entry.sha256 for entry in ahead],
             )
         others = experience.others if experience is not None else None
         from_others = [entry for entry in schedule if isinstance(entry, Taken | Removed)]
@@ -114,6 +125,7 @@ class Intake:
     def begin(self) -> None:
         """Write down what was inherited, and open the door. Errors: OSError."""
         begin(self._job.attempt_dir, self._schedule)
+        self._copies.begin({entry.sha256 for entry in (*self._uncounted, *self._schedule) if _is_copied(entry)})
         for door in (self.ingester, self.peers):
             if door is not None:
                 door.begin()
@@ -126,6 +138,8 @@ class Intake:
         if self._schedule:
             while self._schedule and self._schedule[0].step <= state.step:
                 self._take_again(self._schedule.popleft(), state)
+            if not self._schedule:
+                self._say_gone()
             return
         if self.adoptions is not None and self.adoptions.found is not None:
             self._adopt_new(state, self.adoptions)
@@ -150,10 +164,7 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
-        if self.peers is not None:
-            self.peers.counted([entry.sha256 for entry in done if isinstance(entry, TakenFromPeer)])
-        if self.adoptions is not None:
-            self.adoptions.counted([entry.sha256 for entry in done if isinstance(entry, Adopted)])
+        self._copies.counted(entry.sha256 for entry in done if _is_copied(entry))
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
@@ -177,7 +188,7 @@ class Intake:
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        for door in (self.ingester, self.peers, self.adoptions):
+        for door in (self.ingester, self.peers, self.adoptions, self._copies):
             if door is not None:
                 door.tell(say)
 
@@ -186,6 +197,8 @@ class Intake:
         for door in (self.ingester, self.peers):
             if door is not None:
                 door.close(CLOSE_WAIT_S)
+        self._copies.close(CLOSE_WAIT_S)
+        self._say_gone()
 
     def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester | PeerReader) -> None:
         taken = [_entry_of(one, state.step, is_peer=isinstance(door, PeerReader)) for one in ready]
@@ -224,6 +237,11 @@ class Intake:
         """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
         ValueError.
         """
+        if (adopted := adopted_with(self._job, who)) is not None:
+            self._notices.note(
+                f"what slot {adopted.adopt} had learned, taken over at step {adopted.step:,}, came of rows of {who} "
+                "too: no going back undoes that (docs/trust.md)"
+            )
         wanted = self._training.contribution_rollback
         first = first_taken(self._job, who) if wanted != "never" else None
         if first is None:
@@ -261,10 +279,7 @@ class Intake:
             segment = decode(self._in_time(partial(self._read, entry)), self._spaces)
             task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
-            self._notices.note(
-                f"a segment of {_whose(entry)} that entered at step {entry.step:,} is gone or damaged ({error}): going "
-                "on without it; this training is no longer bit for bit the one that was interrupted"
-            )
+            self._gone.append((entry, error))
             return
         self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
 
@@ -272,12 +287,23 @@ class Intake:
         try:
             data = self._in_time(partial(read_taken, self._job, entry.sha256))
         except (OSError, ValueError) as error:
-            self._notices.note(
-                f"what slot {entry.adopt} had learned, which was taken over at step {entry.step:,}, is gone or damaged "
-                f"({error}): going on without it; this training is no longer bit for bit the one that was interrupted"
-            )
+            self._gone.append((entry, error))
+            if self.adoptions is not None:
+                self.adoptions.lost(entry)
             return
         self._adopt(state, entry, data)
+
+    def _say_gone(self) -> None:
+        """One sentence of all that could not be taken again."""
+        if self._gone:
+            (entry, error), more = self._gone[0], len(self._gone) - 1
+            others = f", and {more:,} more up to step {self._gone[-1][0].step:,}" if more else ""
+            self._notices.note(
+                f"{_what(entry)} that entered at step {entry.step:,} is gone or damaged ({error}){others}: going on "
+                f"without {'them' if more else 'it'}; this training is no longer bit for bit the one that was "
+                "interrupted"
+            )
+            self._gone.clear()
 
     def _in_time(self, read: Callable[[], bytes]) -> bytes:
         """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
@@ -332,8 +358,14 @@ def _entry_of(one: Ready, step: int, *, is_peer: bool) -> Taken | TakenFromPeer:
     return TakenFromPeer(step, int(one.who), *more) if is_peer else Taken(step, one.who, *more)
 
 
-def _whose(entry: Taken | TakenFromPeer) -> str:
-    return entry.who if isinstance(entry, Taken) else f"slot {entry.peer}"
+def _is_copied(entry: Entry) -> TypeGuard[TakenFromPeer | Adopted]:
+    return isinstance(entry, TakenFromPeer | Adopted)
+
+
+def _what(entry: Taken | TakenFromPeer | Adopted) -> str:
+    if isinstance(entry, Adopted):
+        return f"what slot {entry.adopt} had learned"
+    return f"a segment of {entry.who if isinstance(entry, Taken) else f'slot {entry.peer}'}"
 
 
 def _why_none(training: Training, suite: Suite) -> str | None:
@@ -348,6 +380,11 @@ def _why_none(training: Training, suite: Suite) -> str | None:
         return (
             f"segments hold one row of real numbers seen ({STATE!r}) and done, and environments of the suite "
             f"{training.env.name} have {_kinds(suite.spaces)}"
+        )
+    if not can_hold_whole(suite.spaces):
+        return (
+            f"an episode of {suite.spaces.horizon:,} steps takes more than the {MAX_RAW_BYTES // 1024} KiB that a "
+            "segment may have"
         )
     return None
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import time
 
-from anchorleg.job import CheckpointRef, Job, candidates_before, lineage
+from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
 from anchorleg.rollback import Rollback, roll_back
-from trainer.sharing.journal import Taken, entries
+from trainer.sharing.journal import Adopted, Entry, Taken, entries, of_line
 
 
 def first_taken(job: Job, who: str) -> int | None:
     """The step at which rows of `who` entered this training first; None: they never did. Errors: OSError."""
-    steps = [
-        entry.step
-        for stretch in lineage(job.slot_dir)
-        for entry in entries(job.slot_dir / "attempts" / str(stretch.attempt))
-        if isinstance(entry, Taken) and entry.who == who
-        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until)
-    ]
-    return min(steps, default=None)
+    return min((entry.step for entry in of_line(job.slot_dir) if _is_of(entry, who)), default=None)
+
+
+def adopted_with(job: Job, who: str) -> Adopted | None:
+    """The first learner taken over from a slot that had taken rows of `who` by then, in any attempt; None: there is
+    none. Errors: OSError.
+    """
+    for entry in of_line(job.slot_dir):
+        if isinstance(entry, Adopted):
+            slot_dir = job.run_dir / "slots" / str(entry.adopt)
+            folders = [slot_dir / "attempts" / str(attempt) for attempt in attempt_numbers(slot_dir)]
+            if any(_is_of(one, who) and one.step <= entry.of for folder in folders for one in entries(folder)):
+                return entry
+    return None
+
+
+def _is_of(entry: Entry, who: str) -> bool:
+    return isinstance(entry, Taken) and entry.who == who
 
 
 def newest_before(job: Job, step: int) -> CheckpointRef | None:

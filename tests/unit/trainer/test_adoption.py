@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import safetensors.torch
@@ -14,12 +16,17 @@ pytest.importorskip("torch")
 
 from train_point_mass import section
 
+from anchorleg.job import Job
 from trainer.algorithms.base import Adopting, Context
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
+from trainer.history.journal import EVALUATIONS
 from trainer.nets.average import MovingAverage
-from trainer.sharing.adoption import LEAD, is_allowed, is_finite, tensors_in, whom_to_follow
+from trainer.sharing.adoption import LEAD, OtherLearner, is_allowed, is_finite, tensors_in, whom_to_follow
+from trainer.sharing.episodes import read_taken
 from trainer.sharing.journal import Adopted, append, entries
+from trainer.sharing.segment import name_of
+from trainer.training import adopting
 from trainer.training.adopting import put_in
 
 pytestmark = pytest.mark.trainer
@@ -34,8 +41,7 @@ def rows(*scores, goals=50, **more):
 
 
 def slot_of(*args):
-    found = whom_to_follow(*args)
-    return found and (found.slot, round(found.lead, 3))
+    return next(((found.slot, round(found.lead, 3)) for found in whom_to_follow(*args)), None)
 
 
 class TestWhom:
@@ -48,6 +54,10 @@ class TestWhom:
         assert slot_of(own, {1: rows(0.9)}) is None
         assert slot_of(rows(0.1), {1: rows(0.9, 0.9)}) is None
         assert slot_of(own, {}) is None
+
+    def test_all_who_led_so_come_in_the_order_of_their_leads(self):
+        others = {1: rows(0.5, 0.5), 2: rows(0.05, 0.9), 3: rows(0.9, 0.9), 4: rows(0.5, 0.5)}
+        assert [found.slot for found in whom_to_follow(rows(0.0, 0.0), others)] == [3, 1, 4]
 
     def test_equal_leads_go_to_the_lower_number(self):
         assert slot_of(rows(0.0, 0.0), {2: rows(0.5, 0.5), 1: rows(0.5, 0.5)}) == (1, 0.5)
@@ -64,12 +74,11 @@ class TestWhom:
         ],
     )
     def test_nobody_where_evaluations_say_too_little_or_are_of_two_kinds(self, own, other):
-        assert whom_to_follow(own, {1: other}) is None
+        assert whom_to_follow(own, {1: other}) == []
 
     @given(st.lists(st.floats(0, 1), max_size=5), st.dictionaries(st.integers(0, 5), st.lists(st.floats(0, 1))))
     def test_whoever_is_followed_was_better_twice(self, own, others):
-        found = whom_to_follow(rows(*own), {slot: rows(*scores) for slot, scores in others.items()})
-        if found is not None:
+        for found in whom_to_follow(rows(*own), {slot: rows(*scores) for slot, scores in others.items()}):
             assert others[found.slot][-1] - own[-1] == found.lead > LEAD
             assert others[found.slot][-2] - own[-2] > LEAD
 
@@ -78,6 +87,20 @@ class TestWhom:
         assert not is_allowed(0, 10, 1000, None)
         assert not is_allowed(1, 199, 1000, 100)
         assert is_allowed(1, 200, 1000, 100)
+
+
+def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_path, monkeypatch):
+    jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(4)]
+    for job, score in zip(jobs, (0.5, 0.0, 0.9, 0.7), strict=True):
+        job.start_from(None)
+        (job.attempt_dir / EVALUATIONS).write_text("".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:]))
+    of_group = {0: OtherLearner(0, 0, 90, b"zero"), 3: OtherLearner(3, 0, 90, b"three")}
+    monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: of_group.get(slot))
+    adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
+    adoptions._look()
+    assert adoptions.found is not None
+    assert adoptions.found[0].slot == adoptions.found[1].slot == 3
+    assert read_taken(jobs[1], name_of(b"three")) == b"three"
 
 
 def made(name, seed, updates=3):
@@ -127,6 +150,20 @@ class TestALearner:
             with pytest.raises(ValueError, match="is missing or has another shape"):
                 own.adopt({**rest, **broken})
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
+
+    @pytest.mark.parametrize("more", ["policy.another", "adam.critics.0.exp_avg", "adam.actor.first.step"])
+    def test_one_with_something_else_in_it_is_a_sentence_and_changes_nothing(self, name, more):
+        own = made(name, 0)
+        before = own.state()
+        learned = dict(made(name, 1).state().tensors)
+        learned[more] = torch.zeros(3)
+        said = put_in(own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(learned))
+        assert said.startswith("what slot 2 has learned is not taken over: ")
+        after = own.state()
+        assert after.tensors.keys() == before.tensors.keys()
+        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in after.tensors.items())
+        assert after.numbers == before.numbers
+        own.update()
 
 
 def test_the_average_of_the_actor_begins_anew():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,8 @@ from trainer.config.training import group_identity, identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
-from trainer.sharing import episodes
+from trainer.sharing import episodes, peers, segment
+from trainer.sharing import giver as giver_module
 from trainer.sharing.episodes import Giving, clear_older, clear_taken, given_by, keep_taken, peers_of, read_taken
 from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.peers import PeerReader
@@ -52,9 +54,9 @@ class Reader(PeerReader):
     def __init__(self, job, **more):
         super().__init__(job, TRAINING, step=100, **more)
 
-    def looked(self):
-        for other in peers_of(self._job):
-            self.know(other, 0, 0, 60)
+    def looked(self, *, knows=True):
+        for other in peers_of(self._job) if knows else ():
+            self._versions_of(other).know(0, 0, 60)
         self.one_round()
         return [one.sha256 for one in self.at_hand.take(10**9)]
 
@@ -106,6 +108,27 @@ class TestReading:
                 for sentence in said] == ["(name)", "cannot be read", "(other_run)", "(not_finite)"]  # fmt: skip
         assert os.listdir(one.attempt_dir / "taken") == [name_of(good)]
 
+    def test_a_policy_that_turns_up_late_loses_no_episode(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        reader = Reader(one)
+        for _ in range(peers.PATIENCE_ROUNDS - 1):
+            assert reader.looked(knows=False) == []
+        assert reader.said() == []
+        assert len(reader.looked()) == 1
+        assert reader.looked() == []
+
+    def test_a_policy_that_never_turns_up_is_said_once(self, tmp_path):
+        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        reader = Reader(one)
+        for _ in range(peers.PATIENCE_ROUNDS + 1):
+            assert reader.looked(knows=False) == []
+        (said,) = reader.said()
+        assert "(version_unknown)" in said
+        assert reader.looked() == []
+        assert reader._tries == {1: {}}
+
     def test_a_slot_that_trains_something_else_is_left_out(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
         Giving(other, "f" * 16).give(0, episode(other, 0))
@@ -133,6 +156,43 @@ class TestReading:
             giving.give(number, episode(other, number))
         reader = Reader(one, most_ready_rows=2 * HORIZON)
         assert [len(reader.looked()) for _ in range(4)] == [2, 2, 1, 0]
+
+
+class TestWhatIsGiven:
+    def test_attempts_that_gave_nothing_hide_nothing(self, tmp_path):
+        watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        for _ in range(5):
+            slot(tmp_path, 1)
+        found, is_other = given_by(watcher, 1, GROUP)
+        assert [one.path.parent.parent for one in found] == [other.attempt_dir]
+        assert not is_other
+
+    def test_the_newest_that_gave_anything_says_of_which_group_it_is(self, tmp_path):
+        watcher = slot(tmp_path, 0)
+        for number, group in enumerate([GROUP, "f" * 16, GROUP, GROUP, "e" * 16]):
+            other = slot(tmp_path, 1)
+            Giving(other, group).give(number, episode(other, number))
+        found, is_other = given_by(watcher, 1, GROUP)
+        assert [int(one.path.name[:9]) for one in found] == [2, 3]
+        assert is_other
+
+    def test_a_folder_that_goes_meanwhile_is_empty(self, tmp_path, monkeypatch):
+        watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
+        Giving(other, GROUP).give(0, episode(other, 0))
+        listed = episodes._folders
+
+        def gone(folder, prefix):
+            found = listed(folder, prefix)
+            for one in found:
+                shutil.rmtree(one)
+            return found
+
+        for look in (lambda: given_by(watcher, 1, GROUP)[0], lambda: list(episodes._given_before(other))):
+            Giving(other, GROUP).give(0, episode(other, 0))
+            with monkeypatch.context() as patched:
+                patched.setattr(episodes, "_folders", gone)
+                assert look() == []
 
 
 class TestGiving:
@@ -216,6 +276,44 @@ class TestGiving:
         giver.tell(said.append)
         assert said == ["other slots get no episodes of this one now (No space left on device); the training goes on"]
 
+    def test_an_episode_that_is_no_segment_is_said_once_and_the_next_is_given(self, tmp_path, monkeypatch):
+        written: list[int] = []
+        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
+        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        decoded = iter([False, False, True])
+
+        def decode(data, spaces):
+            if next(decoded):
+                return segment.decode(data, spaces)
+            raise segment.BadSegmentError(segment.Reason.SIZE, "it would unpack to much")
+
+        monkeypatch.setattr(giver_module, "decode", decode)
+        giver.know(0, 1, 0)
+        said: list[str] = []
+        for step in range(3 * HORIZON):
+            giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
+            giver.tell(said.append)
+        giver._dispatch.close(60)
+        giver.tell(said.append)
+        assert said == ["other slots do not get all episodes of this one: one is no segment (it would unpack to much)"]
+        assert written == [9]
+
+    def test_giving_that_ended_is_said_once_and_never_contradicted(self, tmp_path, monkeypatch):
+        def broken(*_):
+            raise RuntimeError("no")
+
+        monkeypatch.setattr(episodes.Giving, "give", broken)
+        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        giver.know(0, 1, 0)
+        said: list[str] = []
+        for round_ in range(3):
+            for step in range(HORIZON):
+                giver.add(one_step(ends=step == HORIZON - 1))
+            if round_ == 0:
+                giver._dispatch._thread.join(60)
+            giver.tell(said.append)
+        assert said == ["other slots get no episodes of this one any more (RuntimeError: no)"]
+
 
 def spaces_of():
     return replace(SPACES, tasks=TRAINING.env.tasks, horizon=HORIZON)
@@ -272,9 +370,15 @@ class TestShares:
 
     def test_a_full_ring_makes_up_its_share(self):
         for share in (0.3, 0.5):
-            made = filled(1000, group_capacity_of(section(buffer_size=3000, group={"share": share})), 0, share=share)
+            made = filled(1000, group_capacity_of(section(buffer_size=3000), share), 0, share=share)
             kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
             assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
+
+    def test_a_share_that_changed_before_the_first_row_decides_on_the_room(self):
+        resumed = Experience(section(buffer_size=3000), SPACES)
+        resumed.peer_share = 0.5
+        begun = Experience(section(buffer_size=3000, group={"share": 0.5}), SPACES)
+        assert resumed.join().capacity == begun.join().capacity
 
     def test_an_empty_ring_draws_nothing_and_changes_no_bit(self):
         alone, group = filled(50, 0, 20), filled(50, 0, 20)

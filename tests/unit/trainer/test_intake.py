@@ -106,6 +106,19 @@ def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job,
         assert words in said[0]
 
 
+@pytest.mark.parametrize(("numbers", "is_taken"), [(70, True), (80, False)])
+def test_experience_is_refused_where_a_segment_cannot_hold_a_whole_episode(job, monkeypatch, numbers, is_taken):
+    bounds = Bounds(1.0, (0.0, 1.0), False, lambda _: None, slice(0, 1), 0.0)
+    spaces = Spaces({"state": ArraySpec((numbers,))}, Box(1), ("t",), 400)
+    monkeypatch.setattr(SuiteRef, "open", lambda _: SimpleNamespace(spaces=spaces, bounds=bounds))
+    intake = Intake(job, TRAINING, None)
+    said: list[str] = []
+    intake.tell(said.append)
+    assert (intake.ingester is not None) == is_taken
+    why = "an episode of 400 steps takes more than the 128 KiB that a segment may have"
+    assert said == [] if is_taken else said == [f"experience of other machines is not taken: {why}"]
+
+
 class Door(Ingester):
     """One that works when it is told to, and knows the first policy."""
 
@@ -457,7 +470,9 @@ class TestAResume:
         assert time.time() >= job.deadline - 0.1
         answers.set()
         made.tell(said.append)
-        assert len(said) == 2
+        assert len(said) == 1
+        assert "a segment of alice that entered at step 104 is gone or damaged" in said[0]
+        assert "and 1 more up to step 104: going on without them" in said[0]
         assert "the inbox does not answer" in said[0]
 
 
@@ -469,6 +484,25 @@ class TestTheJournal:
         with open(tmp_path / intakelog.CONTRIBUTIONS, "ab") as file:
             file.write(b'{"step": 12, "who"')
         assert intakelog.entries(tmp_path) == new
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            {"step": 2, "who": "alice"},
+            {"step": "two", "who": "alice", "sha256": "b", "rows": 5, "content": "c", "policy_step": 0},
+            {"step": 2, "peer": None, "sha256": "b", "rows": 5, "content": "c", "policy_step": 0},
+            {"step": 2, "adopt": 1},
+            {"drop": "mallory"},
+            {},
+        ],
+    )
+    def test_a_damaged_line_is_left_out(self, tmp_path, line):
+        good = [Taken(1, "alice", "a", 5, "b", 0), Removed(3, "alice")]
+        intakelog.append(tmp_path, good[:1])
+        with open(tmp_path / intakelog.CONTRIBUTIONS, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        intakelog.append(tmp_path, good[1:])
+        assert intakelog.entries(tmp_path) == good
 
     def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
         from trainer.training import intake

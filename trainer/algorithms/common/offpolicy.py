@@ -129,11 +129,17 @@ class OffPolicy:
         own = self.state()
         learned = {name: tensor for name, tensor in tensors.items() if not _is_own(name)}
         for name, tensor in own.tensors.items():
-            is_moment = name.startswith("adam.")  # none before the first update
-            if not (is_moment or _is_own(name)) and (name not in learned or learned[name].shape != tensor.shape):
+            may_be_missing = _is_own(name) or _is_moment(name)
+            if learned[name].shape != tensor.shape if name in learned else not may_be_missing:
                 raise ValueError(f"{name} is missing or has another shape")
+        if unknown := sorted(name for name in learned.keys() - own.tensors.keys() if not _is_moment(name)):
+            raise ValueError(f"{unknown[0]} is nothing that is learned here")
         kept = {name: tensor for name, tensor in own.tensors.items() if _is_own(name)}
-        self.load(State({**learned, **kept}, own.numbers))
+        try:
+            self.load(State({**learned, **kept}, own.numbers))
+        except (KeyError, RuntimeError, ValueError) as error:
+            self.load(own)
+            raise ValueError(str(error)) from error
 
     def state(self) -> State:
         """Nets, optimizers, noise, and what is owed."""
@@ -153,6 +159,11 @@ class OffPolicy:
 def _is_own(name: str) -> bool:
     """Whether a tensor of a state is of this training's own course, not of what it learned."""
     return name in _OWN or name.startswith(_OWN_ROWS)
+
+
+def _is_moment(name: str) -> bool:
+    """Whether a tensor is what an optimizer remembers: there is none before its first update."""
+    return name.startswith("adam.")
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:

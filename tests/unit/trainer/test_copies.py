@@ -1,0 +1,133 @@
+"""Copies of what other slots gave: how long they stay, and what is said where they are gone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+from suites import SPACES
+
+pytest.importorskip("torch")
+
+from train_contributed import HORIZON, made_up
+from train_point_mass import section
+
+from anchorleg.job import CheckpointRef, Job
+from trainer.buffers.experience import Experience
+from trainer.checkpoints.resume import Start
+from trainer.sharing.episodes import keep_taken
+from trainer.sharing.journal import Adopted, Taken, TakenFromPeer, append
+from trainer.sharing.segment import encode, name_of
+from trainer.training.intake import Intake
+from trainer.training.run import TrainingRun
+
+pytestmark = pytest.mark.trainer
+PATIENCE_S = 60.0
+
+
+class Resumed:
+    """A slot whose first attempt has checkpoints of the steps 100, 200 and 300, and whose second goes on from 300."""
+
+    def __init__(self, tmp_path, *entries, **group):
+        self.training = section(horizon=HORIZON, total_steps=4000, group=group)
+        first = Job.standalone(tmp_path / "run", 1)
+        first.start_from(None)
+        append(first.attempt_dir, entries)
+        for step in (100, 200, 300):
+            (first.attempt_dir / "checkpoints" / str(step)).mkdir(parents=True)
+        self.first, self.job = first, Job.standalone(tmp_path / "run", 1)
+        ref = CheckpointRef(0, 300, first.attempt_dir / "checkpoints" / "300")
+        self.job.start_from(ref)
+        self.start = Start(ref, None, None, None, ())
+
+    def intake(self):
+        return Intake(self.job, self.training, self.start)
+
+    @property
+    def copies(self):
+        return sorted(os.listdir(self.first.attempt_dir / "taken"))
+
+
+def from_peer(step, number):
+    data = encode(replace(made_up("run", number), slot=0))
+    return TakenFromPeer(step, 0, name_of(data), HORIZON, f"{number:064x}", 60), data
+
+
+def state(step):
+    made = object.__new__(TrainingRun)
+    made.step, made.experience = step, Experience(section(horizon=HORIZON), SPACES)
+    return made
+
+
+@pytest.mark.parametrize("group", [{}, {"rows": True}, {"adopt": True}, {"rows": True, "adopt": True}])
+def test_they_stay_until_two_checkpoints_have_them_whatever_the_slot_takes_by_now(tmp_path, group):
+    made = [from_peer(step, step) for step in (150, 290, 350)]
+    adopted = Adopted(250, 0, 0, 90, name_of(b"learner"), 0.3)
+    slot = Resumed(tmp_path, made[0][0], adopted, made[1][0], made[2][0], **group)
+    for data in (*(data for _, data in made), b"learner", b"never taken"):
+        keep_taken(slot.first, name_of(data), data)
+    intake = slot.intake()
+    intake.begin()
+    intake._copies.close(PATIENCE_S)
+    ahead, of_newest = [made[2][0].sha256], [made[1][0].sha256, adopted.sha256]
+    assert slot.copies == sorted(ahead + of_newest)
+    intake.take(state(400))
+    intake.counted(400)
+    intake._copies.close(PATIENCE_S)
+    assert slot.copies == ahead
+    intake.counted(500)
+    intake.close()
+    assert slot.copies == []
+    said: list[str] = []
+    intake.tell(said.append)
+    assert said == []
+
+
+def test_all_that_is_gone_is_one_sentence(tmp_path):
+    slot = Resumed(tmp_path, *(from_peer(step, step)[0] for step in (310, 320, 330)), rows=True)
+    intake = slot.intake()
+    said: list[str] = []
+    for step in (310, 320, 330):
+        intake.take(state(step))
+        intake.tell(said.append)
+    (sentence,) = said
+    assert sentence.startswith("a segment of slot 0 that entered at step 310 is gone or damaged (")
+    assert ", and 2 more up to step 330: going on without them; this training is no longer bit for bit" in sentence
+
+
+def test_what_is_gone_is_said_too_where_the_job_ends_before_the_last_of_it(tmp_path):
+    slot = Resumed(tmp_path, *(from_peer(step, step)[0] for step in (310, 900)), rows=True)
+    intake = slot.intake()
+    intake.take(state(310))
+    intake.close()
+    said: list[str] = []
+    intake.tell(said.append)
+    (sentence,) = said
+    assert "gone or damaged" in sentence
+    assert "going on without it;" in sentence
+
+
+def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
+    slot = Resumed(tmp_path, Adopted(350, 0, 0, 90, "a" * 64, 0.3), adopt=True)
+    intake = slot.intake()
+    assert not intake.adoptions.may(400)
+    intake.take(state(400))
+    assert intake.adoptions.may(400)
+    assert intake.adoptions._last is None
+
+
+@pytest.mark.parametrize(
+    ("step", "who", "is_said"), [(80, "mallory", True), (95, "mallory", False), (80, "bob", False)]
+)
+def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_said):
+    giver = Job.standalone(tmp_path / "run", 0)
+    giver.start_from(None)
+    append(giver.attempt_dir, [Taken(step, who, "b" * 64, HORIZON, "c" * 64, 60)])
+    slot = Resumed(tmp_path, Adopted(250, 0, 0, 90, "a" * 64, 0.3), adopt=True)
+    intake = slot.intake()
+    intake._unlearn("mallory")
+    said: list[str] = []
+    intake.tell(said.append)
+    words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: no going back undoes that"
+    assert said == ([f"{words} (docs/trust.md)"] if is_said else [])
