@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -44,7 +44,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
-def _sets(option: str, names: Sequence[str], letters: Set[str]) -> bool:
+def _sets(option: str, names: Sequence[str], letters: Sequence[str]) -> bool:
     """Whether an sbatch option is, or abbreviates, one of `names`, or is one of the `letters`."""
     name = re.split(r"[=\s]", option)[0]
     if not name.startswith("--"):
@@ -89,7 +89,7 @@ class SlurmSection(Section):
                 f"{self.nodes} nodes; set ranks to {self.nodes}, or a multiple of it"
             )
         for option in self.extra if self.ranks > 1 else ():
-            if _sets(option, ("--nodes", "--ntasks", "--ntasks-per-node"), {"-n", "-N"}):
+            if _sets(option, ("--nodes", "--ntasks", "--ntasks-per-node"), ("-n", "-N")):
                 raise ValueError(
                     f'extra: "{option}" is set by the orchestrator where there are several ranks: leave it out'
                 )
@@ -115,7 +115,7 @@ class SlurmSection(Section):
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
-            if _sets(option, ours, {"-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t"}):
+            if _sets(option, ours, ("-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t")):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:
                 raise ValueError("an sbatch option is one line")

@@ -151,7 +151,7 @@ class Group:
                 found.append(room.numpy().tobytes())
             return found
 
-    def must_agree(self, what: str, digest: bytes) -> None:
+    def must_agree(self, what: str, digest: bytes, advice: str = "") -> None:
         """Errors: RanksError, naming the ranks, where `digest` (of one length) is not everywhere that of rank 0."""
         if self.size == 1:
             return
@@ -159,7 +159,7 @@ class Group:
         others = [str(rank) for rank in range(self.size) if not bool((every[rank] == every[0]).all())]
         if others:
             ranks = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {', '.join(others)} differ"
-            raise RanksError(f"{what} of {ranks} from those of rank 0")
+            raise RanksError(f"{what} of {ranks} from those of rank 0{advice}")
 
     def fault(self, error: Exception, code: int) -> None:
         """Leave `error` as the last words of this rank, with its exit code: the others tell it. Never fails.
