@@ -16,8 +16,13 @@ pytest.importorskip("torch")
 
 import torch
 
+from anchorleg.job import Job
+from trainer import cli
+from trainer.config.read import read_section
 from trainer.envs.workers import RESTORE_S
+from trainer.errors import RanksError
 from trainer.machine.group import ANSWER_S, Group
+from trainer.machine.launching import RankPlace
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
@@ -98,6 +103,17 @@ def test_who_trains_alone_needs_no_torch_that_is_distributed() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WORK_S
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_rank_that_comes_to_nobody_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(_place: RankPlace, _folder: Path) -> Group:
+        raise RanksError("rank 1 of 2 did not meet the others")
+
+    monkeypatch.setattr(Group, "join", alone)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    place, asked = RankPlace(1, 2, 1, 2, "node1"), read_section(None, None, [])
+    with pytest.raises(RanksError, match="did not meet"):
+        cli._train_together(Job.standalone(tmp_path), asked, place)
 
 
 def test_one_rank_alone_asks_nobody() -> None:
