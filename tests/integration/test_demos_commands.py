@@ -131,7 +131,7 @@ def test_from_a_recording_to_weights_over_a_data_set_of_lerobots(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "imitates actions; held out: mean square error of the action" in done.stderr
     assert "the weights: w.safetensors (network.encoder.weights)" in done.stdout
-    assert f"the policy: {tmp_path}/runs/fit-w (trainer play, evaluate, export)" in done.stdout
+    assert f"the policy: {tmp_path}/runs/fit-w/slots/0 (trainer play, evaluate, export)" in done.stdout
     done = demos("fit", "--demos", "again", "--out", "w.safetensors", *words, "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert [row["step"] for row in told["rows"]] == [0, 2, 4]

@@ -49,7 +49,8 @@ def slot_digest(slot: Path) -> dict[str, Any]:
 
 
 def without_clock(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in {"at", "wall_s"}}
+    timeless = {name: value for name, value in row.items() if name not in {"at", "wall_s"}}
+    return timeless | {name: without_clock(timeless[name]) for name in ("unseen", "averaged") if name in timeless}
 
 
 def gaps(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:

@@ -52,10 +52,10 @@ def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None
         if not by_actions:
             raise ConfigError("--out is missing: the encoder that is learned goes there, and there is no policy")
         return
-    if IMAGE not in spaces_of(training).obs:
-        raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
     if out.suffix != _SUFFIX or out.is_dir():
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
+    if IMAGE not in spaces_of(training).obs:
+        raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
 
 
 def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
