@@ -48,6 +48,7 @@ from trainer.training.ranks import Order, follow
 from trainer.training.run import fresh, resumed
 from trainer.training.workers import choose_workers
 
+ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
 MakeEnvs = Callable[[VectorSpec, int], Envs]
 Resimulate = Callable[[VectorSpec], Redo | None]
 
@@ -117,11 +118,9 @@ def run(
     suite = suite_of(training, job.run_dir / "goals")
     num_workers = choose_workers(training, suite, group.here)
     recorded = start.contents.numeric if start is not None else {}
-    if not group.is_first:
-        recorded = json.loads(group.share())
-    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
-    if group.is_first:
-        group.share(json.dumps(numeric).encode())  # what rank 0 measured, all use
+    choose = partial(choose_numerics, training, suite.open().spaces, chosen, show=show)
+    numeric = _numerics_of_all(group, recorded, choose)
+    numeric["workers"] = num_workers
     spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
     envs = _envs_of(spec, num_workers, training.algorithm.shards, group, make_envs)
     numeric["stepping"] = envs.stepping
@@ -155,6 +154,25 @@ def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) 
     say_over(job, step, show.say)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+
+
+def _numerics_of_all(
+    group: Group, recorded: Mapping[str, Any], choose: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """What rank 0 measured, all use. Errors: RanksError where a rank's machine is of another kind."""
+    if group.is_first:
+        numeric = choose(recorded)
+        group.share(json.dumps(numeric).encode())
+    else:
+        numeric = choose(json.loads(group.share()))
+    group.must_agree("the processor, the GPU or the products", _kind(numeric), ONE_KIND)
+    return numeric
+
+
+def _kind(numeric: Mapping[str, Any]) -> bytes:
+    """32 bytes that tell one kind of machine from another, as far as bits depend on it."""
+    asked = [numeric.get(name) for name in ("device", "processor", "products")]
+    return hashlib.sha256(json.dumps(asked).encode()).digest()
 
 
 def _seen(start: Start | None) -> bytes:

@@ -111,7 +111,7 @@ def check(
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
         parts += _demos(training, shown)
-        parts = shared_out(parts, ranks, here)
+        parts = [*shared_out(parts, ranks, here), *of_shards(training, device, ranks, here)]
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
@@ -151,6 +151,28 @@ def shared_out(parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
     if ranks == 1:
         return list(parts)
     return [replace(part, bytes=part.bytes * here if part.is_in_each else part.bytes * here // ranks) for part in parts]
+
+
+def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Part]:
+    """What shards take beside what one process without them has: the `here` ranks of a node hold the gradients of all,
+    and their own before; the first has the rollouts of the others while it saves.
+    """
+    shards, nets = training.algorithm.shards, _sizes(training)
+    if shards == 1 or not nets or (ranks == 1 and device != "cpu"):
+        return []
+    rows = here * (shards + shards // ranks)
+    widest = max(nets, key=lambda net: net.parameters)
+    others = sum(net.parameters for net in nets) - widest.parameters
+    size = rows * (others + widest.parameters) * _FLOAT_BYTES
+    lever = Lever(widest.field, widest.widths, 2, rows * others * _FLOAT_BYTES)
+    gradients = Part(
+        f"gradients of {shards} shards, {rows:,} times {others + widest.parameters:,} numbers", size, (lever,)
+    )
+    saved = [
+        replace(part, bytes=part.bytes * (ranks - 1) // ranks, what=f"{part.what}, to save it")
+        for part in _rollout(training)
+    ]
+    return [gradients, *saved]
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:

@@ -26,7 +26,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training.memory import check, host_parts, others_parts, row_bytes, shared_out, shortage
+from trainer.training.memory import check, host_parts, of_shards, others_parts, row_bytes, shared_out, shortage
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]
@@ -248,6 +248,19 @@ def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
         ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it; the last checkpoint is"),
     ):
         assert words in str(shortage(error, training, device))
+
+
+def test_each_rank_gathers_the_gradients_of_all_shards_and_the_first_the_rollouts() -> None:
+    training = a_training(preset="arm-ppo", num_envs=8, num_workers=0, algorithm={"name": "ppo", "shards": 4})
+    (rollout,) = [part for part in host_parts(training, "cuda", 0) if part.what.startswith("a rollout")]
+    nets = [part for part in host_parts(training, "cuda", 0) if part.is_in_each]
+    learned = sum(int(part.what.split(", ")[1].split()[0].replace(",", "")) for part in nets)
+    for ranks, here, rows in ((1, 1, 8), (2, 2, 12), (4, 2, 10)):
+        gradients, saved = of_shards(training, "cpu", ranks, here)
+        assert gradients.bytes == rows * learned * 4
+        assert saved.bytes == rollout.bytes * (ranks - 1) // ranks
+    assert of_shards(a_training(preset="arm-ppo", num_envs=8, num_workers=0), "cpu", 1, 1) == []
+    assert of_shards(training, "cuda", 1, 1) == []
 
 
 def test_each_rank_has_the_nets_and_all_together_have_the_rest():
