@@ -13,7 +13,8 @@ MOUNT = Path("/sys/fs/cgroup")
 
 
 def kills(proc: Path = PROC, mount: Path = MOUNT) -> int:
-    """How many processes the kernel has killed so far in this process's control group; 0 where nobody counts.
+    """How many processes the kernel has killed so far in this process's control group, or in its Slurm job's, where the
+    steps of the job are; 0 where nobody counts.
 
     Source: the kernel's admin-guide/cgroup-v2.rst (`memory.events`) and cgroup-v1/memory.rst (`memory.oom_control`).
     """
@@ -23,11 +24,12 @@ def kills(proc: Path = PROC, mount: Path = MOUNT) -> int:
         return 0
     paths = []
     for _, controllers, group in lines:
-        here = group.lstrip("/")
-        if controllers == "":
-            paths += [mount / here / "memory.events", mount / "unified" / here / "memory.events"]
-        elif "memory" in controllers.split(","):
-            paths.append(mount / "memory" / here / "memory.oom_control")
+        own = Path(group.lstrip("/"))
+        for here in (own, *(above for above in own.parents if above.name.startswith("job_"))):
+            if controllers == "":
+                paths += [mount / here / "memory.events", mount / "unified" / here / "memory.events"]
+            elif "memory" in controllers.split(","):
+                paths.append(mount / "memory" / here / "memory.oom_control")
     return max((_count(path) for path in paths), default=0)
 
 

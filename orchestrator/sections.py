@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -43,6 +44,14 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
+def _sets(option: str, names: Sequence[str], letters: Sequence[str]) -> bool:
+    """Whether an sbatch option is, or abbreviates, one of `names`, or is one of the `letters`."""
+    name = re.split(r"[=\s]", option)[0]
+    if not name.startswith("--"):
+        return name[:2] in letters
+    return len(name) > 2 and any(own.startswith(name) for own in names)
+
+
 class SlurmSection(Section):
     """What to ask of Slurm for each job. Empty fields are left to the site's defaults."""
 
@@ -79,6 +88,11 @@ class SlurmSection(Section):
                 f"nodes: {self.ranks} {'ranks' if self.ranks > 1 else 'rank'} cannot be shared out evenly to "
                 f"{self.nodes} nodes; set ranks to {self.nodes}, or a multiple of it"
             )
+        for option in self.extra if self.ranks > 1 else ():
+            if _sets(option, ("--nodes", "--ntasks", "--ntasks-per-node"), ("-n", "-N")):
+                raise ValueError(
+                    f'extra: "{option}" is set by the orchestrator where there are several ranks: leave it out'
+                )
         return self
 
     @field_validator("extra")
@@ -96,19 +110,12 @@ class SlurmSection(Section):
             "--requeue",
             "--no-requeue",
             "--array",
-            "--nodes",
-            "--ntasks",
-            "--ntasks-per-node",
             "--clusters",  # squeue and sacct ask the cluster of the controller alone
         )
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
-            name = re.split(r"[=\s]", option)[0]
-            abbreviates = len(name) > 2 and any(own.startswith(name) for own in ours)
-            if abbreviates or (
-                not name.startswith("--") and name[:2] in {"-D", "-J", "-M", "-W", "-a", "-e", "-n", "-N", "-o", "-t"}
-            ):
+            if _sets(option, ours, ("-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t")):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:
                 raise ValueError("an sbatch option is one line")

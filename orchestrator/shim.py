@@ -43,6 +43,8 @@ SQUEUE_TIMEOUT_S = 20.0
 ABORT_S = 30.0
 #: What the shim itself could not do. The program's own codes stay below 126.
 SHIM_FAILED = 70
+#: Of a trainer whose rank was killed (docs/errors.md): the kernel may have done so, for memory.
+RANKS_LOST = 8
 #: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
 #: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
 LATEST_START_S = 600.0
@@ -329,7 +331,7 @@ class Shim:
             superseded = self.job.superseded_by()
             if not self.woken and self.asked in {None, "SIGUSR2"} and self.hand_over_file.exists():
                 self.asked = "asked to" if code == HANDED_OVER else self.asked  # the program saw the file before us
-            if code == -signal.SIGKILL and oom.kills() > self.oom_kills:
+            if code in {-signal.SIGKILL, RANKS_LOST} and oom.kills() > self.oom_kills:
                 words = words or "out of memory"
             facts: dict[str, Any] = {"code": code, "asked": self.asked, "deadline": self.deadline_at, "words": words}
             facts["superseded_by"] = superseded

@@ -45,7 +45,7 @@ from syncd.shared.offers import offered
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.pruning import prune
 from syncd.shared.reception import spent
-from syncd.shared.retention import LEARNERS, MIRRORS, Keep, collect
+from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, Keep, collect
 from syncd.shared.terms import Terms, set_terms, terms_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AVERAGED",
+    "AVERAGES",
     "BYTES_A_NUMBER",
     "CHUNK_ROWS",
     "FORMAT",

@@ -205,17 +205,17 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
     try:
         group = Group.join(place, job.attempt_dir)
         code = _train(job, asked, group)
+        if place.rank == 0:
+            leave_code(job.attempt_dir, code)  # before the others see this one leave
     except Exception as error:
         code = error.exit_code if isinstance(error, TrainerError) else 1
         group.fault(error, code)
         leave_code(job.attempt_dir, code)
-        if place.rank and isinstance(error, RanksError | ElsewhereError):
+        if place.rank and group.size > 1 and isinstance(error, RanksError | ElsewhereError):
             raise typer.Exit(code) from None  # the first says so
         raise
     finally:
         group.close()
-    if place.rank == 0:
-        leave_code(job.attempt_dir, code)
     return 0 if by_srun else code  # whatever is not 0 has srun kill the others before they have left
 
 

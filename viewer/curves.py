@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from anchorleg.printable import printable
+from anchorleg.shares import wilson
 from viewer.model import CurveLine
 
 Row = Mapping[str, Any]
@@ -32,7 +33,6 @@ MOST_CHARS = 120
 _EPISODES_A_POINT = 20
 _MAX_WINDOW_SHARE = 0.2
 _SUCCESS, _RETURN = "success", "return"
-_Z95 = 1.96
 #: Larger ones are no training's: sums and squares of them would leave the finite numbers, for all slots together.
 _LARGEST = 1e30
 #: Of steps and episodes: up to here each whole number is one of its own.
@@ -276,16 +276,6 @@ def newest(slots: Sequence[SlotCurves], measure: str, task: str) -> float | None
     """The newest value, the mean over slots."""
     last = [values_of(slot, measure, task, [len(slot.steps) - 1])[0] for slot in slots if slot.steps]
     return rounded(_mean(last))
-
-
-def wilson(share: float, count: float) -> tuple[float, float]:
-    """The 95 % interval of a `share` of `count` yes-or-noes."""
-    if count <= 0:
-        return 0.0, 1.0
-    centre = share + _Z95**2 / (2 * count)
-    half = _Z95 * math.sqrt(max(0.0, share * (1 - share)) / count + (_Z95 / (2 * count)) ** 2)
-    scale = 1 + _Z95**2 / count
-    return max(0.0, min(share, (centre - half) / scale)), min(1.0, max(share, (centre + half) / scale))
 
 
 def rounded(value: float | None) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from anchorleg.shares import wilson
 from trainer.history.read import best_evaluation, mean_return, score_of, tells_success
 from viewer.curves import (
     MOST_LINES,
@@ -24,7 +25,6 @@ from viewer.curves import (
     spark_of,
     tasks_of,
     thinned,
-    wilson,
     window_steps,
 )
 from viewer.model import CurveLine, CurvesPanel, EvaluationRow, TaskRow

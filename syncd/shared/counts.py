@@ -15,11 +15,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from anchorleg.files import read_json_or_none
+from anchorleg.files import read_json, read_json_or_none
 from syncd.shared.layout import make_folder, put_json
 
-#: Rows are kept by day for so long: a week's board and the day that is under way.
-KEPT_DAYS = 8
+#: Rows are kept by day, of so many: a week's board and the day that is under way, and as many of a clock that is wrong.
+KEPT_DAYS = 16
 #: What the board calls lately: today and the six days before.
 BOARD_DAYS = 7
 _DAY_S = 86_400
@@ -31,7 +31,8 @@ class Counts(BaseModel):
     `checked`: segments that were simulated again; `exact`: those of them that came out the same to the last bit.
     `episodes`: accepted segments that are whole episodes; `solved`: those in which the task was solved.
     `days`: of `rows`, those of the last days: the day's number since 1970 (UTC, the learner's clock) → rows.
-    `taken_back`: of `rows`, those that left again, because their sender was found lying.
+    `taken_back`: of `rows`, those that left again, because their sender was found lying; `days_taken_back`: by day, as
+    `days`, which has them no more. They were given all the same where a day's quota is asked for.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,14 +47,19 @@ class Counts(BaseModel):
     last_at: float = 0.0
     days: dict[str, int] = {}
     taken_back: int = 0
+    days_taken_back: dict[str, int] = {}
 
     @property
     def credited(self) -> int:
         """Rows that were accepted, and believed to this day."""
         return self.rows - self.taken_back
 
+    def given_today(self, now: float) -> int:
+        """Rows of today, those that left again with them. `now`: unix seconds."""
+        return self.rows_of(now) + self.days_taken_back.get(str(day_of(now)), 0)
+
     def rows_of(self, now: float, days: int = 1) -> int:
-        """Rows of the last `days` days, today with them. `now`: unix seconds."""
+        """Rows of the last `days` days that are believed, today with them. `now`: unix seconds."""
         today = day_of(now)
         return sum(rows for day, rows in self.days.items() if today - days < _number(day) <= today)
 
@@ -68,8 +74,9 @@ class Counts(BaseModel):
             episodes=self.episodes + other.episodes,
             solved=self.solved + other.solved,
             last_at=max(self.last_at, other.last_at),
-            days=dict(Counter(self.days) + Counter(other.days)),
+            days=_both(self.days, other.days),
             taken_back=self.taken_back + other.taken_back,
+            days_taken_back=_both(self.days_taken_back, other.days_taken_back),
         )
 
 
@@ -87,34 +94,35 @@ def _number(day: str) -> int:
     return int(day) if day.isascii() and day.isdigit() and len(day) < 10 else -1
 
 
+def _both(days: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return dict(Counter(days) + Counter(more))
+
+
 def _recent(days: Mapping[str, int], now: float) -> dict[str, int]:
-    """Without those that nobody asks for any more, or that a clock far ahead made."""
-    today = day_of(now)
-    return {day: rows for day, rows in days.items() if today - KEPT_DAYS < _number(day) <= today + 1}
+    """The `KEPT_DAYS` that are nearest to `now`: by the clock of one round, which may be ahead or behind, so that it
+    drops none of the others' days. All of them where `now` is 0.
+    """
+    known = sorted((day for day in days if _number(day) >= 0), key=lambda day: abs(_number(day) - day_of(now)))
+    return {day: days[day] for day in (known[:KEPT_DAYS] if now else known)}
 
 
 def note(inbox: Path, writer: str, more: Counts) -> None:
-    """Add to the counts that `writer` keeps of the contributor whose folder `inbox` is. Errors: OSError.
+    """Add to the counts that `writer` keeps of the contributor whose folder `inbox` is. Errors: OSError, and then
+    nothing was added.
 
     Totals and days are one file, replaced by one rename: after a kill both have `more`, or neither has.
     """
-    path = inbox / "counts" / f"{writer}.json"
-    make_folder(path.parent)
-    total = _counts_in(path).plus(more)
-    put_json(path, total.model_copy(update={"days": _recent(total.days, total.last_at)}).model_dump())
+    _add(inbox, writer, more, are_believed=True)
 
 
 def take_back(inbox: Path, writer: str, more: Counts) -> None:
-    """As `note`, and all rows that `writer` counted so far left again. Errors: OSError."""
-    path = inbox / "counts" / f"{writer}.json"
-    make_folder(path.parent)
-    total = _counts_in(path).plus(more)
-    put_json(path, total.model_copy(update={"days": {}, "taken_back": total.rows}).model_dump())
+    """As `note`, and all rows that `writer` counted so far left again: no credit, but given. Errors: as `note`."""
+    _add(inbox, writer, more, are_believed=False)
 
 
 def rows_today(inbox: Path, run_id: str, now: float) -> int:
-    """Rows that one run accepted of a contributor since midnight, UTC. Errors: OSError."""
-    return sum(_counts_in(path).rows_of(now) for path in _files_of(inbox) if path.stem.rpartition(".")[0] == run_id)
+    """Rows that one run accepted of a contributor since midnight, UTC, whatever came out of them. Errors: OSError."""
+    return sum(_counts_in(path).given_today(now) for path in _files_of(inbox) if path.stem.rpartition(".")[0] == run_id)
 
 
 def counts(inbox: Path) -> Counts:
@@ -162,7 +170,26 @@ def _files_of(inbox: Path) -> list[Path]:
 
 
 def _counts_in(path: Path) -> Counts:
+    return _parsed(read_json_or_none(path) or {})
+
+
+def _parsed(value: object) -> Counts:
     try:
-        return Counts.model_validate(read_json_or_none(path) or {})
+        return Counts.model_validate(value)
     except ValidationError:
         return Counts()
+
+
+def _add(inbox: Path, writer: str, more: Counts, *, are_believed: bool) -> None:
+    path = inbox / "counts" / f"{writer}.json"
+    make_folder(path.parent)
+    try:
+        before = _parsed(read_json(path))
+    except (FileNotFoundError, ValueError):  # any other trouble is not "none so far": the totals would begin anew
+        before = Counts()
+    total = before.plus(more)
+    if not are_believed:
+        lost = {"days_taken_back": _both(total.days, total.days_taken_back), "taken_back": total.rows}
+        total = total.model_copy(update={"days": {}, **lost})
+    kept = {name: _recent(getattr(total, name), more.last_at) for name in ("days", "days_taken_back")}
+    put_json(path, total.model_copy(update=kept).model_dump())

@@ -1,8 +1,8 @@
 """What a slot says of its need for experience, as whoever takes in segments for it reads it.
 
 The slot's learner writes one row of the curve `intake` (`trainer.sharing.takings`): whether it takes any, whether its
-training is over, and whether it has all that it can use (`full`). A word that is old says nothing: the learner waits
-in a queue, and what comes may wait for it.
+training is over, and whether it has all that it can use (`full`). An old word of that last kind says nothing: the
+learner waits in a queue, and what comes may wait for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ INTAKE = "intake"
 BELIEVED_S = 600.0
 #: Who is not needed may ask again after so long; its own chance adds to it (`syncd.laptop.exchange`).
 NOT_NEEDED_RETRY_S = 150.0
+#: A training that is complete may be lengthened: what waits is kept for so long after its word, and offered this often.
+LENGTHENED_S, OVER_RETRY_S = 86_400.0, 3_600.0
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ def not_needed(place: SlotPlace, now: float) -> NotNeeded | None:
 
 def judged(row: Mapping[str, Any], now: float) -> NotNeeded | None:
     """`not_needed`, of the row that the slot wrote last. Pure."""
+    at = row.get("at")
+    age = abs(now - at) if isinstance(at, int | float) else float("inf")
     if row.get("over") is True:
-        return NotNeeded("its training is complete", None)
+        return NotNeeded("its training is complete", OVER_RETRY_S if age < LENGTHENED_S else None)
     if row.get("takes") is False:
         return NotNeeded("it cannot learn from experience of others", None)
-    at = row.get("at")
-    is_lately = isinstance(at, int | float) and abs(now - at) < BELIEVED_S
-    if row.get("full") is True and is_lately:
+    if row.get("full") is True and age < BELIEVED_S:
         return NotNeeded("it has all that it can use for now", NOT_NEEDED_RETRY_S)
     return None

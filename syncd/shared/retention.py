@@ -35,6 +35,8 @@ class Keep:
 
 #: A learner's. All of a day would be 26,000 files at a publication each 3 s; one a minute is enough to go back to.
 LEARNERS = Keep(newest=100, thinned_s=86_400.0, every_s=60.0)
+#: A learner's averaged ones, each as large as a policy: nobody goes back to one, so that some of the day are enough.
+AVERAGES = Keep(newest=10, thinned_s=86_400.0, every_s=600.0)
 #: A laptop's mirror: the one in use, the one before, and one that arrives.
 MIRRORS = Keep(newest=3)
 

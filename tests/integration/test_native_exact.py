@@ -23,7 +23,7 @@ from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import EnvError, Script, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
 from trainer.envs.suites.metaworld.goals import goal_table
-from trainer.envs.suites.metaworld.native import plan
+from trainer.envs.suites.metaworld.native import plan, ufuncs
 from trainer.envs.suites.metaworld.native.library import load as load_stepper
 from trainer.envs.suites.metaworld.native.ports import PORTS
 from trainer.envs.vector import VectorEnv
@@ -348,3 +348,9 @@ def test_every_task_of_the_benchmark_is_ported():
     assert set(PORTS) == set(MT50)
     with pytest.raises(ValueError, match="can be auto, native, python"):
         plan.native_tasks(MT10, "fast")
+
+
+def test_a_function_that_numpy_does_not_have_for_doubles_is_no_stepper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ufuncs, "FUNCTIONS", (np.invert,))
+    with pytest.raises(StepperUnavailableError, match="has no invert of doubles"):
+        ufuncs.loops()

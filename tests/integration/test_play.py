@@ -26,7 +26,7 @@ from trainer.errors import ConfigError, NoGoodCheckpointError
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
 from trainer.machine import drawing
-from trainer.showing.play import ENCORE_STEPS, PlayedTask
+from trainer.showing.play import ENCORE_STEPS, PlayedTask, steps_a_frame
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_an_arm_becomes_a_film_of_whole_episodes(tmp_path, eyes):
     assert done.stdout.count("not solved") == 2
     meta, frames = frames_of(tmp_path / "reach.mp4")
     assert (meta["fps"], meta["size"]) == (20.0, (480, 480))
-    assert len(frames) == 2 * (7 + 1)
+    assert len(frames) == 2 * (7 + 1 + 20)  # the end is held for a second
     assert frames.std() > 10
 
 
@@ -89,8 +89,12 @@ def test_a_mirrored_policy_becomes_a_film(tmp_path, mirror, eyes):
     meta, frames = frames_of(tmp_path / "reach-v3.mp4")
     assert meta["pix_fmt"].startswith("yuv420p")
     assert (meta["codec"], meta["fps"], meta["size"]) == ("h264", 40.0, (96, 96))
-    assert len(frames) == 2 * (HORIZON // 2 + 1)
+    # Half a second is shown at half speed, each step of it, and its end is held for a second.
+    assert len(frames) == 2 * (HORIZON + 1 + 40)
     assert frames.std() > 10  # something is to be seen
+    moved = np.abs(np.diff(frames.astype(np.int16), axis=0)).mean((1, 2, 3))
+    first, second = moved[:HORIZON], moved[HORIZON + 1 : HORIZON + 40]
+    assert second.max() < first.max() / 10
     assert sorted(path.name for path in tmp_path.glob("*.mp4")) == ["reach-v3.mp4"]
     assert not list(tmp_path.glob(".*.mp4"))
 
@@ -99,7 +103,7 @@ def test_a_film_may_be_a_gif_of_half_the_pictures(tmp_path, mirror, eyes):
     done = trainer("play", mirror, "--task", "reach-v3", "--size", "96", "--out", "reach.GIF", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with Image.open(tmp_path / "reach.GIF") as film:
-        assert (film.format, film.size, film.n_frames) == ("GIF", (96, 96), HORIZON // 4 + 1)
+        assert (film.format, film.size, film.n_frames) == ("GIF", (96, 96), (HORIZON + 1 + 40 + 1) // 2)
         shown = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(film)]
         assert film.info["duration"] == 50
     assert shown[0].std() > 10
@@ -313,6 +317,10 @@ def test_after_a_success_half_a_second_more_is_shown_and_not_counted():
     assert episode.steps == len(steps) - 1 == episode.solved_at + ENCORE_STEPS
     judged = evaluate(reach, metaworld(("reach-v3",), 300), 1)
     assert episode.episode_return == pytest.approx(judged.returns["reach-v3"])
+
+
+def test_short_episodes_are_shown_at_half_speed():
+    assert [steps_a_frame(steps) for steps in (1, 159, 160, 500)] == [1, 1, 2, 2]
 
 
 def test_a_policy_is_found_wherever_a_user_points(tmp_path, mirror):

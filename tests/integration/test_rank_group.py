@@ -16,18 +16,26 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.machine.group import Group
+from anchorleg.job import Job
+from trainer import cli
+from trainer.config.read import read_section
+from trainer.envs.workers import RESTORE_S
+from trainer.errors import RanksError
+from trainer.machine.group import ANSWER_S, Group
+from trainer.machine.launching import RankPlace
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "support" / "group_ranks.py"
+
+SCENES = ("exchange", "differ", "fail", "die", "listen", "stranger", "freeze")
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """Scene → what each of three ranks came to."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("ranks")), "3", "exchange", "differ", "fail", "die"],
+        [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("ranks")), "3", *SCENES],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=WORK_S, check=False,
     )  # fmt: skip
@@ -62,6 +70,50 @@ def test_a_rank_that_is_killed_ends_the_others(played: dict[str, list[Any]]) -> 
     for kind, code, words in others:
         assert (kind, code) == ("RanksError", 8)
         assert words.startswith("one of the 3 ranks ended without a word")
+
+
+def test_the_store_of_one_node_listens_on_its_loopback_address_and_the_owner_alone_reads_where(
+    played: dict[str, list[Any]],
+) -> None:
+    for *addresses, mode in played["listen"]:
+        assert [address.partition(":")[0] for address in addresses] == ["0100007F"]
+        assert mode == "600"
+
+
+def test_last_words_that_no_rank_wrote_are_not_told(played: dict[str, list[Any]]) -> None:
+    for kind, code, words in played["stranger"][:2]:
+        assert (kind, code) == ("RanksError", 8)
+        assert words.startswith("one of the 3 ranks ended without a word")
+
+
+def test_a_rank_0_that_is_frozen_is_given_up_by_the_others(played: dict[str, list[Any]]) -> None:
+    assert played["freeze"][0] is None
+    for kind, code, words in played["freeze"][1:]:
+        assert (kind, code) == ("RanksError", 8)
+        assert words.startswith("one of the 3 ranks said nothing for")
+
+
+def test_a_rank_is_waited_for_longer_than_workers_may_take_to_play_their_episodes_again() -> None:
+    assert ANSWER_S > RESTORE_S + 600
+
+
+def test_who_trains_alone_needs_no_torch_that_is_distributed() -> None:
+    code = "import torch.distributed as d; del d.TCPStore, d.PrefixStore; import trainer.algorithms.base"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WORK_S
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rank_that_comes_to_nobody_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(_place: RankPlace, _folder: Path) -> Group:
+        raise RanksError("rank 1 of 2 did not meet the others")
+
+    monkeypatch.setattr(Group, "join", alone)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    place, asked = RankPlace(1, 2, 1, 2, "node1"), read_section(None, None, [])
+    with pytest.raises(RanksError, match="did not meet"):
+        cli._train_together(Job.standalone(tmp_path), asked, place)
 
 
 def test_one_rank_alone_asks_nobody() -> None:

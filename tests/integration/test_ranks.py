@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "train_ranks.py"
 KILLED = -9
 
 
-def attempts(folder: Path, *asked: tuple[str, int, dict[int, str]]) -> list[list[int]]:
+def attempts(folder: Path, *asked: tuple[str, int, dict[Any, str]]) -> list[list[int]]:
     """The exit codes of the ranks of each attempt: (run, ranks, signals)."""
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder), json.dumps(asked)],
@@ -34,6 +34,7 @@ def attempts(folder: Path, *asked: tuple[str, int, dict[int, str]]) -> list[list
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
+    print(done.stdout)
     found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -56,6 +57,15 @@ def test_two_ranks_that_hand_over_lose_one_and_go_on_as_one_change_nothing(tmp_p
     assert by_one["parts"]["run"][1]["updates"] == SHARDED_UPDATES
     assert gaps(by_one["metrics"]) == []
     assert slot_of(tmp_path, "several") == by_one
+
+
+def test_ranks_of_other_processors_are_refused_before_they_train(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert attempts(tmp_path, ("run", 2, {"other processor": "1"})) == [[LOST, LOST]]
+    words = "of rank 1 differs from those of rank 0, and so would what they learn; ask for nodes of one kind"
+    assert words in capfd.readouterr().out
+    assert not list((tmp_path / "run/slots/0").rglob("step-*"))
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,15 @@ def test_srun_starts_the_ranks_and_one_that_dies_ends_all(
     assert ended in slurm.output(job)
 
 
+def test_a_stalled_job_has_the_ranks_of_srun_print_their_stacks(tmp_path: Path, slurm: SlurmCluster) -> None:
+    code = "print('rank', rank, flush=True)\nif rank == 0: os.kill(launcher, signal.SIGABRT)\nsignal.pause()"
+    words = shlex.join([sys.executable, str(LAUNCH), str(tmp_path / "run"), code])
+    script = f"#!/bin/bash\nexport PYTHONPATH={ROOT} PYTHONFAULTHANDLER=1\n{words}\n"
+    job = slurm.submit(script, "--ntasks=2", "--ntasks-per-node=2", "--nodes=1", "--mem=200M", "--time=5")
+    slurm.wait_for_state(job, "FAILED")
+    assert slurm.output(job).count("Fatal Python error: Aborted") == 2
+
+
 @pytest.mark.long
 def test_a_dead_rank_a_scancel_and_the_walltime_change_nothing(
     new_relay: NewRelay, slurm: SlurmCluster, by_one: dict[str, object]

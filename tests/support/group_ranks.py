@@ -16,8 +16,13 @@ from typing import Any
 import torch
 
 from trainer.errors import EnvironmentFailedError, TrainerError
-from trainer.machine.group import Group
+from trainer.machine import group as group_module
+from trainer.machine.group import MEETING, Group
 from trainer.machine.launching import LOOPBACK, RankPlace
+
+FOLDER = Path(sys.argv[1])
+#: TCP_LISTEN of the kernel.
+LISTENS = "0A"
 
 
 def exchange(group: Group) -> dict[str, Any]:
@@ -52,8 +57,42 @@ def die(group: Group) -> list[float]:
     return group.gathered(torch.zeros(1, 1)).tolist()
 
 
+def listen(group: Group) -> list[str]:
+    """On which addresses of this machine the store's port is listened for, and who may read where it is."""
+    found = json.loads((FOLDER / "listen" / MEETING).read_text())
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    mode = (FOLDER / "listen" / MEETING).stat().st_mode & 0o777
+    addresses = [line[1] for line in lines if line[3] == LISTENS and line[1].endswith(f":{found['port']:04X}")]
+    group.tell()
+    return [*addresses, f"{mode:o}"]
+
+
+def stranger(group: Group) -> list[float]:
+    """Bytes that no rank wrote are where last words are, and the last rank is killed."""
+    if group.rank == 0:
+        group.store.set("fault/2", "no JSON")
+        group.store.set("fault/1", "{}")
+    group.tell()
+    return die(group)
+
+
+def freeze(group: Group) -> list[float] | None:
+    """Rank 0, whose process has the store, is stopped, until the others have given up."""
+    if group.rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return None
+    try:
+        return group.gathered(torch.zeros(1, 1)).tolist()
+    finally:
+        group.fault(ValueError("nobody hears it"), 1)  # ends all the same
+
+
 def played(scene: str, folder: Path, rank: int, size: int) -> Any:
     """What one rank came to."""
+    if scene == "freeze":
+        group_module.ANSWER_S = group_module.STORE_S = 2.0
     group = Group.join(RankPlace(rank, size, rank, size, LOOPBACK), folder)
     try:
         return globals()[scene](group)
@@ -74,8 +113,10 @@ def all_played(scene: str, folder: Path, size: int) -> list[Any]:
             (folder / f"{rank}.json").write_text(json.dumps(played(scene, folder, rank, size)))
             os._exit(0)
         children.append(child)
-    for child in children:
+    for child in reversed(children):
         os.waitpid(child, 0)
+        if scene == "freeze" and child == children[1]:
+            os.kill(children[0], signal.SIGCONT)
     found = [folder / f"{rank}.json" for rank in range(size)]
     return [json.loads(path.read_text()) if path.exists() else None for path in found]
 

@@ -17,10 +17,11 @@ import os, signal, sys, time
 from pathlib import Path
 from trainer.machine.launching import leave_code, place_of
 place, attempt_dir = place_of(os.environ), Path(os.environ["ANCHORLEG_ATTEMPT_DIR"])
-rank = place.rank
+rank, launcher = place.rank, int(os.environ["LAUNCHER"])
 """
 
 if __name__ == "__main__":
     command = [sys.executable, "-c", PRELUDE + sys.argv[2]]
+    os.environ["LAUNCHER"] = str(os.getpid())
     code = launch(Job(Path(sys.argv[1]), 0, 0), 2, os.environ, command, print)
     print(f"ended with {code}", flush=True)

@@ -21,14 +21,20 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.errors import TrainerError
 from trainer.machine.group import Group
 from trainer.machine.launching import LOOPBACK, RankPlace
+from trainer.training import begin
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
+
+#: Instead of a signal's number: the rank whose processor is another one.
+OTHER = "other processor"
 
 
 def rank_of(job: Job, place: RankPlace, signals: dict[str, str]) -> int:
     """The exit code of one rank, in this process."""
     os.environ["ANCHORLEG_RANK"] = str(place.rank)
-    hurt(signals)
+    hurt({number: word for number, word in signals.items() if number != OTHER})
+    if signals.get(OTHER) == str(place.rank):
+        begin.processor = lambda: "another"
     if place.rank == 0:
         job.listen()
     group = Group.join(place, job.attempt_dir)

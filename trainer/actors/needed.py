@@ -1,9 +1,10 @@
 """Which slot needs experience most: a pure choice over what the slots say of themselves.
 
-What they say: `trainer.sharing.takings`. A slot can use 3 rows of others for each 7 of its own. Slots are
-compared by how much of that they had lately, in tenths; among those that had least, each contributor has an order of
-its own, by hash. So a class spreads over slots that need the same, a contributor that comes later goes where least
-comes in, and nobody has to talk to anybody. Whoever has chosen stays until the slot ends or takes nothing any more.
+What they say: `trainer.sharing.takings`. A slot can use 3 rows of others for each 7 of its own, or fewer where its
+run's slots give each other rows; it says how many. Slots are compared by how much of that they had lately, in tenths;
+among those that had least, each contributor has an order of its own, by hash. So a class spreads over slots that need
+the same, a contributor that comes later goes where least comes in, and nobody has to talk to anybody. Whoever has
+chosen stays until the slot ends or takes nothing any more.
 
 A slot that has all it can use is *full*: who plays for it gives nothing for a while of its own length (`Rest`), and
 where the slot is still full then, so many of them as are too many go to another one.
@@ -37,7 +38,7 @@ _LATEST_S = 1e12
 @dataclass(frozen=True)
 class Need:
     """What a slot said last, `heard_s` ago. `rows` of others and own `steps` are those of the last ten minutes.
-    `slots`: how many its run has. `full`: nothing more is needed for now.
+    `slots`: how many its run has. `full`: nothing more is needed for now. `usable`: rows of others for each own step.
     """
 
     takes: bool
@@ -47,16 +48,20 @@ class Need:
     heard_s: float
     slots: int = 1
     full: bool = False
+    usable: float = USABLE
 
     @property
     def level(self) -> int:
         """How much it had of what it can use: 0 (nothing) to `LEVELS` (all of it)."""
-        return min(LEVELS, int(LEVELS * self.rows / (USABLE * max(1, self.steps))))
+        most = self.usable * max(1, self.steps)
+        return min(LEVELS, int(LEVELS * self.rows / most)) if most else LEVELS
 
     @property
     def excess(self) -> float:
         """Which part of what others give it is more than it can use, 0 to 1."""
-        return max(0.0, 1 - USABLE * self.steps / self.rows) if self.rows else 0.0
+        if not self.usable:
+            return 1.0
+        return max(0.0, 1 - self.usable * self.steps / self.rows) if self.rows else 0.0
 
 
 class Rest:
@@ -99,7 +104,9 @@ def parse(row: Mapping[str, Any], heard_s: float) -> Need | None:
         return None
     slots = row.get("slots")
     of_run = slots if _is_count(slots) and slots > 0 else 1
-    return Need(takes, over, rows, steps, heard_s, of_run, row.get("full") is True)
+    said = row.get("usable")
+    usable = said if isinstance(said, int | float) and 0 <= said <= USABLE else USABLE
+    return Need(takes, over, rows, steps, heard_s, of_run, row.get("full") is True, usable)
 
 
 def said_at(row: Mapping[str, Any]) -> float | None:

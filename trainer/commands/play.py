@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer.envs.cameras import Picture
     from trainer.evaluation.playable import Found
 
 PolicyArgument = Annotated[
@@ -69,8 +73,8 @@ def play(
         return
     drawing.prepare()  # before anything loads mujoco
     from trainer.showing.beside import with_views  # noqa: PLC0415
-    from trainer.showing.camera import STEPS_A_FRAME, Camera, film  # noqa: PLC0415
-    from trainer.showing.play import staged  # noqa: PLC0415 - the simulator
+    from trainer.showing.camera import FRAMES_A_SECOND, Camera, film  # noqa: PLC0415
+    from trainer.showing.play import staged, steps_a_frame  # noqa: PLC0415 - the simulator
 
     with staged(found, task) as stage:
         video = out or Path(f"{stage.task}.mp4")
@@ -80,12 +84,18 @@ def play(
             height, width, _ = with_views(eye.picture(), stage.views).shape
             with film(video, (width, height)) as show:
 
-                def look(step: int) -> None:
-                    if step % STEPS_A_FRAME == 0:
-                        show(with_views(eye.picture(), stage.views))
+                def seen() -> Picture:
+                    return with_views(eye.picture(), stage.views)
 
-                for number in range(episodes):
-                    episode = stage.play(goal + number, look)
+                def look(every: int, step: int) -> None:
+                    if step % every == 0:
+                        show(seen())
+
+                for number in range(goal, goal + episodes):
+                    # It comes out alike each time, so its length is known before it is drawn.
+                    every = steps_a_frame(stage.play(number, lambda _: None).steps)
+                    episode = stage.play(number, partial(look, every))
+                    _hold(seen(), show, FRAMES_A_SECOND)
                     solved += episode.solved_at is not None
                     print(episode.words(), flush=True)
     print(f"solved {solved} of {episodes}; the video: {video}")
@@ -109,4 +119,11 @@ def _watch(found: Found, task: str | None, episodes: int, first: int, out: Path 
         with film(video, (width, height), stage.fps) as show:
             for number in range(first, first + episodes):
                 print(stage.play(number, lambda: show(stage.picture())).words(), flush=True)
+                _hold(stage.picture(), show, stage.fps)
     print(f"the video: {video}")
+
+
+def _hold(picture: Picture, show: Callable[[Picture], None], frames: int) -> None:
+    """The end of an episode, for a second: how it ended is what one wants to see."""
+    for _ in range(frames):
+        show(picture)

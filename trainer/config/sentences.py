@@ -24,7 +24,10 @@ _KINDS_OF_VALUES = {
 def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, str]]:
     """(dotted path, sentence) of each mistake."""
     lines = []
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    for problem in problems:
+        if problem["type"] == "too_short" and any(_is_in(other["loc"], problem["loc"]) for other in problems):
+            continue  # pydantic counts what is right in the list
         path = [str(part) for part in problem["loc"]]
         dotted = ".".join(path) or "config"
         if problem["type"] == "extra_forbidden":
@@ -40,6 +43,10 @@ def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str,
             words = f"{dotted}: {words} (found {problem['input']!r})"
         lines.append((dotted, words))
     return lines
+
+
+def _is_in(place: tuple[int | str, ...], section: tuple[int | str, ...]) -> bool:
+    return len(place) > len(section) and place[: len(section)] == section
 
 
 def _known_fields(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -34,6 +34,8 @@ BLOCKS = "blocks"
 _BLOCK_BYTES, _BLOCK_EPISODES = 128 * 2**20, 64
 #: A manifest of a hundred thousand episodes has 20 MB.
 _MAX_MANIFEST_BYTES = 2**28
+#: What to do about a damaged file.
+_AGAIN = "remove it where it is a slot's copy of demonstrations that are elsewhere still, else make them again"
 
 
 class DamagedDemosError(ConfigError):
@@ -70,29 +72,29 @@ class Demos:
                 yield episode, self._arrays(block, tensors, number, episode)
 
     def copy_to(self, folder: Path) -> None:
-        """Leave them in `folder`, durably, unless they are there already; one that was interrupted goes on.
+        """Leave them in `folder`, durably; of what is there already, files that are gone or cut are made anew.
 
         Errors: DamagedDemosError; OSError.
         """
-        if (there := read_manifest(folder)) is not None and there.digest == self.manifest.digest:
+        missing = [block for block in self.manifest.blocks if _size_of(folder / BLOCKS / block.path) != block.bytes]
+        there = read_manifest(folder)
+        if not missing and there is not None and there.digest == self.manifest.digest:
             return
         make_folder(folder / BLOCKS)
-        for block in self.manifest.blocks:
-            target = folder / BLOCKS / block.path
-            if not target.exists():
-                write_bytes(target, self._data(block))
+        for block in missing:
+            write_bytes(folder / BLOCKS / block.path, self._data(block))
         write_json(folder / MANIFEST, self.manifest.model_dump(mode="json"))
 
     def _data(self, block: DemoBlock) -> bytes:
         path = self.folder / BLOCKS / block.path
         try:
             if path.stat().st_size != block.bytes:
-                raise DamagedDemosError(f"{path} has {path.stat().st_size} of {block.bytes} bytes: import them again")
+                raise DamagedDemosError(f"{path} has {path.stat().st_size} of {block.bytes} bytes: {_AGAIN}")
             data = path.read_bytes()
         except OSError as error:
-            raise DamagedDemosError(f"{path} cannot be read: {error.strerror}") from None
+            raise DamagedDemosError(f"{path} cannot be read: {error.strerror}; {_AGAIN}") from None
         if hashlib.sha256(data).hexdigest() != block.sha256:
-            raise DamagedDemosError(f"{path} is not what was written (sha256 differs): import them again")
+            raise DamagedDemosError(f"{path} is not what was written (sha256 differs): {_AGAIN}")
         return data
 
     def _tensors(self, block: DemoBlock) -> Arrays:
@@ -214,6 +216,14 @@ def read_manifest(folder: Path) -> DemosManifest | None:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
+
+
+def _size_of(path: Path) -> int | None:
+    """Bytes; None where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _check_bytes(episode: DemoEpisode, size: int) -> None:

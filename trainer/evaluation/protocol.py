@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.shares import wilson
 from anchorleg.words import counted
 from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.collector import Collector
@@ -55,7 +56,7 @@ class Evaluation:
     iqm_success: float
     """Inter-quartile mean over tasks."""
     iqm_low: float
-    """Lower end of its 95 % interval: goals resampled within each task."""
+    """Lower end of its 95 % interval: `iqm_interval`."""
     iqm_high: float
     worst: tuple[str, ...]
     """The five worst tasks, worst first."""
@@ -209,7 +210,7 @@ def summarise(
 ) -> Evaluation:
     """The `Evaluation` of episodes `solved`, `returns` and `lengths` (steps), each [tasks, goals]."""
     rates = solved.mean(axis=1)
-    low, high = bootstrap_interval(solved, seed)
+    low, high = iqm_interval(solved)
     order = np.argsort(rates, kind="stable")[:WORST]
     return Evaluation(
         success={name: float(rate) for name, rate in zip(tasks, rates, strict=True)},
@@ -246,21 +247,31 @@ def unseen_seed(seed: int) -> int:
 
 def iqm(values: F64) -> float:
     """Inter-quartile mean of `values` [n]: the mean without the floor(n/4) smallest and largest."""
+    return float(middle(values).mean())
+
+
+def middle(values: F64) -> F64:
+    """What the IQM of `values` [n] is the mean of, ascending: n - 2 floor(n/4) of them, all where n is below four."""
     cut = int(IQM_CUT * len(values))
-    return float(np.sort(values)[cut : len(values) - cut].mean())
+    return np.sort(values)[cut : len(values) - cut]
 
 
-def bootstrap_interval(solved: npt.NDArray[np.bool_], seed: int) -> tuple[float, float]:
-    """95 % percentile interval of the IQM over tasks of `solved` [tasks, goals], goals resampled within each task.
+def iqm_interval(solved: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """95 % interval of the IQM over tasks of `solved` [tasks, goals]; the same for the same episodes, in any order.
 
+    The percentile interval of the stratified bootstrap: goals are resampled within each task. Wilson's over the
+    episodes that the IQM is the mean of, where resampling cannot tell: of one task, which has its own interval
+    everywhere, and where all of them came out alike, so that each resample is what was seen.
     It speaks about these tasks and this one policy; how much training seeds differ it cannot know.
     """
-    rng = np.random.default_rng(seed)
-    tasks, goals = solved.shape
-    # Resampling n yes-or-no outcomes with replacement is a binomial draw.
-    rates = rng.binomial(goals, solved.mean(axis=1), size=(RESAMPLES, tasks)) / goals
-    low, high = np.percentile([iqm(row) for row in rates], [2.5, 97.5])
-    return float(low), float(high)
+    rates, goals = np.sort(solved.mean(axis=1)), solved.shape[1]
+    if len(rates) > 1:
+        # Resampling n yes-or-no outcomes with replacement is a binomial draw.
+        samples = np.random.default_rng(0).binomial(goals, rates, size=(RESAMPLES, len(rates))) / goals
+        low, high = np.percentile([iqm(row) for row in samples], [2.5, 97.5])
+        if low < high:
+            return float(low), float(high)
+    return wilson(iqm(rates), goals * len(middle(rates)))
 
 
 def lanes_a_task(num_tasks: int, goals: int) -> int:

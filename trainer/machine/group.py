@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,27 +21,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is in __init__ under a condition
 
-from anchorleg.files import read_json, write_json
+from anchorleg.files import read_json, to_json, write_bytes
 from trainer.errors import ElsewhereError, RanksError
 from trainer.machine.launching import LOOPBACK, RankPlace
 
 #: A start takes minutes where a folder is slow and each rank reads a checkpoint; more is a rank that never came.
 MEET_S = 600.0
-#: As long as an evaluation may be silent. Nothing between two words of rank 0 takes as long.
-ANSWER_S = 600.0
+#: Longer than workers may take to play their episodes again (`RESTORE_S` in trainer/envs/workers.py): so long a rank
+#: may be busy while the others wait. Nothing else between two words of rank 0 takes as long.
+ANSWER_S = 3600.0
 #: How often the file is looked for that says where rank 0 waits.
 LOOK_S = 0.1
 #: What a rank that failed has for its last words, and another one looks for them: one that was killed left none.
 LAST_WORDS_S = 3.0
+#: What the node of rank 0 has to answer in, which may have frozen: `store.check` waits for ever.
+STORE_S = 5.0
 #: In a job's own folder: where rank 0 waits for the others.
 MEETING = "ranks.json"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ class Group:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         try:
             store = _met(rank, size, folder / MEETING, host)
+            store.set(f"here/{rank}", "")
+            store.wait([f"here/{one}" for one in range(size)], timedelta(seconds=MEET_S))
             dist.init_process_group(
                 "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=ANSWER_S)
             )
@@ -143,7 +151,7 @@ class Group:
                 found.append(room.numpy().tobytes())
             return found
 
-    def must_agree(self, what: str, digest: bytes) -> None:
+    def must_agree(self, what: str, digest: bytes, advice: str = "") -> None:
         """Errors: RanksError, naming the ranks, where `digest` (of one length) is not everywhere that of rank 0."""
         if self.size == 1:
             return
@@ -151,7 +159,7 @@ class Group:
         others = [str(rank) for rank in range(self.size) if not bool((every[rank] == every[0]).all())]
         if others:
             ranks = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {', '.join(others)} differ"
-            raise RanksError(f"{what} of {ranks} from those of rank 0")
+            raise RanksError(f"{what} of {ranks} from those of rank 0{advice}")
 
     def fault(self, error: Exception, code: int) -> None:
         """Leave `error` as the last words of this rank, with its exit code: the others tell it. Never fails.
@@ -159,8 +167,8 @@ class Group:
         That others are lost, each finds by itself.
         """
         if self.store is not None and not isinstance(error, ElsewhereError | RanksError):
-            with contextlib.suppress(RuntimeError, OSError):  # rank 0 is gone already, and the store with it
-                self.store.set(_fault(self.rank), json.dumps({"code": code, "words": str(error)}))
+            words = json.dumps({"code": code, "words": str(error)})
+            _within(STORE_S, lambda: self.store.set(_fault(self.rank), words))
 
     def close(self) -> None:
         """Leave. The others notice."""
@@ -177,30 +185,49 @@ class Group:
 
     def _lost(self, error: RuntimeError) -> RanksError | ElsewhereError:
         """Why a peer did not answer."""
-        until = time.monotonic() + LAST_WORDS_S
-        while True:
-            for rank in range(self.size):
-                said = _read(self.store, _fault(rank)) if rank != self.rank else None
-                if said is not None:
-                    return ElsewhereError(f"rank {rank}: {said['words']}", int(said["code"]))
-            if time.monotonic() > until:
-                break
-            time.sleep(LOOK_S)
+        said = _within(LAST_WORDS_S + STORE_S, self._last_words)
+        if said is not None:
+            return said
         is_silent = "timed out" in str(error).lower()
         silent = f"said nothing for {ANSWER_S / 60:.0f} minutes"
         how = silent if is_silent else "ended without a word (killed, or its node failed)"
         return RanksError(f"one of the {self.size} ranks {how}; the last checkpoint is good")
 
+    def _last_words(self) -> ElsewhereError | None:
+        """What another rank left, as soon as it is there; None: nothing for `LAST_WORDS_S`."""
+        until = time.monotonic() + LAST_WORDS_S
+        while True:
+            for rank in range(self.size):
+                said = _read(self.store, rank) if rank != self.rank else None
+                if said is not None:
+                    return said
+            if time.monotonic() > until:
+                return None
+            time.sleep(LOOK_S)
+
 
 def _met(rank: int, size: int, path: Path, host: str) -> Any:
-    """The store that all know: rank 0's process has it."""
+    """The store that all know: rank 0's process has it. On one node it listens on the loopback address alone; what is
+    in it stands under a random name, so whoever comes by mistake finds and changes nothing.
+    """
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - not in every torch
+
     patience = timedelta(seconds=MEET_S)
-    if rank == 0:
-        store = TCPStore(host, 0, size, is_master=True, wait_for_workers=False, timeout=patience)
-        write_json(path, {"host": host, "port": store.port})
-        return store
-    place = _waited_for(lambda: read_json(path))
-    return TCPStore(place["host"], place["port"], size, wait_for_workers=False, timeout=patience)
+    if rank != 0:
+        place = _waited_for(lambda: read_json(path))
+        store = TCPStore(place["host"], place["port"], size, wait_for_workers=False, timeout=patience)
+        return PrefixStore(place["name"], store)
+    name, port, listens = secrets.token_hex(16), 0, None
+    if host == LOOPBACK:
+        server = socket.create_server((host, 0))
+        port, listens = server.getsockname()[1], server.detach()  # by itself the store listens everywhere
+    else:
+        host = os.uname().nodename  # whoever started srun may be elsewhere
+    store = TCPStore(
+        host, port, size, is_master=True, wait_for_workers=False, timeout=patience, master_listen_fd=listens
+    )
+    write_bytes(path, to_json({"host": host, "port": store.port, "name": name}), mode=0o600)
+    return PrefixStore(name, store)
 
 
 def _waited_for(read: Callable[[], Any]) -> Any:
@@ -218,9 +245,26 @@ def _fault(rank: int) -> str:
     return f"fault/{rank}"
 
 
-def _read(store: Any, key: str) -> dict[str, Any] | None:
-    """What is under `key`; None: nothing, or nobody is there to ask."""
+def _read(store: Any, rank: int) -> ElsewhereError | None:
+    """What `rank` left; None: nothing, or nothing that can be read, or nobody is there to ask."""
     try:
-        return json.loads(store.get(key)) if store.check([key]) else None
-    except (RuntimeError, OSError):
+        if not store.check([_fault(rank)]):
+            return None
+        said = json.loads(store.get(_fault(rank)))
+        return ElsewhereError(f"rank {rank}: {said['words']}", int(said["code"]))
+    except (RuntimeError, OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _within(longest_s: float, ask: Callable[[], T]) -> T | None:
+    """What the store's `ask` gives; None where it fails, or takes longer: rank 0's process may be gone, or frozen."""
+    found: list[T] = []
+
+    def asking() -> None:
+        with contextlib.suppress(RuntimeError, OSError):
+            found.append(ask())
+
+    thread = Thread(target=asking, daemon=True)
+    thread.start()
+    thread.join(longest_s)
+    return found[0] if found else None

@@ -21,7 +21,7 @@ from anchorleg.files import create_exclusive, make_folder
 from anchorleg.job import HAND_OVER_SIGNALS, HANDED_OVER, Job
 from trainer.errors import ConfigError, RanksError
 
-#: How many ranks there are, and the host where rank 0 waits for the others.
+#: How many ranks there are, and the host where rank 0 waits for the others; of several nodes rank 0 itself knows best.
 RANKS, HOST = "ANCHORLEG_RANKS", "ANCHORLEG_RANKS_HOST"
 #: Where no srun says it: which rank a process is, and the process that started it.
 RANK, STARTER = "ANCHORLEG_RANK", "ANCHORLEG_RANKS_STARTER"
@@ -32,7 +32,7 @@ LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
 #: What the other ranks have to end in once one has failed, and a program that prints its stacks: then they are killed.
 GRACE_S = 30.0
-#: What srun has to end in once rank 0 is done.
+#: What srun has to end in once rank 0 is done, and then once more where it is told to.
 LEAVE_S = 2.0
 
 
@@ -70,7 +70,7 @@ def check_ranks(shards: int, ranks: int) -> None:
 
 def cores_of_rank(cores: int, here: int, environ: Mapping[str, str] = os.environ) -> int:
     """Of the `cores` that it may use: the `here` ranks of its node share them, unless srun has shared them out."""
-    own = int(environ.get("SLURM_CPUS_PER_TASK", "0")) if RANKS in environ else 0
+    own = int(environ.get("SLURM_CPUS_PER_TASK", "0")) if RANKS in environ and RANK not in environ else 0
     return cores if cores <= own else max(1, cores // here)
 
 
@@ -102,8 +102,8 @@ def launch(job: Job, ranks: int, environ: Mapping[str, str], command: Sequence[s
     else:
         env |= {HOST: LOOPBACK, STARTER: str(os.getpid())}
         started = [_started(command, {**env, RANK: str(rank)}) for rank in range(ranks)]
-    _listen(job, asked_file, started)
-    return _end_of_step(started[0], job, say) if tasks > 1 else _end_of_ranks(started, say)
+    _listen(job, asked_file, started, environ["SLURM_JOB_ID"] if tasks > 1 else None)
+    return _end_of_step(started[0], job, say) if tasks > 1 else _end_of_ranks(started, job, say)
 
 
 def _described(job: Job, asked_file: Path) -> dict[str, str]:
@@ -132,16 +132,25 @@ def _started(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen
         raise ConfigError(f"{command[0]} could not be started: {error.strerror}") from error
 
 
-def _listen(job: Job, asked_file: Path, started: Sequence[subprocess.Popen[bytes]]) -> None:
-    """A signal asks for a hand-over; under a shim the file is the shim's. SIGABRT has all print stacks and end."""
+def _listen(job: Job, asked_file: Path, started: Sequence[subprocess.Popen[bytes]], slurm_job: str | None) -> None:
+    """A signal asks for a hand-over; under a shim the file is the shim's. SIGABRT has all print stacks and end.
 
-    def ask(_number: int, _frame: object) -> None:
+    `slurm_job`: its number where `started` is srun, which would end the step at the one and die of the other.
+    """
+
+    def ask(number: int, _frame: object) -> None:
         if job.hand_over_file is None:
             with contextlib.suppress(OSError):
                 asked_file.touch()
+        if slurm_job is None:
+            started[0].send_signal(number)  # sooner than the file, which a network's folder may show late
 
     def abort(number: int, _frame: object) -> None:
-        for process in started:
+        if slurm_job is not None:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):  # all of the job but its script
+                words = ["scancel", f"--signal={signal.Signals(number).name.removeprefix('SIG')}", slurm_job]
+                subprocess.run(words, timeout=GRACE_S, check=False)
+        for process in started if slurm_job is None else ():
             process.send_signal(number)
         _wait_for(started, GRACE_S)
         os._exit(128 + number)
@@ -151,7 +160,7 @@ def _listen(job: Job, asked_file: Path, started: Sequence[subprocess.Popen[bytes
     signal.signal(signal.SIGABRT, abort)
 
 
-def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], say: Callable[[str], None]) -> int:
+def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], job: Job, say: Callable[[str], None]) -> int:
     """Wait for rank 0, or for any that fails; a while for the others, and then for nobody."""
     while ranks[0].poll() is None and not any(rank.poll() for rank in ranks):
         time.sleep(LOOK_S)
@@ -164,7 +173,10 @@ def _end_of_ranks(ranks: Sequence[subprocess.Popen[bytes]], say: Callable[[str],
     for number in killed[:1]:
         by = signal.Signals(-ranks[number].returncode).name
         say(f"rank {number} was killed by {by}: the ranks end, the last checkpoint is good")
-    return ranks[0].returncode if ranks[0].returncode >= 0 else RanksError.exit_code
+    if ranks[0].returncode >= 0:
+        return ranks[0].returncode
+    code = _code_of(job)  # of the rank that failed while rank 0 hung
+    return RanksError.exit_code if code is None else code
 
 
 def _end_of_step(step: subprocess.Popen[bytes], job: Job, say: Callable[[str], None]) -> int:
@@ -177,11 +189,15 @@ def _end_of_step(step: subprocess.Popen[bytes], job: Job, say: Callable[[str], N
         time.sleep(LOOK_S)
         if code is None and (code := _code_of(job)) is not None:
             until = time.monotonic() + (LEAVE_S if code in {0, HANDED_OVER} else GRACE_S)
+    for end in (step.terminate, step.kill):
+        if step.poll() is None:
+            end()
+            _wait_for([step], LEAVE_S)
     code = _code_of(job)
     if code is not None:
         return code
     say(f"a rank ended without a word (srun: {step.returncode}): all ranks end, the last checkpoint is good")
-    return step.returncode if 0 < step.returncode < HANDED_OVER else RanksError.exit_code
+    return step.returncode if 0 < (step.returncode or 0) < HANDED_OVER else RanksError.exit_code
 
 
 def _code_of(job: Job) -> int | None:

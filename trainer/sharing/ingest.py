@@ -30,6 +30,7 @@ from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment,
 from trainer.sharing.segment import MALFORMED, MARKS
 from trainer.sharing.slotnotes import SlotNotes
 from trainer.sharing.spotcheck import Redo, SpotChecks
+from trainer.sharing.takings import usable_of
 from trainer.sharing.versions import Versions
 
 #: How often the inbox is looked into. Experience is older than that by the time it is here.
@@ -95,7 +96,7 @@ class Ingester:
         self._notices = Notices()
         self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
-        self._given = SlotNotes(job, clock)
+        self._given = SlotNotes(job, clock, usable_of(training.group, job.slots))
         self.takings = self._given.takings
         self._is_closed = self._has_incoming = False
         self._conduct = Conduct()

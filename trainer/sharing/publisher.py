@@ -284,10 +284,10 @@ class Publisher:
         now = time.monotonic()
         if now - self._collected_at >= COLLECT_EVERY_S:
             self._collected_at = now
-            places = (self._place, self._place.averaged)
-            troubles = {each for place in places for each in store.collect(place, now=self._clock())}
-            self._notices.note(*sorted(troubles - self._clutter))
-            self._clutter = troubles
+            troubles = store.collect(self._place, now=self._clock())
+            troubles += store.collect(self._place.averaged, now=self._clock(), keep=store.AVERAGES)
+            self._notices.note(*sorted({*troubles} - self._clutter))
+            self._clutter = {*troubles}
 
     def _look(self) -> None:
         above = self._job.superseded_by()

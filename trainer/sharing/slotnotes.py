@@ -12,17 +12,17 @@ from typing import Any
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.sharing.takings import Takings
+from trainer.sharing.takings import USABLE, Takings
 
 #: (who, act): whether it was done in the inbox of `who`.
 Try = Callable[[str, Callable[[], object]], bool]
 
 
 class SlotNotes:
-    """The notes of one slot, for the ingester's thread. `clock`: unix seconds."""
+    """The notes of one slot, for the ingester's thread. `clock`: unix seconds; `usable`: as `Takings` has it."""
 
-    def __init__(self, job: Job, clock: Callable[[], float]) -> None:
-        self.takings = Takings(job, clock=clock)
+    def __init__(self, job: Job, clock: Callable[[], float], usable: float = USABLE) -> None:
+        self.takings = Takings(job, clock=clock, usable=usable)
         self._job, self._clock = job, clock
         self._shared = store.Shared(job.shared_dir)
         self._notes: dict[str, store.Counts] = {}

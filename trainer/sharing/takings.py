@@ -3,12 +3,13 @@
 What it says is one row of the curve `intake`, which goes wherever the slot's curves go::
 
     {"at": 1760086400.0, "takes": true, "over": false, "step": 120000, "steps": 9000, "rows": 2500,
-     "slots": 4, "full": false}
+     "slots": 4, "full": false, "usable": 0.4286}
 
 `steps` are the learner's own and `rows` those of others that it accepted, both of the last ten minutes. `takes` false:
 it takes nothing. `full`: it has all that it can use for now; whoever would give more is told so by the server
-(`syncd.shared.needs`). `over`: the training is complete, and nothing will be taken any more. `slots`: of its run, when
-its job was submitted; those that wait in a queue have said nothing yet.
+(`syncd.shared.needs`). `usable`: rows of others that it can use for each of its own. `over`: the training is complete,
+and nothing will be taken any more. `slots`: of its run, when its job was submitted; those that wait in a queue have
+said nothing yet.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 from anchorleg.job import Job
 from syncd import store
 from trainer.buffers.contributed import MAX_SHARE
+from trainer.buffers.experience import share_of_others
+from trainer.config.group import GroupSettings
 
 #: The curve's name.
 INTAKE = store.INTAKE
@@ -28,7 +31,7 @@ INTAKE = store.INTAKE
 SAY_EVERY_S = 30.0
 #: What counts as lately: longer than a hand-over, shorter than a job.
 LATELY_S = 600.0
-#: Rows of others that a slot can use for each of its own.
+#: Rows of others that a slot can use for each of its own, where no other slot gives it any.
 USABLE = MAX_SHARE / (1 - MAX_SHARE)
 #: It must have come in at such a rate for so long before nobody else is needed: a few segments are no flood.
 FULL_AFTER_S = 300.0
@@ -36,24 +39,38 @@ FULL_AFTER_S = 300.0
 WANTED_AGAIN = 0.8
 
 
-def is_full(rows: int, steps: int, span_s: float, *, was_full: bool) -> bool:
+def usable_of(group: GroupSettings, slots: int) -> float:
+    """As `USABLE`, where the `slots` of a run give each other rows: those come first, and own rows are one half."""
+    of_peers = group.share if group.rows and slots > 1 else 0.0
+    of_others = (1 - of_peers) * share_of_others(of_peers)
+    return of_others / (1 - of_peers - of_others)
+
+
+def is_full(rows: int, steps: int, span_s: float, *, was_full: bool, usable: float = USABLE) -> bool:
     """Whether a slot that took `rows` of others in `steps` of its own, in the last `span_s` seconds, has all that it
-    can use. One that made no step uses nothing.
+    can use: `usable` for each step. One that made no step uses nothing.
     """
-    most = USABLE * steps
+    if not usable:
+        return True
+    most = usable * steps
     return rows > WANTED_AGAIN * most if was_full else span_s >= FULL_AFTER_S and rows > most
 
 
 class Takings:
     """Of one slot, over all its attempts. Methods but `by_contributor` are for the ingester's thread.
 
-    `clock`: unix seconds; `monotonic`: seconds.
+    `clock`: unix seconds; `monotonic`: seconds; `usable`: see `usable_of`.
     """
 
     def __init__(
-        self, job: Job, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+        self,
+        job: Job,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        usable: float = USABLE,
     ) -> None:
-        self._job = job
+        self._job, self._usable = job, usable
         self._clock, self._monotonic = clock, monotonic
         self._shared = store.Shared(job.shared_dir)
         self._given: dict[str, store.Counts] | None = None
@@ -98,8 +115,17 @@ class Takings:
             self._marks.popleft()
         since, then, rows = self._marks[0]
         lately, steps = self._rows - rows, step - then
-        self._is_full = is_full(lately, steps, now - since, was_full=self._is_full)
-        say(self._job, step, self._clock(), takes=takes, steps=steps, rows=lately, full=self._is_full)
+        self._is_full = is_full(lately, steps, now - since, was_full=self._is_full, usable=self._usable)
+        say(
+            self._job,
+            step,
+            self._clock(),
+            takes=takes,
+            steps=steps,
+            rows=lately,
+            full=self._is_full,
+            usable=self._usable,
+        )
         self._say_at = now + SAY_EVERY_S
 
 
@@ -113,10 +139,11 @@ def say(
     steps: int = 0,
     rows: int = 0,
     full: bool = False,
+    usable: float = USABLE,
 ) -> None:
     """Write the row of `job`'s slot. Errors: OSError."""
     row = {"at": round(at, 1), "takes": takes, "over": over, "step": step, "steps": steps, "rows": rows}
-    row |= {"slots": job.slots, "full": full}
+    row |= {"slots": job.slots, "full": full, "usable": round(usable, 4)}
     store.write_metrics(store.Shared(job.shared_dir).slot(job.run_id, job.slot), INTAKE, [row])
 
 

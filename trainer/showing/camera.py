@@ -17,8 +17,7 @@ from trainer.envs.cameras import Picture, camera_number, hangs_upside_down
 from trainer.errors import ConfigError, SaveError
 from trainer.showing.filmfile import check_name
 
-#: Every second step of 12.5 ms: as fast as the simulation really is, at a rate that every player knows.
-STEPS_A_FRAME = 2
+#: A rate that every player knows.
 FRAMES_A_SECOND = 40
 #: A GIF tells times in hundredths of a second, browsers slow down below two of them, and each picture is a file's size.
 GIF_FPS = 20

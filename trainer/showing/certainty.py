@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.evaluation.protocol import RESAMPLES, bootstrap_interval, iqm
+from anchorleg.shares import wilson
+from trainer.evaluation.protocol import RESAMPLES, iqm, iqm_interval, middle
 from trainer.showing.learning import F64, mean_over
 
 #: From so many slots on an interval speaks about seeds (Agarwal et al. 2021 have three to ten); below, about episodes.
 MIN_SEEDS = 3
 #: Resamples for a band along a curve: its edges then move by a tenth of its width, which a picture does not show.
 BAND_RESAMPLES = 400
-#: 95 % of a normal distribution lie within so many standard errors.
-_Z95 = 1.96
 _PERCENTILES = (2.5, 97.5)
 
 Statistic = Callable[[F64], float]
@@ -33,40 +32,37 @@ class Estimate:
 def mean_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
     """The mean of success `rates` [S, K] of S slots and K tasks, each of `goals` episodes. `are_seeds`: the slots are
     trained apart; else they are one sample, and the interval is over episodes.
+
+    Wilson's interval over all episodes (tasks that differ would make it narrower: it is never too narrow); from
+    `MIN_SEEDS` slots on the seeds' own where that is wider. A few seeds that happen to agree are no certainty.
     """
-    if are_seeds and len(rates) >= MIN_SEEDS:
-        return _over_seeds(rates, lambda values: float(values.mean()))
     value = float(rates.mean())
-    smoothed = (rates * goals + 1) / (goals + 2)  # one goal more of each kind: 5 of 5 is no certainty
-    half = _Z95 * float(np.sqrt((smoothed * (1 - smoothed)).sum() / goals)) / rates.size
-    return Estimate(value, max(0.0, value - half), min(1.0, value + half))
-
-
-def iqm_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
-    """The inter-quartile mean of `rates` [S, K] over slots and tasks together (Agarwal et al. 2021); else as above."""
+    low, high = wilson(value, goals * rates.size)
     if are_seeds and len(rates) >= MIN_SEEDS:
-        return _over_seeds(rates, iqm)
-    # As an evaluation's own interval: each slot's goals are resampled, so slots and tasks are all rows of it.
-    solved = np.arange(goals) < np.round(rates.reshape(-1, 1) * goals)
-    return Estimate(iqm(rates.ravel()), *bootstrap_interval(solved, 0))
+        seeds = _over_seeds(rates, lambda values: float(values.mean()))
+        low, high = min(low, seeds.low), max(high, seeds.high)
+    return Estimate(value, low, high)
 
 
 def share_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
-    """One task's success in S slots of `goals` episodes each, `rates` [S]; else as above.
+    """One task's success in S slots of `goals` episodes each, `rates` [S]; else as above."""
+    return mean_of(rates[:, None], goals, are_seeds=are_seeds)
 
-    Wilson's interval over all episodes; from `MIN_SEEDS` slots on the seeds' own where that is wider. A few seeds that
-    happen to agree are no certainty.
+
+def iqm_of(rates: F64, goals: int | None, *, are_seeds: bool = True) -> Estimate:
+    """The inter-quartile mean of `rates` [S, K] over slots and tasks together (Agarwal et al. 2021); else as above.
+
+    From `MIN_SEEDS` slots on the bootstrap over seeds; below, an evaluation's own interval (`iqm_interval`), of which
+    each slot's tasks are rows. Where all seeds agree it is Wilson's over the episodes that the IQM is the mean of.
+    `goals`: None for returns, which are no shares; they need `MIN_SEEDS` slots.
     """
-    episodes = goals * len(rates)
-    p = float(rates.mean())
-    centre = p + _Z95**2 / (2 * episodes)
-    half = _Z95 * float(np.sqrt(p * (1 - p) / episodes + (_Z95 / (2 * episodes)) ** 2))
-    scale = 1 + _Z95**2 / episodes
-    low, high = min(p, (centre - half) / scale), max(p, (centre + half) / scale)
-    if are_seeds and len(rates) >= MIN_SEEDS:
-        seeds = mean_of(rates[:, None], goals)
-        low, high = min(low, seeds.low), max(high, seeds.high)
-    return Estimate(p, low, high)
+    if goals is not None and not (are_seeds and len(rates) >= MIN_SEEDS):
+        solved = np.arange(goals) < np.round(rates.reshape(-1, 1) * goals)
+        return Estimate(iqm(rates.ravel()), *iqm_interval(solved))
+    found = _over_seeds(rates, iqm)
+    if goals is None or found.low < found.high:
+        return found
+    return Estimate(found.value, *wilson(found.value, goals * len(middle(rates.ravel()))))
 
 
 def band(values: F64) -> tuple[F64, F64]:

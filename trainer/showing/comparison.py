@@ -175,9 +175,11 @@ def _rates(evaluations: Sequence[Evaluated]) -> F64:
 
 def _iqm(evaluations: Sequence[Evaluated]) -> Estimate:
     rates = _rates(evaluations)
-    if any(one.mean_return is not None for one in evaluations) and len(rates) < MIN_SEEDS:
+    if all(one.mean_return is None for one in evaluations):
+        return iqm_of(rates, min(one.goals_per_task for one in evaluations))
+    if len(rates) < MIN_SEEDS:
         return Estimate(float(rates.mean()), float(rates.min()), float(rates.max()))
-    return iqm_of(rates, min(one.goals_per_task for one in evaluations))
+    return iqm_of(rates, None)
 
 
 def _area(seed: Seeded) -> float:

@@ -22,6 +22,15 @@ from trainer.showing.beside import newest_frames
 
 #: Steps that are still shown after the first success: half a second of the simulation.
 ENCORE_STEPS = 40
+#: Every second step of 12.5 ms is as fast as the simulation really is, at 40 pictures a second.
+STEPS_A_FRAME = 2
+#: Two seconds: a hand that has reached its goal in less is gone before one has looked.
+_SHORT_STEPS = 160
+
+
+def steps_a_frame(steps: int) -> int:
+    """How many steps of an episode of `steps` go by between two pictures: short ones are shown at half speed."""
+    return STEPS_A_FRAME if steps >= _SHORT_STEPS else STEPS_A_FRAME // 2
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,6 @@ RATE_WINDOW_S = 30.0
 LOOK_S = 0.1
 
 
-def reported(checkpoint_step: int, training: Training, *, is_over: bool) -> int:
-    """The checkpoint step as `progress.json` says it: a run that has evaluations left to make is one step short of
-    complete, so that the orchestrator gives it another job.
-    """
-    return checkpoint_step if is_over else min(checkpoint_step, training.total_steps - 1)
-
-
 @dataclass
 class TrainingAttempt:
     """The loop and what it holds on to."""
@@ -256,7 +249,7 @@ class TrainingAttempt:
         leave_final(self.job, self.show.say)
         self.intake.close()  # first: it says again and again that experience is taken
         say_over(self.job, self.state.step, self.show.say)
-        self.report(now=True, is_over=True)
+        self.report(now=True)
         self.show.say(
             f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"
         )
@@ -290,7 +283,7 @@ class TrainingAttempt:
             except OSError as error:
                 raise SaveError(failure(self.state.step, self.job, error)) from error
 
-    def report(self, *, now: bool = False, is_over: bool = False) -> None:
+    def report(self, *, now: bool = False) -> None:
         """`progress.json` and the display, every few seconds."""
         at = time.monotonic()
         if at - self._reported_at < REPORT_S and not now:
@@ -302,7 +295,7 @@ class TrainingAttempt:
         progress = TrainingProgress(
             step=self.state.step,
             total=self.training.total_steps,
-            checkpoint_step=reported(self.saver.published_step or 0, self.training, is_over=is_over),
+            checkpoint_step=self.saver.published_step or 0,
             **self._rates(at),
             gpu_percent=self.gpu.percent,
             success=success,

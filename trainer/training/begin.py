@@ -40,7 +40,7 @@ from trainer.machine.processor import processor
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
-from trainer.training.attempt import TrainingAttempt, reported
+from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
@@ -48,6 +48,7 @@ from trainer.training.ranks import Order, follow
 from trainer.training.run import fresh, resumed
 from trainer.training.workers import choose_workers
 
+ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
 MakeEnvs = Callable[[VectorSpec, int], Envs]
 Resimulate = Callable[[VectorSpec], Redo | None]
 
@@ -83,7 +84,15 @@ def run(
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
     training, shown, keep_demos = with_demos(job, training)
-    memory.check(training, chosen.type, read_host().memory_bytes, shown, group.size, group.here)
+    memory.check(
+        training,
+        chosen.type,
+        read_host().memory_bytes,
+        shown,
+        group.size,
+        group.here,
+        accepts=job.accepts_contributions,
+    )
     if not group.is_first:
         group.tell()  # a file of weights is kept by now
     training = with_weights(job, training)
@@ -100,7 +109,7 @@ def run(
         return 0
     step = start.ref.step if start else 0
     if group.is_first:
-        job.report(step=step, total=training.total_steps, checkpoint_step=reported(step, training, is_over=False))
+        job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(
         f"attempt {job.attempt}: "
         + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
@@ -109,11 +118,9 @@ def run(
     suite = suite_of(training, job.run_dir / "goals")
     num_workers = choose_workers(training, suite, group.here)
     recorded = start.contents.numeric if start is not None else {}
-    if not group.is_first:
-        recorded = json.loads(group.share())
-    numeric = {**choose_numerics(training, suite.open().spaces, chosen, recorded, show), "workers": num_workers}
-    if group.is_first:
-        group.share(json.dumps(numeric).encode())  # what rank 0 measured, all use
+    choose = partial(choose_numerics, training, suite.open().spaces, chosen, show=show)
+    numeric = _numerics_of_all(group, recorded, choose)
+    numeric["workers"] = num_workers
     spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
     envs = _envs_of(spec, num_workers, training.algorithm.shards, group, make_envs)
     numeric["stepping"] = envs.stepping
@@ -147,6 +154,25 @@ def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) 
     say_over(job, step, show.say)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
+
+
+def _numerics_of_all(
+    group: Group, recorded: Mapping[str, Any], choose: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """What rank 0 measured, all use. Errors: RanksError where a rank's machine is of another kind."""
+    if group.is_first:
+        numeric = choose(recorded)
+        group.share(json.dumps(numeric).encode())
+    else:
+        numeric = choose(json.loads(group.share()))
+    group.must_agree("the processor, the GPU or the products", _kind(numeric), ONE_KIND)
+    return numeric
+
+
+def _kind(numeric: Mapping[str, Any]) -> bytes:
+    """32 bytes that tell one kind of machine from another, as far as bits depend on it."""
+    asked = [numeric.get(name) for name in ("device", "processor", "products")]
+    return hashlib.sha256(json.dumps(asked).encode()).digest()
 
 
 def _seen(start: Start | None) -> bytes:

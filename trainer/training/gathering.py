@@ -52,6 +52,7 @@ def _digest(shared: Mapping[str, State]) -> bytes:
     for part, state in sorted(shared.items()):
         for name in sorted(state.tensors):
             sha.update(f"{part} {name}".encode() + _array(state.tensors[name]).tobytes())
+        sha.update(json.dumps(state.numbers, sort_keys=True).encode())
     return sha.digest()
 
 

@@ -1,7 +1,9 @@
 """Whether a training fits into the memory that its job may use, and what to lower, by how much, where it does not.
 
-`check` counts only what is needed for sure, so what it refuses could not have worked. What it lets through may still
-end for memory; `shortage` finds the words for that.
+`check` is an estimate. Arrays are counted to the byte, as full as they come to be; what a process takes before them is
+rounded up (`need_bytes`), for the training and for the evaluation beside it, and pages that both share count twice:
+where it was measured, it counted some 5 % too much. So what is refused by a little might have worked; what is let
+through may still end for memory, and `shortage` finds the words for that.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers import frames, rollout
+from trainer.buffers.contributed import capacity_of, group_capacity_of
 from trainer.buffers.rows import Fields, fields_of, with_steps
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.pictures import PictureSettings
@@ -30,6 +33,8 @@ _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
 _LEAST_SIZE = 16
 _GB = 1e9
+#: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
+_ADDRESSES = 2**46
 #: The field that an actor's size goes with.
 _ACTOR = "network.actor_hidden"
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
@@ -85,17 +90,28 @@ class Part:
 
 
 def check(
-    training: Training, device: str, limit_bytes: int | None, shown: int = 0, ranks: int = 1, here: int = 1
+    training: Training,
+    device: str,
+    limit_bytes: int | None,
+    shown: int = 0,
+    ranks: int = 1,
+    here: int = 1,
+    *,
+    accepts: bool = False,
 ) -> None:
-    """Refuse a training that cannot fit into `limit_bytes` of memory (None: unknown, so nothing is refused).
+    """Refuse a training that does not seem to fit into `limit_bytes` of memory (None: unknown, so nothing is refused
+    but a replay that no program has addresses for).
 
     `device`: the type of the learner's; `shown`: rows of demonstrations beside its own; `here`: how many of its `ranks`
-    share that memory: each has the nets, and a part of the rest. Errors: ConfigError, also for nets that cannot be
-    built.
+    share that memory: each has the nets, and a part of the rest; `accepts`: contributors' rows. Errors: ConfigError,
+    also for nets that cannot be built.
     """
     try:
-        parts = [*host_parts(training, device, rows_kept(training)), *_demos(training, shown)]
-        parts = shared_out(parts, ranks, here)
+        _check_addresses(training)
+        rows = rows_kept(training)
+        parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
+        parts += _demos(training, shown)
+        parts = [*shared_out(parts, ranks, here), *of_shards(training, device, ranks, here)]
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
@@ -106,10 +122,27 @@ def check(
     largest = _largest(parts)
     lowered = largest.lowered(limit_bytes - (need - largest.bytes)) if largest else None
     raise ConfigError(
-        f"this training needs {_gb(need)} of memory at least, this job or machine has {_gb(limit_bytes)}"
+        f"this training needs about {_gb(need)} of memory, this job or machine has {_gb(limit_bytes)}"
         + (f": {largest}; " if largest else "; ")
         + (f"{lowered}, or " if lowered else "")
         + f"ask for {_gb(need)} or more (slurm.mem)"
+    )
+
+
+def _check_addresses(training: Training) -> None:
+    """A replay is laid out whole, though rows that never come take no memory. Errors: ConfigError."""
+    rows, row = (training.off_policy.buffer_size, row_bytes(training)) if training.uses_experience else (0, 0)
+    if rows * row <= _ADDRESSES:
+        return
+    most = _two_digits(_ADDRESSES // row)
+    raise ConfigError(
+        f"training.algorithm.buffer_size is {rows:,}: rows of {row} bytes, together more than a program has addresses "
+        "for; "
+        + (
+            f"a run of {training.total_steps:,} steps fills no more than {training.total_steps:,}"
+            if training.total_steps < most
+            else f"set {most:,} or less"
+        )
     )
 
 
@@ -118,6 +151,28 @@ def shared_out(parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
     if ranks == 1:
         return list(parts)
     return [replace(part, bytes=part.bytes * here if part.is_in_each else part.bytes * here // ranks) for part in parts]
+
+
+def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Part]:
+    """What shards take beside what one process without them has: the `here` ranks of a node hold the gradients of all,
+    and their own before; the first has the rollouts of the others while it saves.
+    """
+    shards, nets = training.algorithm.shards, _sizes(training)
+    if shards == 1 or not nets or (ranks == 1 and device != "cpu"):
+        return []
+    rows = here * (shards + shards // ranks)
+    widest = max(nets, key=lambda net: net.parameters)
+    others = sum(net.parameters for net in nets) - widest.parameters
+    size = rows * (others + widest.parameters) * _FLOAT_BYTES
+    lever = Lever(widest.field, widest.widths, 2, rows * others * _FLOAT_BYTES)
+    gradients = Part(
+        f"gradients of {shards} shards, {rows:,} times {others + widest.parameters:,} numbers", size, (lever,)
+    )
+    saved = [
+        replace(part, bytes=part.bytes * (ranks - 1) // ranks, what=f"{part.what}, to save it")
+        for part in _rollout(training)
+    ]
+    return [gradients, *saved]
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
@@ -170,6 +225,20 @@ def host_parts(training: Training, device: str, rows: int) -> list[Part]:
         *_pictures(training, gathered=True, as_float=on_cpu),
     ]
     return [*parts, *_batch(training)] if on_cpu else parts
+
+
+def others_parts(training: Training, rows: int, *, accepts: bool) -> list[Part]:
+    """The rings of contributors' rows (`accepts`) and of other slots', beside `rows` of its own: as much of them as of
+    its own replay. Where frames are kept there are none.
+    """
+    if not rows or frames.keeps_frames(_kept(training), training):
+        return []
+    rings = {"contributors'": capacity_of(training) if accepts else 0}
+    rings["other slots'"] = group_capacity_of(training) if training.group.rows else 0
+    row, tasks, buffer = row_bytes(training), len(training.env.tasks), training.off_policy.buffer_size
+    lever = Lever("algorithm.buffer_size", (rows,))
+    counts = {whose: capacity * tasks * rows // buffer for whose, capacity in rings.items()}
+    return [Part(f"{whose} {n:,} rows of {row} bytes", n * row, (lever,)) for whose, n in counts.items() if n]
 
 
 def gpu_parts(training: Training) -> list[Part]:

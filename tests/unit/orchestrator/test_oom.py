@@ -24,12 +24,13 @@ JOB = "system.slice/slurmstepd.scope/job_7/step_batch/user/task_0"
     ("groups", "name", "content"),
     [
         (f"0::/{JOB}\n", f"{JOB}/memory.events", "low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\n"),
+        (f"0::/{JOB}\n", "system.slice/slurmstepd.scope/job_7/memory.events", "oom_kill 2\n"),
         (
             f"9:cpu:/x\n4:cpuset,memory:/slurm_n1/{JOB}\n0::/init.scope\n", f"memory/slurm_n1/{JOB}/memory.oom_control",
             "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
         ),
     ],
-    ids=["version 2", "version 1"],
+    ids=["version 2", "version 2, a step of the job", "version 1"],
 )  # fmt: skip
 def test_the_count_is_that_of_this_process_group(tmp_path: Path, groups: str, name: str, content: str) -> None:
     assert kills(*a_machine(tmp_path, groups, name, content)) == 2

@@ -169,6 +169,13 @@ def test_one_process_is_one_task_and_ranks_are_shared_out_to_the_nodes() -> None
     assert lines <= set(a_script(ranks).splitlines())
 
 
+def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for() -> None:
+    extra = ["--ntasks=4", "--ntasks-per-node=2", "-N2", "-n 4"]
+    lines = a_script(RunConfig.model_validate({"slurm": {"extra": extra}})).splitlines()
+    first = lines.index("#SBATCH --ntasks=1")
+    assert all(lines.index(f"#SBATCH {option}") > first for option in extra), "sbatch takes the last one"
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -177,8 +184,8 @@ def test_one_process_is_one_task_and_ranks_are_shared_out_to_the_nodes() -> None
             {"slurm": {"ranks": 2}},
             "slurm.ranks: 2 ranks cannot share 1 shard evenly: set training.algorithm",
         ),
-        ({"slurm": {"extra": ["--ntasks=4"]}}, '"--ntasks=4" is set by the orchestrator'),
-        ({"slurm": {"extra": ["-N2"]}}, '"-N2" is set by the orchestrator'),
+        ({"slurm": {"extra": ["--ntasks=4"], "ranks": 2}}, '"--ntasks=4" is set by the orchestrator'),
+        ({"slurm": {"extra": ["-N2"], "ranks": 2, "nodes": 2}}, '"-N2" is set by the orchestrator'),
         ({"slurm": {"ranks": 2}, "role": "actors", "actors": {"shared_dir": "x"}}, "actors play each by itself"),
     ],
 )

@@ -10,7 +10,7 @@ from syncd.shared.curves import CHUNK_ROWS
 from syncd.shared.layout import Shared
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
 from syncd.shared.parsing import parse_manifest
-from syncd.shared.retention import LEARNERS, MIRRORS, UNLISTED_S
+from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, UNLISTED_S
 
 PAGE = (Path(__file__).parents[3] / "docs/shared-folder.md").read_text(encoding="utf-8")
 DAY = 86_400
@@ -33,6 +33,7 @@ def test_every_number_in_it_is_the_codes():
     numbers = [
         f"{CHUNK_ROWS} rows a file",
         f"the newest {LEARNERS.newest}, and of the last {LEARNERS.thinned_s / 3600:.0f} hours",
+        f"versions, in `$SHARED` | the newest {AVERAGES.newest}, and of the last {AVERAGES.thinned_s / 3600:.0f} hours",
         f"the newest {MIRRORS.newest} |",
         f"{MAX_MANIFEST_BYTES // 1024} KiB is the most",
         f"{pruning.WAITING_S / DAY:.0f} days, then quarantine",
@@ -44,7 +45,7 @@ def test_every_number_in_it_is_the_codes():
         f"{pruning.VERDICT_S / DAY:.0f} days if it does not come, the newest {most.verdicts_kept:,}",
     ]
     assert [number for number in numbers if number not in PAGE] == []
-    assert (LEARNERS.every_s, UNLISTED_S) == (60, 600)  # "one a minute", "ten minutes"
+    assert (LEARNERS.every_s, UNLISTED_S, AVERAGES.every_s) == (60, 600, 600)  # "one a minute", "ten minutes"
 
 
 def test_every_field_of_a_manifest_has_its_row():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import random
@@ -20,9 +21,9 @@ from syncd.laptop.backoff import MAX_DELAY_S, MOST_LATER_S, Backoff, jittered, l
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
 from syncd.outbox import Outbox, read_contributions
-from syncd.shared.counts import Counts, counts, day_ends_at, day_of, rows_today, take_back
+from syncd.shared.counts import KEPT_DAYS, Counts, counts, day_ends_at, day_of, note, rows_today, take_back
 from syncd.shared.inbox import Inbox
-from syncd.shared.needs import BELIEVED_S, INTAKE, NOT_NEEDED_RETRY_S, judged
+from syncd.shared.needs import BELIEVED_S, INTAKE, LENGTHENED_S, NOT_NEEDED_RETRY_S, OVER_RETRY_S, judged
 from syncd.shared.reception import VERSION_RETRY_S, Reception, Refusal, receive
 from syncd.shared.terms import Terms, is_too_old, set_terms, terms_file, terms_of
 from syncd.wire import protocol
@@ -129,7 +130,8 @@ class TestWhatIsNeeded:
             ({"full": True, "at": NOW - BELIEVED_S}, None, None),  # its learner waits in the queue, perhaps
             ({"full": "yes"}, None, None),
             ({"takes": False}, "cannot learn", None),
-            ({"takes": False, "over": True}, "training is complete", None),
+            ({"takes": False, "over": True}, "training is complete", OVER_RETRY_S),  # it may be lengthened
+            ({"takes": False, "over": True, "at": NOW - LENGTHENED_S}, "training is complete", None),
             ({"takes": False, "over": True, "at": 0.0}, "training is complete", None),
         ],
     )
@@ -253,7 +255,7 @@ class TestTheBoard:
     def test_days_are_forgotten_after_a_week_and_a_clock_far_ahead_leaves_nothing(self, inbox):
         for number in range(30):
             gave(inbox, 1, now=NOW + number * DAY)
-        assert len(counts(inbox.path).days) == 8
+        assert len(counts(inbox.path).days) == KEPT_DAYS
         inbox.note(RUN, 0, Counts(rows=5, days={"999999": 5, "no day": 1}, last_at=NOW + 29 * DAY))
         assert counts(inbox.path).rows_of(NOW + 29 * DAY, 7) == 7
         assert "999999" not in counts(inbox.path).days
@@ -266,7 +268,33 @@ class TestTheBoard:
         assert (total.rows, total.credited, total.rows_of(NOW, 7)) == (112, 7, 7)
         gave(inbox, 3)
         assert counts(inbox.path).credited == 10
-        assert rows_today(inbox.path, RUN, NOW) == 10
+        assert rows_today(inbox.path, RUN, NOW) == 115  # a lie opens no new quota
+        take_back(inbox.path, f"{RUN}.0", Counts(last_at=NOW + DAY))
+        assert rows_today(inbox.path, RUN, NOW) == 115
+        assert rows_today(inbox.path, RUN, NOW + DAY) == 0
+
+    @pytest.mark.parametrize("wrong", [NOW + 400 * DAY, NOW - 400 * DAY, 60.0])
+    def test_one_round_on_a_wrong_clock_ends_no_count(self, inbox, wrong):
+        gave(inbox, 10)
+        gave(inbox, 1, now=wrong)
+        gave(inbox, 20)
+        gave(inbox, 5, now=NOW + DAY)
+        total = counts(inbox.path)
+        assert rows_today(inbox.path, RUN, NOW) == 30
+        assert (total.rows_of(NOW + DAY), total.rows_of(NOW + DAY, 7)) == (5, 35)
+
+    @pytest.mark.parametrize("add", [note, take_back])
+    def test_counts_that_cannot_be_read_now_are_not_begun_anew(self, inbox, monkeypatch, add):
+        gave(inbox, 100)
+
+        def stale(_path):
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("syncd.shared.counts.read_json", stale)
+            with pytest.raises(OSError, match="Stale"):
+                add(inbox.path, f"{RUN}.0", Counts(rows=1))
+        assert counts(inbox.path).rows == 100
 
     def test_places(self):
         def row(who, lately, ever):

@@ -21,7 +21,7 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos.manifest import ACTION, REWARD, TERMINATED
-from trainer.demos.store import Demos
+from trainer.demos.store import BLOCKS, DamagedDemosError, Demos
 from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.collector import Transition
 from trainer.envs.frames import FrameStacks
@@ -249,6 +249,27 @@ def test_a_copy_that_was_interrupted_goes_on(demos, tmp_path):
     (tmp_path / "copy/demos.json").unlink()  # it comes last
     demos.copy_to(tmp_path / "copy")
     assert Demos.open(tmp_path / "copy").manifest == demos.manifest
+
+
+def test_a_file_of_a_copy_that_is_gone_or_cut_is_made_anew(demos, tmp_path):
+    demos.copy_to(tmp_path / "copy")
+    block = tmp_path / "copy" / BLOCKS / demos.manifest.blocks[0].path
+    whole = block.read_bytes()
+    block.unlink()
+    demos.copy_to(tmp_path / "copy")
+    assert block.read_bytes() == whole
+    block.write_bytes(whole[:-1])
+    demos.copy_to(tmp_path / "copy")
+    assert block.read_bytes() == whole
+
+
+def test_a_copy_that_is_all_there_is_cannot_be_made_from_itself(demos, tmp_path):
+    demos.copy_to(tmp_path / "copy")
+    copy = Demos.open(tmp_path / "copy")
+    copy.copy_to(copy.folder)
+    (copy.folder / BLOCKS / demos.manifest.blocks[0].path).unlink()
+    with pytest.raises(DamagedDemosError, match=r"cannot be read: .*; remove it where it is a slot's copy"):
+        copy.copy_to(copy.folder)
 
 
 def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentence(demos, tmp_path):

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from suites import metaworld
 
-from trainer.evaluation.protocol import Evaluation, _lanes, bootstrap_interval, evaluate, iqm, summarise, unseen_seed
+from trainer.evaluation.protocol import Evaluation, _lanes, evaluate, iqm, iqm_interval, summarise, unseen_seed
+from trainer.showing.learning import Evaluated
+from trainer.showing.summary import judged
 
 ROOT = Path(__file__).parents[3]
 TEN = tuple(f"task-{k}" for k in range(10))
@@ -25,7 +27,7 @@ def test_iqm_is_the_mean_of_the_middle_half():
 def test_the_interval_of_one_task_is_the_binomial_one():
     solved = np.zeros((1, 400), np.bool_)
     solved[0, :200] = True
-    low, high = bootstrap_interval(solved, seed=1)
+    low, high = iqm_interval(solved)
     half_width = 1.96 * 0.5 / np.sqrt(400)
     assert low == pytest.approx(0.5 - half_width, abs=0.006)
     assert high == pytest.approx(0.5 + half_width, abs=0.006)
@@ -33,7 +35,7 @@ def test_the_interval_of_one_task_is_the_binomial_one():
 
 def test_more_goals_make_the_interval_narrower():
     few, many = np.tile([True, False], (10, 5)), np.tile([True, False], (10, 25))
-    width = [high - low for low, high in (bootstrap_interval(few, 0), bootstrap_interval(many, 0))]
+    width = [high - low for low, high in (iqm_interval(few), iqm_interval(many))]
     assert width[1] < 0.6 * width[0]
 
 
@@ -54,7 +56,28 @@ def test_a_full_evaluation_does_not_call_itself_small():
         TEN, np.ones((10, 50), np.bool_), *np.ones((2, 10, 50)), horizon=500, seed=0, steps=1, wall_s=1.0
     )
     assert "small" not in result.summary()
-    assert (result.iqm_low, result.iqm_high) == (1.0, 1.0)
+    assert result.iqm_high == 1.0
+
+
+def test_solved_goals_alone_are_no_certainty():
+    for tasks, goals, counted in ((1, 1, 1), (1, 10, 10), (3, 10, 30), (10, 10, 60)):  # six of ten are in the IQM
+        least = counted / (counted + 1.96**2)
+        assert iqm_interval(np.ones((tasks, goals), np.bool_)) == pytest.approx((least, 1.0))
+        assert iqm_interval(np.zeros((tasks, goals), np.bool_)) == pytest.approx((0.0, 1 - least))
+    # Two of ten were never met, which the IQM leaves out: the others say no more than before.
+    assert iqm_interval(np.repeat(np.arange(10) > 1, 10).reshape(10, 10)) == iqm_interval(np.ones((10, 10), np.bool_))
+
+
+def test_plot_and_evaluate_give_the_same_episodes_the_same_interval():
+    rng = np.random.default_rng(1)
+    for tasks, goals in ((1, 10), (1, 1), (4, 10), (10, 5)):
+        solved = rng.random((tasks, goals)) < rng.random((tasks, 1))
+        names = TEN[:tasks][::-1]  # those who plot have them by name
+        result = summarise(names, solved, *np.ones((2, tasks, goals)), horizon=9, seed=7, steps=1, wall_s=1.0)
+        plotted = judged([Evaluated(1, result.success, goals)])
+        assert (plotted.iqm().low, plotted.iqm().high) == (result.iqm_low, result.iqm_high)
+        if tasks == 1:
+            assert plotted.iqm() == plotted.mean() == plotted.task(names[0])
 
 
 def test_one_goal_is_one_goal():

@@ -168,10 +168,10 @@ def test_evaluations_that_wait_are_handed_over_too(tmp_path):
     assert Attempt(tmp_path, evaluation_interval=100).evaluated == [100, 200, 300, 400, 500, 600]
 
 
-def test_a_run_that_lacks_an_evaluation_at_its_end_is_not_reported_complete(tmp_path):
+def test_a_run_that_lacks_an_evaluation_at_its_end_asks_for_another_job(tmp_path):
     first = Attempt(tmp_path, stop_in=600, takes={600: None})
     assert first.code == HANDED_OVER
-    assert (first.last_progress["step"], first.last_progress["checkpoint_step"]) == (600, 599)
+    assert (first.last_progress["step"], first.last_progress["checkpoint_step"]) == (600, 600)
     second = Attempt(tmp_path)
     assert (second.code, second.step, second.evaluated) == (0, 600, [300, 600])
     assert second.last_progress["checkpoint_step"] == 600

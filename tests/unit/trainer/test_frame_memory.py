@@ -18,7 +18,7 @@ from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError
 from trainer.nets.encoders.base import kept_spaces
-from trainer.training.memory import Lever, Part, check, host_parts, row_bytes
+from trainer.training.memory import Lever, Part, check, host_parts, others_parts, row_bytes
 
 pytestmark = pytest.mark.trainer
 GB = 10**9
@@ -161,3 +161,9 @@ def test_features_of_a_frozen_encoder_are_kept_once():
     rows = sum(array[:1].nbytes for array in ring.arrays().values())
     assert row_bytes(training) == rows + ring._ahead[:1].nbytes
     assert not [one for one in host_parts(training, "cpu", 300) if "pictures" in one.what]
+
+
+def test_where_frames_are_kept_there_are_no_rings_of_others():
+    shown, plain = a_training(), a_training(observation="state", cameras=[], frame_stack=1)
+    assert others_parts(shown, 300, accepts=True) == []
+    assert [part.what.split()[0] for part in others_parts(plain, 300, accepts=True)] == ["contributors'"]

@@ -14,11 +14,12 @@ import pytest
 from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.errors import ConfigError
 from trainer.machine import launching
-from trainer.machine.launching import RankPlace, check_ranks, launch, place_of
+from trainer.machine.launching import RankPlace, check_ranks, cores_of_rank, launch, place_of
 
 #: A stand-in for srun: the tasks one after the other, last first, and the largest exit code, as srun gives it.
 SRUN = """#!/bin/bash
 echo "$@" > "$WORDS"
+echo $$ > "$WORDS.pid"
 while [[ $1 == --* ]]; do [[ $1 == --ntasks=* ]] && n=${1#*=}; shift; done
 largest=0
 for ((rank = n - 1; rank >= 0; rank--)); do
@@ -71,6 +72,12 @@ def test_who_does_not_end_with_the_others_is_killed(job: Job, monkeypatch: pytes
     assert launched(job, "sys.exit(75) if rank == 0 else signal.pause()") == (75, [])
 
 
+def test_where_rank_0_hangs_the_code_is_that_of_the_rank_that_failed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "GRACE_S", 0.2)
+    fails = "open(os.environ['ANCHORLEG_ATTEMPT_DIR'] + '/ranks-exit', 'w').write('6'); sys.exit(6)"
+    assert launched(job, f"if rank == 0: signal.pause()\n{fails}", 2)[0] == 6
+
+
 def test_ranks_know_their_job_and_their_place(job: Job) -> None:
     told = "import json; open(os.environ['OUT'] + str(rank), 'w').write(json.dumps(dict(os.environ)))"
     out = job.run_dir / "told-"
@@ -99,6 +106,17 @@ def test_a_signal_asks_for_a_hand_over_by_the_file(job: Job) -> None:
     assert launched(job, asks) == (75, [])
 
 
+def test_under_a_shim_a_signal_comes_to_rank_0(job: Job) -> None:
+    waits = (
+        "import time\nrank or signal.signal(signal.SIGUSR2, lambda *_: sys.exit(75))\n"
+        "for _ in range(0 if rank else 500): os.kill(os.getppid(), signal.SIGUSR2); time.sleep(0.01)"
+    )
+    asked = job.run_dir / "asked"
+    job.hand_over_file = asked
+    assert launched(job, waits) == (75, [])
+    assert not asked.exists(), "the file is the shim's"
+
+
 def srun(folder: Path, **more: str) -> dict[str, str]:
     (folder / "bin").mkdir()
     (folder / "bin/srun").write_text(SRUN)
@@ -117,10 +135,31 @@ def test_in_a_job_of_several_tasks_srun_starts_them_and_rank_0_says_the_code(job
     assert words.startswith("--kill-on-bad-exit=1 --ntasks=3 --export=ALL --cpus-per-task=4 ")
 
 
+def test_an_srun_that_does_not_end_with_rank_0_is_ended(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "LEAVE_S", 0.2)
+    stays = (
+        "import time\nif rank: sys.exit()\nsrun = os.getppid()\n"
+        "open(os.environ['ANCHORLEG_ATTEMPT_DIR'] + '/ranks-exit', 'w').write('75')\n"
+        "while os.getppid() == srun: time.sleep(0.01)"
+    )
+    assert launched(job, stays, **srun(tmp_path)) == (75, [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "words.pid").read_text()), 0)
+
+
 def test_where_srun_ends_without_a_word_of_a_rank_one_is_lost(job: Job, tmp_path: Path) -> None:
     code, said = launched(job, "sys.exit(137)", **srun(tmp_path))
     assert code == 8
     assert said == ["a rank ended without a word (srun: 137): all ranks end, the last checkpoint is good"]
+
+
+def test_srun_has_shared_out_the_cores_and_nobody_else() -> None:
+    of_srun = {"SLURM_CPUS_PER_TASK": "8", "ANCHORLEG_RANKS": "4"}
+    assert cores_of_rank(8, 4, of_srun) == 8
+    assert cores_of_rank(8, 4, {**of_srun, "ANCHORLEG_RANK": "1"}) == 2
+    assert cores_of_rank(8, 4, {}) == 2
 
 
 def test_a_task_of_srun_knows_its_place() -> None:

@@ -15,7 +15,7 @@ from train_point_mass import section
 from anchorleg.job import Job
 from syncd import store
 from trainer.actors.follower import Follower, Giver
-from trainer.actors.needed import REST_S, Need, Rest, choose_policy, why_not, why_not_needed
+from trainer.actors.needed import REST_S, Need, Rest, choose_policy, parse, why_not, why_not_needed
 from trainer.sharing import takings
 from trainer.sharing.ingest import JUDGED_A_ROUND, Ingester
 from trainer.sharing.segment import encode
@@ -149,6 +149,15 @@ class TestFullSlots:
         rows = round(2 * USABLE * 7000)
         assert sum(rest.leaves(need(rows, full=True)) for _ in range(1000)) == pytest.approx(500, abs=60)
         assert not rest.leaves(need(0, full=True))
+        assert all(rest.leaves(need(0, full=True, usable=0.0)) for _ in range(100))
+        assert sum(rest.leaves(need(2800, full=True, usable=0.2)) for _ in range(1000)) == pytest.approx(500, abs=60)
+
+    def test_a_slot_is_as_needy_as_it_can_use_rows(self):
+        assert [need(1400, usable=usable).level for usable in (USABLE, 0.4, 0.2, 0.0)] == [4, 5, 10, 10]
+        row = {"takes": True, "over": False, "rows": 1, "steps": 1}
+        for given, usable in ((0.4, 0.4), (0, 0.0), ("much", USABLE), (-1.0, USABLE), (7.0, USABLE), (None, USABLE)):
+            assert parse(row | {"usable": given}, 1.0).usable == usable
+        assert parse(row | {"usable": float("nan")}, 1.0).usable == USABLE
 
 
 class Class:

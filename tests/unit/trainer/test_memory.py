@@ -17,14 +17,16 @@ import torch
 from published import fresh_algorithm
 
 from trainer.algorithms.base import Context
+from trainer.buffers.contributed import Contributed
 from trainer.buffers.experience import Experience
+from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training.memory import check, host_parts, row_bytes, shared_out, shortage
+from trainer.training.memory import check, host_parts, of_shards, others_parts, row_bytes, shared_out, shortage
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]
@@ -39,6 +41,13 @@ def refusal(limit_bytes, **fields):
     with pytest.raises(ConfigError) as caught:
         check(a_training(**fields), "cpu", limit_bytes)
     return str(caught.value)
+
+
+def needed(training, **more):
+    """GB."""
+    with pytest.raises(ConfigError) as caught:
+        check(training, "cpu", GB // 10, **more)
+    return float(re.search(r"needs about ([\d.]+) GB of memory", str(caught.value))[1])
 
 
 def sizes(training):
@@ -92,10 +101,28 @@ def test_rows_that_are_never_reached_need_no_memory():
 def test_the_evaluation_beside_the_training_is_counted():
     fields = {"buffer_size": 1_000_000, "batch_size": 64}
     enough = (
-        int(float(re.search(r"needs ([\d.]+) GB", refusal(GB // 10, evaluation_goals=0, **fields))[1]) * GB) + GB // 50
+        int(float(re.search(r"needs about ([\d.]+) GB", refusal(GB // 10, evaluation_goals=0, **fields))[1]) * GB)
+        + GB // 50
     )
     check(a_training(evaluation_goals=0, **fields), "cpu", enough)
-    assert "GB of memory at least" in refusal(enough, evaluation_goals=1, **fields)
+    assert "this training needs about" in refusal(enough, evaluation_goals=1, **fields)
+
+
+def test_rings_of_others_rows_are_counted_where_they_are_switched_on_and_as_large_as_they_are_made():
+    many = {"buffer_size": 10_000_000, "total_steps": 10_000_000}
+    alone, group = (a_training(**many, group={"rows": rows, "share": 0.5}) for rows in (False, True))
+    rows = 10_000_000 * row_bytes(alone) / GB
+    assert needed(alone, accepts=True) - needed(alone) == pytest.approx(rows * 3 / 7, abs=0.02)
+    assert needed(group) - needed(alone) == pytest.approx(rows, abs=0.02)
+    assert needed(group, accepts=True) - needed(group) == pytest.approx(rows * 3 / 7, abs=0.02)
+    # They grow with what the run has of its own: where that is less than the buffer, so are they.
+    few = a_training(buffer_size=10_000_000, total_steps=1_000_000)
+    assert needed(few, accepts=True) - needed(few) == pytest.approx(rows / 10 * 3 / 7, abs=0.02)
+    for training, more in ((group, {}), (alone, {"accepts": True})):
+        rings = others_parts(training, 10_000_000, **{"accepts": False, **more})
+        made = Contributed.of_group if training.group.rows else Contributed
+        ring = made(training, fields_of(spaces_of(training))).ring
+        assert [part.bytes for part in rings] == [ring.capacity * ring.num_tasks * row_bytes(training)]
 
 
 def test_what_drawing_takes_is_counted_once_a_task():
@@ -104,8 +131,18 @@ def test_what_drawing_takes_is_counted_once_a_task():
     assert seen.drawing_bytes == 80 * 2**20 + 2 * Metaworld.TASK_BYTES
 
 
+def test_a_replay_beyond_all_addresses_is_refused_with_one_that_a_run_can_fill():
+    for limit in (None, 8 * GB):
+        assert refusal(limit, preset="tiny", buffer_size=99_999_999_999_999, total_steps=20_000) == (
+            "training.algorithm.buffer_size is 99,999,999,999,999: rows of 333 bytes, together more than a program "
+            "has addresses for; a run of 20,000 steps fills no more than 20,000"
+        )
+    words = refusal(None, buffer_size=10**14, total_steps=10**14)
+    assert words.endswith("; set 210,000,000,000 or less")
+
+
 def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():
-    check(a_training(buffer_size=10**12, total_steps=10**12), "cpu", None)
+    check(a_training(buffer_size=10**11, total_steps=10**11), "cpu", None)
     assert "lower" not in refusal(GB // 10)
 
 
@@ -211,6 +248,19 @@ def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
         ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it; the last checkpoint is"),
     ):
         assert words in str(shortage(error, training, device))
+
+
+def test_each_rank_gathers_the_gradients_of_all_shards_and_the_first_the_rollouts() -> None:
+    training = a_training(preset="arm-ppo", num_envs=8, num_workers=0, algorithm={"name": "ppo", "shards": 4})
+    (rollout,) = [part for part in host_parts(training, "cuda", 0) if part.what.startswith("a rollout")]
+    nets = [part for part in host_parts(training, "cuda", 0) if part.is_in_each]
+    learned = sum(int(part.what.split(", ")[1].split()[0].replace(",", "")) for part in nets)
+    for ranks, here, rows in ((1, 1, 8), (2, 2, 12), (4, 2, 10)):
+        gradients, saved = of_shards(training, "cpu", ranks, here)
+        assert gradients.bytes == rows * learned * 4
+        assert saved.bytes == rollout.bytes * (ranks - 1) // ranks
+    assert of_shards(a_training(preset="arm-ppo", num_envs=8, num_workers=0), "cpu", 1, 1) == []
+    assert of_shards(training, "cuda", 1, 1) == []
 
 
 def test_each_rank_has_the_nets_and_all_together_have_the_rest():

@@ -12,6 +12,7 @@ from rich.console import Console
 pytest.importorskip("matplotlib")
 
 from anchorleg.files import write_json
+from anchorleg.shares import wilson
 from syncd import store
 from trainer.errors import ConfigError, SaveError
 from trainer.evaluation.protocol import iqm
@@ -89,8 +90,9 @@ def test_slots_together_end_where_the_shortest_does():
 
 def test_with_three_seeds_the_interval_speaks_of_seeds_and_not_of_episodes():
     agreed = np.full((3, 4), 0.5)
-    assert mean_of(agreed, 5) == mean_of(agreed, 50)
-    assert (mean_of(agreed, 5).low, mean_of(agreed, 5).high) == (0.5, 0.5)
+    for of, episodes in ((mean_of, 60), (iqm_of, 30)):  # a few that happen to agree are no certainty
+        assert (of(agreed, 5).low, of(agreed, 5).high) == wilson(0.5, episodes)
+    assert (iqm_of(100 * agreed, None).low, iqm_of(100 * agreed, None).high) == (50, 50)  # returns are no shares
     # Two tasks, on each of which one seed of three fails: the mean of six draws of 2/3. None knows the others.
     found = mean_of(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), 50)
     assert found.value == pytest.approx(2 / 3)
@@ -101,8 +103,8 @@ def test_with_three_seeds_the_interval_speaks_of_seeds_and_not_of_episodes():
 def test_fewer_seeds_give_the_uncertainty_of_their_episodes():
     rates = np.full((1, 2), 0.5)
     many, few, all_solved = mean_of(rates, 50), mean_of(rates, 5), mean_of(np.ones((1, 2)), 5)
-    assert many.high - many.value == pytest.approx(1.96 * np.sqrt(0.25 / 100))
-    assert few.high - few.value == pytest.approx((many.high - many.value) * np.sqrt(10))
+    assert (many.low, many.high) == wilson(0.5, 100)
+    assert (few.low, few.high) == wilson(0.5, 10)
     assert (all_solved.value, all_solved.high) == (1.0, 1.0)
     assert all_solved.low < 0.9  # five of five is no certainty
 
@@ -260,7 +262,8 @@ def test_a_span_is_two_numbers_or_the_one_that_all_are():
 def test_machines_get_what_the_pictures_show(tmp_path):
     [run] = json.loads(json.dumps(as_json(summaries(find_curves(a_run(tmp_path / "run", slots=3))))))["runs"]
     assert (run["tasks"], run["intervals_over"]) == (sorted(TASKS), "seeds")
-    assert run["last"]["mean"] == {"value": pytest.approx(0.4), "low": pytest.approx(0.4), "high": pytest.approx(0.4)}
+    low, high = wilson(0.4, 3 * 2 * 50)
+    assert run["last"]["mean"] == {"value": pytest.approx(0.4), "low": pytest.approx(low), "high": pytest.approx(high)}
     assert run["last"]["tasks"]["reach-v3"]["slots"] == [0.4] * 3
     assert [len(slot["step"]) for slot in run["slots"]] == [30] * 3
     assert run["slots"][0]["tasks"]["reach-v3"]["success"][-1] == 1.0

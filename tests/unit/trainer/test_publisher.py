@@ -173,6 +173,20 @@ def test_the_average_goes_out_beside_some_with_their_version_and_a_score_of_its_
         find_playable(str(learning.place.manifest(raw.version)), None, "cpu", averaged=True)
 
 
+def test_of_averages_fewer_are_kept_than_of_policies(learning):
+    publisher, average = learning.publisher(), MovingAverage(learning.learner.actor, 0.5)
+    count = store.AVERAGES.newest + 5
+    for step in range(count):
+        averaged = snapshot(step, 0, learning.learner.actor, average).averaged
+        publisher.offer(replace(learning.at(step), averaged=averaged, checkpoint_step=step))
+        until_idle(publisher)
+    publisher._collected_at, publisher._clock = float("-inf"), lambda: 4e9  # all of them are old by then
+    publisher.offer(learning.at(count))
+    publisher.close()
+    assert len(list(learning.place.manifests.iterdir())) == count + 1
+    assert [version.seq for version in store.versions(learning.place.averaged)] == list(range(5, count))
+
+
 def test_where_no_average_is_published_a_reader_that_wants_it_is_told(learning):
     learning.publish(100)
     with pytest.raises(ConfigError, match=r"no averaged policy for latest.*leave out --averaged"):

@@ -14,7 +14,7 @@ from point_run import PointRun
 
 from anchorleg.job import CheckpointRef, Job
 from trainer.checkpoints import retention, saver
-from trainer.checkpoints.checkpoint import NETS, CheckpointManifest, downgrade, read_manifest
+from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
 from trainer.errors import SupersededError
 
@@ -77,7 +77,7 @@ def test_a_slot_is_tidied_to_three_whole_checkpoints_and_their_rows(tmp_path):
     kinds = [read_manifest(folder).kind for folder in folders]
     assert [int(folder.name) for folder in folders] == [100, 400, 500, 600, 700]
     assert kinds == ["policy", "policy", "exact", "exact", "exact"]
-    assert sorted(os.listdir(folders[0])) == ["manifest.json", NETS]
+    assert sorted(os.listdir(folders[0])) == [AVERAGED_NETS, "manifest.json", NETS]
     listed = {s.path for folder in folders for s in read_manifest(folder).segments}
     rows = {f"attempts/0/rows/{name}" for name in os.listdir(run.job.attempt_dir / "rows")}
     assert rows == listed
@@ -96,7 +96,7 @@ def test_a_downgrade_that_was_cut_short_is_finished_later(tmp_path):
     downgrade(folder, manifest)
     (folder / "state.json").write_text("left over")
     downgrade(folder, read_manifest(folder))
-    assert sorted(os.listdir(folder)) == ["manifest.json", NETS]
+    assert sorted(os.listdir(folder)) == [AVERAGED_NETS, "manifest.json", NETS]
 
 
 def test_an_attempt_that_is_superseded_publishes_and_deletes_nothing(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from anchorleg.job import Job
 from syncd import store
+from trainer.config.group import GroupSettings
 from trainer.sharing.takings import (
     FULL_AFTER_S,
     INTAKE,
@@ -18,6 +19,7 @@ from trainer.sharing.takings import (
     is_full,
     say_over,
     say_useless,
+    usable_of,
 )
 
 NOW = 1_760_086_400.0
@@ -70,6 +72,7 @@ def test_the_row_says_what_came_in_the_last_ten_minutes_and_is_written_now_and_t
     found.say(1000, takes=True)
     assert said(job) == [
         {"at": NOW, "takes": True, "over": False, "step": 1000, "steps": 0, "rows": 0, "slots": 1, "full": False}
+        | {"usable": 0.4286}
     ]
     found.add("ann", accepted=1, rows=40)
     clock.now = SAY_EVERY_S / 2
@@ -79,6 +82,7 @@ def test_the_row_says_what_came_in_the_last_ten_minutes_and_is_written_now_and_t
     found.say(1200, takes=True)
     assert said(job) == [
         {"at": NOW, "takes": True, "over": False, "step": 1200, "steps": 200, "rows": 40, "slots": 1, "full": False}
+        | {"usable": 0.4286}
     ]
     clock.now = SAY_EVERY_S + LATELY_S
     found.say(1700, takes=True)
@@ -128,6 +132,27 @@ def test_the_row_says_that_it_is_full_and_that_it_is_no_more(job, clock):
     assert all(told[12:30])
     assert not any(told[50:])
     assert sum(one != other for one, other in pairwise(told)) == 2
+
+
+@pytest.mark.parametrize(
+    ("slots", "group", "usable"),
+    [
+        (4, {}, USABLE),
+        (4, {"share": 0.5, "adopt": True}, USABLE),  # no rows are given
+        (1, {"rows": True, "share": 0.5}, USABLE),  # and here there is nobody to give any
+        (4, {"rows": True, "share": 0.1}, 0.9 * 0.3 / (0.9 * 0.7)),
+        (4, {"rows": True}, 0.2 / 0.5),  # 0.3 of a batch are other slots', one half is its own
+        (4, {"rows": True, "share": 0.5}, 0.0),
+    ],
+)
+def test_what_slots_give_each_other_lowers_what_a_slot_can_use_of_contributors(slots, group, usable):
+    assert usable_of(GroupSettings(**group), slots) == pytest.approx(usable)
+
+
+def test_a_slot_whose_group_fills_one_half_is_full_at_once(job, clock):
+    found = Takings(job, clock=lambda: NOW, monotonic=clock, usable=0.0)
+    found.say(1000, takes=True)
+    assert (said(job)[0]["full"], said(job)[0]["usable"]) == (True, 0.0)
 
 
 def test_a_training_that_cannot_use_any_says_so(job):

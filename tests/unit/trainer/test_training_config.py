@@ -10,6 +10,7 @@ from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac, Td3
 from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, PRESETS
 from trainer.config.section import TrainingSection, put, resolve
+from trainer.config.sentences import sentences
 from trainer.config.settings import Network
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MT10, MT50
@@ -301,6 +302,15 @@ def test_a_mistake_is_told_where_it_was_written(fields, place, words):
     (error,) = caught.value.errors()
     assert error["loc"] == place
     assert words in error["msg"]
+
+
+@pytest.mark.parametrize(("widths", "mistakes"), [([10_000_000], 1), ([10_000_000, 0, 8], 2), ([], 1)])
+def test_a_list_with_a_mistake_in_it_is_not_called_empty(widths, mistakes):
+    with pytest.raises(ValidationError) as caught:
+        TrainingSection(actor_hidden=widths)
+    told = sentences(caught.value, TrainingSection)
+    assert len(told) == mistakes
+    assert ("must not be empty" in str(told)) == (not widths)
 
 
 def test_what_is_typed_replaces_what_stands_there_in_either_form():

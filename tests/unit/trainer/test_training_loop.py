@@ -21,8 +21,7 @@ from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
 from trainer.checkpoints.find import find_policy
 from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
-from trainer.training import begin
-from trainer.training.attempt import reported
+from trainer.training import attempt, begin
 from trainer.training.begin import run
 from trainer.training.progress import TrainingProgress
 
@@ -146,11 +145,22 @@ def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):
     assert (seen[0]["step"], seen[0]["checkpoint_step"]) == (120, 120)
 
 
-def test_only_a_complete_run_reports_all_its_steps():
-    training = section(total_steps=600)
-    assert reported(600, training, is_over=False) == 599
-    assert reported(600, training, is_over=True) == 600
-    assert reported(300, training, is_over=False) == 300
+class TakesLong(Judged):
+    """Has its result when it was asked for it three times."""
+
+    asked = 0
+
+    def poll(self):
+        self.asked += 1
+        return super().poll() if self.asked > 3 else None
+
+
+def test_what_is_saved_is_said_while_the_last_evaluation_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(attempt, "REPORT_S", 0.0)
+    code, listener, _ = train(tmp_path, evaluator=lambda request: TakesLong(judge(request).result))
+    assert code == 0
+    [saved] = {one.checkpoint_step for one in listener.reports if one.doing.startswith("evaluating step 600")}
+    assert saved == 600
 
 
 def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from anchorleg.shares import wilson
 from viewer.curves import (
     MOST_MEASURES,
     MOST_POINTS,
@@ -18,7 +19,6 @@ from viewer.curves import (
     slot_curves,
     spark_of,
     thinned,
-    wilson,
 )
 from viewer.learning import Learned, curves_of, evaluation_rows, learned_from, task_rows
 

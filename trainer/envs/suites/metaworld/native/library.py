@@ -91,7 +91,7 @@ class StepperLibrary(NativeLibrary):
     def _how_norms_add(self) -> bool:
         """Whether NumPy's BLAS fuses the products and sums of short dot products here."""
         matches = {True: True, False: True}
-        for count in (1, 2, 3):
+        for count in (1, 2, 3, 4):
             vectors = np.random.default_rng(count).normal(size=(500, count))
             expected = np.array([np.linalg.norm(vector) for vector in vectors])
             for fused in matches:

@@ -35,6 +35,8 @@ def loops() -> ctypes.Array[ctypes.c_void_p]:
         told = function.nin, function.nout, function.nargs, function.ntypes
         if (inside.nin, inside.nout, inside.nargs, inside.ntypes) != told:
             raise StepperUnavailableError(f"NumPy {np.__version__} keeps its functions in an unknown way")
+        if _SIGNATURE not in function.types:
+            raise StepperUnavailableError(f"NumPy {np.__version__} has no {function.__name__} of doubles")
         place = function.types.index(_SIGNATURE)
         found += [inside.functions[place], inside.data[place] if inside.data else None]
     return (ctypes.c_void_p * len(found))(*found)
