@@ -234,7 +234,7 @@ def others_parts(training: Training, rows: int, *, accepts: bool) -> list[Part]:
     if not rows or frames.keeps_frames(_kept(training), training):
         return []
     rings = {"contributors'": capacity_of(training) if accepts else 0}
-    rings["other slots'"] = group_capacity_of(training) if training.group.rows else 0
+    rings["other slots'"] = group_capacity_of(training, training.group.share) if training.group.rows else 0
     row, tasks, buffer = row_bytes(training), len(training.env.tasks), training.off_policy.buffer_size
     lever = Lever("algorithm.buffer_size", (rows,))
     counts = {whose: capacity * tasks * rows // buffer for whose, capacity in rings.items()}
