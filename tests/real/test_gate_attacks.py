@@ -218,7 +218,7 @@ def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Fr
         done = friend.rsync("-r", f"cluster:{friend.shared.path}/v1/runs/", friend.here / "runs")
         assert b"alice has 4 connections" in done.stderr
         assert first.listing().offers
-        gates = ("python", "gate", "alice")
+        gates = ("-m syncd gate alice",)  # not the shell that sshd starts it with
         wait_for(lambda: len(friend.server.processes(*gates)) == places.CONNECTIONS, "the end of those turned away")
         assert all(is_polite(friend, pid) for pid in friend.server.processes(*gates))
         opened[1].close()
