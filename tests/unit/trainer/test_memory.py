@@ -17,7 +17,7 @@ import torch
 from published import fresh_algorithm
 
 from trainer.algorithms.base import Context
-from trainer.buffers.contributed import Contributed
+from trainer.buffers.contributed import Contributed, group_capacity_of
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
@@ -120,8 +120,8 @@ def test_rings_of_others_rows_are_counted_where_they_are_switched_on_and_as_larg
     assert needed(few, accepts=True) - needed(few) == pytest.approx(rows / 10 * 3 / 7, abs=0.02)
     for training, more in ((group, {}), (alone, {"accepts": True})):
         rings = others_parts(training, 10_000_000, **{"accepts": False, **more})
-        made = Contributed.of_group if training.group.rows else Contributed
-        ring = made(training, fields_of(spaces_of(training))).ring
+        room = group_capacity_of(training, training.group.share) if training.group.rows else None
+        ring = Contributed(training, fields_of(spaces_of(training)), capacity=room).ring
         assert [part.bytes for part in rings] == [ring.capacity * ring.num_tasks * row_bytes(training)]
 
 
