@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 from suites import FIELDS, SPACES
@@ -310,7 +311,7 @@ class TestGiving:
             for step in range(HORIZON):
                 giver.add(one_step(ends=step == HORIZON - 1))
             if round_ == 0:
-                giver._dispatch._thread.join(60)
+                giver._dispatch._thread.join(PATIENCE_S)
             giver.tell(said.append)
         assert said == ["other slots get no episodes of this one any more (RuntimeError: no)"]
 
