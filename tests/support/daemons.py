@@ -182,9 +182,10 @@ def sweep(variable: str, value: str) -> int:
         found = processes_with(variable, value)
         if not found:
             return len(killed)
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # all stand still first: no parent writes down a child's death
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
         killed |= found
         with contextlib.suppress(TimeoutError):
             _wait_for_death(found)
