@@ -179,8 +179,9 @@ def test_a_training_goes_on_after_a_minute_without_a_worker_and_comes_to_the_sam
     for name in ("undisturbed", "disturbed"):
         command = [sys.executable, "-m", "trainer", "train", "--run-dir", str(tmp_path / name)]
         command += [part for item in settings.items() for part in ("--set", "{}={}".format(*item))]
+        by_python = {"CC": "false", "XDG_CACHE_HOME": str(tmp_path / "cache")}  # where C steps there are no workers
         training = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True
+            command, env={**os.environ, **by_python, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True
         )
         if name == "disturbed":
             journal, deadline = tmp_path / name / "slots/0/attempts/0" / METRICS, time.monotonic() + PATIENCE_S

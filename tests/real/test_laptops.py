@@ -157,11 +157,13 @@ def push_junk(machine: Machine, run_id: str, count: int) -> None:
     for number in range(count):
         data = number.to_bytes(4)
         (folder / hashlib.sha256(data).hexdigest()).write_bytes(data)
-    subprocess.run(
+    pushed = subprocess.run(
         ["rsync", "-rt", "-e", f"ssh -F {machine.laptop.config}", "junk/", "cluster:v1/inbox/eve/new/"],
-        cwd=machine.laptop.home, env=machine.env(), stdin=subprocess.DEVNULL, capture_output=True,
-        timeout=PATIENCE_S, check=True,
+        cwd=machine.laptop.home, env=machine.env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
+    # 23: the judge took away a folder before rsync had set its time.
+    assert pushed.returncode in {0, 23}, pushed.stderr
 
 
 def assert_the_checkpoint_holds(relay: Relay, taken: dict[str, int]) -> None:

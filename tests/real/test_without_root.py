@@ -1,4 +1,4 @@
-"""What a laptop meets once more, by tests that run as an ordinary user from end to end: root may do what a file's mode
+"""What a laptop meets and gives once more, by tests that run as an ordinary user from end to end: root may do what a file's mode
 forbids.
 
 What a restricted key can do is attacked at an ordinary account's sshd anyway (`test_gate_attacks.py` and its
@@ -13,7 +13,7 @@ from daemons import WORK_S
 from needs import need
 
 pytestmark = pytest.mark.long
-FILES = ("test_hostile_server.py", "test_client_ssh.py", "test_transports.py", "test_ways.py")
+FILES = ("test_hostile_server.py", "test_client_ssh.py", "test_transports.py", "test_ways.py", "test_laptops.py")
 
 
 @pytest.mark.parametrize("file", FILES)
