@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
         (job.attempt_dir / EVALUATIONS).write_text(
             "".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:])
         )
-    of_group = {0: OtherLearner(0, 0, 90, b"zero"), 3: OtherLearner(3, 0, 90, b"three")}
+    of_group = {0: OtherLearner(0, 0, 90, 9, b"zero"), 3: OtherLearner(3, 0, 90, 9, b"three")}
     monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: of_group.get(slot))
     adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
     adoptions._look()
@@ -119,6 +120,10 @@ def made(name, seed, updates=3):
     for _ in range(updates):
         algorithm.update()
     return algorithm
+
+
+def run_of(algorithm, average=None):
+    return SimpleNamespace(algorithm=algorithm, average=average, adopted=0)
 
 
 @pytest.mark.parametrize("name", ["mtsac", "sac", "td3"])
@@ -159,7 +164,9 @@ class TestALearner:
         before = own.state()
         learned = dict(made(name, 1).state().tensors)
         learned[more] = torch.zeros(3)
-        said = put_in(own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(learned))
+        state = run_of(own)
+        said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(learned))
+        assert state.adopted == 0
         assert said.startswith("what slot 2 has learned is not taken over: ")
         after = own.state()
         assert after.tensors.keys() == before.tensors.keys()
@@ -171,9 +178,11 @@ class TestALearner:
 def test_the_average_of_the_actor_begins_anew():
     own, other = made("sac", 0), made("sac", 1)
     average = MovingAverage(own.policy, 0.999)
+    state = run_of(own, average)
     said = put_in(
-        own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors)), average
+        state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors))
     )
+    assert state.adopted == 1
     assert "goes on with what slot 2 had learned by its step 90, which solved 30% more" in said
     for name, tensor in average.tensors.items():
         assert torch.equal(tensor, other.policy.state_dict()[name])
@@ -181,8 +190,8 @@ def test_the_average_of_the_actor_begins_anew():
 
 def test_what_comes_to_nothing_is_a_sentence():
     entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
-    assert put_in(object(), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
-    assert put_in(made("sac", 0, 0), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
+    assert put_in(run_of(object()), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
+    assert put_in(run_of(made("sac", 0, 0)), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
     with pytest.raises(ValueError, match=r"\S"):
         tensors_in(b"torn")
 
