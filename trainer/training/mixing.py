@@ -44,7 +44,7 @@ class Mixes:
         self._job, self._training = job, training
         self._every = training.group.mix_every
         self._known: dict[int, tuple[int, int]] = {}
-        self._since: Weights | None = None
+        self._since: Weights = {}
         self._at = 0
         self._refusals = 0
         self._rests_until = 0
@@ -60,12 +60,12 @@ class Mixes:
         if not isinstance(learner, Mixing):
             return None
         before, self._at = self._at, state.updates
-        if self._since is None:
+        if not self._since:
             self._since = copied(learner.weights())
             return None
         half = self._every // 2
         if crossed(before + half, self._at + half, self._every):
-            self._begin_looking(learner.weights().keys())
+            self._begin_looking()
         if not crossed(before, self._at, self._every):
             return None
         own = copied(learner.weights())
@@ -128,13 +128,13 @@ class Mixes:
                 kind="rests",
             )
 
-    def _begin_looking(self, names: Collection[str]) -> None:
+    def _begin_looking(self) -> None:
         if self._thread is None or not self._thread.is_alive():
-            look = partial(self._look, self._at, frozenset(names))
+            look = partial(self._look, self._at, self._since.keys())
             self._thread = threading.Thread(target=look, name="mixing", daemon=True)
             self._thread.start()
 
-    def _look(self, updates: int, names: frozenset[str]) -> None:
+    def _look(self, updates: int, names: Collection[str]) -> None:
         slots: list[int] = []
         own: Sequence[Mapping[str, Any]] = ()
         found: list[OtherLearner] = []
