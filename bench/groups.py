@@ -6,19 +6,19 @@ three other slots of the same pace give. Prints medians of steps a second and of
 alone, and what a slot writes at 700 steps a second. Writes groups.csv.
 Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
 
-`python bench/groups.py mix [ROUNDS]` measures what a mean of weights costs: preset `tiny`, the medians over ROUNDS (10) of
-an update, and of a barrier at which the weights of three other slots are mixed in: read from memory, weighed, judged on
-own rows before and after, journaled. Writes groups_mixing.csv.
+`python bench/groups.py mix [ROUNDS]` measures what a mean of weights costs: preset `tiny`, the medians over ROUNDS (10)
+of an update, and of a barrier at which the weights of three other slots are mixed in: read from memory, weighed, judged
+on own rows before and after, journaled. Writes groups_mixing.csv.
 Claim, from before any run: at most 1 % of the time of the 1,000 updates that lie between two of them.
 
 `python bench/groups.py learn FOLDER [GROUPS [STEPS]]` trains: GROUPS (5) times four slots of `rows`, of `rows` and
 `adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then; and apart from one
-beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 100 + 4 g + k in each of the five, so the slots that
-are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted. Writes
+beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 100 + 4 g + k in each of the five, so the slots
+that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted. Writes
 groups_learning.csv: a row a group, for a group is one sample.
 Claims, from before any run: with rows the share of slots that solve 0.8 of the harder task at the end at least doubles.
-Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots apart from one beginning; that
-it is above it is not claimed.
+Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots apart from one beginning;
+that it is above it is not claimed.
 """
 
 from __future__ import annotations
