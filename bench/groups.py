@@ -173,7 +173,7 @@ def mixing(rounds: int) -> None:
         assert isinstance(state.algorithm, Mixing)
         others = [other_learner(state.algorithm, slot, every) for slot in range(1, SLOTS)]
         for _ in range(rounds):
-            mixes, state.updates = Mixes(job, training), every - 1
+            mixes, state.updates = Mixes(job, training, (), lambda _: None), every - 1
             mixes.enter(state, lambda _: True)
             wall = time.perf_counter()
             for _ in range(BLOCK_UPDATES):

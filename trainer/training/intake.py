@@ -91,7 +91,7 @@ class Intake:
         self.ingester: Ingester | None = None
         self.peers: PeerReader | None = None
         self.adoptions = Adoptions(job, training, schedule) if training.group.adopt else None
-        self._mixes = Mixes(job, training) if training.group.mix else None
+        self._mixes = Mixes(job, training, schedule, self._copies.counted) if training.group.mix else None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
         if (why := why_none(training, suite)) is not None:

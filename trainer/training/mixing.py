@@ -9,7 +9,7 @@ stay the own ones.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from trainer.config.training import Training
 from trainer.history.read import read_evaluations
 from trainer.sharing.adoption import OtherLearner, find_learner, tensors_in
 from trainer.sharing.episodes import keep_taken, peers_of
-from trainer.sharing.journal import Entry, Mixed, MixedPeer
+from trainer.sharing.journal import Entry, Mixed, MixedPeer, copies_of, of_line
 from trainer.sharing.mixing import WeighedPeer, Weights, counted, is_harmless, is_worse, misfit, mixed, share_of
 from trainer.sharing.segment import name_of
 from trainer.training.run import TrainingRun, crossed
@@ -36,14 +36,19 @@ REFUSALS, REST = 3, 10
 class Mixes:
     """For the loop's thread. `found`: the others' weights that wait for the next barrier at which they are mixed in, in
     the order of their slots. The other slots are looked at from the middle of an interval on, and each of their
-    checkpoints counts once: one that is away pulls nobody.
+    checkpoints counts once: one that is away pulls nobody. `ahead`: what is still to be taken again; `drop`: is told
+    which copies nobody needs.
     """
 
-    def __init__(self, job: Job, training: Training) -> None:
+    def __init__(
+        self, job: Job, training: Training, ahead: Iterable[Entry], drop: Callable[[Iterable[str]], None]
+    ) -> None:
         self.found: list[OtherLearner] = []
+        self._drop = drop
         self._job, self._training = job, training
         self._every = training.group.mix_every
-        self._known: dict[int, tuple[int, int]] = {}
+        before = [entry for entry in (*of_line(job.slot_dir), *ahead) if isinstance(entry, Mixed)]
+        self._known = {peer.slot: (peer.attempt, peer.of) for entry in before for peer in entry.mix}
         self._since: Weights = {}
         self._at = 0
         self._refusals = 0
@@ -64,16 +69,18 @@ class Mixes:
             self._since = copied(learner.weights())
             return None
         half = self._every // 2
-        if crossed(before + half, self._at + half, self._every):
+        if crossed(before + half, self._at + half, self._every) and self._at + half >= self._rests_until:
             self._begin_looking()
         if not crossed(before, self._at, self._every):
             return None
         own = copied(learner.weights())
         since, self._since = self._since, own
         found, self.found = self.found, []
-        if not found or self._at < self._rests_until:
-            return None
-        return self._mix(state, learner, own, since, found, write)
+        is_free = found and self._at >= self._rests_until
+        entry = self._mix(state, learner, own, since, found, write) if is_free else None
+        used = set(copies_of([entry])) if entry is not None else set()
+        self._drop(name for one in found if (name := name_of(one.data)) not in used)
+        return entry
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""

@@ -208,7 +208,8 @@ def slot(tmp_path):
     training = section(algorithm="sac", init_seed=7, group={"mix": True, "mix_every": EVERY})
     learner = made("sac", 0, updates=3, init_seed=7)
     state = SimpleNamespace(algorithm=learner, average=None, updates=5, step=50, mixed=0)
-    mixes, journal = Mixes(job, training), []
+    journal, dropped = [], []
+    mixes = Mixes(job, training, [], dropped.extend)
 
     def write(new):
         journal.extend(new)
@@ -217,7 +218,9 @@ def slot(tmp_path):
     assert mixes.enter(state, write) is None  # from here on it is known how far it moves
     for _ in range(2):
         learner.update()
-    return SimpleNamespace(state=state, mixes=mixes, journal=journal, write=write, learner=learner, job=job)
+    return SimpleNamespace(
+        state=state, mixes=mixes, journal=journal, write=write, learner=learner, job=job, dropped=dropped
+    )
 
 
 def other(slot=1, updates=10, seed=1, **changes):
@@ -252,6 +255,7 @@ class TestABarrier:
             (one.slot, 100, name_of(one.data)) for one in found
         ]
         assert slot.state.mixed == 1
+        assert slot.dropped == []
         state = SimpleNamespace(algorithm=again, mixed=0)
         assert mix_in(state, entry, [one.data for one in found]) == ""
         assert state.mixed == 1
@@ -284,11 +288,13 @@ class TestABarrier:
         entry, is_same, said = due(slot, *(other(**one) for one in found), monkeypatch=monkeypatch)
         assert (entry, is_same, slot.journal) == (None, True, [])
         assert said == [f"the weights of slot 1 are not mixed in: {word}" for word in words]
+        assert len(slot.dropped) == len(found)
 
     def test_one_that_does_not_fit_keeps_nobody_else_out(self, slot, monkeypatch):
         broken = other(1, log_temperature=lambda its: its.repeat(2))
         entry, _, _ = due(slot, broken, other(2), monkeypatch=monkeypatch)
         assert [peer.slot for peer in entry.mix] == [2]
+        assert slot.dropped == [name_of(broken.data)]
 
     def test_a_mean_that_own_rows_speak_against_is_undone(self, slot):
         """A lie that is finite and near: critics that call everything 1.8 worse than it is."""
@@ -308,11 +314,16 @@ class TestABarrier:
             _, is_same, said = due(slot, other(), updates=EVERY * number, harmless=False, monkeypatch=monkeypatch)
             assert is_same
         assert said[-1].endswith("no weights are mixed in until update 130")
-        slot.learner.update()
-        assert due(slot, other(updates=120), updates=120, monkeypatch=monkeypatch)[0] is None
+        looked = []
+        monkeypatch.setattr(slot.mixes, "_begin_looking", lambda: looked.append(slot.state.updates))
+        for updates in (35, 45, 60, 115, 124):
+            slot.state.updates = updates
+            assert slot.mixes.enter(slot.state, slot.write) is None
+        assert looked == []
         slot.learner.update()
         rested = EVERY * (REFUSALS + REST)
         assert due(slot, other(updates=rested), updates=rested, monkeypatch=monkeypatch)[0] is not None
+        assert looked == [rested]
 
     def test_what_cannot_be_journaled_changes_nothing(self, slot, monkeypatch):
         slot.write = lambda _: False
@@ -355,6 +366,13 @@ class TestLooking:
         assert read_taken(slot.job, name_of(other(2).data)) == other(2).data
         newer = replace(other(2), step=200)
         assert self.saved(slot, monkeypatch, learners={2: newer}) == [2]
+
+    def test_a_checkpoint_that_was_mixed_in_before_the_job_began_does_not_count_again(self, slot):
+        gone = Mixed(20, (MixedPeer(1, 0, 100, "a" * 64, 1.0), MixedPeer(2, 0, 90, "b" * 64, 1.0)), 0.1)
+        append(slot.job.attempt_dir, [gone])
+        ahead = Mixed(60, (MixedPeer(1, 1, 200, "c" * 64, 1.0),), 0.1)
+        training = section(algorithm="sac", init_seed=7, group={"mix": True})
+        assert Mixes(slot.job, training, [ahead], print)._known == {1: (1, 200), 2: (0, 90)}
 
     def test_who_is_gone_torn_old_or_worse_is_left_out_alone(self, slot, monkeypatch):
         learners = {1: OSError(5, "torn"), 2: None, 4: other(4, updates=-100), 5: other(5)}
