@@ -148,6 +148,7 @@ def of_slot_1(slot_dir, training):
     assert before.step == 1100
     assert 290 < before.updates < 310
     # An attempt that goes on from an older checkpoint: what came after it is a ghost's.
+    (slot_dir / "attempts/1").mkdir()
     Job(slot_dir.parents[1], 1, 1).start_from(CheckpointRef(0, 1000, checkpoints / "1000"))
     assert find_learner(slot_dir, 1, training).step == 1000
 

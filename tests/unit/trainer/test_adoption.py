@@ -100,6 +100,7 @@ def test_what_was_adopted_in_an_attempt_that_is_lost_counts_no_more(tmp_path):
         job.start_from(parent)
         append(job.attempt_dir, [Adopted(step, 0, 0, 90, "a" * 64, 0.3)])
     job = Job(run_dir, 1, 2)
+    job.attempt_dir.mkdir()
     job.start_from(checkpoint)
     adoptions = adopting.Adoptions(job, section(group={"adopt": True}, total_steps=1000), [])
     assert not adoptions.may(149)  # a tenth after that of step 50, which is in the line
