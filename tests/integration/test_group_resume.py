@@ -142,14 +142,14 @@ def of_slot_1(slot_dir, training):
     assert find_learner(slot_dir, 1, training.changed(actor_hidden=[8])) is None
     assert find_learner(slot_dir, 1, training.changed(init_seed=8)) is None
     checkpoints = slot_dir / "attempts/0/checkpoints"
-    learner = checkpoints / "1200/learner.safetensors"
+    learner = checkpoints / f"{1200:012d}/learner.safetensors"
     learner.write_bytes(learner.read_bytes()[:-1])
     before = find_learner(slot_dir, 1, training)
     assert before.step == 1100
     assert 290 < before.updates < 310
     # An attempt that goes on from an older checkpoint: what came after it is a ghost's.
     (slot_dir / "attempts/1").mkdir()
-    Job(slot_dir.parents[1], 1, 1).start_from(CheckpointRef(0, 1000, checkpoints / "1000"))
+    Job(slot_dir.parents[1], 1, 1).start_from(CheckpointRef(0, 1000, checkpoints / f"{1000:012d}"))
     assert find_learner(slot_dir, 1, training).step == 1000
 
 
