@@ -6,11 +6,19 @@ three other slots of the same pace give. Prints medians of steps a second and of
 alone, and what a slot writes at 700 steps a second. Writes groups.csv.
 Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
 
+`python bench/groups.py mix [ROUNDS]` measures what a mean of weights costs: preset `tiny`, the medians over ROUNDS (10)
+of an update, and of a barrier at which the weights of three other slots are mixed in: read from memory, weighed, judged
+on own rows before and after, journaled. Writes groups_mixing.csv.
+Claim, from before any run: at most 1 % of the time of the 1,000 updates that lie between two of them.
+
 `python bench/groups.py learn FOLDER [GROUPS [STEPS]]` trains: GROUPS (5) times four slots of `rows`, of `rows` and
-`adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then. Slot k of group g has the
-seed 100 + 4 g + k in each of the three, so the slots that are apart are also the single ones, at equal steps and
-updates. It goes on where it was interrupted. Writes groups_learning.csv: a row a group, for a group is one sample.
-Claim, from before any run: the share of slots that solve 0.8 of the harder task at the end at least doubles.
+`adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then; and apart from one
+beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 100 + 4 g + k in each of the five, so the slots
+that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted. Writes
+groups_learning.csv: a row a group, for a group is one sample.
+Claims, from before any run: with rows the share of slots that solve 0.8 of the harder task at the end at least doubles.
+Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots apart from one beginning;
+that it is above it is not claimed.
 """
 
 from __future__ import annotations
@@ -26,21 +34,26 @@ from pathlib import Path
 from typing import Any
 
 import figures
+import safetensors.torch
 import torch
 
 from anchorleg.job import Job
+from trainer.algorithms.base import Mixing
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, group_identity
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.read import read_evaluations
+from trainer.sharing.adoption import OtherLearner
 from trainer.sharing.episodes import Giving
 from trainer.sharing.giver import EpisodeGiver
+from trainer.sharing.journal import append
 from trainer.sharing.judge import encode
 from trainer.sharing.segment import Segment
 from trainer.training.begin import run
 from trainer.training.intake import Intake
+from trainer.training.mixing import Mixes
 from trainer.training.progress import TrainingDisplay
 from trainer.training.run import TrainingRun, advance, fresh
 
@@ -52,7 +65,14 @@ SLOTS, FIRST_SEED, SOLVED = 4, 100, 0.8
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700
 ALONE, GIVING, TAKING = "alone", "giving", "giving, taking in"
-WAYS: dict[str, dict[str, Any]] = {"apart": {}, "rows": {"rows": True}, "rows, adopt": {"rows": True, "adopt": True}}
+#: Fields of the training.
+WAYS: dict[str, dict[str, Any]] = {
+    "apart": {},
+    "rows": {"group": {"rows": True}},
+    "rows, adopt": {"group": {"rows": True, "adopt": True}},
+    "one beginning": {"init_seed": 0},
+    "mix": {"init_seed": 0, "group": {"mix": True}},
+}
 
 
 def block(state: TrainingRun, giver: EpisodeGiver | None, intake: Intake | None) -> tuple[float, float]:
@@ -136,11 +156,57 @@ def report(found: dict[str, list[tuple[float, float]]], training: Training, size
     figures.save("groups", head, lines)
 
 
-def trained(folder: Path, slot: int, seed: int, group: dict[str, Any], steps: int) -> dict[str, float]:
+def mixing(rounds: int) -> None:
+    """Measure a mean of weights, print, and write the CSV."""
+    every = 1_000
+    training = resolve(TrainingSection(preset="tiny", init_seed=0, group={"mix": True, "mix_every": every}))
+    torch.set_num_threads(1)
+    updates: list[float] = []
+    barriers: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job.standalone(Path(folder) / "bench", 0)
+        job.start_from(None)
+        with VectorEnv(VectorSpec(suite_of(training), training.num_envs, 0)) as envs:
+            state = fresh(training, torch.device("cpu"), envs)
+            while state.updates < BLOCK_UPDATES:
+                advance(state)
+        assert isinstance(state.algorithm, Mixing)
+        others = [other_learner(state.algorithm, slot, every) for slot in range(1, SLOTS)]
+        for _ in range(rounds):
+            mixes, state.updates = Mixes(job, training, (), lambda _: None), every - 1
+            mixes.enter(state, lambda _: True)
+            wall = time.perf_counter()
+            for _ in range(BLOCK_UPDATES):
+                state.algorithm.update()
+            updates.append((time.perf_counter() - wall) / BLOCK_UPDATES)
+            mixes.found, state.updates = others, every
+            wall = time.perf_counter()
+            if mixes.enter(state, lambda new: append(job.attempt_dir, new) is None) is None:
+                mixes.tell(print)
+            barriers.append(time.perf_counter() - wall)
+    update_ms, barrier_ms = (1e3 * statistics.median(each) for each in (updates, barriers))
+    share = barrier_ms / (every * update_ms)
+    print(
+        f"an update: {update_ms:.3f} ms; a mean of {len(others)}: {barrier_ms:.1f} ms, {share:.2%} of {every:,} updates"
+    )
+    line = [rounds, len(others[0].data), f"{update_ms:.3f}", f"{barrier_ms:.2f}", f"{share:.5f}"]
+    figures.save("groups_mixing", ["rounds", "bytes_a_slot", "update_ms", "barrier_ms", "of_updates"], [line])
+
+
+def other_learner(learner: Mixing, slot: int, updates: int) -> OtherLearner:
+    """One near to `learner`."""
+    noise = torch.Generator().manual_seed(slot)
+    weights = {
+        name: tensor + 1e-3 * torch.randn(tensor.shape, generator=noise) for name, tensor in learner.weights().items()
+    }
+    return OtherLearner(slot, 0, 0, updates, safetensors.torch.save(weights))
+
+
+def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: int) -> dict[str, float]:
     """Train one slot to its end, and what its last evaluation says of each task."""
     training = resolve(
         TrainingSection(
-            preset="tiny", tasks=["door-lock-v3", "window-close-v3"], seed=seed, group=group, total_steps=steps,
+            preset="tiny", tasks=["door-lock-v3", "window-close-v3"], seed=seed, **fields, total_steps=steps,
             evaluation_interval=steps // 10, evaluation_goals=50, evaluation_unseen_goals=0,
         )
     )  # fmt: skip
@@ -152,12 +218,12 @@ def trained(folder: Path, slot: int, seed: int, group: dict[str, Any], steps: in
 def learn(folder: Path, groups: int, steps: int) -> None:
     """Train, and write a row a group."""
     lines = []
-    for way, group in WAYS.items():
+    for way, fields in WAYS.items():
         for number in range(groups):
-            home = folder / way.replace(", ", "-") / str(number)
+            home = folder / way.replace(", ", "-").replace(" ", "-") / str(number)
             with ProcessPoolExecutor(SLOTS) as pool:
                 seeds = [FIRST_SEED + SLOTS * number + slot for slot in range(SLOTS)]
-                began = [pool.submit(trained, home, slot, seed, group, steps) for slot, seed in enumerate(seeds)]
+                began = [pool.submit(trained, home, slot, seed, fields, steps) for slot, seed in enumerate(seeds)]
                 ends = [one.result() for one in began]
             hardest = min(ends[0], key=lambda task: sum(end[task] for end in ends))
             solved = sum(end[hardest] >= SOLVED for end in ends) / SLOTS
@@ -171,5 +237,7 @@ if __name__ == "__main__":
     words = sys.argv[1:]
     if words[:1] == ["learn"]:
         learn(Path(words[1]), int(words[2]) if len(words) > 2 else 5, int(words[3]) if len(words) > 3 else 300_000)
+    elif words[:1] == ["mix"]:
+        mixing(int(words[1]) if len(words) > 1 else 10)
     else:
         cost(int(words[0]) if words else 10)

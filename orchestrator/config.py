@@ -30,7 +30,7 @@ from orchestrator.walltime import format_duration
 from trainer.config.document import DocumentError, read_document
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.training import doubts_about, identity
+from trainer.config.training import SECTIONS, differences_in, doubts_about, group_identity, identity
 from trainer.config.wandb import WandbSection
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
@@ -279,6 +279,27 @@ def check_places(config: RunConfig, executor: str) -> None:
             f"slurm.max_jobs: say how many of the {config.slots} experiments run at once on this machine "
             f"(it has {os.cpu_count()} cores)."
         )
+
+
+def check_mixing(config: RunConfig) -> None:
+    """Refuse slots that would mix their weights with nobody's. Errors: ConfigError."""
+    if not config.trains:
+        return
+    trainings = [resolve(config.training_of(slot)) for slot in range(config.slots)]
+    groups = [group_identity(training) for training in trainings]
+    for slot, training in enumerate(trainings):
+        if not training.group.mix or groups.count(groups[slot]) > 1:
+            continue
+        if config.slots == 1:
+            why = "there is one slot, and nobody to mix its weights with. Set slots to 2 or more, or leave mix out."
+        else:
+            other = 1 if slot == 0 else 0
+            what = ", ".join(differences_in(SECTIONS, trainings[other].model_dump(mode="json"), training))
+            why = (
+                f"no other slot trains the same as slot {slot} ({what or 'another init_seed'}, against slot {other}), "
+                "and weights of other nets have no mean with its own. Leave mix out, or train the same in two slots."
+            )
+        raise ConfigError(f"training.group.mix: {why}")
 
 
 def check_notice(config: RunConfig, executor: str) -> None:

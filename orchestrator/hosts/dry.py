@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.words import counted
-from orchestrator.config import RunConfig, check_notice, check_places, check_walltime, training_identity
+from orchestrator.config import RunConfig, check_mixing, check_notice, check_places, check_walltime, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.models import Slot
@@ -148,6 +148,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
     check_walltime(config, executor)
     check_places(config, executor)
     check_notice(config, executor)
+    check_mixing(config)
     notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
         notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from anchorleg.files import read_json_or_none
-from orchestrator.config import RunConfig, check_notice, check_places, check_walltime, parse_config, training_identity
+from orchestrator.config import (
+    RunConfig,
+    check_mixing,
+    check_notice,
+    check_places,
+    check_walltime,
+    parse_config,
+    training_identity,
+)
 from orchestrator.decisions.models import make_token
 from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
 from orchestrator.experiments import merged
@@ -111,6 +119,7 @@ def begin(
     check_walltime(config, executor)
     check_places(config, executor)
     check_notice(config, executor)
+    check_mixing(config)
     config, _ = with_known_experiments(config, run_dir)
     wanted = {
         "executor": executor,

@@ -77,7 +77,7 @@ def with_world_size(asked: StartRequest) -> StartRequest:
     config, count = asked.config, asked.config.slots
     seeds = "" if not config.trains else " (slot k with seed + k)"
     many = "1 slot" if count == 1 else f"{count} slots, that is {count} jobs at once"
-    if count > 1 and config.trains and resolve(config.training).group.rows:
+    if count > 1 and config.trains and resolve(config.training).group.ways:
         how = f"; each trains{seeds}, and learns from what the others did too (training.group)"
     else:
         how = f"; each trains on its own{seeds}" if count > 1 else ""

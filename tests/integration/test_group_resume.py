@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from daemons import WORK_S
 pytest.importorskip("torch")
 
 from slot_digest import slot_digest
+from train_point_mass import section
 
-from anchorleg.job import HANDED_OVER, lineage
+from anchorleg.job import HANDED_OVER, CheckpointRef, Job, lineage
 from trainer.history.read import read
-from trainer.sharing.journal import Adopted, TakenFromPeer, entries
+from trainer.sharing.adoption import find_learner
+from trainer.sharing.journal import Adopted, Mixed, TakenFromPeer, entries
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
@@ -63,7 +66,7 @@ def replayed(original, slot, tmp_path, *plans, score=None, **fields):
     """A run that has slot `slot` of `original` alone, and takes what that took, at the same steps; its digest."""
     run_dir, journal = tmp_path / f"replay-{slot}", tmp_path / f"journal-{slot}"
     taken = history(original / f"slots/{slot}")
-    journal.write_text("".join(json.dumps(vars(entry)) + "\n" for entry in taken))
+    journal.write_text("".join(json.dumps(asdict(entry)) + "\n" for entry in taken))
     shutil.copytree(original / "kept", run_dir / "kept")
     last = {} if score is None else {"score": score}
     codes, printed = ended(begun(run_dir, 0, *plans, last, journal=journal, seed=slot, **fields))
@@ -110,6 +113,44 @@ def test_a_laggard_goes_on_with_what_the_other_has_learned_and_a_kill_changes_no
     assert not [entry for entry in history(run / "slots/0") if isinstance(entry, Adopted)]
     digest = slot_digest(run / "slots/1")
     assert replayed(run, 1, tmp_path, score=0.0, **{**fields, "group": {"rows": True}}) == digest
+
+
+@pytest.mark.long
+def test_two_slots_mix_their_weights_and_a_killed_one_comes_to_the_same(tmp_path):
+    run, fields = tmp_path / "run", {"init_seed": 7, "group": {"mix": True, "mix_every": 60}}
+    # Update 60 is made in the 74th vector step; the checkpoint of the 25th is whole when that of the 50th is begun.
+    waits = {"70": "mix"}
+    plans = [[{**waits, "75": "SIGKILL"}, {"40": "SIGUSR2"}, {}], [waits]]
+    (codes, printed), (others_codes, others_printed) = together(run, plans, **fields)
+    assert (codes, others_codes) == ([KILLED, HANDED_OVER, 0], [0]), printed + others_printed
+    assert "the weights of slot 0 are mixed in from step 296 on" in others_printed
+    for slot in (0, 1):
+        taken = history(run / f"slots/{slot}")
+        assert all(isinstance(entry, Mixed) for entry in taken)
+        assert (taken[0].step, [peer.slot for peer in taken[0].mix]) == (296, [1 - slot])
+        assert read(run / f"slots/{slot}")[-1]["group"] == {"mixed": len(taken)}
+        replay = replayed(run, slot, tmp_path, {"120": "SIGKILL"}, init_seed=7, group={})
+        assert replay == slot_digest(run / f"slots/{slot}")
+    of_slot_1(run / "slots/1", section(**{"seed": 0, "horizon": 20, **fields}))
+
+
+def of_slot_1(slot_dir, training):
+    """What the others find of it: its newest whole checkpoint, and never one of an attempt that is not in its line."""
+    newest = find_learner(slot_dir, 1, training)
+    assert (newest.attempt, newest.step) == (0, 1200)
+    assert find_learner(slot_dir, 1, training, known=(0, 1200)) is None
+    assert find_learner(slot_dir, 1, training.changed(actor_hidden=[8])) is None
+    assert find_learner(slot_dir, 1, training.changed(init_seed=8)) is None
+    checkpoints = slot_dir / "attempts/0/checkpoints"
+    learner = checkpoints / f"{1200:012d}/learner.safetensors"
+    learner.write_bytes(learner.read_bytes()[:-1])
+    before = find_learner(slot_dir, 1, training)
+    assert before.step == 1100
+    assert 290 < before.updates < 310
+    # An attempt that goes on from an older checkpoint: what came after it is a ghost's.
+    (slot_dir / "attempts/1").mkdir()
+    Job(slot_dir.parents[1], 1, 1).start_from(CheckpointRef(0, 1000, checkpoints / f"{1000:012d}"))
+    assert find_learner(slot_dir, 1, training).step == 1000
 
 
 @pytest.mark.long

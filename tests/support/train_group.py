@@ -1,9 +1,10 @@
 """`python train_group.py RUN_DIR SLOT ATTEMPTS FIELDS [JOURNAL]`: attempts of one slot of a group, on point masses.
 
 ATTEMPTS is a JSON list; each object maps a vector step to a signal, or to `"wait"`: until another slot's episode was
-read, or to `"adopt"`: now another's learner is to be taken over; `"score"` is what its evaluations come to. With
-JOURNAL (lines of contributions.jsonl) the first attempt takes these again from RUN_DIR/kept, where all that any slot
-takes is kept for good. Prints a JSON list of exit codes.
+read, or to `"adopt"`: now another's learner is to be taken over, or to `"mix"`: until another's weights were found;
+`"score"` is what its evaluations come to. Own rows speak against no mean. With JOURNAL (lines of contributions.jsonl)
+the first attempt takes these again from RUN_DIR/kept, where all that any slot takes is kept for good. Prints a JSON
+list of exit codes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from trainer.sharing import journal as intakelog
 from trainer.sharing import peers
 from trainer.sharing.recorder import Dispatch
 from trainer.state import State
-from trainer.training import adopting, intake
+from trainer.training import adopting, intake, mixing
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
@@ -44,6 +45,7 @@ HORIZON = 20
 #: Those of this process.
 READERS: list[peers.PeerReader] = []
 ADOPTIONS: list[Watched] = []
+MIXES: list[mixing.Mixes] = []
 
 
 class Framed(Interrupted):
@@ -62,6 +64,8 @@ class Framed(Interrupted):
         if self.plan.get(str(self.steps + 1)) == "adopt":
             ADOPTIONS[-1].look()
             wait_until(lambda: ADOPTIONS[-1].found is not None)
+        if self.plan.get(str(self.steps + 1)) == "mix":
+            wait_until(lambda: found_by(MIXES[-1]))
         self.before = self.place.copy()
         done = super().step(actions)
         return replace(done, reward=np.clip(done.reward, 0, 10))
@@ -102,6 +106,18 @@ class Watched(adopting.Adoptions):
         super().evaluated(row, step)
 
 
+def kept_mixes(self: mixing.Mixes, *args: Any) -> None:
+    _mixes_made(self, *args)
+    MIXES.append(self)
+
+
+def found_by(mixes: mixing.Mixes) -> bool:
+    """Whether weights of another slot were found, also where they are mixed in by now; else it is looked again."""
+    if not mixes._known:
+        mixes._begin_looking()
+    return bool(mixes._known)
+
+
 def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
     """As `judge`; with a `score`, that is what comes out."""
 
@@ -121,7 +137,7 @@ def kept(job: Job, sha256: str, data: bytes) -> None:
     _keep(job, sha256, data)
 
 
-_made, _keep = peers.PeerReader.__init__, peers.keep_taken
+_made, _keep, _mixes_made = peers.PeerReader.__init__, peers.keep_taken, mixing.Mixes.__init__
 
 
 def attempt(run_dir: Path, slot: int, plan: dict[str, Any], fields: dict[str, Any]) -> int:
@@ -148,7 +164,9 @@ def attempt(run_dir: Path, slot: int, plan: dict[str, Any], fields: dict[str, An
 def main(run_dir: Path, slot: int, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> Any:
     intake.TAKE_EVERY_S, peers.ROUND_S = 0.0, 0.005
     peers.PeerReader.__init__ = watched  # type: ignore[method-assign]
-    peers.keep_taken = adopting.keep_taken = kept
+    mixing.Mixes.__init__ = kept_mixes  # type: ignore[method-assign]
+    mixing.is_harmless = lambda *_: True
+    peers.keep_taken = adopting.keep_taken = mixing.keep_taken = kept
     intake.Adoptions = Watched  # type: ignore[misc]
     assert Dispatch.close.__defaults__ == (1.0,)
     Dispatch.close.__defaults__ = (30.0,)  # on a slow machine, too, what was given is there when an attempt has ended

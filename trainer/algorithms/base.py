@@ -68,6 +68,21 @@ class Adopting(Protocol):
         """
 
 
+@runtime_checkable
+class Mixing(Protocol):
+    """An algorithm whose weights may be averaged with those of another learner of the same shape."""
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All weights that are learned and their targets, by the names of its `state`; who writes into them changes the
+        learner. No moments, no streams.
+        """
+
+    def judge(self, step: int) -> tuple[float, Tensor]:
+        """(the critics' loss, Q of what the actor does [B]) on own rows that `step` chooses. Draws from no stream of
+        the run, changes nothing.
+        """
+
+
 class Algorithm(Protocol):
     """One learning algorithm with all that it changes: nets, optimizers, buffers, noise.
 

@@ -25,6 +25,7 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Actions, Spaces
 from trainer.nets.mlp import MLP, orthogonal
+from trainer.nets.twins import NetInputs
 from trainer.state import State
 
 _DISTRIBUTION = "tanh-noise"
@@ -78,25 +79,18 @@ class Algorithm(TwinOffPolicy):
 
     def learn(self, batch: Batch) -> Tensor:
         """One step of critics, encoder, actor and targets."""
-        settings = self.settings
-        action = torch.from_numpy(batch.action).to(self.device)
-        reward, discount = self.rewards(batch, settings.gamma)
-        with torch.no_grad():
-            following, _ = self.inputs(batch.next_obs, batch.task)
-            worth = self.targets(following.critics, self._noisy(following.policy)).squeeze(-1)
-            target = reward + discount * worth.amin(0)
-
-        inputs, _ = self.inputs(batch.obs, batch.task)
-        q = self.critics(inputs.critics, action).squeeze(-1)
-        critic_loss = (q - target).square().mean(1).sum()
+        critic_loss, q, inputs = self._judged(batch)
         self.descend("critics", critic_loss)
 
-        for_actor = self.for_actor(inputs)
-        worth = self.critics(for_actor.critics, self._noisy(for_actor.policy)).squeeze(-1)
-        actor_loss = -worth.amin(0).mean()
+        actor_loss = -self._worth(self.for_actor(inputs)).mean()
         self.descend("actor", actor_loss)
-        follow(self.targets, self.critics, settings.tau)
+        follow(self.targets, self.critics, self.settings.tau)
         return torch.stack([critic_loss, actor_loss, q.mean()]).detach()
+
+    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """As above."""
+        loss, _, inputs = self._judged(batch)
+        return loss, self._worth(inputs)
 
     def state(self) -> State:
         """As all, with the steps that were made."""
@@ -107,6 +101,24 @@ class Algorithm(TwinOffPolicy):
         """Go on from there."""
         super().load(state)
         self._step = int(state.numbers["step"])
+
+    def _judged(self, batch: Batch) -> tuple[Tensor, Tensor, NetInputs]:
+        """(the critics' loss, Q [2, B] of the batch's actions, what the nets read)."""
+        action = torch.from_numpy(batch.action).to(self.device)
+        reward, discount = self.rewards(batch, self.settings.gamma)
+        with torch.no_grad():
+            following, _ = self.inputs(batch.next_obs, batch.task)
+            worth = self.targets(following.critics, self._noisy(following.policy)).squeeze(-1)
+            target = reward + discount * worth.amin(0)
+
+        inputs, _ = self.inputs(batch.obs, batch.task)
+        q = self.critics(inputs.critics, action).squeeze(-1)
+        return (q - target).square().mean(1).sum(), q, inputs
+
+    def _worth(self, inputs: NetInputs) -> Tensor:
+        """The smaller Q of what the actor does, with its noise, [B]."""
+        worth: Tensor = self.critics(inputs.critics, self._noisy(inputs.policy)).squeeze(-1).amin(0)
+        return worth
 
     def _noisy(self, inputs: Tensor) -> Tensor:
         """[B, A] what the actor does and a little noise; beyond the bounds its derivative is that within."""

@@ -52,22 +52,9 @@ class Algorithm(TwinOffPolicy):
 
     def learn(self, batch: Batch) -> Tensor:
         """One step of critics, actor, temperatures and targets."""
-        settings, policy = self.settings, self.policy
-        reward, terminated = (torch.from_numpy(x).to(self.device) for x in (batch.reward, batch.terminated))
-        action = torch.from_numpy(batch.action).to(self.device)
-        noise = [policy.distribution.noise(len(reward), self._noise).to(self.device) for _ in range(2)]
-        with torch.no_grad():
-            following, task = self.inputs(batch.next_obs, batch.task)
-            temperature = self.log_temperature.exp()[task]
-            worth, next_log = self._worth(self.targets, following, noise[0])
-            target = reward + settings.gamma * (1 - terminated) * (worth - temperature * next_log)
-
-        inputs, _ = self.inputs(batch.obs, batch.task)
-        if self._chooses:
-            q = self.critics(inputs.critics).gather(-1, action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
-        else:
-            q = self.critics(inputs.critics, action).squeeze(-1)
-        critic_loss = (q - target).square().mean(1).sum()
+        noise = self._drawn(len(batch.reward)), self._drawn(len(batch.reward))
+        critic_loss, q, inputs, task = self._judged(batch, noise[0])
+        temperature = self.log_temperature.detach().exp()[task]
         self.descend("critics", critic_loss)
 
         worth, log = self._worth(self.critics, self.for_actor(inputs), noise[1])
@@ -76,8 +63,18 @@ class Algorithm(TwinOffPolicy):
 
         temperature_loss = -(self.log_temperature[task] * (log.detach() + self.target_entropy)).mean()
         self.descend("temperature", temperature_loss)
-        follow(self.targets, self.critics, settings.tau)
+        follow(self.targets, self.critics, self.settings.tau)
         return torch.stack([critic_loss, actor_loss, temperature_loss, q.mean(), -log.mean()]).detach()
+
+    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """As above."""
+        noise = self._drawn(len(batch.reward)), self._drawn(len(batch.reward))
+        loss, _, inputs, _ = self._judged(batch, noise[0])
+        return loss, self._worth(self.critics, inputs, noise[1])[0]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """As all, and the temperatures."""
+        return {**super().weights(), "log_temperature": self.log_temperature.data}
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Each task's entropy temperature."""
@@ -92,6 +89,26 @@ class Algorithm(TwinOffPolicy):
         """Put them back."""
         super().load_tensors(tensors)
         self.log_temperature.data.copy_(tensors["log_temperature"])
+
+    def _drawn(self, rows: int) -> Tensor:
+        return self.policy.distribution.noise(rows, self._noise).to(self.device)
+
+    def _judged(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor, NetInputs, Tensor]:
+        """(the critics' loss, Q [2, B] of the batch's actions, what the nets read, the tasks [B])."""
+        reward, terminated = (torch.from_numpy(x).to(self.device) for x in (batch.reward, batch.terminated))
+        action = torch.from_numpy(batch.action).to(self.device)
+        with torch.no_grad():
+            following, task = self.inputs(batch.next_obs, batch.task)
+            worth, next_log = self._worth(self.targets, following, noise)
+            entropy = self.log_temperature.exp()[task] * next_log
+            target = reward + self.settings.gamma * (1 - terminated) * (worth - entropy)
+
+        inputs, _ = self.inputs(batch.obs, batch.task)
+        if self._chooses:
+            q = self.critics(inputs.critics).gather(-1, action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
+        else:
+            q = self.critics(inputs.critics, action).squeeze(-1)
+        return (q - target).square().mean(1).sum(), q, inputs, task
 
     def _worth(self, critics: TwinCritics, inputs: NetInputs, noise: Tensor) -> tuple[Tensor, Tensor]:
         """(the smaller Q of what the actor would do, the log density of it), [B] each; means, where it chooses."""

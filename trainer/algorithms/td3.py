@@ -86,21 +86,8 @@ class Algorithm(TwinOffPolicy):
 
         `actor_loss` is that of the last step of the actor, 0 before the first.
         """
-        settings, policy = self.settings, self.policy
-        action = torch.from_numpy(batch.action).to(self.device)
-        noise = policy.distribution.noise(len(action), self._noise).to(self.device)
-        with torch.no_grad():
-            following, _ = self.inputs(batch.next_obs, batch.task)
-            target = self._target(batch, following, noise)
-
-        inputs, _ = self.inputs(batch.obs, batch.task)
-        outputs = self.critics(inputs.critics, action)
-        if self._values is None:
-            q = outputs.squeeze(-1)
-            critic_loss = (q - target).square().mean(1).sum()
-        else:
-            q = categorical.mean(outputs, self._values)
-            critic_loss = categorical.cross_entropy(outputs, target).mean(1).sum()
+        settings = self.settings
+        critic_loss, q, inputs = self._judged(batch)
         self.descend("critics", critic_loss)
 
         self._updates += 1
@@ -111,6 +98,16 @@ class Algorithm(TwinOffPolicy):
             follow(self.target_actor, self._behind, settings.tau)
             self._actor_loss = actor_loss.detach()
         return torch.stack([critic_loss.detach(), self._actor_loss, q.detach().mean()])
+
+    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """As above."""
+        loss, _, inputs = self._judged(batch)
+        return loss, self._climbed(inputs)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """As all, and the actor's target."""
+        target = {name: each.data for name, each in self.target_actor.named_parameters()}
+        return {**super().weights(), **named("target_actor", target)}
 
     def tensors(self) -> Mapping[str, Tensor]:
         """As all, with the actor's target and the deviations."""
@@ -145,6 +142,22 @@ class Algorithm(TwinOffPolicy):
         if high is None:
             return np.full(environments, low, np.float32)
         return self._exploration.uniform(low, high, environments).astype(np.float32)
+
+    def _judged(self, batch: Batch) -> tuple[Tensor, Tensor, NetInputs]:
+        """(the critics' loss, Q [2, B] of the batch's actions, what the nets read)."""
+        action = torch.from_numpy(batch.action).to(self.device)
+        noise = self.policy.distribution.noise(len(action), self._noise).to(self.device)
+        with torch.no_grad():
+            following, _ = self.inputs(batch.next_obs, batch.task)
+            target = self._target(batch, following, noise)
+
+        inputs, _ = self.inputs(batch.obs, batch.task)
+        outputs = self.critics(inputs.critics, action)
+        if self._values is None:
+            q = outputs.squeeze(-1)
+            return (q - target).square().mean(1).sum(), q, inputs
+        loss = categorical.cross_entropy(outputs, target).mean(1).sum()
+        return loss, categorical.mean(outputs, self._values), inputs
 
     def _target(self, batch: Batch, following: NetInputs, noise: Tensor) -> Tensor:
         """What the critics are to say: values [B], or where they are categorical probabilities [B, V].

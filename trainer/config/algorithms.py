@@ -74,6 +74,13 @@ class Mtsac(OffPolicySettings):
         if self.critic_loss == "categorical" and network.critic_net != "residual":
             raise ValueError("critic_loss categorical needs critic_net residual; set both, or use critic_loss squared")
 
+    @property
+    def unmixable(self) -> str | None:
+        """As above: categorical critics scale rewards by the largest that the slot itself has seen."""
+        if self.critic_loss == "squared":
+            return None
+        return "critic_loss categorical: each slot's critics count in units of its own; use squared, or leave mix out"
+
 
 class Ppo(OnPolicySettings):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
@@ -144,6 +151,11 @@ class PlainOffPolicy(OffPolicySettings):
             )
         if network.critic_net != "mlp":
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
+
+    @property
+    def unmixable(self) -> str | None:
+        """As above: nothing is against it."""
+        return None
 
 
 class Sac(PlainOffPolicy):

@@ -36,7 +36,20 @@ class GroupSettings(TrainingSettings):
         "row; slot 0 never does.",
     )
 
+    mix: bool = Field(
+        False,
+        description="Move the nets a little towards the mean of the other slots' now and then; needs init_seed, and is "
+        "an experiment.",
+    )
+    mix_every: PositiveInt = Field(
+        1_000,
+        description="Updates between two averages. The others' nets are those of their newest checkpoints, so more "
+        "often than checkpoint_interval brings nothing.",
+    )
+
     @property
-    def is_one_sample(self) -> bool:
-        """Whether slots learn from each other: what several of them come to are not several results."""
-        return self.rows or self.adopt
+    def ways(self) -> tuple[str, ...]:
+        """The fields by which slots learn from each other. Where there is one, what several slots come to are not
+        several results.
+        """
+        return tuple(name for name in ("rows", "adopt", "mix") if getattr(self, name))

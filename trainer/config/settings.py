@@ -201,6 +201,13 @@ class AlgorithmSettings(TrainingSettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """Errors: ValueError, a sentence, where these settings do not fit to those of the other sections."""
 
+    @property
+    def unmixable(self) -> str | None:
+        """Why its nets cannot be averaged with those of another slot; None: its algorithm is a
+        `trainer.algorithms.base.Mixing`.
+        """
+        return f"{self.name} does not say which of its numbers can be averaged; mtsac, sac, td3 and drqv2 do"
+
 
 def in_shards(algorithm: AlgorithmSettings, num_envs: int) -> str | None:
     """Why a training of `algorithm` cannot be cut into its shards; None: it can."""

@@ -83,6 +83,10 @@ class Training(TrainingSettings):
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] = Field(
         0, description="The seed of everything random; slot k of a run trains seed + k."
     )
+    init_seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = Field(
+        None,
+        description="The seed of the nets' first values, and of nothing else, the same for all slots; left out: seed.",
+    )
     checkpoint_interval: PositiveInt = Field(10_000, description="Steps between two checkpoints.")
     max_runtime_seconds: Positive | None = Field(None, description="Hand over after this long, whatever the walltime.")
     num_workers: CountInt | None = Field(
@@ -153,14 +157,32 @@ class Training(TrainingSettings):
 
     @model_validator(mode="after")
     def _groups_learn_from_kept_transitions(self) -> Self:
-        if self.group.is_one_sample and not self.uses_experience:
-            field = "rows" if self.group.rows else "adopt"
+        if self.group.ways and not self.uses_experience:
             why = (
                 f"{self.algorithm.name} learns from its own steps alone, so its slots cannot be a group: several "
                 "processes train one agent as ranks in one job (trainer train --ranks N), and --slots N trains N apart"
             )
-            raise refused([(("group", field), why, True)])
+            raise refused([(("group", self.group.ways[0]), why, True)])
         return self
+
+    @model_validator(mode="after")
+    def _what_is_mixed_can_be(self) -> Self:
+        if not self.group.mix:
+            return self
+        why = self.algorithm.unmixable
+        if why is None and self.init_seed is None:
+            why = (
+                "nets that began with different values have no average that plays: set training.init_seed, such as to "
+                "0, in a new run"
+            )
+        if why is not None:
+            raise refused([(("group", "mix"), why, True)])
+        return self
+
+    @property
+    def seed_of_nets(self) -> int:
+        """What the nets' first values are drawn from."""
+        return self.seed if self.init_seed is None else self.init_seed
 
     @property
     def uses_experience(self) -> bool:
@@ -284,7 +306,8 @@ _TASKS = {"tasks", "benchmark"}
 
 def deciding(training: Training) -> dict[str, Any]:
     """All that decides which numbers are trained, as JSON."""
-    sections = training.model_dump(mode="json", include={"seed", *SECTIONS})
+    seeds = {"seed"} if training.init_seed is None else {"seed", "init_seed"}  # as it was before there were two
+    sections = training.model_dump(mode="json", include={*seeds, *SECTIONS})
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
     sections["algorithm"] = _without_place_of_demos(sections["algorithm"])
     if sections["algorithm"]["shards"] == 1:
@@ -314,8 +337,9 @@ def group_identity(training: Training) -> str:
 
 def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
     """What decides its numbers and is another in `saved`, a dump: `batch_size 512 → 256`, one each."""
-    then, now = saved.get("seed"), training.seed
-    return [f"seed {then} → {now}"] * (then != now) + differences_in(SECTIONS, saved, training)
+    seeds = [(name, saved.get(name), getattr(training, name)) for name in ("seed", "init_seed")]
+    found = [f"{name} {then} → {now}" for name, then, now in seeds if then != now]
+    return found + differences_in(SECTIONS, saved, training)
 
 
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:

@@ -7,7 +7,7 @@ tenth of its training at most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,12 @@ class Leader:
 
 @dataclass(frozen=True)
 class OtherLearner:
-    """What a slot has learned, out of a checkpoint: `data` holds its tensors, as safetensors."""
+    """What a slot has learned, out of a checkpoint after so many `updates`: `data` holds tensors, as safetensors."""
 
     slot: int
     attempt: int
     step: int
+    updates: int
     data: bytes
 
 
@@ -76,7 +77,7 @@ def _lead(own: Rows, other: Rows) -> float | None:
     pairs = list(zip(own[-_TWICE:], other[-_TWICE:], strict=False))
     if len(pairs) < _TWICE or len(own) < _TWICE or len(other) < _TWICE:
         return None
-    if not all(_says_enough(one) and _is_comparable(one, its) for one, its in pairs):
+    if not all(_says_enough(one) and is_comparable(one, its) for one, its in pairs):
         return None
     leads = [score_of(its) - score_of(one) for one, its in pairs]
     return leads[-1] if min(leads) > LEAD else None
@@ -87,33 +88,45 @@ def _says_enough(row: Mapping[str, Any]) -> bool:
     return tells_success(row) and (goals >= GOALS_PER_TASK or goals * len(row["success"]) >= LEAST_EPISODES)
 
 
-def _is_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both were judged alike."""
+def is_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both evaluations tell success, and were made alike."""
     return (
-        tells_success(other)
+        tells_success(one)
+        and tells_success(other)
         and one["goals_per_task"] == other["goals_per_task"]
         and one.get("horizon") == other.get("horizon")
         and set(one["success"]) == set(other["success"])
     )
 
 
-def find_learner(slot_dir: Path, slot: int, training: Training) -> OtherLearner | None:
-    """The learner of the slot's newest good checkpoint; None: there is none, or it trains something else.
+def find_learner(
+    slot_dir: Path,
+    slot: int,
+    training: Training,
+    wanted: Callable[[str], bool] = lambda _: True,
+    known: tuple[int, int] | None = None,
+) -> OtherLearner | None:
+    """The learner of the slot's newest good checkpoint, its tensors whose names are `wanted`; None: there is none, it
+    is that of attempt and step `known`, or it trains something else.
 
     Errors: OSError, ValueError.
     """
     for ref in candidates_before(slot_dir, max(attempt_numbers(slot_dir), default=-1) + 1):
+        if (ref.attempt, ref.step) == known:
+            return None
         try:
             manifest = read_manifest(ref.path)
             if manifest.kind != "exact":
                 continue
             if group_identity(training_of(manifest)) != group_identity(training):
                 return None
-            tensors = dict(read_contents(ref.path, manifest).parts["algorithm"].tensors)
+            parts = read_contents(ref.path, manifest).parts
+            tensors = {name: tensor for name, tensor in parts["algorithm"].tensors.items() if wanted(name)}
         except DamagedCheckpointError:
             continue  # or cleared away meanwhile
         if is_finite(tensors):
-            return OtherLearner(slot, ref.attempt, ref.step, safetensors.torch.save(tensors))
+            updates = int(parts["run"].numbers["updates"])
+            return OtherLearner(slot, ref.attempt, ref.step, updates, safetensors.torch.save(tensors))
     return None
 
 

@@ -25,7 +25,7 @@ class Copies:
         self._in_a_thread(partial(clear_older, self._job, but=needed))
 
     def counted(self, files: Iterable[str]) -> None:
-        """Two checkpoints have what came of these: they may go."""
+        """Two checkpoints have what came of these, or nothing did: they may go."""
         done = set(files)
         if done:
             self._in_a_thread(partial(clear_taken, self._job, done))

@@ -8,12 +8,13 @@ the step that it started from: what it inherits is written first. One line an ev
     {"step": 130000, "drop": "mallory"}
     {"step": 130400, "peer": 2, "sha256": "…", "rows": 500, "content": "…", "policy_step": 131000}
     {"step": 200000, "adopt": 2, "attempt": 1, "of": 190000, "sha256": "…", "lead": 0.35}
+    {"step": 210000, "mix": [{"slot": 2, "attempt": 1, "of": 200000, "sha256": "…", "counts": 0.8}], "share": 0.11}
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,38 @@ class Adopted:
     lead: float
 
 
-Entry = Taken | Removed | TakenFromPeer | Adopted
+@dataclass(frozen=True)
+class MixedPeer:
+    """The weights of `slot`, as its `attempt` had saved them at step `of`, in the file `sha256`; `counts`: how much,
+    beside others'.
+    """
+
+    slot: int
+    attempt: int
+    of: int
+    sha256: str
+    counts: float
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The own weights went the part `share` of the way to the mean of those of `mix`, after the vector step that ended
+    at `step`.
+    """
+
+    step: int
+    mix: tuple[MixedPeer, ...]
+    share: float
+
+
+#: Of other slots: their files are copied.
+OfSlots = TakenFromPeer | Adopted | Mixed
+Entry = Taken | Removed | OfSlots
 #: What a line with such a word is; else it is what a contributor sent.
 _KINDS: dict[str, TypeAdapter[Any]] = {
     "peer": TypeAdapter(TakenFromPeer),
     "adopt": TypeAdapter(Adopted),
+    "mix": TypeAdapter(Mixed),
     "drop": TypeAdapter(Removed),
 }
 _TAKEN: TypeAdapter[Any] = TypeAdapter(Taken)
@@ -132,7 +160,16 @@ def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
     return counted, [entry for entry in later if _whose(entry) not in unwanted]
 
 
-def only_in(job: Job, start: Start | None) -> list[TakenFromPeer | Adopted]:
+def copies_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """The files that were copied for `entries`, by their sha256."""
+    for entry in entries:
+        if isinstance(entry, Mixed):
+            yield from (peer.sha256 for peer in entry.mix)
+        elif isinstance(entry, OfSlots):
+            yield entry.sha256
+
+
+def only_in(job: Job, start: Start | None) -> list[OfSlots]:
     """What of other slots only the checkpoint of `start` has: needed again where that turns out damaged, and a resume
     walks back to the one before. Errors: OSError, ValueError.
     """
@@ -143,12 +180,12 @@ def only_in(job: Job, start: Start | None) -> list[TakenFromPeer | Adopted]:
         return []
     found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
     late = [entry for entry in found if before < entry.step <= start.ref.step]
-    return [entry for entry in late if isinstance(entry, TakenFromPeer | Adopted)]
+    return [entry for entry in late if isinstance(entry, OfSlots)]
 
 
 def _whose(entry: Entry) -> str | None:
     """The contributor whom it is about; None: nobody."""
-    if isinstance(entry, TakenFromPeer | Adopted):
+    if isinstance(entry, OfSlots):
         return None
     return entry.who if isinstance(entry, Taken) else entry.drop
 

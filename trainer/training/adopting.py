@@ -10,14 +10,14 @@ from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
-from trainer.algorithms.base import Adopting, Algorithm
+from trainer.algorithms.base import Adopting
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
-from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import Leader, OtherLearner, find_learner, is_allowed, tensors_in, whom_to_follow
 from trainer.sharing.episodes import keep_taken, peers_of
 from trainer.sharing.journal import Adopted, Entry, of_line
 from trainer.sharing.segment import name_of
+from trainer.training.run import TrainingRun
 
 
 class Adoptions:
@@ -48,10 +48,18 @@ class Adoptions:
     def _last(self) -> int | None:
         return max(self._steps, default=None)
 
-    def made(self, entry: Adopted) -> None:
-        """It is done."""
+    def enter(self, state: TrainingRun, write: Callable[[list[Entry]], bool]) -> Adopted | None:
+        """At a barrier: take over what was found. `write` journals it, or says False; then it waits."""
+        if self.found is None or not self.may(state.step):
+            return None
+        learner, leader = self.found
+        entry = _entry_of(learner, leader, state.step)
+        if not write([entry]):
+            return None
         self._steps.add(entry.step)
         self.found = None
+        self._notices.note(put_in(state, entry, learner.data))
+        return entry
 
     def lost(self, entry: Adopted) -> None:
         """It was to be done again, and cannot be: it keeps the slot from nothing."""
@@ -79,24 +87,24 @@ class Adoptions:
             self._notices.note(f"whether another slot is better cannot be told now ({what}): the training goes on")
 
 
-def entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:
-    """What the journal says of it."""
+def _entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:
     return Adopted(step, learner.slot, learner.attempt, learner.step, name_of(learner.data), round(leader.lead, 4))
 
 
-def put_in(algorithm: Algorithm, entry: Adopted, data: bytes, average: MovingAverage | None = None) -> str:
-    """Do what the journal says, and begin the `average` of the actor anew; a sentence. Where it comes to nothing it
+def put_in(state: TrainingRun, entry: Adopted, data: bytes) -> str:
+    """Do what the journal says, and begin the average of the actor anew; a sentence. Where it comes to nothing it
     comes to the same again on a resume.
     """
-    why = "this algorithm cannot"
+    algorithm, why = state.algorithm, "this algorithm cannot"
     if isinstance(algorithm, Adopting):
         try:
             algorithm.adopt(tensors_in(data))
         except ValueError as error:
             why = str(error)
         else:
-            if average is not None:
-                average.begin_anew()
+            state.adopted += 1
+            if state.average is not None:
+                state.average.begin_anew()
             return (
                 f"step {entry.step:,}: goes on with what slot {entry.adopt} had learned by its step {entry.of:,}, "
                 f"which solved {entry.lead:.0%} more; its own rows and counters stay"

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
-from trainer.envs.spaces import STATE, Discrete, Spaces
-from trainer.envs.suite import Suite, suite_of
+from trainer.envs.suite import suite_of
+from trainer.sharing.admission import why_none
 from trainer.sharing.athand import Ready
 from trainer.sharing.copies import Copies
 from trainer.sharing.episodes import read_taken
@@ -32,21 +32,24 @@ from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import (
     Adopted,
     Entry,
+    Mixed,
+    OfSlots,
     Removed,
     Taken,
     TakenFromPeer,
     append,
     begin,
+    copies_of,
     inherited,
     only_in,
 )
 from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
 from trainer.sharing.peers import PeerReader
-from trainer.sharing.segment import MAX_RAW_BYTES, can_hold_whole, can_record
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
-from trainer.training.adopting import Adoptions, entry_of, put_in
-from trainer.training.rollback import adopted_with, advice, first_taken, newest_before, roll_back_to
+from trainer.training.adopting import Adoptions, put_in
+from trainer.training.mixing import Mixes, mix_in, named
+from trainer.training.rollback import advice, first_taken, learned_with, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
@@ -76,9 +79,9 @@ class Intake:
         self._job = job
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
-        self._uncounted: list[Taken | TakenFromPeer | Adopted] = [*only_in(job, start)]
+        self._uncounted: list[Taken | OfSlots] = [*only_in(job, start)]
         self._copies = Copies(job)
-        self._gone: list[tuple[Taken | TakenFromPeer | Adopted, Exception]] = []
+        self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
@@ -88,9 +91,10 @@ class Intake:
         self.ingester: Ingester | None = None
         self.peers: PeerReader | None = None
         self.adoptions = Adoptions(job, training, schedule) if training.group.adopt else None
+        self._mixes = Mixes(job, training, schedule, self._copies.counted) if training.group.mix else None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
-        if (why := _why_none(training, suite)) is not None:
+        if (why := why_none(training, suite)) is not None:
             whose = ["other machines"] * job.accepts_contributions + ["other slots"] * training.group.rows
             if whose:
                 self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
@@ -125,7 +129,7 @@ class Intake:
     def begin(self) -> None:
         """Write down what was inherited, and open the door. Errors: OSError."""
         begin(self._job.attempt_dir, self._schedule)
-        self._copies.begin({entry.sha256 for entry in (*self._uncounted, *self._schedule) if _is_copied(entry)})
+        self._copies.begin(set(copies_of([*self._uncounted, *self._schedule])))
         for door in (self.ingester, self.peers):
             if door is not None:
                 door.begin()
@@ -141,8 +145,9 @@ class Intake:
             if not self._schedule:
                 self._say_gone()
             return
-        if self.adoptions is not None and self.adoptions.found is not None:
-            self._adopt_new(state, self.adoptions)
+        for learners in (self.adoptions, self._mixes):
+            if learners is not None and (entry := learners.enter(state, self._written)) is not None:
+                self._uncounted.append(entry)
         waiting = [door for door in doors if door.has_something]
         if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
@@ -164,7 +169,7 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
-        self._copies.counted(entry.sha256 for entry in done if _is_copied(entry))
+        self._copies.counted(copies_of(done))
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
@@ -188,7 +193,7 @@ class Intake:
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        for door in (self.ingester, self.peers, self.adoptions, self._copies):
+        for door in (self.ingester, self.peers, self.adoptions, self._mixes, self._copies):
             if door is not None:
                 door.tell(say)
 
@@ -208,18 +213,6 @@ class Intake:
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
 
-    def _adopt_new(self, state: TrainingRun, adoptions: Adoptions) -> None:
-        if adoptions.found is not None and adoptions.may(state.step):
-            learner, leader = adoptions.found
-            entry = entry_of(learner, leader, state.step)
-            if self._written([entry]):
-                adoptions.made(entry)
-                self._adopt(state, entry, learner.data)
-
-    def _adopt(self, state: TrainingRun, entry: Adopted, data: bytes) -> None:
-        self._uncounted.append(entry)
-        self._notices.note(put_in(state.algorithm, entry, data, state.average))
-
     def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
         others = state.experience.others if state.experience else None
         if others is not None and (rows := others.rows_of(who)):
@@ -237,10 +230,10 @@ class Intake:
         """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
         ValueError.
         """
-        if (adopted := adopted_with(self._job, who)) is not None:
+        if (learned := learned_with(self._job, who)) is not None:
             self._notices.note(
-                f"what slot {adopted.adopt} had learned, taken over at step {adopted.step:,}, came of rows of {who} "
-                "too: no going back undoes that (docs/trust.md)"
+                f"what slot {learned[0]} had learned, taken over at step {learned[1]:,}, came of rows of {who} too: no "
+                "going back undoes that (docs/trust.md)"
             )
         wanted = self._training.contribution_rollback
         first = first_taken(self._job, who) if wanted != "never" else None
@@ -272,8 +265,8 @@ class Intake:
             if state.experience is not None and state.experience.others is not None:
                 state.experience.others.drop(entry.drop)
             return
-        if isinstance(entry, Adopted):
-            self._adopt_again(entry, state)
+        if isinstance(entry, Adopted | Mixed):
+            self._learn_again(entry, state)
             return
         try:
             segment = decode(self._in_time(partial(self._read, entry)), self._spaces)
@@ -283,15 +276,18 @@ class Intake:
             return
         self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
 
-    def _adopt_again(self, entry: Adopted, state: TrainingRun) -> None:
+    def _learn_again(self, entry: Adopted | Mixed, state: TrainingRun) -> None:
         try:
-            data = self._in_time(partial(read_taken, self._job, entry.sha256))
+            data = [self._in_time(partial(read_taken, self._job, sha256)) for sha256 in copies_of([entry])]
         except (OSError, ValueError) as error:
             self._gone.append((entry, error))
-            if self.adoptions is not None:
+            if self.adoptions is not None and isinstance(entry, Adopted):
                 self.adoptions.lost(entry)
             return
-        self._adopt(state, entry, data)
+        self._uncounted.append(entry)
+        words = put_in(state, entry, *data) if isinstance(entry, Adopted) else mix_in(state, entry, data)
+        if words:
+            self._notices.note(words)
 
     def _say_gone(self) -> None:
         """One sentence of all that could not be taken again."""
@@ -358,38 +354,9 @@ def _entry_of(one: Ready, step: int, *, is_peer: bool) -> Taken | TakenFromPeer:
     return TakenFromPeer(step, int(one.who), *more) if is_peer else Taken(step, one.who, *more)
 
 
-def _is_copied(entry: Entry) -> TypeGuard[TakenFromPeer | Adopted]:
-    return isinstance(entry, TakenFromPeer | Adopted)
-
-
-def _what(entry: Taken | TakenFromPeer | Adopted) -> str:
+def _what(entry: Taken | OfSlots) -> str:
     if isinstance(entry, Adopted):
         return f"what slot {entry.adopt} had learned"
+    if isinstance(entry, Mixed):
+        return f"a mean with the weights of {named([peer.slot for peer in entry.mix])}"
     return f"a segment of {entry.who if isinstance(entry, Taken) else f'slot {entry.peer}'}"
-
-
-def _why_none(training: Training, suite: Suite) -> str | None:
-    """Why nothing of others can be learned from here; None: it can."""
-    if not training.uses_experience:
-        return f"{training.algorithm.name} learns from its own steps alone"
-    if training.env.draws != "no":
-        return "its policy sees pictures, and segments of others hold rows of numbers alone"
-    if suite.bounds is None:
-        return f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
-    if not can_record(suite.spaces):
-        return (
-            f"segments hold one row of real numbers seen ({STATE!r}) and done, and environments of the suite "
-            f"{training.env.name} have {_kinds(suite.spaces)}"
-        )
-    if not can_hold_whole(suite.spaces):
-        return (
-            f"an episode of {suite.spaces.horizon:,} steps takes more than the {MAX_RAW_BYTES // 1024} KiB that a "
-            "segment may have"
-        )
-    return None
-
-
-def _kinds(spaces: Spaces) -> str:
-    seen = ", ".join(f"{key!r} of {array.dtype} {list(array.shape)}" for key, array in sorted(spaces.obs.items()))
-    done = f"one of {spaces.action.n} actions" if isinstance(spaces.action, Discrete) else "actions of real numbers"
-    return f"observations {seen} and {done}"

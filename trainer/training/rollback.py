@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
+from pathlib import Path
 
 from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
 from anchorleg.rollback import Rollback, roll_back
-from trainer.sharing.journal import Adopted, Entry, Taken, entries, of_line
+from trainer.sharing.journal import Adopted, Entry, Mixed, Taken, entries, of_line
 
 
 def first_taken(job: Job, who: str) -> int | None:
@@ -14,17 +16,30 @@ def first_taken(job: Job, who: str) -> int | None:
     return min((entry.step for entry in of_line(job.slot_dir) if _is_of(entry, who)), default=None)
 
 
-def adopted_with(job: Job, who: str) -> Adopted | None:
-    """The first learner taken over from a slot that had taken rows of `who` by then, in any attempt; None: there is
-    none. Errors: OSError.
+def learned_with(job: Job, who: str) -> tuple[int, int] | None:
+    """(the slot, the own step) of the first learner that was taken over, or mixed in, from a slot that had taken rows
+    of `who` by then, in any attempt; None: there is none. Errors: OSError.
     """
+    firsts: dict[int, float] = {}
     for entry in of_line(job.slot_dir):
-        if isinstance(entry, Adopted):
-            slot_dir = job.run_dir / "slots" / str(entry.adopt)
-            folders = [slot_dir / "attempts" / str(attempt) for attempt in attempt_numbers(slot_dir)]
-            if any(_is_of(one, who) and one.step <= entry.of for folder in folders for one in entries(folder)):
-                return entry
+        for slot, until in _learners_of(entry):
+            if slot not in firsts:
+                firsts[slot] = _first_in_any_attempt(job.run_dir / "slots" / str(slot), who)
+            if firsts[slot] <= until:
+                return slot, entry.step
     return None
+
+
+def _first_in_any_attempt(slot_dir: Path, who: str) -> float:
+    folders = [slot_dir / "attempts" / str(attempt) for attempt in attempt_numbers(slot_dir)]
+    return min((one.step for folder in folders for one in entries(folder) if _is_of(one, who)), default=math.inf)
+
+
+def _learners_of(entry: Entry) -> list[tuple[int, int]]:
+    """(slot, its step) of each learner that came in with `entry`."""
+    if isinstance(entry, Adopted):
+        return [(entry.adopt, entry.of)]
+    return [(peer.slot, peer.of) for peer in entry.mix] if isinstance(entry, Mixed) else []
 
 
 def _is_of(entry: Entry, who: str) -> bool:

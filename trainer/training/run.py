@@ -40,8 +40,9 @@ class TrainingRun:
     `experience`: what an off-policy algorithm learns from, else None. `average`: of the actor's weights, None where
     `averaging` is 0. `wanted`: the steps that were chosen for an evaluation, ascending; which are made is for
     `trainer.evaluation` to know. `episodes`: how many have ended; counted, and kept in checkpoints, where slots are a
-    group. `measured`: metrics of updates on their
-    way to the meter (left on the device, so that an update waits for no copy). `group`: its ranks.
+    group. `adopted`, `mixed`: how often another slot's learner was taken over, and others' weights were mixed in.
+    `measured`: metrics of updates on their way to the meter (left on the device, so that an update waits for no copy).
+    `group`: its ranks.
     """
 
     training: Training
@@ -53,6 +54,8 @@ class TrainingRun:
     step: int = 0
     updates: int = 0
     episodes: int = 0
+    adopted: int = 0
+    mixed: int = 0
     wanted: list[int] = field(default_factory=list)
     measured: list[Tensor] = field(default_factory=list)
     group: Group = field(default_factory=Group.alone)
@@ -92,10 +95,11 @@ def resumed(
     if run.average is not None and AVERAGED in parts:
         run.average.load(parts[AVERAGED])
     run.step = contents.step
-    run.episodes = parts["run"].numbers.get("episodes", 0)
+    numbers = parts["run"].numbers
+    run.updates, run.wanted = numbers["updates"], list(numbers["wanted"])
+    run.episodes, run.adopted, run.mixed = (numbers.get(name, 0) for name in ("episodes", "adopted", "mixed"))
     if experience is not None:
         experience.peer_share = training.group.share
-    run.updates, run.wanted = parts["run"].numbers["updates"], list(parts["run"].numbers["wanted"])
     return run
 
 
@@ -195,7 +199,8 @@ def row(run: TrainingRun) -> dict[str, Any]:
     `trainer.algorithms.common.diagnostics`: `diagnostics` of the nets, and `q` and `td_error` of each task.
     `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
     since the row before and how many steps behind their policies were; with the diagnostics each one's `td_error`.
-    `group` is in it once other slots gave something: the same, and `group_rows`, those of each slot.
+    `group` is in it once other slots gave something: of their rows the same, and `group_rows`, those of each slot; how
+    often another's learner was `adopted`, and others' weights were `mixed` in.
     """
     drain(run)
     before = run.updates - run.meter.updates
@@ -211,9 +216,14 @@ def row(run: TrainingRun) -> dict[str, Any]:
         if found is not None:
             others["td_error"] = _readable(run.algorithm.diagnose_contributors(run.step))
     peers = run.experience.group_row(run.training.off_policy.batch_size) if run.experience is not None else None
-    if peers:
-        value["group"] = peers
+    if given := {**(peers or {}), **_learners(run)}:
+        value["group"] = given
     return value
+
+
+def _learners(run: TrainingRun) -> dict[str, int]:
+    """How often those of other slots came in, where they did."""
+    return {name: count for name, count in (("adopted", run.adopted), ("mixed", run.mixed)) if count}
 
 
 def _readable(values: Mapping[str, float]) -> dict[str, float]:
@@ -234,7 +244,8 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
     for name, tensor in learned.tensors.items():
         if not name.startswith("adam.") and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(f"{name} is not finite at step {run.step}", what=[name])
-    counts = {"updates": run.updates, **({"episodes": run.episodes} if run.training.group.rows else {})}
+    episodes = {"episodes": run.episodes} if run.training.group.rows else {}
+    counts = {"updates": run.updates, **episodes, **_learners(run)}
     parts = {
         "run": State({}, {**counts, "wanted": list(run.wanted), "numeric": dict(numeric)}),
         "algorithm": learned,

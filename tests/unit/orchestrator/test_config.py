@@ -14,6 +14,7 @@ from orchestrator.config import (
     START_UP_S,
     RunConfig,
     apply_overrides,
+    check_mixing,
     check_walltime,
     load_config,
     parse_config,
@@ -90,6 +91,33 @@ class TestReading:
         assert warnings_of(config) == []
         for executor in ("slurm", "local"):
             check_walltime(config, executor)
+
+
+class TestMixing:
+    def config(self, **more: Any) -> RunConfig:
+        training = {"init_seed": 0, "group": {"mix": True}}
+        return parse_config({"run_name": "x", "training": training, **more}, "c.json")
+
+    def test_slots_that_train_the_same_are_taken(self) -> None:
+        check_mixing(self.config(slots=2))
+        check_mixing(self.config(slots=4, slot_overrides={str(slot): {"gamma": 0.9} for slot in (2, 3)}))
+        check_mixing(self.config(slots=3, slot_overrides={"2": {"gamma": 0.9, "group": {"mix": False}}}))
+        check_mixing(parse_config({"run_name": "x", "command": ["true"]}, "c.json"))
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            ({}, "there is one slot, and nobody to mix its weights with. Set slots to 2 or more, or leave mix out."),
+            (
+                {"slots": 3, "slot_overrides": {"2": {"actor_hidden": [64, 64]}}},
+                r"no other slot trains the same as slot 2 \(actor_hidden \[256, 256\] → \[64, 64\], against slot 0\)",
+            ),
+            ({"slots": 2, "slot_overrides": {"1": {"init_seed": 5}}}, r"as slot 0 \(another init_seed, against slot 1"),
+        ],
+    )
+    def test_who_would_mix_with_nobody_is_refused_in_a_sentence(self, more: dict[str, Any], words: str) -> None:
+        with pytest.raises(ConfigError, match=f"^training.group.mix: {'' if not more else '.*'}{words}"):
+            check_mixing(self.config(**more))
 
 
 class TestUnknownFields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("torch")
 
 from train_point_mass import section
 
-from anchorleg.job import Job
+from anchorleg.job import CheckpointRef, Job
 from trainer.algorithms.base import Adopting, Context
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
@@ -28,6 +29,7 @@ from trainer.sharing.journal import Adopted, append, entries
 from trainer.sharing.segment import name_of
 from trainer.training import adopting
 from trainer.training.adopting import put_in
+from trainer.training.run import row
 
 pytestmark = pytest.mark.trainer
 
@@ -89,6 +91,33 @@ class TestWhom:
         assert is_allowed(1, 200, 1000, 100)
 
 
+def test_what_was_adopted_in_an_attempt_that_is_lost_counts_no_more(tmp_path):
+    """Attempt 1 adopted and died before its first checkpoint: attempt 2 goes on from attempt 0, as if not."""
+    run_dir, checkpoint = tmp_path / "run", CheckpointRef(0, 100, tmp_path / "run/slots/1/attempts/0/checkpoints/100")
+    for number, (parent, step) in enumerate([(None, 50), (checkpoint, 150)]):
+        job = Job(run_dir, 1, number)
+        job.attempt_dir.mkdir(parents=True)
+        job.start_from(parent)
+        append(job.attempt_dir, [Adopted(step, 0, 0, 90, "a" * 64, 0.3)])
+    job = Job(run_dir, 1, 2)
+    job.attempt_dir.mkdir()
+    job.start_from(checkpoint)
+    adoptions = adopting.Adoptions(job, section(group={"adopt": True}, total_steps=1000), [])
+    assert not adoptions.may(149)  # a tenth after that of step 50, which is in the line
+    assert adoptions.may(150)
+
+
+def test_a_row_of_metrics_says_that_a_learner_came_in(monkeypatch):
+    run = SimpleNamespace(
+        updates=0, step=10, adopted=2, mixed=0, experience=None, measured=[], meter=SimpleNamespace(
+            updates=0, row=lambda *_: {"tasks": {}}
+        ), algorithm=SimpleNamespace(measures=dict)
+    )  # fmt: skip
+    assert row(run)["group"] == {"adopted": 2}
+    run.adopted = 0
+    assert "group" not in row(run)
+
+
 def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_path, monkeypatch):
     jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(4)]
     for job, score in zip(jobs, (0.5, 0.0, 0.9, 0.7), strict=True):
@@ -96,7 +125,7 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
         (job.attempt_dir / EVALUATIONS).write_text(
             "".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:])
         )
-    of_group = {0: OtherLearner(0, 0, 90, b"zero"), 3: OtherLearner(3, 0, 90, b"three")}
+    of_group = {0: OtherLearner(0, 0, 90, 9, b"zero"), 3: OtherLearner(3, 0, 90, 9, b"three")}
     monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: of_group.get(slot))
     adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
     adoptions._look()
@@ -105,8 +134,8 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
     assert read_taken(jobs[1], name_of(b"three")) == b"three"
 
 
-def made(name, seed, updates=3):
-    training = section(algorithm=name, seed=seed)
+def made(name, seed, updates=3, **fields):
+    training = section(algorithm=name, seed=seed, **fields)
     experience = Experience(training, SPACES)
     rng = np.random.default_rng(seed)
     for task in range(len(SPACES.tasks)):
@@ -119,6 +148,10 @@ def made(name, seed, updates=3):
     for _ in range(updates):
         algorithm.update()
     return algorithm
+
+
+def run_of(algorithm, average=None):
+    return SimpleNamespace(algorithm=algorithm, average=average, adopted=0)
 
 
 @pytest.mark.parametrize("name", ["mtsac", "sac", "td3"])
@@ -159,7 +192,9 @@ class TestALearner:
         before = own.state()
         learned = dict(made(name, 1).state().tensors)
         learned[more] = torch.zeros(3)
-        said = put_in(own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(learned))
+        state = run_of(own)
+        said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(learned))
+        assert state.adopted == 0
         assert said.startswith("what slot 2 has learned is not taken over: ")
         after = own.state()
         assert after.tensors.keys() == before.tensors.keys()
@@ -171,9 +206,9 @@ class TestALearner:
 def test_the_average_of_the_actor_begins_anew():
     own, other = made("sac", 0), made("sac", 1)
     average = MovingAverage(own.policy, 0.999)
-    said = put_in(
-        own, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors)), average
-    )
+    state = run_of(own, average)
+    said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(dict(other.state().tensors)))
+    assert state.adopted == 1
     assert "goes on with what slot 2 had learned by its step 90, which solved 30% more" in said
     for name, tensor in average.tensors.items():
         assert torch.equal(tensor, other.policy.state_dict()[name])
@@ -181,8 +216,8 @@ def test_the_average_of_the_actor_begins_anew():
 
 def test_what_comes_to_nothing_is_a_sentence():
     entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
-    assert put_in(object(), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
-    assert put_in(made("sac", 0, 0), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
+    assert put_in(run_of(object()), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
+    assert put_in(run_of(made("sac", 0, 0)), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
     with pytest.raises(ValueError, match=r"\S"):
         tensors_in(b"torn")
 

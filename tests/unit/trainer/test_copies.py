@@ -17,7 +17,7 @@ from anchorleg.job import CheckpointRef, Job
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
 from trainer.sharing.episodes import keep_taken
-from trainer.sharing.journal import Adopted, Taken, TakenFromPeer, append
+from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Taken, TakenFromPeer, append, copies_of
 from trainer.sharing.segment import encode, name_of
 from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun
@@ -64,13 +64,14 @@ def state(step):
 def test_they_stay_until_two_checkpoints_have_them_whatever_the_slot_takes_by_now(tmp_path, group):
     made = [from_peer(step, step) for step in (150, 290, 350)]
     adopted = Adopted(250, 0, 0, 90, name_of(b"learner"), 0.3)
-    slot = Resumed(tmp_path, made[0][0], adopted, made[1][0], made[2][0], **group)
-    for data in (*(data for _, data in made), b"learner", b"never taken"):
+    mixed = Mixed(260, tuple(MixedPeer(0, 0, 90, name_of(data), 1.0) for data in (b"one", b"another")), 0.1)
+    slot = Resumed(tmp_path, made[0][0], adopted, mixed, made[1][0], made[2][0], **group)
+    for data in (*(data for _, data in made), b"learner", b"one", b"another", b"never taken"):
         keep_taken(slot.first, name_of(data), data)
     intake = slot.intake()
     intake.begin()
     intake._copies.close(PATIENCE_S)
-    ahead, of_newest = [made[2][0].sha256], [made[1][0].sha256, adopted.sha256]
+    ahead, of_newest = [made[2][0].sha256], [made[1][0].sha256, *copies_of([adopted, mixed])]
     assert slot.copies == sorted(ahead + of_newest)
     intake.take(state(400))
     intake.counted(400)
@@ -96,6 +97,19 @@ def test_all_that_is_gone_is_one_sentence(tmp_path):
     assert ", and 2 more up to step 330: going on without them; this training is no longer bit for bit" in sentence
 
 
+def test_a_mean_of_which_a_file_is_gone_changes_nothing_and_is_said(tmp_path):
+    """Of two files one is there: half a mean would be another mean."""
+    peers = tuple(MixedPeer(slot, 0, 90, name_of(data), 1.0) for slot, data in ((0, b"one"), (2, b"another")))
+    slot = Resumed(tmp_path, Mixed(310, peers, 0.1))
+    keep_taken(slot.first, name_of(b"one"), b"one")
+    intake = slot.intake()
+    said: list[str] = []
+    intake.take(state(310))  # which has no learner to change
+    intake.tell(said.append)
+    (sentence,) = said
+    assert sentence.startswith("a mean with the weights of slots 0 and 2 that entered at step 310 is gone or damaged (")
+
+
 def test_what_is_gone_is_said_too_where_the_job_ends_before_the_last_of_it(tmp_path):
     slot = Resumed(tmp_path, *(from_peer(step, step)[0] for step in (310, 900)), rows=True)
     intake = slot.intake()
@@ -118,13 +132,18 @@ def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [Adopted(250, 0, 0, 90, "a" * 64, 0.3), Mixed(250, (MixedPeer(0, 0, 90, "a" * 64, 1.0),), 0.1)],
+    ids=["adopted", "mixed"],
+)
+@pytest.mark.parametrize(
     ("step", "who", "is_said"), [(80, "mallory", True), (95, "mallory", False), (80, "bob", False)]
 )
-def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_said):
+def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_said, entry):
     giver = Job.standalone(tmp_path / "run", 0)
     giver.start_from(None)
     append(giver.attempt_dir, [Taken(step, who, "b" * 64, HORIZON, "c" * 64, 60)])
-    slot = Resumed(tmp_path, Adopted(250, 0, 0, 90, "a" * 64, 0.3), adopt=True)
+    slot = Resumed(tmp_path, entry)
     intake = slot.intake()
     intake._unlearn("mallory")
     said: list[str] = []

@@ -302,6 +302,12 @@ class TestAGroup:
         assert "bands" not in caption([group])
         assert GROUPS not in caption([apart])
 
+    @pytest.mark.parametrize("given", [{"adopted": 1}, {"mixed": 3}])
+    def test_is_one_sample_too_where_it_shares_no_rows(self, given):
+        (group,) = self.of_four(group=given)
+        assert (group.about, group.is_group, group.has_band) == ("episodes", True, False)
+        assert GROUPS in caption([group])
+
     def test_is_one_sample_where_one_slot_has_got_nothing_yet(self):
         one = curves_of("run", 0, [a_row(0, (1, 1, 1.0)) | {"group": {"rows": 1}}], [])
         other = curves_of("run", 1, [a_row(0, (1, 1, 1.0))], [])

@@ -11,10 +11,10 @@ from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, PRESETS
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.settings import Network
+from trainer.config.settings import AlgorithmSettings, Network
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MT10, MT50
-from trainer.config.training import SECTIONS, Training, deciding, differences, identity
+from trainer.config.training import SECTIONS, Training, deciding, differences, group_identity, identity
 
 #: For each field another valid value than the guide's.
 OTHER = {
@@ -79,6 +79,7 @@ OTHER = {
     "stream_top_k": 3,
     "shards": 2,
     "averaging": 0.9,
+    "init_seed": 7,
     "group": GroupSettings(rows=True, every=3),
 }
 #: What a field's other value needs beside it.
@@ -93,9 +94,9 @@ UNFIT = {
     "preset", "encoders", "activation", "encoder", "trunk", "observation", "cameras", "image_size", "frame_stack",
     "frame_stride", "randomize_view", "critic_sees", "shards",
 }  # fmt: skip
-#: Which of them decide the numbers that are trained: all of the sections, and the seed.
+#: Which of them decide the numbers that are trained: all of the sections, and the seeds.
 DECIDING = {
-    "seed", *(name for made in (Metaworld, Mtsac, Network) for name in made.model_fields if name in OTHER)
+    "seed", "init_seed", *(name for made in (Metaworld, Mtsac, Network) for name in made.model_fields if name in OTHER)
 }  # fmt: skip
 
 
@@ -163,6 +164,38 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
         resolve(TrainingSection(**beside))
     )
     assert changed == (field in DECIDING)
+
+
+def test_slots_of_one_init_seed_are_a_group_and_without_one_nothing_is_said_of_it():
+    one, other = (resolve(TrainingSection(seed=seed, init_seed=7)) for seed in (0, 1))
+    assert group_identity(one) == group_identity(other) != group_identity(resolve(TrainingSection(init_seed=8)))
+    assert "init_seed" not in deciding(resolve(TrainingSection()))  # what was begun before there was one goes on
+    assert (one.seed_of_nets, resolve(TrainingSection(seed=3)).seed_of_nets) == (7, 3)
+    assert differences(resolve(TrainingSection()).model_dump(mode="json"), one) == ["init_seed None → 7"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "nets that began with different values have no average that plays: set training.init_seed, such as to 0"),
+        ({"init_seed": 0, "algorithm": "ppo"}, "ppo learns from its own steps alone, so its slots cannot be a group"),
+        ({"init_seed": 0, "preset": "brc"}, "critic_loss categorical: each slot's critics count in units of its own"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused_in_a_sentence(fields, words):
+    assert refusal(**fields, group={"mix": True}).startswith(words)
+
+
+@pytest.mark.parametrize("algorithm", ["mtsac", "sac", "td3"])
+def test_what_can_be_mixed_is_taken(algorithm):
+    training = resolve(TrainingSection(algorithm=algorithm, init_seed=0, group={"mix": True}))
+    assert (training.group.ways, training.group.mix_every) == (("mix",), 1000)
+
+
+def test_an_algorithm_that_does_not_say_what_can_be_averaged_is_refused():
+    assert AlgorithmSettings(name="mine:Own").unmixable == (
+        "mine:Own does not say which of its numbers can be averaged; mtsac, sac, td3 and drqv2 do"
+    )
 
 
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():

@@ -49,7 +49,7 @@ class ActorCritic:
         self.settings = cast("OnPolicySettings", training.algorithm)
         self.device = context.device
         self._policy, reader, self.critic = actor_and_critic(
-            training, spaces, torch_generator(training.seed, RandomStream.NETS)
+            training, spaces, torch_generator(training.seed_of_nets, RandomStream.NETS)
         )
         self._policy.to(self.device)
         self.critic.to(self.device)

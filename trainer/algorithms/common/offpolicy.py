@@ -17,6 +17,7 @@ from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay
+from trainer.buffers.replay import Ring, shares
 from trainer.buffers.rows import Batch, Rows, rows_of
 from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
@@ -24,12 +25,14 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces, drawn_actions
 from trainer.errors import NotFiniteError
 from trainer.state import State
-from trainer.streams import RandomStream, generator
+from trainer.streams import RandomStream, generator, seeds_of
 
 #: Tensors of a state that another learner's do not replace: streams, what each environment drew, what a row repeats.
 _OWN = {"noise", "deviations", "actor_loss"}
 #: Rows that are not whole yet.
 _OWN_ROWS = "sums."
+#: Rows of a probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
+MAX_PROBE = 1024
 
 
 class OffPolicy:
@@ -40,6 +43,7 @@ class OffPolicy:
     def __init__(self, context: Context) -> None:
         training = context.training
         self.settings: OffPolicySettings = training.off_policy
+        self._seed = training.seed
         self._exploration = generator(training.seed, RandomStream.EXPLORATION)
         self._action = context.spaces.action
         self._owed = Fraction(0)
@@ -141,6 +145,21 @@ class OffPolicy:
             self.load(own)
             raise ValueError(str(error)) from error
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """See `trainer.algorithms.base.Mixing`."""
+        raise NotImplementedError
+
+    def judged(self, batch: Batch, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(the critics' loss, Q of what the actor does [B]) of `batch`, with `noise` alone; changes nothing."""
+        raise NotImplementedError
+
+    def judge(self, step: int) -> tuple[float, Tensor]:
+        """See `trainer.algorithms.base.Mixing`."""
+        batch, noise = probe(self.experience.own, self.settings.batch_size, self._seed, step)
+        with torch.no_grad():
+            loss, q = self.judged(batch, noise)
+        return float(loss), q.cpu()
+
     def state(self) -> State:
         """Nets, optimizers, noise, and what is owed."""
         numbers = {
@@ -164,6 +183,16 @@ def _is_own(name: str) -> bool:
 def _is_moment(name: str) -> bool:
     """Whether a tensor is what an optimizer remembers: there is none before its first update."""
     return name.startswith("adam.")
+
+
+def probe(replay: Ring, size: int, seed: int, step: int) -> tuple[Batch, torch.Generator]:
+    """Own rows that `step` chooses, `MAX_PROBE` at most, and a stream for what is sampled on them: neither takes from a
+    stream of the run. Errors: ValueError where the replay is empty.
+    """
+    rng = np.random.default_rng(seeds_of(seed, RandomStream.PROBE, step))
+    counts, _ = shares(min(size, MAX_PROBE), replay.sizes, 0)
+    batch = replay.pick(counts, rng)
+    return batch, torch.Generator().manual_seed(int(rng.integers(2**62)))
 
 
 def earned(before: int, after: int, random_steps: int, updates_per_step: float) -> Fraction:

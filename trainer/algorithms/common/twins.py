@@ -46,7 +46,8 @@ class TwinOffPolicy(OffPolicy):
         super().__init__(context)
         training, spaces = context.training, context.spaces
         self.device = context.device
-        init, self._noise = (torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE))
+        init = torch_generator(training.seed_of_nets, RandomStream.NETS)
+        self._noise = torch_generator(training.seed, RandomStream.NOISE)
         self.policy, self._reader, self.critics = nets_of(training, spaces, distribution, outputs, init)
         self.begin_nets(init)
         self.policy.to(self.device)
@@ -72,6 +73,10 @@ class TwinOffPolicy(OffPolicy):
 
     def begin_nets(self, init: torch.Generator) -> None:
         """Draw what is to be drawn otherwise than usual; nothing."""
+
+    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(the critics' loss, Q of what the actor does [B]) of `batch`; takes from the noise as an update does."""
+        raise NotImplementedError
 
     # --- what all have in common ------------------------------------------------------------------------------------
 
@@ -152,6 +157,25 @@ class TwinOffPolicy(OffPolicy):
     def diagnose_contributors(self, step: int) -> Mapping[str, float]:  # noqa: ARG002 - as the protocol has it
         """Nothing yet."""
         return {}
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Actor, encoders, critics and targets: parameters alone. What is frozen, or set and not learned, is the same
+        in all slots.
+        """
+        learned = {name: each.data for name, each in self.policy.named_parameters() if each.requires_grad}
+        return {
+            **named("policy", learned),
+            **named("critics", {name: each.data for name, each in self.critics.named_parameters()}),
+            **named("targets", {name: each.data for name, each in self.targets.named_parameters()}),
+        }
+
+    def judged(self, batch: Batch, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+        """As above."""
+        own, self._noise = self._noise, noise
+        try:
+            return self.loss_and_worth(batch)
+        finally:
+            self._noise = own
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Nets, targets, optimizers, noise; what is frozen is kept apart."""

@@ -14,10 +14,10 @@ from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.tensors import count
-from trainer.algorithms.mtsac.diagnostics import diagnose, of_contributors
+from trainer.algorithms.mtsac.diagnostics import diagnose, loss_and_worth, of_contributors
 from trainer.algorithms.mtsac.graph_check import is_same
 from trainer.algorithms.mtsac.inputs import prepare
-from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of
+from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of, weights_of
 from trainer.algorithms.mtsac.update import METRICS, learn
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
@@ -86,6 +86,14 @@ class Algorithm(OffPolicy):
         """Each one's mean TD error."""
         others = self.experience.others
         return {} if others is None else of_contributors(self.learner, others, step)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Actor, critics, targets and temperatures."""
+        return weights_of(self.learner)
+
+    def judged(self, batch: Batch, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+        """As above."""
+        return loss_and_worth(self.learner, batch, noise)
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Nets, optimizers, noise."""

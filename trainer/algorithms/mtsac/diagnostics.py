@@ -10,17 +10,16 @@ from torch import Tensor
 
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.diagnostics import Diagnosis, by_task, dormant, effective_rank, norm, watched
+from trainer.algorithms.common.offpolicy import probe
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
-from trainer.algorithms.mtsac.update import scaled, td_distribution, td_target, value_and_gradient
+from trainer.algorithms.mtsac.update import drawn, scaled, td_distribution, td_target, value_and_gradient
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.replay import Ring, shares
 from trainer.buffers.rows import Batch
 from trainer.nets.inputs import with_task
 from trainer.streams import RandomStream, seeds_of
 
-#: Rows of the probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
-MAX_ROWS = 1024
 #: Rows of one contributor in its probe: the error's mean is known to a tenth.
 ROWS_OF_ONE = 128
 
@@ -30,11 +29,7 @@ def diagnose(learner: Learner, replay: Ring, step: int) -> Diagnosis:
 
     Errors: ValueError where the replay is empty.
     """
-    words = seeds_of(learner.seed, RandomStream.PROBE, step)
-    rng = np.random.default_rng(words)
-    counts, _ = shares(min(learner.settings.batch_size, MAX_ROWS), replay.sizes, 0)
-    batch = replay.pick(counts, rng)
-    return measure_batch(learner, batch, torch.Generator().manual_seed(int(rng.integers(2**62))))
+    return measure_batch(learner, *probe(replay, learner.settings.batch_size, learner.seed, step))
 
 
 def measure_batch(learner: Learner, batch: Batch, noise: torch.Generator) -> Diagnosis:
@@ -79,6 +74,17 @@ def td_errors(learner: Learner, batch: Batch, noise: torch.Generator) -> Tensor:
     with torch.no_grad():
         q, target, _ = _judged(twin, inputs, with_task(inputs.obs, inputs.task, learner.num_tasks))
     return (q - target).abs().mean(0)
+
+
+def loss_and_worth(learner: Learner, batch: Batch, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(the critics' loss, Q of what the actor does [B]) of `batch`, as in `measure_batch`. Changes nothing."""
+    twin = replace(learner, largest_reward=learner.largest_reward.clone())
+    inputs = prepare(batch, noise, learner.device)
+    with torch.no_grad():
+        x = with_task(inputs.obs, inputs.task, learner.num_tasks)
+        _, _, loss = _judged(twin, inputs, x)
+        action = drawn(twin, x, inputs.current_noise)[0].action
+        return loss, value_and_gradient(twin, x, action)[0]
 
 
 def of_contributors(learner: Learner, others: Contributed, step: int) -> dict[str, float]:

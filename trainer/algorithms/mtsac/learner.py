@@ -65,7 +65,8 @@ def settings_in(training: Training) -> Mtsac:
 def create(training: Training, spaces: Spaces, device: torch.device) -> Learner:
     """A fresh learner. Parameters depend on the seed alone, not on the device."""
     settings = settings_in(training)
-    init, noise = (torch_generator(training.seed, key) for key in (RandomStream.NETS, RandomStream.NOISE))
+    init = torch_generator(training.seed_of_nets, RandomStream.NETS)
+    noise = torch_generator(training.seed, RandomStream.NOISE)
     actor, critics = actor_and_critics(training, spaces, init)
     actor.to(device)
     critics.to(device)
@@ -144,16 +145,20 @@ def act_deterministic(learner: Learner, obs: Obs, task: I32) -> F32:
 
 def tensors_of(learner: Learner) -> dict[str, Tensor]:
     """All that an exact resume needs, copied to the CPU: `policy.…` is what plays; nets, targets, Adam, noise."""
-    learned = {
+    learned = {**weights_of(learner), "largest_reward": learner.largest_reward}
+    for name, optimizer in learner.optimizers.items():
+        learned |= moments_of(name, optimizer)
+    return {**copied(learned), "noise": learner.noise.get_state()}
+
+
+def weights_of(learner: Learner) -> dict[str, Tensor]:
+    """Nets, targets and temperatures themselves, not copied."""
+    return {
         **named("policy", learner.actor.state_dict()),
         **named("critics", learner.critics.state_dict()),
         "log_temperature": learner.log_temperature.data,
         **named("targets", learner.targets.state_dict()),
-        "largest_reward": learner.largest_reward,
     }
-    for name, optimizer in learner.optimizers.items():
-        learned |= moments_of(name, optimizer)
-    return {**copied(learned), "noise": learner.noise.get_state()}
 
 
 def load(learner: Learner, tensors: Mapping[str, Tensor]) -> None:

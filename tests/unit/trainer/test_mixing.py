@@ -1,0 +1,395 @@
+"""How weights of other slots become own ones: the rule, what of a learner is mixed, and what keeps it out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import safetensors.torch
+import torch
+from daemons import wait_for
+from hypothesis import given
+from hypothesis import strategies as st
+from test_adoption import made, rows
+
+pytest.importorskip("torch")
+
+from train_point_mass import section
+
+from anchorleg.job import Job
+from trainer.algorithms.base import Mixing
+from trainer.algorithms.common.tensors import copied
+from trainer.sharing.adoption import OtherLearner
+from trainer.sharing.episodes import read_taken
+from trainer.sharing.journal import Adopted, Mixed, MixedPeer, append, copies_of, entries
+from trainer.sharing.mixing import (
+    FALL,
+    LOSS,
+    RATE,
+    WeighedPeer,
+    counted,
+    is_harmless,
+    is_worse,
+    misfit,
+    mixed,
+    share_of,
+)
+from trainer.sharing.segment import name_of
+from trainer.state import State
+from trainer.training import mixing
+from trainer.training.mixing import REFUSALS, REST, Mixes, mix_in
+
+pytestmark = pytest.mark.trainer
+
+NUMBERS = st.lists(st.floats(-1, 1, width=32), min_size=6, max_size=6)
+
+
+def nets(numbers, offset=10.0):
+    """Weights of two nets and a temperature, which fit to each other whatever the numbers are."""
+    tensor = torch.tensor(numbers, dtype=torch.float32) + offset
+    return {
+        "policy.a": tensor[:2].clone(),
+        "log_temperature": tensor[2:3].clone(),
+        "critics.b": tensor[3:].view(3, 1).clone(),
+    }
+
+
+def peers(*numbers, counts=1.0):
+    return [WeighedPeer(nets(one), counts) for one in numbers]
+
+
+def are_equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class TestTheRule:
+    @given(NUMBERS, st.lists(NUMBERS, max_size=3))
+    def test_no_way_at_all_is_the_same_learner(self, own, others):
+        assert are_equal(mixed(nets(own), peers(*others), 0.0), nets(own))
+
+    @given(NUMBERS, NUMBERS, st.floats(0.01, 1))
+    def test_it_lies_between_here_and_the_mean_and_own_weights_stay(self, own, other, share):
+        before = nets(own)
+        after = mixed(before, peers(other), share)
+        assert are_equal(before, nets(own))
+        for name, tensor in after.items():
+            low, high = torch.minimum(before[name], nets(other)[name]), torch.maximum(before[name], nets(other)[name])
+            assert bool(((tensor >= low - 1e-5) & (tensor <= high + 1e-5)).all())
+
+    @given(NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+    def test_a_step_is_no_longer_than_what_each_net_has_moved_itself(self, own, since, one, other):
+        here, there = nets(own), peers(one, other)
+        share = share_of(here, nets(since), there)
+        assert 0 <= share <= RATE * 2 / 3
+        after = mixed(here, there, share)
+        for names in (("policy.a", "log_temperature"), ("critics.b",)):
+            step, moved = (
+                sum(float((a[name] - b[name]).double().square().sum()) for name in names) ** 0.5
+                for a, b in ((after, here), (here, nets(since)))
+            )
+            assert step <= moved + 1e-4
+
+    def test_who_counts_less_pulls_less_and_nobody_pulls_nobody(self):
+        here, since = nets([0.0] * 6), nets([5.0] * 6)
+        assert share_of(here, since, peers([1.0] * 6)) == pytest.approx(RATE / 2)
+        assert share_of(here, since, peers([1.0] * 6, counts=0.5)) == pytest.approx(RATE / 3)
+        assert share_of(here, since, []) == 0
+        assert share_of(here, here, peers([1.0] * 6)) == 0  # it has not moved
+        two = [WeighedPeer(nets([0.0] * 6), 3.0), WeighedPeer(nets([4.0] * 6), 1.0)]
+        assert torch.allclose(mixed(here, two, 1.0)["policy.a"], torch.tensor([11.0, 11.0]))
+
+    def test_it_adds_in_the_order_in_which_peers_are_given(self):
+        here = {"policy.a": torch.zeros(1)}
+        big, less, small, none = (WeighedPeer({"policy.a": torch.tensor([x])}, 1.0) for x in (1e9, -1e9, 4.0, 0.0))
+        assert float(mixed(here, [big, less, small, none], 1.0)["policy.a"]) == 1.0
+        assert float(mixed(here, [big, small, less, none], 1.0)["policy.a"]) == 0.0  # 1 beside 2.5e8 is lost
+
+    def test_weights_count_less_the_older_they_are_and_not_at_all_past_three_intervals(self):
+        assert counted(4000, 4000, 1000) == counted(4000, 9000, 1000) == 1.0
+        assert counted(4000, 1000, 1000) == 0.5
+        assert counted(4000, 999, 1000) == 0.0
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"policy.a": torch.zeros(3)}, "it has other nets"),
+            ({"policy.more": torch.zeros(3)}, "it has other nets"),
+            ({"critics.b": torch.full((3, 1), float("inf"))}, "not all of it is finite"),
+            ({"log_temperature": torch.tensor([float("nan")])}, "not all of it is finite"),
+            ({"log_temperature": torch.tensor([1e30])}, "its policy is too far from here"),
+            ({"critics.b": torch.full((3, 1), 21.0)}, "its critics is too far from here"),
+            ({"critics.b": torch.full((3, 1), -1.0)}, "its critics is too far from here"),
+            ({"critics.b": torch.full((3, 1), 10.0, dtype=torch.float64)}, "it has numbers of another kind"),
+            ({"critics.b": torch.full((3, 1), 19.0)}, None),
+        ],
+    )
+    def test_what_has_diverged_or_has_another_form_does_not_fit(self, changes, words):
+        assert misfit(nets([0.0] * 6), {**nets([0.5] * 6), **changes}) == words
+
+    def test_harm_is_a_larger_loss_or_a_lower_q_on_own_rows(self):
+        before = (2.0, torch.tensor([0.0, 2.0]))  # a mean of 1, a deviation of 1
+        assert is_harmless(before, (2.0 * LOSS - 1e-6, torch.tensor([0.96, 0.96])))
+        assert is_harmless(before, (0.0, torch.tensor([9.0])))
+        assert not is_harmless(before, (2.0 * LOSS + 1e-3, torch.tensor([1.0])))
+        assert not is_harmless(before, (2.0, torch.tensor([1.0 - FALL - 1e-3])))
+        assert not is_harmless(before, (float("nan"), torch.tensor([1.0])))
+        assert not is_harmless(before, (2.0, torch.tensor([float("inf")])))
+
+    def test_a_peer_is_worse_where_the_last_evaluations_are_alike_and_say_so(self):
+        assert is_worse(rows(0.1, 0.5), rows(0.9, 0.44))
+        assert not is_worse(rows(0.1, 0.5), rows(0.9, 0.46))
+        assert not is_worse(rows(0.5), [])
+        assert not is_worse([], rows(0.1))
+        assert not is_worse(rows(0.5), rows(0.1, goals=20))
+        assert not is_worse(rows(0.5, score="return"), rows(0.1, score="return"))
+
+
+@pytest.mark.parametrize("name", ["mtsac", "sac", "td3"])
+class TestALearner:
+    def test_gives_all_that_it_learns_but_no_moments_streams_or_scales(self, name):
+        learner = made(name, 0)
+        assert isinstance(learner, Mixing)
+        parts = {key.partition(".")[0] for key in learner.weights()}
+        expected = {"policy", "critics", "targets"} | ({"target_actor"} if name == "td3" else {"log_temperature"})
+        assert parts == expected
+        state = learner.state().tensors
+        assert {key for key in learner.weights() if not torch.equal(learner.weights()[key].cpu(), state[key])} == set()
+        assert "policy.free" not in learner.weights()
+
+    def test_is_judged_without_a_number_being_changed_or_drawn(self, name):
+        learner = made(name, 0)
+        before = learner.state()
+        loss, q = learner.judge(40)
+        assert learner.judge(40)[0] == loss > 0
+        assert q.dim() == 1
+        assert learner.judge(41)[0] != loss  # other rows
+        after = learner.state()
+        assert are_equal(after.tensors, before.tensors)
+        assert after.numbers == before.numbers
+
+    def test_goes_on_from_what_is_written_into_its_weights(self, name):
+        """As one that was loaded with it: no net has a second copy of them."""
+        one, same, other = made(name, 0), made(name, 0), made(name, 1)
+        mixing._put(one, copied(other.weights()))
+        kept = {key: tensor for key, tensor in same.state().tensors.items() if key not in other.weights()}
+        same.load(State({**kept, **copied(other.weights())}, same.state().numbers))
+        assert are_equal(one.state().tensors, same.state().tensors)
+        assert torch.equal(one.update(), same.update())
+        assert torch.equal(one.judge(1)[1], same.judge(1)[1])
+
+
+def test_nets_of_one_init_seed_begin_alike_and_nothing_else_does():
+    one, other = (made("sac", seed, updates=0, init_seed=7) for seed in (0, 1))
+    assert are_equal(one.weights(), other.weights())
+    assert not torch.equal(one.state().tensors["noise"], other.state().tensors["noise"])
+    assert one.state().numbers["exploration"] != other.state().numbers["exploration"]
+    assert are_equal(made("sac", 7, updates=0).weights(), one.weights())
+    assert not are_equal(made("sac", 0, updates=0).weights(), one.weights())
+
+
+def test_a_mean_comes_back_from_the_journal(tmp_path):
+    entry = Mixed(100, (MixedPeer(1, 0, 90, "a" * 64, 0.1), MixedPeer(3, 2, 80, "b" * 64, 1.0)), 0.1 + 0.2)
+    append(tmp_path, [entry])
+    assert entries(tmp_path) == [entry]
+    assert list(copies_of([entry, Adopted(1, 2, 0, 1, "c" * 64, 0.3)])) == ["a" * 64, "b" * 64, "c" * 64]
+
+
+# --- at a barrier ---------------------------------------------------------------------------------------------------
+
+EVERY = 10
+
+
+@pytest.fixture
+def slot(tmp_path):
+    """A slot that stands at update 5, whose next mean is due at update 10: (its run, its mixes, what it journaled)."""
+    job = Job.standalone(tmp_path / "run", 0)
+    job.start_from(None)
+    training = section(algorithm="sac", init_seed=7, group={"mix": True, "mix_every": EVERY})
+    learner = made("sac", 0, updates=3, init_seed=7)
+    state = SimpleNamespace(algorithm=learner, average=None, updates=5, step=50, mixed=0)
+    journal, dropped = [], []
+    mixes = Mixes(job, training, [], dropped.extend)
+
+    def write(new):
+        journal.extend(new)
+        return True
+
+    assert mixes.enter(state, write) is None  # from here on it is known how far it moves
+    for _ in range(2):
+        learner.update()
+    return SimpleNamespace(
+        state=state, mixes=mixes, journal=journal, write=write, learner=learner, job=job, dropped=dropped
+    )
+
+
+def other(slot=1, updates=10, seed=1, **changes):
+    """Of another slot; `changes`: what becomes of a tensor, by its name."""
+    weights = copied(made("sac", seed, updates=5, init_seed=7).weights())
+    weights |= {name: change(weights[name]) for name, change in changes.items()}
+    return OtherLearner(slot, 0, 100, updates, safetensors.torch.save(weights))
+
+
+def due(slot, *found, updates=EVERY, harmless=True, monkeypatch=None):
+    if monkeypatch is not None:
+        monkeypatch.setattr(mixing, "is_harmless", lambda *_: harmless)
+    slot.mixes._thread = SimpleNamespace(is_alive=lambda: True)  # nobody else is looked for meanwhile
+    slot.mixes.found, slot.state.updates = list(found), updates
+    before = copied(slot.learner.weights())
+    entry = slot.mixes.enter(slot.state, slot.write)
+    said = []
+    slot.mixes.tell(said.append)
+    return entry, are_equal(before, slot.learner.weights()), said
+
+
+class TestABarrier:
+    def test_what_is_due_is_mixed_journaled_and_done_again_to_the_bit(self, slot, monkeypatch):
+        again = made("sac", 0, updates=3, init_seed=7)
+        again.load(slot.learner.state())
+        found = [other(1), other(2, seed=2)]
+        entry, is_same, said = due(slot, *found, monkeypatch=monkeypatch)
+        assert not is_same
+        assert said == ["the weights of slots 1 and 2 are mixed in from step 50 on"]
+        assert slot.journal == [entry]
+        assert [(peer.slot, peer.of, peer.sha256) for peer in entry.mix] == [
+            (one.slot, 100, name_of(one.data)) for one in found
+        ]
+        assert slot.state.mixed == 1
+        assert slot.dropped == []
+        state = SimpleNamespace(algorithm=again, mixed=0)
+        assert mix_in(state, entry, [one.data for one in found]) == ""
+        assert state.mixed == 1
+        assert are_equal(again.state().tensors, slot.learner.state().tensors)
+
+    def test_moments_streams_and_counters_stay(self, slot, monkeypatch):
+        before = slot.learner.state()
+        due(slot, other(), monkeypatch=monkeypatch)
+        after = slot.learner.state()
+        changed = {key for key in after.tensors if not torch.equal(after.tensors[key], before.tensors[key])}
+        assert changed <= slot.learner.weights().keys()
+        assert after.numbers == before.numbers
+
+    @pytest.mark.parametrize("updates", [6, 9])
+    def test_before_it_is_due_it_waits(self, slot, updates, monkeypatch):
+        entry, is_same, _ = due(slot, other(), updates=updates, monkeypatch=monkeypatch)
+        assert (entry, is_same, len(slot.mixes.found)) == (None, True, 1)
+
+    @pytest.mark.parametrize(
+        ("found", "words"),
+        [
+            ([], []),
+            ([{"updates": -21}], []),  # too old
+            ([{"log_temperature": lambda its: its * torch.nan}], ["not all of it is finite"]),
+            ([{"log_temperature": lambda its: its + 1e20}], ["its policy is too far from here"]),
+            ([{"log_temperature": lambda its: its.repeat(2)}], ["it has other nets"]),
+        ],
+    )
+    def test_who_is_away_old_diverged_or_of_other_nets_changes_nothing(self, slot, found, words, monkeypatch):
+        entry, is_same, said = due(slot, *(other(**one) for one in found), monkeypatch=monkeypatch)
+        assert (entry, is_same, slot.journal) == (None, True, [])
+        assert said == [f"the weights of slot 1 are not mixed in: {word}" for word in words]
+        assert len(slot.dropped) == len(found)
+
+    def test_one_that_does_not_fit_keeps_nobody_else_out(self, slot, monkeypatch):
+        broken = other(1, log_temperature=lambda its: its.repeat(2))
+        entry, _, _ = due(slot, broken, other(2), monkeypatch=monkeypatch)
+        assert [peer.slot for peer in entry.mix] == [2]
+        assert slot.dropped == [name_of(broken.data)]
+
+    def test_a_mean_that_own_rows_speak_against_is_undone(self, slot):
+        """A lie that is finite and near: critics that call everything 1.8 worse than it is."""
+        slot.mixes._since = {key: tensor + 1 for key, tensor in slot.mixes._since.items()}  # its step is not clipped
+        biases = [name for name in slot.learner.weights() if name.startswith("critics.") and name.endswith("1.bias")]
+        one = other(**dict.fromkeys(biases, lambda its: its - 1.8))
+        assert misfit(copied(slot.learner.weights()), safetensors.torch.load(one.data)) is None, (
+            "the gate is not reached"
+        )
+        entry, is_same, said = due(slot, one)
+        assert (entry, is_same, slot.journal) == (None, True, [])
+        assert said == ["own rows spoke against the mean with slot 1 at step 50: it was not taken"]
+
+    def test_after_three_of_them_in_a_row_the_slot_keeps_to_itself_for_a_while(self, slot, monkeypatch):
+        for number in range(1, REFUSALS + 1):
+            slot.learner.update()
+            _, is_same, said = due(slot, other(), updates=EVERY * number, harmless=False, monkeypatch=monkeypatch)
+            assert is_same
+        assert said[-1].endswith("no weights are mixed in until update 130")
+        looked = []
+        monkeypatch.setattr(slot.mixes, "_begin_looking", lambda: looked.append(slot.state.updates))
+        for updates in (35, 45, 60, 115, 124):
+            slot.state.updates = updates
+            assert slot.mixes.enter(slot.state, slot.write) is None
+        assert looked == []
+        slot.learner.update()
+        rested = EVERY * (REFUSALS + REST)
+        assert due(slot, other(updates=rested), updates=rested, monkeypatch=monkeypatch)[0] is not None
+        assert looked == [rested]
+
+    def test_what_cannot_be_journaled_changes_nothing(self, slot, monkeypatch):
+        slot.write = lambda _: False
+        entry, is_same, _ = due(slot, other(), monkeypatch=monkeypatch)
+        assert (entry, is_same, slot.state.mixed) == (None, True, 0)
+
+    def test_what_the_journal_names_and_has_another_form_is_a_sentence_and_changes_nothing(self, slot):
+        entry = Mixed(50, (MixedPeer(1, 0, 90, "a" * 64, 1.0),), 0.1)
+        before = copied(slot.learner.weights())
+        for data in (b"torn", safetensors.torch.save({"policy.a": torch.zeros(1)})):
+            assert mix_in(slot.state, entry, [data]).startswith("the weights of slot 1 are not mixed in: ")
+        assert are_equal(before, slot.learner.weights())
+        assert mix_in(SimpleNamespace(algorithm=object()), entry, [b""]).endswith("this algorithm cannot")
+
+
+# --- who is looked at -----------------------------------------------------------------------------------------------
+
+
+class TestLooking:
+    def saved(self, slot, monkeypatch, **changes):
+        """Slots 1 to 3 have a checkpoint each, as far as `find_learner` can tell."""
+        learners = {1: other(1), 2: other(2), 3: other(3)} | changes.pop("learners", {})
+        asked = []
+
+        def find(folder, number, _training, wanted, known):
+            asked.append(number)
+            one = learners[number]
+            if isinstance(one, Exception):
+                raise one
+            return None if one is None or known == (one.attempt, one.step) else one
+
+        monkeypatch.setattr(mixing, "find_learner", find)
+        monkeypatch.setattr(mixing, "peers_of", lambda _: sorted(learners))
+        monkeypatch.setattr(mixing, "read_evaluations", lambda folder: changes.get(f"slot_{folder.name}", []))
+        slot.mixes._look(10, slot.learner.weights().keys())
+        return [one.slot for one in slot.mixes.found]
+
+    def test_what_is_found_is_copied_in_the_order_of_slots_and_each_checkpoint_once(self, slot, monkeypatch):
+        assert self.saved(slot, monkeypatch) == [1, 2, 3]
+        assert read_taken(slot.job, name_of(other(2).data)) == other(2).data
+        newer = replace(other(2), step=200)
+        assert self.saved(slot, monkeypatch, learners={2: newer}) == [2]
+
+    def test_a_checkpoint_that_was_mixed_in_before_the_job_began_does_not_count_again(self, slot):
+        gone = Mixed(20, (MixedPeer(1, 0, 100, "a" * 64, 1.0), MixedPeer(2, 0, 90, "b" * 64, 1.0)), 0.1)
+        append(slot.job.attempt_dir, [gone])
+        ahead = Mixed(60, (MixedPeer(1, 1, 200, "c" * 64, 1.0),), 0.1)
+        training = section(algorithm="sac", init_seed=7, group={"mix": True})
+        assert Mixes(slot.job, training, [ahead], print)._known == {1: (1, 200), 2: (0, 90)}
+
+    def test_who_is_gone_torn_old_or_worse_is_left_out_alone(self, slot, monkeypatch):
+        learners = {1: OSError(5, "torn"), 2: None, 4: other(4, updates=-100), 5: other(5)}
+        found = self.saved(slot, monkeypatch, learners=learners, slot_0=rows(0.9), slot_5=rows(0.1), slot_3=rows(0.88))
+        assert found == [3]
+        said = []
+        slot.mixes.tell(said.append)
+        assert said == ["the weights of slot 1 cannot be read now (OSError: [Errno 5] torn); the training goes on"]
+
+    def test_it_begins_in_the_middle_of_an_interval_and_nobody_waits(self, slot, monkeypatch):
+        looked = []
+        monkeypatch.setattr(Mixes, "_look", lambda self, updates, names: looked.append((updates, len(names))))
+        for updates in (6, 7, 12, 14):
+            slot.state.updates = updates
+            slot.mixes.enter(slot.state, slot.write)
+        assert looked == []  # update 5 was the middle before the slot was there
+        slot.state.updates = 15
+        slot.mixes.enter(slot.state, slot.write)
+        wait_for(lambda: looked, "the look at the others")
+        assert looked == [(15, len(slot.learner.weights()))]
