@@ -46,6 +46,7 @@ from trainer.sharing.segment import MAX_RAW_BYTES, can_hold_whole, can_record
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
 from trainer.training.adopting import Adoptions, entry_of, put_in
+from trainer.training.ranks import hand_out
 from trainer.training.rollback import adopted_with, advice, first_taken, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
@@ -219,6 +220,7 @@ class Intake:
     def _adopt(self, state: TrainingRun, entry: Adopted, data: bytes) -> None:
         self._uncounted.append(entry)
         self._notices.note(put_in(state.algorithm, entry, data, state.average))
+        hand_out(state)
 
     def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
         others = state.experience.others if state.experience else None

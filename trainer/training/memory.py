@@ -111,7 +111,8 @@ def check(
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
         parts += _demos(training, shown)
-        parts = [*shared_out(parts, ranks, here), *of_shards(training, device, ranks, here)]
+        own = 1 if training.uses_experience else here / ranks  # rank 0 alone has environments and rows, or all have
+        parts = [*shared_out(parts, here, own), *of_shards(training, device, ranks, here)]
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
@@ -146,11 +147,11 @@ def _check_addresses(training: Training) -> None:
     )
 
 
-def shared_out(parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
-    """`parts` of one process, as the `here` ranks of a node have them together: of `ranks` in all."""
-    if ranks == 1:
-        return list(parts)
-    return [replace(part, bytes=part.bytes * here if part.is_in_each else part.bytes * here // ranks) for part in parts]
+def shared_out(parts: Sequence[Part], here: int, own: float) -> list[Part]:
+    """`parts` of one process, as the `here` ranks of a node have them together: this share (`own`) of what is not in
+    each.
+    """
+    return [replace(part, bytes=int(part.bytes * (here if part.is_in_each else own))) for part in parts]
 
 
 def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Part]:
