@@ -111,8 +111,7 @@ def check(
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
         parts += _demos(training, shown)
-        own = 1 if training.uses_experience else here / ranks  # rank 0 alone has environments and rows, or all have
-        parts = [*shared_out(parts, here, own), *of_shards(training, device, ranks, here)]
+        parts = [*shared_out(training, parts, ranks, here), *of_shards(training, device, ranks, here)]
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
@@ -147,10 +146,11 @@ def _check_addresses(training: Training) -> None:
     )
 
 
-def shared_out(parts: Sequence[Part], here: int, own: float) -> list[Part]:
-    """`parts` of one process, as the `here` ranks of a node have them together: this share (`own`) of what is not in
-    each.
+def shared_out(training: Training, parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
+    """`parts` of one process, as the `here` ranks of a node have them together, of `ranks` in all: of what is not in
+    each, their share, or all of it where rank 0 alone has environments and rows.
     """
+    own = 1 if training.uses_experience else here / ranks
     return [replace(part, bytes=int(part.bytes * (here if part.is_in_each else own))) for part in parts]
 
 
