@@ -3,8 +3,8 @@
 `python bench/shards.py [ROUNDS]`: multi-task SAC, MT10's shapes, one thread, one process, its batch drawn by each
 update itself. `straight`: the same gradients and steps called one after the other, without samples, generators and
 groups. All by turns; a round is so many updates of one as take about half a second. CPU time an update: medians over
-rounds. `times straight`: the mean of the ratios within a round, and its standard error. What several ranks save, and what their
-exchange costs, only several GPUs can say. Writes shards.csv.
+rounds. `times straight`: the mean of the ratios within a round, and its standard error. What several ranks save, and
+what their exchange costs, only several GPUs can say. Writes shards.csv.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE, STATE, ArraySpec, Box, Spaces
 from trainer.machine.group import Group
+from trainer.tuning.trials import _batch_bytes
 
 pytestmark = pytest.mark.trainer
 ROWS, UPDATES = 24, 3
@@ -239,3 +240,9 @@ def test_updates_of_several_shards_are_not_recorded() -> None:
     way, why = kind.choose_launch_mode(resolve(TrainingSection(**section)), PLAIN, torch.device("cuda"))
     assert way == "kernels"
     assert why == "training.cuda_graph is left out: updates of several shards are not recorded"
+
+
+def test_a_batch_is_sent_where_transitions_are_kept_and_nowhere_else() -> None:
+    one = 2 * (5 * 4 + 3 * 8 * 8) + 4 * 4 + 4 + 1
+    assert _batch_bytes(resolve(TrainingSection(preset="arm-sac", batch_size=32)), SEEN) == 32 * one
+    assert _batch_bytes(resolve(TrainingSection(preset="arm-ppo")), SEEN) == 0
