@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Barrier, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE, STATE, ArraySpec, Box, Spaces
+from trainer.errors import RanksError
 from trainer.machine.group import Group
+from trainer.training.gathering import must_be_the_same
+from trainer.training.ranks import Order, assist, hand_out
 from trainer.tuning.trials import _batch_bytes
 
 pytestmark = pytest.mark.trainer
@@ -64,6 +68,9 @@ class ThreadGroup(Group):
 
     def gathered(self, own: Tensor) -> Tensor:
         return torch.cat(self._all(own.clone()))
+
+    def tell(self, number: int = 0) -> int:
+        return int(self._all(number)[0])
 
     def share(self, data: bytes = b"") -> bytes:
         found: bytes = self._all(data)[0]
@@ -129,6 +136,43 @@ def by_ranks(case: str, size: int, shards: int = 4) -> tuple[list[OffPolicy], Te
     for helper in helpers:
         helper.join(PATIENCE_S)
     return ranks, torch.stack(measured)
+
+
+def test_who_assists_goes_on_with_a_learner_that_the_first_took_over() -> None:
+    first, other = (made("sac", 4, group) for group in ThreadGroup.of(2))
+    leaders = [made("sac", 1) for _ in range(3)]
+    for seed, leader in enumerate(leaders):
+        leader.learn(a_batch("sac", seed))
+    group, said = first._group, []
+
+    def helping() -> None:
+        try:
+            assist(other, other._group)
+        except RanksError as error:
+            said.append(str(error))
+
+    def adopt(leader: OffPolicy) -> Any:
+        first.adopt(leader.state().tensors)
+        return SimpleNamespace(experience=first.experience, group=group, algorithm=first)
+
+    def compare() -> None:
+        group.tell(Order.CAPTURE)
+        must_be_the_same(group, {"algorithm": learned_of(first.state())})
+
+    helper = Thread(target=helping)
+    helper.start()
+    hand_out(adopt(leaders[0]))
+    group.tell(Order.ADVANCE)
+    group.tell(1)
+    first.learn(a_batch("sac"))
+    compare()
+    hand_out(adopt(leaders[1]))
+    compare()
+    adopt(leaders[2])  # and nobody is told
+    with pytest.raises(RanksError, match="of rank 1 differs from those of rank 0"):
+        compare()
+    helper.join(PATIENCE_S)
+    assert len(said) == 1
 
 
 def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
