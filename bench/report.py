@@ -182,6 +182,13 @@ done beside it.
 
 @{frames_saving}
 
+## Shards
+
+`python bench/shards.py`: CPU time of an update of multi-task SAC whose batch is cut into shards, by one process and one
+thread, by turns. `times straight`: of the same gradients and steps called one after the other.
+
+@{shards}
+
 ## Diagnostics
 
 `python bench/diagnosing.py`: CPU time of one look at dormant neurons, ranks, norms and TD errors, in updates, and its
@@ -342,7 +349,7 @@ cost.
 """
 
 #: Figures that no machine without other work was at hand for.
-UNMEASURED: frozenset[str] = frozenset({"mt50_stepping"})
+UNMEASURED: frozenset[str] = frozenset({"mt50_stepping", "shards"})
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")
 

@@ -32,7 +32,7 @@ from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
 from trainer.errors import ConfigError, ElsewhereError, RanksError, SaveError, TrainerError
 from trainer.machine.expendable import end_with
-from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, launch, leave_code, place_of
+from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, check_starter, launch, leave_code, place_of
 
 if TYPE_CHECKING:
     from trainer.machine.group import Group
@@ -110,6 +110,7 @@ def train(
     Inside a job of the orchestrator everything comes from ANCHORLEG_*; alone it writes to --run-dir.
     """
     began_at = time.time()
+    check_starter(os.environ)
     job, place = Job.from_environment(), place_of(os.environ)
     asked = read_section(config or (job.config if job else None), preset, settings or [])
     for warning in asked.warnings if job is None else ():  # the orchestrator has warned of what the user wrote

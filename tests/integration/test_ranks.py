@@ -15,7 +15,7 @@ from daemons import WORK_S
 
 pytest.importorskip("torch")
 
-from ppo_runs import LOST, ROOT, SHARDED, SHARDED_UPDATES, attempt
+from ppo_runs import LOST, ROOT, SHARDED, SHARDED_UPDATES, SHARED, SHARED_UPDATES, attempt
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER
@@ -25,10 +25,12 @@ PROGRAM = Path(__file__).parents[1] / "support" / "train_ranks.py"
 KILLED = -9
 
 
-def attempts(folder: Path, *asked: tuple[str, int, dict[Any, str]]) -> list[list[int]]:
-    """The exit codes of the ranks of each attempt: (run, ranks, signals)."""
+def attempts(
+    folder: Path, *asked: tuple[str, int, dict[Any, str]], training: dict[str, Any] = SHARDED
+) -> list[list[int]]:
+    """The exit codes of the ranks of each attempt of `training`: (run, ranks, signals)."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), json.dumps(asked)],
+        [sys.executable, str(PROGRAM), str(folder), json.dumps(asked), json.dumps(training)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{PROGRAM.parent}"},
         capture_output=True, text=True, timeout=WORK_S, check=False,
     )  # fmt: skip
@@ -55,6 +57,22 @@ def test_two_ranks_that_hand_over_lose_one_and_go_on_as_one_change_nothing(tmp_p
     assert codes == [[0], [HANDED_OVER, 0], [LOST, LOST, KILLED, LOST], [KILLED, LOST], [0]]
     by_one = slot_of(tmp_path, "one")
     assert by_one["parts"]["run"][1]["updates"] == SHARDED_UPDATES
+    assert gaps(by_one["metrics"]) == []
+    assert slot_of(tmp_path, "several") == by_one
+
+
+def test_off_policy_too_and_a_rank_that_only_assists_may_die(tmp_path: Path) -> None:
+    codes = attempts(
+        tmp_path,
+        ("one", 1, {}),
+        ("several", 2, {9: "1 SIGKILL"}),
+        ("several", 1, {5: "SIGUSR2"}),
+        ("several", 2, {}),
+        training=SHARED["sac"],
+    )
+    assert codes == [[0], [LOST, KILLED], [HANDED_OVER], [0, 0]]
+    by_one = slot_of(tmp_path, "one")
+    assert by_one["parts"]["run"][1]["updates"] == SHARED_UPDATES
     assert gaps(by_one["metrics"]) == []
     assert slot_of(tmp_path, "several") == by_one
 
@@ -105,3 +123,39 @@ def test_kills_of_random_ranks_and_other_numbers_of_ranks_change_nothing(
     code, words = attempt(tmp_path, {}, SHARDED, ranks=2)
     assert code == 0, words
     assert slot_of(tmp_path) == by_one
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("seed", range(2))
+def test_off_policy_kills_of_random_ranks_and_other_numbers_of_ranks_change_nothing(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    moments, training = random.Random(seed), SHARED[name]
+    asked: list[tuple[str, int, dict[Any, str]]] = [(str(ranks), ranks, {}) for ranks in (1, 2, 4)]
+    for _ in range(3):
+        ranks = moments.choice((2, 4))
+        asked.append(("hurt", ranks, {moments.randrange(1, 7): f"{moments.randrange(ranks)} SIGKILL"}))
+    asked += [("hurt", 4, {1: "SIGUSR2"}), ("hurt", 2, {})]
+    codes = attempts(tmp_path, *asked, training=training)
+    assert codes[:3] == [[0], [0] * 2, [0] * 4]
+    for of_ranks in codes[3:6]:
+        assert sorted(of_ranks) == [KILLED, *[LOST] * (len(of_ranks) - 1)]
+    assert codes[6:] == [[HANDED_OVER, 0, 0, 0], [0, 0]]
+    by_one = slot_of(tmp_path, "1")
+    assert by_one["parts"]["run"][1]["updates"] == SHARED_UPDATES
+    assert [slot_of(tmp_path, run) for run in ("2", "4", "hurt")] == [by_one] * 3
+
+
+@pytest.mark.long
+def test_started_by_torchrun_all_say_what_to_use_and_write_nothing(tmp_path: Path) -> None:
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "trainer", "train"]
+    done = subprocess.run(
+        [sys.executable, *words, "--preset", "arm-sac", "--run-dir", str(tmp_path / "run")],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, "torchrun makes 1 of whatever it is"
+    assert "torchrun started 2 of this program" in done.stderr
+    assert "--ranks 2" in done.stderr
+    assert not (tmp_path / "run").exists()

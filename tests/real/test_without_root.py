@@ -1,5 +1,5 @@
-"""What a laptop meets and gives once more, by tests that run as an ordinary user from end to end: root may do what a file's mode
-forbids.
+"""What a laptop meets and gives once more, by tests that run as an ordinary user from end to end: root may do what a
+file's mode forbids.
 
 What a restricted key can do is attacked at an ordinary account's sshd anyway (`test_gate_attacks.py` and its
 neighbours), and what needs several accounts is in `test_own_accounts.py`.

@@ -33,8 +33,8 @@ def hurt(signals: dict[str, str]) -> None:
     """From now on each update may be the last."""
     made = 0
 
-    def hurting(kind: Any, place_of: Callable[[Any], str]) -> None:
-        update = kind.update
+    def hurting(kind: Any, place_of: Callable[[Any], str], how: str = "update") -> None:
+        update = getattr(kind, how)
 
         def counted(self: Any) -> Any:
             nonlocal made
@@ -45,11 +45,12 @@ def hurt(signals: dict[str, str]) -> None:
                 os.kill(os.getpid(), signal.Signals[name]) if name != "PAUSE" else pause()
             return update(self)
 
-        kind.update = counted
+        setattr(kind, how, counted)
 
     hurting(OnPolicy, lambda it: f"{it._at} of {len(it._lesson)} steps into epoch {it._epoch}")
     hurting(Sharded, lambda it: f"{it._one._at} of {len(it._one._lesson)} steps into epoch {it._one._epoch}")
     hurting(OffPolicy, lambda it: f"{it.owed} of them owed")
+    hurting(OffPolicy, lambda _: "with another rank's batch", "assist")
 
 
 if __name__ == "__main__":

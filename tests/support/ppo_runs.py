@@ -39,6 +39,24 @@ SHARDED: dict[str, Any] = {
     "total_steps": 1024,
 }
 SHARDED_UPDATES = 64
+#: Off-policy in four shards: 20 updates, some behind each of the last steps; what is summed up of three steps, too.
+SHARED: dict[str, dict[str, Any]] = {
+    name: {
+        "preset": "arm-sac",
+        "algorithm": {"name": name, "shards": 4, "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 50, **more},
+        "network": {"actor_hidden": [16], "critic_hidden": [16]},
+        "horizon": 10,
+        "num_envs": 3,
+        "total_steps": 60,
+        "random_steps": 20,
+        "checkpoint_interval": 12,
+        "metrics_interval": 10,
+        "evaluation_goals": 0,
+        "num_workers": 0,
+    }
+    for name, more in {"sac": {}, "td3": {"n_step": 3, "exploration_noise_max": 0.3}, "mtsac": {}}.items()
+}
+SHARED_UPDATES = 18
 #: What a training ends with that has lost a rank.
 LOST = 8
 _SMALL: dict[str, Any] = {

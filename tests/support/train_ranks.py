@@ -1,4 +1,5 @@
-"""`python train_ranks.py FOLDER '[["a", 2, {"9": "SIGUSR2"}], ["a", 1, {}]]'`: attempts of `ppo_runs.SHARDED`.
+"""`python train_ranks.py FOLDER '[["a", 2, {"9": "SIGUSR2"}], ["a", 1, {}]]' TRAINING`: attempts of a training, which
+is given as JSON.
 
 Each is (the run's folder in FOLDER, how many ranks, signals as `killed_between_updates` takes them). The ranks are
 forked after the slow imports, and before torch has computed anything. Prints a JSON list: the exit codes of each
@@ -13,7 +14,6 @@ import sys
 from pathlib import Path
 
 from killed_between_updates import hurt
-from ppo_runs import SHARDED
 
 from anchorleg.files import make_folder
 from anchorleg.job import Job
@@ -25,6 +25,7 @@ from trainer.training import begin
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
 
+TRAINING = json.loads(sys.argv[3])
 #: Instead of a signal's number: the rank whose processor is another one.
 OTHER = "other processor"
 
@@ -40,7 +41,7 @@ def rank_of(job: Job, place: RankPlace, signals: dict[str, str]) -> int:
     group = Group.join(place, job.attempt_dir)
     try:
         with TrainingDisplay(live=False) as display:
-            return run(job, resolve(TrainingSection(**SHARDED)), display, group=group)
+            return run(job, resolve(TrainingSection(**TRAINING)), display, group=group)
     except TrainerError as error:
         group.fault(error, error.exit_code)
         print(f"rank {place.rank}: {error}", flush=True)

@@ -10,7 +10,7 @@ Shapes: N environments, B transitions, P parameters of the distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.autograd import follow
+from trainer.algorithms.common.descents import Descent
+from trainer.algorithms.common.sample import Sample
+from trainer.algorithms.common.tensors import named, under
 from trainer.algorithms.common.twins import TwinOffPolicy, must_be_numbers
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Drqv2
@@ -77,20 +80,29 @@ class Algorithm(TwinOffPolicy):
         actions: Actions = distribution.clip(distribution.mode(outputs) + self.deviation * noise).cpu().numpy()
         return actions
 
-    def learn(self, batch: Batch) -> Tensor:
-        """One step of critics, encoder, actor and targets."""
-        critic_loss, q, inputs = self._judged(batch)
-        self.descend("critics", critic_loss)
+    def draw(self, batch: Batch) -> dict[str, Tensor]:
+        """For the actions behind `next_obs` and behind `obs`, as large as noise is now."""
+        next_moves, next_noise = self.drawn_moves(batch.next_obs), self._drawn_noise(len(batch.reward))
+        moves, noise = self.drawn_moves(batch.obs), self._drawn_noise(len(batch.reward))
+        return {"next_noise": next_noise, "noise": noise, **named("next_obs", next_moves), **named("obs", moves)}
 
-        actor_loss = -self._worth(self.for_actor(inputs)).mean()
-        self.descend("actor", actor_loss)
+    def descents(self, sample: Sample) -> Iterator[Descent]:
+        """The critics with the encoder; then the actor."""
+        critic_loss, q, inputs = self._judged(sample)
+        yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
+
+        actor_loss = -self._worth(self.for_actor(inputs), sample).mean()
+        yield self.down({"actor": actor_loss}, actor_loss=actor_loss)
+
+    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
+        """As all."""
         follow(self.targets, self.critics, self.settings.tau)
-        return torch.stack([critic_loss, actor_loss, q.mean()]).detach()
+        return torch.stack([measured[name] for name in self.METRICS])
 
-    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
         """As above."""
-        loss, _, inputs = self._judged(batch)
-        return loss, self._worth(inputs)
+        loss, _, inputs = self._judged(sample)
+        return loss, self._worth(inputs, sample)
 
     def state(self) -> State:
         """As all, with the steps that were made."""
@@ -102,28 +114,32 @@ class Algorithm(TwinOffPolicy):
         super().load(state)
         self._step = int(state.numbers["step"])
 
-    def _judged(self, batch: Batch) -> tuple[Tensor, Tensor, NetInputs]:
+    def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs]:
         """(the critics' loss, Q [2, B] of the batch's actions, what the nets read)."""
+        batch, drawn = sample.batch, sample.drawn
         action = torch.from_numpy(batch.action).to(self.device)
         reward, discount = self.rewards(batch, self.settings.gamma)
         with torch.no_grad():
-            following, _ = self.inputs(batch.next_obs, batch.task)
-            worth = self.targets(following.critics, self._noisy(following.policy)).squeeze(-1)
-            target = reward + discount * worth.amin(0)
+            following, _ = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
+            following_action = self._noisy(following.policy, drawn["next_noise"])
+            target = reward + discount * self.targets(following.critics, following_action).squeeze(-1).amin(0)
 
-        inputs, _ = self.inputs(batch.obs, batch.task)
+        inputs, _ = self.inputs(batch.obs, batch.task, under("obs", drawn))
         q = self.critics(inputs.critics, action).squeeze(-1)
         return (q - target).square().mean(1).sum(), q, inputs
 
-    def _worth(self, inputs: NetInputs) -> Tensor:
+    def _worth(self, inputs: NetInputs, sample: Sample) -> Tensor:
         """The smaller Q of what the actor does, with its noise, [B]."""
-        worth: Tensor = self.critics(inputs.critics, self._noisy(inputs.policy)).squeeze(-1).amin(0)
+        action = self._noisy(inputs.policy, sample.drawn["noise"])
+        worth: Tensor = self.critics(inputs.critics, action).squeeze(-1).amin(0)
         return worth
 
-    def _noisy(self, inputs: Tensor) -> Tensor:
-        """[B, A] what the actor does and a little noise; beyond the bounds its derivative is that within."""
+    def _drawn_noise(self, rows: int) -> Tensor:
+        """[rows, A]: a little, and no more than is allowed."""
         limit = self.settings.noise_clip
-        action = self.policy.distribution.mode(self.policy.of_inputs(inputs))
-        noise = self.policy.distribution.noise(len(inputs), self._noise).to(self.device)
-        moved = action + (self.deviation * noise).clamp(-limit, limit)
+        return (self.deviation * self.policy.distribution.noise(rows, self._noise)).clamp(-limit, limit)
+
+    def _noisy(self, inputs: Tensor, noise: Tensor) -> Tensor:
+        """[B, A] what the actor does and the `noise`; beyond the bounds its derivative is that within."""
+        moved = self.policy.distribution.mode(self.policy.of_inputs(inputs)) + noise.to(self.device)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

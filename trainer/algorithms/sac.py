@@ -10,7 +10,7 @@ Shapes: B transitions, K tasks, A of an action, or one of n.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.autograd import follow
+from trainer.algorithms.common.descents import Descent
+from trainer.algorithms.common.sample import Sample
+from trainer.algorithms.common.tensors import named, under
 from trainer.algorithms.common.twins import TwinOffPolicy
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
@@ -50,27 +53,33 @@ class Algorithm(TwinOffPolicy):
         """The actor, and both critics together."""
         return cls.sizes_for(training, spaces, *_shapes(spaces))
 
-    def learn(self, batch: Batch) -> Tensor:
-        """One step of critics, actor, temperatures and targets."""
-        noise = self._drawn(len(batch.reward)), self._drawn(len(batch.reward))
-        critic_loss, q, inputs, task = self._judged(batch, noise[0])
+    def draw(self, batch: Batch) -> dict[str, Tensor]:
+        """For the actions behind `next_obs` and behind `obs`."""
+        next_noise, noise = (self.policy.distribution.noise(len(batch.reward), self._noise) for _ in range(2))
+        moves = named("next_obs", self.drawn_moves(batch.next_obs)) | named("obs", self.drawn_moves(batch.obs))
+        return {"next_noise": next_noise, "noise": noise, **moves}
+
+    def descents(self, sample: Sample) -> Iterator[Descent]:
+        """The critics; then the actor and the temperatures."""
+        critic_loss, q, inputs, task = self._judged(sample)
+        yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
+
+        worth, log = self._worth(self.critics, self.for_actor(inputs), sample.drawn["noise"].to(self.device))
         temperature = self.log_temperature.detach().exp()[task]
-        self.descend("critics", critic_loss)
-
-        worth, log = self._worth(self.critics, self.for_actor(inputs), noise[1])
         actor_loss = (temperature * log - worth).mean()
-        self.descend("actor", actor_loss)
-
         temperature_loss = -(self.log_temperature[task] * (log.detach() + self.target_entropy)).mean()
-        self.descend("temperature", temperature_loss)
-        follow(self.targets, self.critics, self.settings.tau)
-        return torch.stack([critic_loss, actor_loss, temperature_loss, q.mean(), -log.mean()]).detach()
+        losses = {"actor": actor_loss, "temperature": temperature_loss}
+        yield self.down(losses, actor_loss=actor_loss, temperature_loss=temperature_loss, entropy=-log.mean())
 
-    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
+        """As all."""
+        follow(self.targets, self.critics, self.settings.tau)
+        return torch.stack([measured[name] for name in self.METRICS])
+
+    def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
         """As above."""
-        noise = self._drawn(len(batch.reward)), self._drawn(len(batch.reward))
-        loss, _, inputs, _ = self._judged(batch, noise[0])
-        return loss, self._worth(self.critics, inputs, noise[1])[0]
+        loss, _, inputs, _ = self._judged(sample)
+        return loss, self._worth(self.critics, inputs, sample.drawn["noise"].to(self.device))[0]
 
     def weights(self) -> Mapping[str, Tensor]:
         """As all, and the temperatures."""
@@ -90,20 +99,18 @@ class Algorithm(TwinOffPolicy):
         super().load_tensors(tensors)
         self.log_temperature.data.copy_(tensors["log_temperature"])
 
-    def _drawn(self, rows: int) -> Tensor:
-        return self.policy.distribution.noise(rows, self._noise).to(self.device)
-
-    def _judged(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor, NetInputs, Tensor]:
+    def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs, Tensor]:
         """(the critics' loss, Q [2, B] of the batch's actions, what the nets read, the tasks [B])."""
+        batch, drawn = sample.batch, sample.drawn
         reward, terminated = (torch.from_numpy(x).to(self.device) for x in (batch.reward, batch.terminated))
         action = torch.from_numpy(batch.action).to(self.device)
         with torch.no_grad():
-            following, task = self.inputs(batch.next_obs, batch.task)
-            worth, next_log = self._worth(self.targets, following, noise)
+            following, task = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
+            worth, next_log = self._worth(self.targets, following, drawn["next_noise"].to(self.device))
             entropy = self.log_temperature.exp()[task] * next_log
             target = reward + self.settings.gamma * (1 - terminated) * (worth - entropy)
 
-        inputs, _ = self.inputs(batch.obs, batch.task)
+        inputs, _ = self.inputs(batch.obs, batch.task, under("obs", drawn))
         if self._chooses:
             q = self.critics(inputs.critics).gather(-1, action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, cast
 
@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.autograd import follow
+from trainer.algorithms.common.descents import Descent
+from trainer.algorithms.common.sample import Sample
 from trainer.algorithms.common.tensors import copied, named, under
 from trainer.algorithms.common.twins import TwinOffPolicy, must_be_numbers
 from trainer.buffers.rows import Batch
@@ -81,27 +83,33 @@ class Algorithm(TwinOffPolicy):
         if self.settings.exploration_noise_max is not None and ended.any():
             self._deviations[ended] = self._drawn_deviations(int(ended.sum()))
 
-    def learn(self, batch: Batch) -> Tensor:
-        """One step of the critics; at every `policy_delay`-th of actor and targets, too.
+    def draw(self, batch: Batch) -> dict[str, Tensor]:
+        """For the targets' actions."""
+        noise = self.policy.distribution.noise(len(batch.reward), self._noise)
+        moves = named("next_obs", self.drawn_moves(batch.next_obs)) | named("obs", self.drawn_moves(batch.obs))
+        return {"noise": noise, **moves}
 
-        `actor_loss` is that of the last step of the actor, 0 before the first.
-        """
-        settings = self.settings
-        critic_loss, q, inputs = self._judged(batch)
-        self.descend("critics", critic_loss)
+    def descents(self, sample: Sample) -> Iterator[Descent]:
+        """The critics; at every `policy_delay`-th update the actor, too."""
+        critic_loss, q, inputs = self._judged(sample)
+        yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.detach().mean())
 
-        self._updates += 1
-        if self._updates % settings.policy_delay == 0:
+        if (self._updates + 1) % self.settings.policy_delay == 0:
             actor_loss = -self._climbed(self.for_actor(inputs)).mean()
-            self.descend("actor", actor_loss)
-            follow(self.targets, self.critics, settings.tau)
-            follow(self.target_actor, self._behind, settings.tau)
-            self._actor_loss = actor_loss.detach()
-        return torch.stack([critic_loss.detach(), self._actor_loss, q.detach().mean()])
+            yield self.down({"actor": actor_loss}, actor_loss=actor_loss)
 
-    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
+        """The targets move with the actor. `actor_loss` is that of the last step of the actor, 0 before the first."""
+        self._updates += 1
+        if "actor_loss" in measured:
+            follow(self.targets, self.critics, self.settings.tau)
+            follow(self.target_actor, self._behind, self.settings.tau)
+            self._actor_loss = measured["actor_loss"]
+        return torch.stack([measured["critic_loss"], self._actor_loss, measured["q"]])
+
+    def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
         """As above."""
-        loss, _, inputs = self._judged(batch)
+        loss, _, inputs = self._judged(sample)
         return loss, self._climbed(inputs)
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -143,15 +151,15 @@ class Algorithm(TwinOffPolicy):
             return np.full(environments, low, np.float32)
         return self._exploration.uniform(low, high, environments).astype(np.float32)
 
-    def _judged(self, batch: Batch) -> tuple[Tensor, Tensor, NetInputs]:
+    def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs]:
         """(the critics' loss, Q [2, B] of the batch's actions, what the nets read)."""
+        batch, drawn = sample.batch, sample.drawn
         action = torch.from_numpy(batch.action).to(self.device)
-        noise = self.policy.distribution.noise(len(action), self._noise).to(self.device)
         with torch.no_grad():
-            following, _ = self.inputs(batch.next_obs, batch.task)
-            target = self._target(batch, following, noise)
+            following, _ = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
+            target = self._target(batch, following, drawn["noise"].to(self.device))
 
-        inputs, _ = self.inputs(batch.obs, batch.task)
+        inputs, _ = self.inputs(batch.obs, batch.task, under("obs", drawn))
         outputs = self.critics(inputs.critics, action)
         if self._values is None:
             q = outputs.squeeze(-1)

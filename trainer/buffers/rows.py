@@ -76,6 +76,21 @@ class Batch:
             steps=rows[STEPS][places].astype(np.float32) if STEPS in rows else None,
         )
 
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All of it, by the names of rows' fields, and `task`."""
+        rows = rows_of(self.obs, self.action, self.reward, self.next_obs, self.terminated)
+        return {**rows, "task": self.task, **({} if self.steps is None else {STEPS: self.steps})}
+
+    @classmethod
+    def of_arrays(cls, arrays: Rows) -> Batch:
+        """What `arrays` came of."""
+        obs, next_obs = (
+            {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            for prefix in (OBS, NEXT_OBS)
+        )
+        numbers = {name: arrays[name] for name in ("action", "reward", "terminated", "task")}
+        return cls(obs=obs, next_obs=next_obs, **numbers, steps=arrays.get(STEPS))
+
 
 def joined(one: Batch, other: Batch) -> Batch:
     """Both in one batch, `one` first; the fields of both are the same."""

@@ -223,7 +223,8 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
         used, there_is = tried.gpu_bytes
         rows_of = f"with updates of {training.learned_at_once:,} rows"
         _tell(f"  GPU memory: {used / _GB:.1f} GB of {there_is / _GB:.1f} GB {rows_of}")
-    _tell(f"  {of_ranks(tried.update_s, tried.gradient_bytes, shares=training.algorithm.SHARES)}")
+    shares = training.algorithm.SHARES
+    _tell(f"  {of_ranks(tried.update_s, tried.gradient_bytes, tried.batch_bytes, shares=shares)}")
     whole = duration(training.total_steps / best.steps_per_s)
     much = compared(tried.own, tried.trials, best)
     _tell(

@@ -28,6 +28,7 @@ from trainer.config.settings import (
 class Mtsac(OffPolicySettings):
     """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
 
+    SHARES: ClassVar[bool] = True
     VERSION: ClassVar[str] = "4"
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
@@ -127,6 +128,7 @@ class A2c(OnPolicySettings):
 class PlainOffPolicy(OffPolicySettings):
     """What SAC, TD3 and DrQ-v2 have in common: an actor and two critics of plain layers."""
 
+    SHARES: ClassVar[bool] = True
     NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (256, 256), "critic_hidden": (256, 256)}
 
     batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)

@@ -189,13 +189,15 @@ class AlgorithmSettings(TrainingSettings):
     """Environments, at least, where nobody says how many."""
 
     SHARES: ClassVar[bool] = False
-    """Whether it learns in several shards: its algorithm is then a `trainer.algorithms.common.onpolicy.OnPolicy`."""
+    """Whether it learns in several shards: its algorithm is then an `OnPolicy` or an `OffPolicy`
+    (`trainer.algorithms.common`).
+    """
 
     name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
     shards: Annotated[int, Field(ge=1, le=256)] = Field(
         1,
-        description="Parts that are played and learned from each by itself, so that several processes may share them "
-        "(docs/ranks.md); any number of processes that divides it trains the same numbers.",
+        description="Parts of each update whose gradients are computed one by one, so that several processes may share "
+        "them (docs/ranks.md); any number of processes that divides it trains the same numbers.",
     )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
@@ -215,8 +217,11 @@ def in_shards(algorithm: AlgorithmSettings, num_envs: int) -> str | None:
     if shards == 1:
         return None
     if not algorithm.SHARES:
-        return f"shards {shards}: {algorithm.name} learns in one; ppo and a2c learn in several: leave it out"
-    for name, number in {"num_envs": num_envs, "batch_size": getattr(algorithm, "batch_size", shards)}.items():
+        return f"shards {shards}: {algorithm.name} learns in one alone: leave it out"
+    cut = {"batch_size": getattr(algorithm, "batch_size", shards)}
+    if not isinstance(algorithm, OffPolicySettings):
+        cut["num_envs"] = num_envs
+    for name, number in cut.items():
         if number % shards:
             nearest = f"{-(-number // shards) * shards}"
             return f"{name} {number} is not cut evenly into {shards} shards; use {nearest}, or another number of shards"

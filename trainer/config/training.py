@@ -185,6 +185,11 @@ class Training(TrainingSettings):
         return self.seed if self.init_seed is None else self.init_seed
 
     @property
+    def plays_in_shards(self) -> bool:
+        """Whether each shard has environments and a rollout of its own; else shards are parts of a batch alone."""
+        return self.algorithm.shards > 1 and not self.uses_experience
+
+    @property
     def uses_experience(self) -> bool:
         """Whether its algorithm learns from kept transitions; else it has no replay, and takes no contributions."""
         return isinstance(self.algorithm, OffPolicySettings)

@@ -25,6 +25,8 @@ from trainer.errors import ConfigError, RanksError
 RANKS, HOST = "ANCHORLEG_RANKS", "ANCHORLEG_RANKS_HOST"
 #: Where no srun says it: which rank a process is, and the process that started it.
 RANK, STARTER = "ANCHORLEG_RANK", "ANCHORLEG_RANKS_STARTER"
+#: What torchrun tells each process that it starts, beside its place.
+TORCHRUN = "TORCHELASTIC_RUN_ID"
 #: In the attempt's folder: the exit code of rank 0, or of the first that failed. Under srun nobody else can say it.
 CODE = "ranks-exit"
 LOOPBACK = "127.0.0.1"
@@ -65,6 +67,16 @@ def check_ranks(shards: int, ranks: int) -> None:
         raise ConfigError(
             f"{ranks} ranks cannot share {shards} {'shards' if shards > 1 else 'shard'} evenly: set algorithm.shards "
             f"to {ranks}, or a multiple of it, in a new run, or take another number of ranks"
+        )
+
+
+def check_starter(environ: Mapping[str, str]) -> None:
+    """Errors: ConfigError where torchrun started this process beside others, which would all train into one folder."""
+    size = environ.get("WORLD_SIZE", "1") if TORCHRUN in environ else "1"
+    if size != "1":
+        raise ConfigError(
+            f"torchrun started {size} of this program, and it cannot give back the exit codes 75 and 93: leave "
+            f"torchrun away and give `trainer train` --ranks {size}, which starts the ranks itself (docs/ranks.md)"
         )
 
 

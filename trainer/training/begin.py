@@ -16,7 +16,8 @@ import torch
 
 from anchorleg.files import make_folder
 from anchorleg.job import Job
-from trainer.algorithms.base import Algorithm
+from trainer.algorithms.base import Algorithm, Context
+from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start, find_start
 from trainer.config.encoders import told
 from trainer.config.find import ALGORITHMS, find
@@ -37,6 +38,7 @@ from trainer.machine.group import Group
 from trainer.machine.host import read_host
 from trainer.machine.launching import check_ranks
 from trainer.machine.processor import processor
+from trainer.nets.encoders.base import kept_spaces
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
@@ -44,7 +46,7 @@ from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
-from trainer.training.ranks import Order, follow
+from trainer.training.ranks import Order, assist, follow, hand_out
 from trainer.training.run import fresh, resumed
 from trainer.training.workers import choose_workers
 
@@ -93,19 +95,21 @@ def run(
         group.here,
         accepts=job.accepts_contributions,
     )
-    if not group.is_first:
-        group.tell()  # a file of weights is kept by now
-    training = with_weights(job, training)
-    if group.is_first:
-        group.tell()
-    start = find_start(job, training)
-    group.must_agree("the newest good checkpoint", _seen(start))
+    training = _with_weights(job, training, group)
+    assists = training.uses_experience and not group.is_first
+    start = None if assists else find_start(job, training)
+    if not training.uses_experience:
+        group.must_agree("the newest good checkpoint", _seen(start))
     if group.is_first:
         keep_demos()
         _begin_attempt(job, training, start, show)
     if group.tell(int(start is not None and is_complete(job, training, start))):
         if group.is_first and start is not None:
             _leave_complete(job, training, start, show)
+        return 0
+    suite = suite_of(training, job.run_dir / "goals")
+    if assists:
+        _assist(training, suite.open().spaces, chosen, group, show)
         return 0
     step = start.ref.step if start else 0
     if group.is_first:
@@ -115,14 +119,13 @@ def run(
         + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
         + (f", {group.size} ranks" if group.size > 1 else "")
     )
-    suite = suite_of(training, job.run_dir / "goals")
     num_workers = choose_workers(training, suite, group.here)
     recorded = start.contents.numeric if start is not None else {}
     choose = partial(choose_numerics, training, suite.open().spaces, chosen, show=show)
     numeric = _numerics_of_all(group, recorded, choose)
     numeric["workers"] = num_workers
     spec = VectorSpec(suite, training.num_envs, training.seed, attempt=job.attempt)
-    envs = _envs_of(spec, num_workers, training.algorithm.shards, group, make_envs)
+    envs = _envs_of(spec, num_workers, training, group, make_envs)
     numeric["stepping"] = envs.stepping
     try:
         if start is not None:
@@ -133,11 +136,31 @@ def run(
         if not group.is_first:
             follow(state, numeric)
             return 0
+        hand_out(state)
         code = TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
         group.tell(Order.END)
         return code
     finally:
         envs.close()
+
+
+def _with_weights(job: Job, training: Training, group: Group) -> Training:
+    if not group.is_first:
+        group.tell()  # a file of weights is kept by now
+    training = with_weights(job, training)
+    if group.is_first:
+        group.tell()
+    return training
+
+
+def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Group, show: Reporter) -> None:
+    """All that another rank than the first does of an off-policy training: it has nets, and neither environments nor
+    rows, and reads no checkpoint.
+    """
+    numeric = _numerics_of_all(group, {}, partial(choose_numerics, training, spaces, chosen, show=show))
+    experience = Experience(training, kept_spaces(spaces, training.network))  # where no row comes it takes no memory
+    kind: Any = find(ALGORITHMS, training.algorithm.name)
+    assist(kind(Context(training, spaces, training.num_envs, chosen, experience, numeric["updates"], group)), group)
 
 
 def _begin_attempt(job: Job, training: Training, start: Start | None, show: Reporter) -> None:
@@ -180,10 +203,11 @@ def _seen(start: Start | None) -> bytes:
     return hashlib.sha256(f"{start.ref.attempt} {start.ref.step}".encode() if start else b"").digest()
 
 
-def _envs_of(spec: VectorSpec, workers: int, shards: int, group: Group, make_envs: MakeEnvs) -> Envs:
+def _envs_of(spec: VectorSpec, workers: int, training: Training, group: Group, make_envs: MakeEnvs) -> Envs:
     """The environments of this process: of all, or of its shards, environment i of shard i mod `shards`."""
-    if shards == 1:
+    if not training.plays_in_shards:
         return make_envs(spec, workers)
+    shards = training.algorithm.shards
     own = group.own(shards)
     part = partial(replace, spec, num_envs=spec.num_envs // shards, stride=shards)
     return ShardedEnvs({shard: make_envs(part(first=shard), workers // len(own)) for shard in own})

@@ -30,9 +30,9 @@ def gathered(group: Group, parts: Mapping[str, State]) -> dict[str, State]:
     if group.size == 1:
         return dict(parts)
     shared = {name: shared_of(state) for name, state in parts.items()}
-    group.must_agree("the parameters, or what belongs to them,", _digest(shared))
+    must_be_the_same(group, shared)
     own = parts if group.is_first else {name: _own_of(state, shared[name]) for name, state in parts.items()}
-    others = [_unpacked(data) for data in group.collect(b"" if group.is_first else _packed(own))[1:]]
+    others = [unpacked(data) for data in group.collect(b"" if group.is_first else packed(own))[1:]]
     return {name: united([state, *(other[name] for other in others)]) for name, state in parts.items()}
 
 
@@ -40,6 +40,12 @@ def gathered_numbers(group: Group, own: Mapping[int, State]) -> dict[int, State]
     """States without tensors of all shards in their order, on rank 0; elsewhere nothing."""
     told = group.collect(json.dumps({str(shard): dict(state.numbers) for shard, state in own.items()}).encode())
     return {int(shard): State({}, numbers) for data in told for shard, numbers in json.loads(data).items()}
+
+
+def must_be_the_same(group: Group, parts: Mapping[str, State]) -> None:
+    """Errors: RanksError, naming the ranks where `parts` differ from those of rank 0."""
+    if group.size > 1:
+        group.must_agree("the parameters, or what belongs to them,", _digest(parts))
 
 
 def _own_of(state: State, shared: State) -> State:
@@ -56,7 +62,8 @@ def _digest(shared: Mapping[str, State]) -> bytes:
     return sha.digest()
 
 
-def _packed(parts: Mapping[str, State]) -> bytes:
+def packed(parts: Mapping[str, State]) -> bytes:
+    """For `unpacked`."""
     numbers = json.dumps({name: dict(state.numbers) for name, state in parts.items()}).encode()
     tensors = {f"{name}/{key}": _array(t) for name, state in parts.items() for key, t in state.tensors.items()}
     kinds = {name: any(isinstance(t, Tensor) for t in state.tensors.values()) for name, state in parts.items()}
@@ -64,7 +71,7 @@ def _packed(parts: Mapping[str, State]) -> bytes:
     return len(head).to_bytes(_LENGTH_BYTES, "little") + head + numbers + safetensors.numpy.save(tensors)
 
 
-def _unpacked(data: bytes) -> dict[str, State]:
+def unpacked(data: bytes) -> dict[str, State]:
     """As it was packed: torch's tensors are torch's again."""
     at = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     length, of_torch = json.loads(data[_LENGTH_BYTES:at])

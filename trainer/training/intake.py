@@ -49,6 +49,7 @@ from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
 from trainer.training.adopting import Adoptions, put_in
 from trainer.training.mixing import Mixes, mix_in, named
+from trainer.training.ranks import hand_out
 from trainer.training.rollback import advice, first_taken, learned_with, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
@@ -148,6 +149,7 @@ class Intake:
         for learners in (self.adoptions, self._mixes):
             if learners is not None and (entry := learners.enter(state, self._written)) is not None:
                 self._uncounted.append(entry)
+                hand_out(state)
         waiting = [door for door in doors if door.has_something]
         if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
@@ -286,6 +288,7 @@ class Intake:
             return
         self._uncounted.append(entry)
         words = put_in(state, entry, *data) if isinstance(entry, Adopted) else mix_in(state, entry, data)
+        hand_out(state)
         if words:
             self._notices.note(words)
 

@@ -111,7 +111,7 @@ def check(
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
         parts += _demos(training, shown)
-        parts = [*shared_out(parts, ranks, here), *of_shards(training, device, ranks, here)]
+        parts = [*shared_out(training, parts, ranks, here), *of_shards(training, device, ranks, here)]
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
@@ -146,11 +146,12 @@ def _check_addresses(training: Training) -> None:
     )
 
 
-def shared_out(parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
-    """`parts` of one process, as the `here` ranks of a node have them together: of `ranks` in all."""
-    if ranks == 1:
-        return list(parts)
-    return [replace(part, bytes=part.bytes * here if part.is_in_each else part.bytes * here // ranks) for part in parts]
+def shared_out(training: Training, parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
+    """`parts` of one process, as the `here` ranks of a node have them together, of `ranks` in all: of what is not in
+    each, their share, or all of it where rank 0 alone has environments and rows.
+    """
+    own = 1 if training.uses_experience else here / ranks
+    return [replace(part, bytes=int(part.bytes * (here if part.is_in_each else own))) for part in parts]
 
 
 def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Part]:

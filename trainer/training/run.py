@@ -17,6 +17,7 @@ from torch import Tensor
 from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
+from trainer.algorithms.common.offpolicy import learned_of
 from trainer.algorithms.common.sharded import Sharded
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
@@ -29,7 +30,7 @@ from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
 from trainer.training.demonstrations import lay_down
-from trainer.training.gathering import gathered
+from trainer.training.gathering import gathered, must_be_the_same
 from trainer.training.meter import Meter, ShardedMeter
 
 
@@ -113,14 +114,14 @@ def _run(
 ) -> TrainingRun:
     kind: Any = find(ALGORITHMS, training.algorithm.name)
     group = group or Group.alone()
-    shards = training.algorithm.shards
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
     # What is asked of a class (sizes, launch mode) was asked of `kind` before there was a run.
-    algorithm = kind(context) if shards == 1 else cast("Algorithm", Sharded(kind, context))
+    algorithm = cast("Algorithm", Sharded(kind, context)) if training.plays_in_shards else kind(context)
     if experience is not None and experience.demos is not None:
         lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
     make_meter = partial(Meter, kind.METRICS, training.env.tasks, training.env.MEASURES)
-    meter = make_meter() if shards == 1 else ShardedMeter(group, group.own(shards), make_meter)
+    own = group.own(training.algorithm.shards)
+    meter = ShardedMeter(group, own, make_meter) if training.plays_in_shards else make_meter()
     return TrainingRun(training, algorithm, collector, experience, meter, _average(training, algorithm), group=group)
 
 
@@ -149,12 +150,14 @@ def advance(run: TrainingRun) -> Transition | None:
         raise
     owed = algorithm.owed
     collector.begin(actions, beside=owed > 0)
+    if run.experience is not None:
+        run.group.tell(owed)  # for the ranks that have no rows
     learn(run, owed)
     transition = collector.wait()
     algorithm.observe(transition, run.step)
     step = transition.step
     run.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success, step.episode_measures)
-    run.step += collector.num_envs * run.group.size
+    run.step += run.training.num_envs
     if run.training.group.rows:
         run.episodes += int(step.finished.sum())
     return transition
@@ -256,7 +259,9 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
         parts[AVERAGED] = run.average.state()
     if run.experience is not None:
         parts["experience"] = run.experience.state()
-    if run.training.algorithm.shards > 1:
+    if run.training.plays_in_shards:
         of_shards = {name: parts[name] for name in ("algorithm", "collector", "meter")}
         parts |= gathered(run.group, of_shards)
+    elif run.group.size > 1:
+        must_be_the_same(run.group, {"algorithm": learned_of(learned)})
     return Contents(run.step, parts, run.algorithm.policy.spec.as_json())

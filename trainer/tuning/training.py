@@ -155,16 +155,17 @@ def advise(own: Setting, trials: Sequence[Trial], memory: Memory) -> Advice:
     return Advice(chosen, rates[chosen], rates[chosen] / rates[own], (*notes, *_of_memory(memory)))
 
 
-def of_ranks(update_s: float, gradient_bytes: int, *, shares: bool) -> str:
+def of_ranks(update_s: float, gradient_bytes: int, batch_bytes: int = 0, *, shares: bool) -> str:
     """Whether several GPUs (or processes) for one slot would pay: by how long an update and its exchange take. Pure.
 
+    `batch_bytes`: of a batch, where rank 0 sends it to the others; then actor and critics exchange one after the other.
     `shares`: whether the algorithm learns in several shards.
     """
-    exchange_s = _EXCHANGE_S + gradient_bytes / _LINK_BYTES_PER_S
-    takes = (
-        f"an update takes {1e3 * update_s:.1f} ms, to exchange its {gradient_bytes / 1e6:.1f} MB of gradients "
-        f"{1e3 * exchange_s:.2f} ms at best"
-    )
+    turns = 3 if batch_bytes else 1
+    exchange_s = turns * _EXCHANGE_S + (gradient_bytes + batch_bytes) / _LINK_BYTES_PER_S
+    what = f"its {gradient_bytes / 1e6:.1f} MB of gradients"
+    what += f" and {batch_bytes / 1e6:.1f} MB of its batch" if batch_bytes else ""
+    takes = f"an update takes {1e3 * update_s:.1f} ms, to exchange {what} {1e3 * exchange_s:.2f} ms at best"
     if update_s < WORTH_RANKS * exchange_s:
         return f"more GPUs for one slot would not pay: {takes}; use them for more slots (docs/ranks.md)"
     if not shares:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch
 
 from trainer.algorithms.base import Algorithm
 from trainer.algorithms.common import cuda_graph as recorded
+from trainer.buffers.rows import fields_of
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Collector
@@ -24,6 +26,7 @@ from trainer.errors import ConfigError
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.host import Host, read_host
+from trainer.nets.encoders.base import kept_spaces
 from trainer.training import memory
 from trainer.training.run import TrainingRun, advance, drain, fresh
 from trainer.training.workers import choose_workers
@@ -60,6 +63,7 @@ class Tried:
     gpu_bytes: tuple[int, int] | None
     wall_s: float
     gradient_bytes: int = 0
+    batch_bytes: int = 0
 
 
 def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path) -> Tried:
@@ -127,6 +131,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         gpu_bytes=_gpu_bytes(device),
         wall_s=time.monotonic() - began,
         gradient_bytes=_gradient_bytes(training, opened.spaces),
+        batch_bytes=_batch_bytes(training, opened.spaces),
     )
 
 
@@ -134,6 +139,14 @@ def _gradient_bytes(training: Training, spaces: Spaces) -> int:
     """Of one update."""
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     return 4 * sum(net.parameters for net in algorithm.sizes(training, spaces))
+
+
+def _batch_bytes(training: Training, spaces: Spaces) -> int:
+    """Of the batch of one update that rank 0 draws for all; 0 where each rank has its own."""
+    if not training.uses_experience:
+        return 0
+    fields = fields_of(kept_spaces(spaces, training.network)).values()
+    return training.off_policy.batch_size * sum(math.prod(shape) * kind.itemsize for shape, kind in fields)
 
 
 def words(setting: Setting) -> str:

@@ -169,3 +169,10 @@ def test_more_gpus_pay_where_an_update_takes_ten_times_as_long_as_its_exchange()
     large = [of_ranks(update_s=0.0405, gradient_bytes=40_000_000, shares=shares) for shares in (True, False)]
     assert large[0].startswith("several ranks may pay: an update takes 40.5 ms, to exchange")
     assert large[1].startswith("one GPU is all that this algorithm uses for a slot: an update takes 40.5 ms")
+
+
+def test_where_the_first_rank_sends_the_batch_that_counts_too() -> None:
+    words = "its 40.0 MB of gradients and 10.0 MB of its batch 5.12 ms at best"
+    assert words in of_ranks(update_s=0.0511, gradient_bytes=40_000_000, batch_bytes=10_000_000, shares=True)
+    for update_s, begin in ((0.0511, "more GPUs for one slot would not pay"), (0.0513, "several ranks may pay")):
+        assert of_ranks(update_s, 40_000_000, 10_000_000, shares=True).startswith(begin)

@@ -21,7 +21,7 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.envs.step import Step
 from trainer.errors import ConfigError
-from trainer.nets.shift import shifted
+from trainer.nets.shift import drawn_moves, shifted
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
@@ -94,7 +94,7 @@ class Authors:
 
     def features(self, obs, task):
         pictures = tensors_in(obs)
-        pictures[IMAGE] = shifted(pictures[IMAGE], self.settings.random_shift, self.noise)
+        pictures[IMAGE] = shifted(pictures[IMAGE], drawn_moves(len(task), self.settings.random_shift, self.noise))
         return self.policy.inputs(pictures, torch.from_numpy(task))
 
     def acted(self, features):
@@ -197,7 +197,7 @@ def test_actions_that_are_one_of_several_are_refused():
 @pytest.mark.parametrize("shape", [(3, 8, 9), (2, 3, 8, 9)])
 def test_pictures_are_moved_as_padding_and_cutting_does(shape):
     pictures = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (40, *shape), np.uint8))
-    moved = shifted(pictures, 2, torch.Generator().manual_seed(3))
+    moved = shifted(pictures, drawn_moves(len(pictures), 2, torch.Generator().manual_seed(3)))
     found = set()
     for before, after in zip(pictures.numpy(), moved.numpy(), strict=True):
         padded = np.pad(before, [(0, 0)] * (len(shape) - 2) + [(2, 2), (2, 2)], mode="edge")
@@ -208,7 +208,7 @@ def test_pictures_are_moved_as_padding_and_cutting_does(shape):
         assert len(cuts) == 1
         found |= set(cuts)
     assert len(found) > 15
-    assert torch.equal(shifted(pictures, 0, torch.Generator()), pictures)
+    assert torch.equal(shifted(pictures, torch.zeros(len(pictures), 2, dtype=torch.int64)), pictures)
 
 
 def test_a_frozen_encoder_reads_each_observation_once_and_ends_by_themselves():

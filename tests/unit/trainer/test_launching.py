@@ -14,7 +14,7 @@ import pytest
 from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.errors import ConfigError
 from trainer.machine import launching
-from trainer.machine.launching import RankPlace, check_ranks, cores_of_rank, launch, place_of
+from trainer.machine.launching import RankPlace, check_ranks, check_starter, cores_of_rank, launch, place_of
 
 #: A stand-in for srun: the tasks one after the other, last first, and the largest exit code, as srun gives it.
 SRUN = """#!/bin/bash
@@ -115,6 +115,15 @@ def test_under_a_shim_a_signal_comes_to_rank_0(job: Job) -> None:
     job.hand_over_file = asked
     assert launched(job, waits) == (75, [])
     assert not asked.exists(), "the file is the shim's"
+
+
+def test_several_processes_of_torchrun_are_told_what_to_use_instead() -> None:
+    check_starter({"WORLD_SIZE": "2"})  # of something else
+    check_starter({"TORCHELASTIC_RUN_ID": "7", "WORLD_SIZE": "1"})
+    with pytest.raises(
+        ConfigError, match=r"torchrun started 2 of this program.* give `trainer train` --ranks 2, which"
+    ):
+        check_starter({"TORCHELASTIC_RUN_ID": "7", "WORLD_SIZE": "2", "RANK": "1"})
 
 
 def srun(folder: Path, **more: str) -> dict[str, str]:

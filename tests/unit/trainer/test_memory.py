@@ -263,9 +263,12 @@ def test_each_rank_gathers_the_gradients_of_all_shards_and_the_first_the_rollout
     assert of_shards(training, "cuda", 1, 1) == []
 
 
-def test_each_rank_has_the_nets_and_all_together_have_the_rest():
-    parts = host_parts(a_training(preset="arm-ppo", num_envs=8, num_workers=0), "cpu", 0)
+@pytest.mark.parametrize("preset", ["arm-ppo", "arm-sac"])
+def test_each_rank_has_the_nets_and_all_together_have_the_rest_or_the_first_alone(preset):
+    training = a_training(preset=preset, num_envs=8, num_workers=0)
+    parts = host_parts(training, "cpu", 0)
     assert {part.is_in_each for part in parts} == {True, False}
     for ranks, here in ((1, 1), (2, 2), (4, 2)):
-        for whole, shared in zip(parts, shared_out(parts, ranks, here), strict=True):
-            assert shared.bytes == (whole.bytes * here if whole.is_in_each else whole.bytes * here // ranks)
+        own = {"arm-ppo": here / ranks, "arm-sac": 1}[preset]
+        for whole, shared in zip(parts, shared_out(training, parts, ranks, here), strict=True):
+            assert shared.bytes == int(whole.bytes * (here if whole.is_in_each else own))

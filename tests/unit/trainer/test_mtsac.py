@@ -178,7 +178,7 @@ def test_the_categorical_loss_is_the_sum_of_both_mean_cross_entropies():
     set_constant_logits(learner.critics[:1], [0.0] * 5)  # ln 5 whatever is wanted; Q 0
     set_constant_logits(learner.critics[1:], [0.0, 0.0, math.log(2), 0.0, 0.0])  # ln 3 where 0 is wanted
     wanted = torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).expand(6, 5)
-    loss, q = sac_update.categorical_step(learner, torch.zeros(6, 42), torch.zeros(6, 4), wanted)
+    _, loss, q = sac_update.categorical_gradient(learner, torch.zeros(6, 42), torch.zeros(6, 4), wanted)
     assert loss.item() == pytest.approx(math.log(5) + math.log(3), rel=1e-6)
     assert q.item() == pytest.approx(0.0, abs=1e-6)
 
@@ -186,9 +186,11 @@ def test_the_categorical_loss_is_the_sum_of_both_mean_cross_entropies():
 def test_rewards_are_scaled_so_that_no_return_of_their_task_leaves_the_grid():
     learner = a_learner(**CATEGORICAL)  # gamma 0.5: a return is at most twice the largest reward, the grid ends at 2
     task = torch.tensor([0, 0, 1, 2])
-    scaled = sac_update.scaled(learner, task, torch.tensor([4.0, -8.0, 2.0, 0.0]))
-    assert scaled.tolist() == [0.5, -1.0, 1.0, 0.0]
+    reward = torch.tensor([4.0, -8.0, 2.0, 0.0])
+    sac_update.note_rewards(learner, task, reward)
+    assert sac_update.scaled(learner, task, reward).tolist() == [0.5, -1.0, 1.0, 0.0]
     assert learner.largest_reward.tolist() == [8.0, 2.0, 0.0]
+    sac_update.note_rewards(learner, task, torch.ones(4))
     assert sac_update.scaled(learner, task, torch.ones(4)).tolist()[:3] == [
         0.125,
         0.125,
@@ -202,7 +204,7 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         x = with_task(torch.randn(12, 39, generator=torch.Generator().manual_seed(3)), torch.arange(12) % 3, 3)
         temperature = torch.linspace(0.1, 1.0, 12)
         noise = torch.randn(12, 4, generator=plain.noise)
-        loss, _ = sac_update.actor_step(learner, x, temperature, noise)
+        _, loss, _ = sac_update.actor_gradient(learner, x, temperature, noise)
         mean, log_std = gaussian(plain.actor.body(x))
         action, log_prob = sample(mean, log_std, noise)
         outputs = torch.stack([critic(x, action) for critic in plain.critics])
@@ -222,7 +224,7 @@ def test_the_critics_descend_what_automatic_differentiation_says(fields, hidden)
     noise = torch.Generator().manual_seed(3)
     x = with_task(torch.randn(12, 39, generator=noise), torch.arange(12) % 3, 3)
     action, goal = torch.rand(12, 4, generator=noise) * 2 - 1, torch.randn(12, generator=noise)
-    loss, q = sac_update.critic_step(learner, x, action, goal)
+    _, loss, q = sac_update.critic_gradient(learner, x, action, goal)
     both = torch.stack([critic(x, action).squeeze(-1) for critic in plain.critics])
     expected = (both - goal).square().mean(dim=1).sum()
     gradients = torch.autograd.grad(expected, list(plain.critics.parameters()))
@@ -257,7 +259,7 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
     x, action, goal = torch.zeros(6, 42), torch.zeros(6, 4), torch.full((6,), 2.0)
-    loss, q = sac_update.critic_step(learner, x, action, goal)
+    _, loss, q = sac_update.critic_gradient(learner, x, action, goal)
     assert loss.item() == pytest.approx(1.0 + 4.0)
     assert q.item() == pytest.approx(2.5)
 
@@ -265,14 +267,14 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
 def test_the_actor_loss_is_the_priced_density_less_the_smaller_q():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
-    loss, log_prob = sac_update.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    _, loss, log_prob = sac_update.actor_gradient(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert loss.item() == pytest.approx(0.5 * log_prob.mean().item() - 1.0, abs=1e-6)
 
 
-def test_the_actors_step_leaves_the_critics_alone():
+def test_the_actors_gradient_leaves_the_critics_alone():
     learner = a_learner()
     before = {name: tensor.clone() for name, tensor in learner.critics.state_dict().items()}
-    sac_update.actor_step(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    sac_update.actor_gradient(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.critics.state_dict().items())
     assert all(not parameter.grad.any() for parameter in learner.critics.parameters())
 
@@ -281,7 +283,8 @@ def test_a_temperature_rises_where_its_own_tasks_entropy_is_too_low_and_only_the
     learner = a_learner(target_entropy=-4.0)
     before = learner.log_temperature.detach().clone()
     # entropy of task 0 is -6 (below -4), of task 1 -2 (above), task 2 is not in the batch
-    loss = sac_update.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
+    gradient, loss = sac_update.temperature_gradient(learner, torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
+    sac_update.descend(learner, "temperature", gradient)
     change = learner.log_temperature.detach() - before
     assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
     assert change[0] > 0
@@ -293,7 +296,8 @@ def test_a_shared_temperature_follows_the_entropy_of_all_tasks_together():
     learner = a_learner(target_entropy=-4.0, shared_temperature=True)
     before = learner.log_temperature.detach().clone()
     # the entropies are -6 and -3, -4.5 on average: below the target, though task 1 alone is above it
-    loss = sac_update.temperature_step(learner, torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
+    gradient, loss = sac_update.temperature_gradient(learner, torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
+    sac_update.descend(learner, "temperature", gradient)
     change = learner.log_temperature.detach() - before
     assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
     assert learner.log_temperature.grad.tolist() == pytest.approx([-0.5] * 3)
@@ -311,7 +315,8 @@ def test_targets_move_a_fraction_tau_of_the_way():
 
 def test_gradients_are_clipped_to_the_norm_that_is_asked_for():
     learner = a_learner(grad_clip=0.001)
-    sac_update.critic_step(learner, torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
+    gradients, _, _ = sac_update.critic_gradient(learner, torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
+    sac_update.descend(learner, "critics", gradients)
     norms = [parameter.grad.norm() for parameter in learner.critics.parameters()]
     assert torch.stack(norms).norm().item() == pytest.approx(0.001, rel=1e-3)
 

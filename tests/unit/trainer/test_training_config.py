@@ -448,8 +448,14 @@ def test_shards_are_part_of_what_a_training_is_where_there_are_several():
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"shards": 2}, "shards 2: mtsac learns in one; ppo and a2c learn in several: leave it out"),
-        ({"preset": "arm-sac", "shards": 2}, "shards 2: sac learns in one; ppo and a2c learn in several: leave it out"),
+        (
+            {"algorithm": {"name": "anchorleg_toys.drift:Drift", "shards": 2}},
+            "shards 2: anchorleg_toys.drift:Drift learns in one alone: leave it out",
+        ),
+        (
+            {"preset": "arm-sac", "num_envs": 3, "batch_size": 33, "shards": 2},
+            "batch_size 33 is not cut evenly into 2 shards; use 34, or another number of shards",
+        ),
         (
             {"preset": "arm-ppo", "num_envs": 6, "shards": 4},
             "num_envs 6 is not cut evenly into 4 shards; use 8, or another number of shards",

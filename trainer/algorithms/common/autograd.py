@@ -37,12 +37,14 @@ def in_groups(parameters: Sequence[nn.Parameter], slowed: tuple[Sequence[nn.Para
     return [{"params": own, "part": part} for part, own in groups if own]
 
 
-def descend(optimizer: torch.optim.Optimizer, learned: Sequence[Tensor], loss: Tensor, clip: float) -> None:
-    """One step of `optimizer`, whose parameters are `learned`, down `loss`; nothing else gets a gradient of it.
+def descend(
+    optimizer: torch.optim.Optimizer, learned: Sequence[Tensor], gradients: Sequence[Tensor], clip: float
+) -> None:
+    """One step of `optimizer`, whose parameters are `learned`, down their `gradients`.
 
-    `clip`: the largest norm of the gradient; 0 does not clip.
+    `clip`: the largest norm of all of them; 0 does not clip.
     """
-    for parameter, gradient in zip(learned, torch.autograd.grad(loss, learned), strict=True):
+    for parameter, gradient in zip(learned, gradients, strict=True):
         parameter.grad = gradient
     if clip:
         nn.utils.clip_grad_norm_(learned, clip)

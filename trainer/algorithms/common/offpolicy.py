@@ -1,11 +1,15 @@
-"""What algorithms have in common that learn from kept transitions: MTSAC, SAC and TD3.
+"""What algorithms have in common that learn from kept transitions: MTSAC, SAC, TD3 and DrQ-v2.
 
 They act at random first. Each transition after that earns a part of an update; updates are made beside the stepping.
+
+`algorithm.shards` cuts the batch of an update into V parts, each differentiated by itself. Where several ranks share
+them (`trainer.machine.group`), rank 0 alone has environments, rows and random streams: for each update it sends the
+batch with all that is drawn for it, and each rank differentiates its own shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -15,6 +19,8 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.descents import Descent, descend_all, of_shards
+from trainer.algorithms.common.sample import Sample
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay
 from trainer.buffers.replay import Ring, shares
@@ -27,8 +33,9 @@ from trainer.errors import NotFiniteError
 from trainer.state import State
 from trainer.streams import RandomStream, generator, seeds_of
 
-#: Tensors of a state that another learner's do not replace: streams, what each environment drew, what a row repeats.
-_OWN = {"noise", "deviations", "actor_loss"}
+#: Tensors of a state that another learner's do not replace: streams, what each environment drew, what a row repeats,
+#: and what goes by the steps that were made.
+_OWN = {"noise", "deviations", "actor_loss", "policy.free"}
 #: Rows that are not whole yet.
 _OWN_ROWS = "sums."
 #: Rows of a probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
@@ -49,6 +56,7 @@ class OffPolicy:
         self._owed = Fraction(0)
         assert context.experience is not None  # noqa: S101 - its settings are `OffPolicySettings`
         self.experience: Experience = context.experience
+        self._group = context.group
 
     # --- what an algorithm has of its own ---------------------------------------------------------------------------
 
@@ -56,8 +64,23 @@ class OffPolicy:
         """Actions of the policy, to try; takes from its own noise."""
         raise NotImplementedError
 
-    def learn(self, batch: Batch) -> Tensor:
-        """One update; its `METRICS`."""
+    def draw(self, batch: Batch) -> dict[str, Tensor]:
+        """All that an update of `batch` takes from the algorithm's own noise: [B, …] each, on the CPU."""
+        raise NotImplementedError
+
+    def see(self, batch: Batch) -> None:
+        """Note what the whole batch shows, before it is differentiated; nothing."""
+
+    def descents(self, sample: Sample) -> Iterator[Descent]:
+        """The steps of an update, of a batch or a part of it; changes nothing, and draws nothing."""
+        raise NotImplementedError
+
+    def descend(self, name: str, gradients: Sequence[Tensor]) -> None:
+        """One step of the optimizer that is called so."""
+        raise NotImplementedError
+
+    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
+        """Behind the steps of an update that `measured` this: move the targets. Returns `METRICS`."""
         raise NotImplementedError
 
     def prepared(self, transition: Transition) -> Transition:
@@ -125,6 +148,30 @@ class OffPolicy:
         self._owed -= 1
         return measured
 
+    def learn(self, batch: Batch) -> Tensor:
+        """One update of `batch`, by all ranks; its `METRICS`."""
+        sample = Sample(batch, self.draw(batch))
+        if self._group.size > 1:
+            self._group.share(sample.packed())
+        return self._learn(sample)
+
+    def assist(self) -> None:
+        """The same as another rank than the first, which has no rows."""
+        self._learn(Sample.unpacked(self._group.share()))
+
+    def learn_whole(self, sample: Sample) -> Tensor:
+        """One update of a batch that is not cut."""
+        self.see(sample.batch)
+        return self.conclude(descend_all(self.descents(sample), self.descend))
+
+    def _learn(self, sample: Sample) -> Tensor:
+        shards = self.settings.shards
+        if shards == 1:
+            return self.learn_whole(sample)
+        self.see(sample.batch)
+        own = [self.descents(sample.shard(number, shards)) for number in self._group.own(shards)]
+        return self.conclude(descend_all(of_shards(own, self._group), self.descend))
+
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with what another learner of the same shape came to (the tensors of its `state`): nets, targets,
         moments, temperatures, scales. Random streams, counters and rows stay the own ones. Errors: ValueError, and then
@@ -173,6 +220,11 @@ class OffPolicy:
         self.load_tensors(state.tensors)
         self._owed = Fraction(*state.numbers["owed"])
         self._exploration.bit_generator.state = state.numbers["exploration"]
+
+
+def learned_of(state: State) -> State:
+    """What must be the same on all ranks: without what rank 0 alone has."""
+    return State({name: tensor for name, tensor in state.tensors.items() if not _is_own(name)})
 
 
 def _is_own(name: str) -> bool:

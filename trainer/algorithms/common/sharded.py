@@ -1,4 +1,4 @@
-"""Several parts of one training that share what is learned: `algorithm.shards`.
+"""Several parts of one training that share what is learned: `algorithm.shards` of PPO and A2C.
 
 Each shard plays environments of its own and learns from B / V steps of its own rollout. The V gradients of an update
 are added in the order of shards, whoever computed them, and divided by V; so is what an update measures, and the scales
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context
+from trainer.algorithms.common.descents import flat, mean_in_order, parted
 from trainer.algorithms.common.onpolicy import OnPolicy
 from trainer.envs.collector import Transition
 from trainer.envs.sharded import rows_of, step_of
@@ -88,15 +89,13 @@ class Sharded:
         for shard in self._shards.values():
             measured = shard.differentiate()
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in learned]
-            rows.append(torch.cat([measured.detach(), *(gradient.flatten() for gradient in gradients)]))
-        mean = _mean_in_order(self._group.gathered(torch.stack(rows)))
-        at = len(self.METRICS)
-        for each in learned:
+            rows.append(flat([measured, *gradients]))
+        measured, *gradients = parted(mean_in_order(self._group.gathered(torch.stack(rows))), [measured, *learned])
+        for each, gradient in zip(learned, gradients, strict=True):
             if each.grad is not None:
-                each.grad.copy_(mean[at : at + each.numel()].view_as(each))
-            at += each.numel()
+                each.grad.copy_(gradient)
         self._one.descend(self._one.learning_rate)
-        measured = mean[: len(self.METRICS)].clone()
+        measured = measured.clone()
         for shard in self._shards.values():
             shard.advance(measured)
         return measured
@@ -144,11 +143,3 @@ def _line(rows: npt.NDArray[np.floating]) -> F64:
     """[2 n + 1] what `RunningMoments.merge` takes of rows [B, n]."""
     mean, squares, count = summed_up(rows)
     return np.concatenate([mean, squares, [float(count)]])
-
-
-def _mean_in_order(rows: Tensor) -> Tensor:
-    """Of [V, P]: the rows added one after the other, divided by V. A sum over an axis promises no order."""
-    total = rows[0].clone()
-    for row in rows[1:]:
-        total += row
-    return total / len(rows)

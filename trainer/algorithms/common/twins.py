@@ -18,8 +18,10 @@ from torch import Tensor, nn
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.autograd import descend, optimizers_of
+from trainer.algorithms.common.descents import Descent
 from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.prepared import Preparation
+from trainer.algorithms.common.sample import Sample
 from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.nstep import NStep
 from trainer.buffers.rows import Batch, Rows
@@ -30,7 +32,7 @@ from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
 from trainer.errors import ConfigError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.nets.shift import shifted
+from trainer.nets.shift import drawn_moves, shifted
 from trainer.nets.twins import NetInputs, StateReader, TwinCritics
 from trainer.state import State
 from trainer.streams import RandomStream
@@ -74,8 +76,8 @@ class TwinOffPolicy(OffPolicy):
     def begin_nets(self, init: torch.Generator) -> None:
         """Draw what is to be drawn otherwise than usual; nothing."""
 
-    def loss_and_worth(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(the critics' loss, Q of what the actor does [B]) of `batch`; takes from the noise as an update does."""
+    def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
+        """(the critics' loss, Q of what the actor does [B]) of `sample`; changes nothing."""
         raise NotImplementedError
 
     # --- what all have in common ------------------------------------------------------------------------------------
@@ -121,12 +123,19 @@ class TwinOffPolicy(OffPolicy):
         seen = {key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}
         return seen, torch.from_numpy(task.astype(np.int64)).to(self.device)
 
-    def inputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> tuple[NetInputs, Tensor]:
-        """What nets read of a batch, whose pictures are moved a little, and the tasks [B]."""
+    def drawn_moves(self, obs: Obs) -> dict[str, Tensor]:
+        """By how much each picture of `obs` is to be moved that something learns to read: key → [B, 2]."""
+        most = self.settings.random_shift
+        moved = [key for key, seen in obs.items() if most and key in self.policy.encoders and seen.ndim > 3]
+        return {key: drawn_moves(len(obs[key]), most, self._noise) for key in moved}
+
+    def inputs(
+        self, obs: Obs, task: npt.NDArray[np.integer], moves: Mapping[str, Tensor] | None = None
+    ) -> tuple[NetInputs, Tensor]:
+        """What nets read of a batch, whose pictures are moved by `moves` (key → [B, 2]), and the tasks [B]."""
         seen, tasks = self.read(obs, task)
-        for key in seen:
-            if key in self.policy.encoders and self.settings.random_shift and seen[key].dim() > 3:
-                seen[key] = shifted(seen[key], self.settings.random_shift, self._noise)
+        for key, by in (moves or {}).items():
+            seen[key] = shifted(seen[key], by)
         of_policy = self.policy.inputs(seen, tasks)
         return self._reader.inputs(seen, tasks, of_policy), tasks
 
@@ -142,10 +151,15 @@ class TwinOffPolicy(OffPolicy):
         """What its loss is taken at: an encoder learns from it only where critics do not read pictures."""
         return inputs if self._reader.is_apart else NetInputs(inputs.policy.detach(), inputs.critics.detach())
 
-    def descend(self, name: str, loss: Tensor) -> None:
-        """One step of what is called so; nothing else gets a gradient of it. Only nets' gradients are clipped."""
+    def down(self, losses: Mapping[str, Tensor], **measured: Tensor) -> Descent:
+        """The step down `losses`, each for what is called so; nothing else gets a gradient of it."""
+        gradients = {name: torch.autograd.grad(loss, self._learned[name]) for name, loss in losses.items()}
+        return Descent(gradients, {name: value.detach() for name, value in measured.items()})
+
+    def descend(self, name: str, gradients: Sequence[Tensor]) -> None:
+        """One step of what is called so. Only nets' gradients are clipped."""
         clip = self.settings.grad_clip if name in {"actor", "critics"} else 0.0
-        descend(self._optimizers[name], self._learned[name], loss, clip)
+        descend(self._optimizers[name], self._learned[name], gradients, clip)
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Nothing of a task."""
@@ -173,7 +187,7 @@ class TwinOffPolicy(OffPolicy):
         """As above."""
         own, self._noise = self._noise, noise
         try:
-            return self.loss_and_worth(batch)
+            return self.loss_and_worth(Sample(batch, self.draw(batch)))
         finally:
             self._noise = own
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
+from trainer.algorithms.common.cuda_graph import KERNELS, Updates, choose_launch_mode
+from trainer.algorithms.common.descents import Descent
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy
+from trainer.algorithms.common.sample import Sample
 from trainer.algorithms.common.tensors import count
 from trainer.algorithms.mtsac.diagnostics import diagnose, loss_and_worth, of_contributors
 from trainer.algorithms.mtsac.graph_check import is_same
-from trainer.algorithms.mtsac.inputs import prepare
+from trainer.algorithms.mtsac.inputs import draw, inputs_of
 from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of, weights_of
-from trainer.algorithms.mtsac.update import METRICS, learn
+from trainer.algorithms.mtsac.update import METRICS, conclude, descend, descents, learn, note_rewards
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
@@ -39,7 +41,9 @@ class Algorithm(OffPolicy):
 
     @classmethod
     def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-        """A CUDA graph where that is asked for and leaves the same bits."""
+        """A CUDA graph where that is asked for and leaves the same bits; shards are not recorded."""
+        if training.cuda_graph and training.algorithm.shards > 1 and device.type == "cuda":
+            return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
         return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
 
     @classmethod
@@ -69,9 +73,29 @@ class Algorithm(OffPolicy):
         """Of the actor."""
         return act(self.learner, obs, task)
 
-    def learn(self, batch: Batch) -> Tensor:
-        """One step of critics, actor, temperatures and targets."""
-        return self._updates.update(prepare(batch, self.learner.noise, self.learner.device))
+    def draw(self, batch: Batch) -> dict[str, Tensor]:
+        """For the actions behind `next_obs` and behind `obs`."""
+        return draw(batch, self.learner.noise)
+
+    def learn_whole(self, sample: Sample) -> Tensor:
+        """As recorded, where it is."""
+        return self._updates.update(inputs_of(sample, self.device))
+
+    def see(self, batch: Batch) -> None:
+        """The largest rewards."""
+        note_rewards(self.learner, *(torch.from_numpy(array).to(self.device) for array in (batch.task, batch.reward)))
+
+    def descents(self, sample: Sample) -> Iterator[Descent]:
+        """The critics; then the actor and the temperatures."""
+        return descents(self.learner, inputs_of(sample, self.device))
+
+    def descend(self, name: str, gradients: Sequence[Tensor]) -> None:
+        """Of critics, actor or temperatures."""
+        descend(self.learner, name, gradients)
+
+    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
+        """As all."""
+        return conclude(self.learner, measured)
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Each task's entropy temperature."""

@@ -13,7 +13,7 @@ from trainer.algorithms.common.diagnostics import Diagnosis, by_task, dormant, e
 from trainer.algorithms.common.offpolicy import probe
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
-from trainer.algorithms.mtsac.update import drawn, scaled, td_distribution, td_target, value_and_gradient
+from trainer.algorithms.mtsac.update import drawn, note_rewards, scaled, td_distribution, td_target, value_and_gradient
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.replay import Ring, shares
 from trainer.buffers.rows import Batch
@@ -115,6 +115,7 @@ def _judged(twin: Learner, inputs: Inputs, x: Tensor) -> tuple[Tensor, Tensor, T
         target = td_target(twin, reward, terminated, next_x, temperature, inputs.next_noise)
         q = outputs.squeeze(-1)
         return q, target, (q - target).square().mean(dim=1).sum()
+    note_rewards(twin, task, reward)
     reward = scaled(twin, task, reward)
     target = td_distribution(twin, reward, terminated, next_x, temperature, inputs.next_noise)
     q = categorical.mean(outputs, twin.values)

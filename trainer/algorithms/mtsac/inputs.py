@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer.algorithms.common.sample import Sample
 from trainer.buffers.rows import Batch
 from trainer.envs.spaces import STATE
 
@@ -31,12 +32,22 @@ class Inputs:
     current_noise: Tensor
 
 
-def prepare(batch: Batch, noise: torch.Generator, device: torch.device) -> Inputs:
-    """`batch` on `device`, and as much as it needs of the stream `noise`, which is the CPU's whatever the device."""
+def draw(batch: Batch, noise: torch.Generator) -> dict[str, Tensor]:
+    """What an update of `batch` needs of the stream `noise`, which is the CPU's whatever the device."""
+    return {name: torch.randn(batch.action.shape, generator=noise) for name in ("next_noise", "current_noise")}
+
+
+def inputs_of(sample: Sample, device: torch.device) -> Inputs:
+    """`sample` on `device`."""
+    batch, drawn = sample.batch, sample.drawn
     arrays = batch.obs[STATE], batch.next_obs[STATE], batch.action, batch.reward, batch.terminated, batch.task
-    on_host = [torch.from_numpy(array) for array in arrays]
-    on_host += [torch.randn(batch.action.shape, generator=noise) for _ in range(2)]
+    on_host = [*map(torch.from_numpy, arrays), drawn["next_noise"], drawn["current_noise"]]
     return Inputs(*(to_device(tensor, device) for tensor in on_host))
+
+
+def prepare(batch: Batch, noise: torch.Generator, device: torch.device) -> Inputs:
+    """`batch` on `device`, with what it needs of `noise`."""
+    return inputs_of(Sample(batch, draw(batch, noise)), device)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

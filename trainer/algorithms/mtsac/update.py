@@ -14,13 +14,15 @@ Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [ob
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from trainer.algorithms.common import categorical
+from trainer.algorithms.common.descents import Descent, descend_all
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
 from trainer.buffers.rows import Batch
@@ -44,21 +46,52 @@ def update(learner: Learner, batch: Batch) -> Tensor:
 @torch.no_grad()
 def learn(learner: Learner, inputs: Inputs) -> Tensor:
     """`update` from where everything is on the device: nothing in here reads a number back, or draws one."""
+    note_rewards(learner, inputs.task, inputs.reward)
+    return conclude(learner, descend_all(descents(learner, inputs), partial(descend, learner)))
+
+
+@torch.no_grad()
+def descents(learner: Learner, inputs: Inputs) -> Iterator[Descent]:
+    """The steps of an update: the critics; then the actor and the temperatures."""
     reward, task = inputs.reward, inputs.task
     x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
 
     if learner.values is None:
         target = td_target(learner, reward, inputs.terminated, next_x, temperature, inputs.next_noise)
-        critic_loss, q = critic_step(learner, x, inputs.action, target)
+        critics, critic_loss, q = critic_gradient(learner, x, inputs.action, target)
     else:
         reward = scaled(learner, task, reward)
         target = td_distribution(learner, reward, inputs.terminated, next_x, temperature, inputs.next_noise)
-        critic_loss, q = categorical_step(learner, x, inputs.action, target)
-    actor_loss, log_prob = actor_step(learner, x, temperature, inputs.current_noise)
-    temperature_loss = temperature_step(learner, task, log_prob)
+        critics, critic_loss, q = categorical_gradient(learner, x, inputs.action, target)
+    yield Descent({"critics": critics}, {"critic_loss": critic_loss, "q": q})
+
+    actor, actor_loss, log_prob = actor_gradient(learner, x, temperature, inputs.current_noise)
+    temperatures, temperature_loss = temperature_gradient(learner, task, log_prob)
+    measured = {"actor_loss": actor_loss, "temperature_loss": temperature_loss, "entropy": -log_prob.mean()}
+    yield Descent({"actor": actor, "temperature": temperatures}, measured)
+
+
+@torch.no_grad()
+def descend(learner: Learner, name: str, gradients: Sequence[Tensor]) -> None:
+    """One Adam step of "critics", "actor" or "temperature"; nets' gradients are clipped where that is asked for."""
+    optimizer = learner.optimizers[name]
+    parameters: list[nn.Parameter] = optimizer.param_groups[0]["params"]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if name in learner.stacks:
+            cast("Tensor", parameter.grad).copy_(gradient)  # the modules' own are windows into it
+        else:
+            parameter.grad = gradient
+    if learner.settings.grad_clip > 0 and name != "temperature":
+        nn.utils.clip_grad_norm_(parameters, learner.settings.grad_clip)
+    optimizer.step()
+
+
+@torch.no_grad()
+def conclude(learner: Learner, measured: Mapping[str, Tensor]) -> Tensor:
+    """Behind the steps: the targets move. Returns `METRICS` as a tensor [5]."""
     move_targets(learner)
-    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()])
+    return torch.stack([measured[name] for name in METRICS])
 
 
 @torch.no_grad()
@@ -79,19 +112,19 @@ def td_target(
 
 
 @torch.no_grad()
-def critic_step(learner: Learner, x: Tensor, action: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Both critics towards `target` [B]: (the sum of their mean squared errors, the mean Q)."""
+def critic_gradient(
+    learner: Learner, x: Tensor, action: Tensor, target: Tensor
+) -> tuple[Sequence[Tensor], Tensor, Tensor]:
+    """Both critics towards `target` [B]: (the gradients, the sum of their mean squared errors, the mean Q)."""
     if "critics" not in learner.stacks:
         with torch.enable_grad():
             q = outputs_of(learner.critics, x, action).squeeze(-1)
             loss = (q - target).square().mean(dim=1).sum()
-        _descend(learner, loss)
-        return loss.detach(), q.detach().mean()
+        return _by_torch(learner, loss), loss.detach(), q.detach().mean()
     q, layers = plain_values(learner, "critics", x, action)
     td_error = q - target
     learner.stacks["critics"].backward(layers, (2 / len(target) * td_error).unsqueeze(-1) * chosen(learner, x))
-    _step(learner, "critics", [learner.stacks["critics"].flat])
-    return td_error.square().mean(dim=1).sum(), q.mean()
+    return _of_stack(learner, "critics"), td_error.square().mean(dim=1).sum(), q.mean()
 
 
 def plain_values(learner: Learner, which: str, x: Tensor, action: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -118,13 +151,19 @@ def drawn(learner: Learner, x: Tensor, noise: Tensor) -> tuple[Draw, list[Tensor
 
 
 @torch.no_grad()
+def note_rewards(learner: Learner, task: Tensor, reward: Tensor) -> None:
+    """Remember the largest |`reward`| [B] of each task, where critics are categorical."""
+    if learner.values is not None:
+        learner.largest_reward.scatter_reduce_(0, task, reward.abs(), "amax")
+
+
+@torch.no_grad()
 def scaled(learner: Learner, task: Tensor, reward: Tensor) -> Tensor:
-    """`reward` [B] such that no discounted sum of its task's rewards so far leaves the grid; notes larger ones.
+    """`reward` [B] such that no discounted sum of its task's rewards that were noted leaves the grid.
 
     BRC divides by the largest return that it has seen; the largest reward / (1 - gamma) bounds every return, and needs
     nothing but the batch.
     """
-    learner.largest_reward.scatter_reduce_(0, task, reward.abs(), "amax")
     bound = learner.largest_reward.clamp(min=_SMALLEST_REWARD) / (1 - learner.settings.gamma)
     return reward * (learner.settings.value_limit / bound)[task]
 
@@ -142,43 +181,48 @@ def td_distribution(
     return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, learner.values)
 
 
-def categorical_step(learner: Learner, x: Tensor, action: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Both critics towards `target` [B, bins]: (the sum of their mean cross-entropies, the mean Q)."""
+def categorical_gradient(
+    learner: Learner, x: Tensor, action: Tensor, target: Tensor
+) -> tuple[Sequence[Tensor], Tensor, Tensor]:
+    """Both critics towards `target` [B, bins]: (the gradients, the sum of their mean cross-entropies, the mean Q)."""
     assert learner.values is not None  # noqa: S101 - for the type checker
     with torch.enable_grad():
         logits = outputs_of(learner.critics, x, action)
         loss = categorical.cross_entropy(logits, target).mean(dim=1).sum()
-    _descend(learner, loss)
-    return loss.detach(), categorical.mean(logits.detach(), learner.values).mean()
+    return _by_torch(learner, loss), loss.detach(), categorical.mean(logits.detach(), learner.values).mean()
 
 
 @torch.no_grad()
-def actor_step(learner: Learner, x: Tensor, temperature: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The actor towards high Q and high entropy: (the loss, the log density [B] of the actions that it drew)."""
+def actor_gradient(
+    learner: Learner, x: Tensor, temperature: Tensor, noise: Tensor
+) -> tuple[Sequence[Tensor], Tensor, Tensor]:
+    """The actor towards high Q and high entropy: (the gradients, the loss, the log density [B] of the actions that it
+    drew).
+    """
     current, layers = drawn(learner, x, noise)
     value, action_gradient = value_and_gradient(learner, x, current.action)
     rows = x.shape[0]
     output_gradient = fused.output_gradient(current, -action_gradient / rows, temperature / rows)
     learner.stacks["actor"].backward(layers, output_gradient.unsqueeze(0))
-    _step(learner, "actor", [learner.stacks["actor"].flat])
-    return (temperature * current.log_prob - value).mean(), current.log_prob
+    loss = (temperature * current.log_prob - value).mean()
+    return _of_stack(learner, "actor"), loss, current.log_prob
 
 
 @torch.no_grad()
-def temperature_step(learner: Learner, task: Tensor, log_prob: Tensor) -> Tensor:
-    """Each task's temperature up where its entropy is below the target, down where it is above. Returns the loss.
+def temperature_gradient(learner: Learner, task: Tensor, log_prob: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+    """Each task's temperature up where its entropy is below the target, down where it is above: (the gradient, the
+    loss).
 
     A shared one is as many equal numbers, which get the same gradient.
     """
     missing_entropy = log_prob + learner.settings.target_entropy
     of_rows = learner.log_temperature[task]
     if learner.settings.shared_temperature:
-        learner.log_temperature.grad = -missing_entropy.mean().expand_as(learner.log_temperature).contiguous()
+        gradient = -missing_entropy.mean().expand_as(learner.log_temperature).contiguous()
     else:
         by_task = torch.zeros_like(learner.log_temperature)
-        learner.log_temperature.grad = by_task.index_add_(0, task, missing_entropy, alpha=-1 / len(task))
-    _step(learner, "temperature", [])
-    return -(of_rows * missing_entropy).mean()
+        gradient = by_task.index_add_(0, task, missing_entropy, alpha=-1 / len(task))
+    return [gradient], -(of_rows * missing_entropy).mean()
 
 
 @torch.no_grad()
@@ -208,16 +252,11 @@ def value_and_gradient(learner: Learner, x: Tensor, action: Tensor) -> tuple[Ten
     return value.detach(), gradient
 
 
-def _descend(learner: Learner, loss: Tensor) -> None:
-    """One Adam step of residual critics."""
-    parameters = list(learner.critics.parameters())
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
-    _step(learner, "critics", parameters)
+def _of_stack(learner: Learner, name: str) -> list[Tensor]:
+    """The gradient that a net's `backward` left, of all of it together."""
+    return [cast("Tensor", learner.stacks[name].flat.grad)]
 
 
-def _step(learner: Learner, name: str, parameters: Sequence[Tensor]) -> None:
-    """One Adam step along the gradients of `parameters`, which are clipped first where that is asked for."""
-    if learner.settings.grad_clip > 0 and parameters:
-        nn.utils.clip_grad_norm_(parameters, learner.settings.grad_clip)
-    learner.optimizers[name].step()
+def _by_torch(learner: Learner, loss: Tensor) -> Sequence[Tensor]:
+    """The gradients of residual critics."""
+    return torch.autograd.grad(loss, list(learner.critics.parameters()))

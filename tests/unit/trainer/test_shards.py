@@ -1,0 +1,292 @@
+"""An update of a batch that is cut into shards: by one process, and by several that are threads here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Barrier, Thread
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import PATIENCE_S
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from trainer.algorithms.base import Context
+from trainer.algorithms.common.descents import Descent, descend_all, flat, mean_in_order, of_shards, parted
+from trainer.algorithms.common.offpolicy import OffPolicy, learned_of
+from trainer.algorithms.common.sample import Sample
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import Batch
+from trainer.config.find import ALGORITHMS, find
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.spaces import IMAGE, STATE, ArraySpec, Box, Spaces
+from trainer.errors import RanksError
+from trainer.machine.group import Group
+from trainer.training.gathering import must_be_the_same
+from trainer.training.ranks import Order, assist, hand_out
+from trainer.tuning.trials import _batch_bytes
+
+pytestmark = pytest.mark.trainer
+ROWS, UPDATES = 24, 3
+PLAIN = Spaces({STATE: ArraySpec((5,))}, Box(4), ("a", "b", "c"), 10)
+SEEN = Spaces({STATE: ArraySpec((5,)), IMAGE: ArraySpec((3, 8, 8), "uint8", 0, 255)}, Box(4), ("a", "b", "c"), 10)
+CATEGORICAL = {"critic_loss": "categorical", "value_bins": 5, "value_limit": 2.0}
+#: Each with what decides which steps its update has.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], Spaces]] = {
+    "sac": ({"name": "sac"}, {}, PLAIN),
+    "td3": ({"name": "td3", "policy_delay": 2}, {}, PLAIN),
+    "pictures": (
+        {"name": "drqv2", "random_shift": 2}, {"trunk": 5, "encoder": {"arch": "anchorleg_toys.glance:Glance"}}, SEEN,
+    ),
+    "mtsac": ({"name": "mtsac", "grad_clip": 0.5}, {}, PLAIN),
+    "categorical": ({"name": "mtsac", **CATEGORICAL}, {"critic_net": "residual"}, PLAIN),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class ThreadGroup(Group):
+    """Ranks that are threads of one process: what they tell lies in `told`."""
+
+    told: list[Any] = field(default_factory=list)
+    barrier: Barrier = field(default_factory=lambda: Barrier(1, timeout=PATIENCE_S))
+
+    @classmethod
+    def of(cls, size: int) -> list[ThreadGroup]:
+        told, barrier = [None] * size, Barrier(size, timeout=PATIENCE_S)
+        return [cls(rank, size, told=told, barrier=barrier) for rank in range(size)]
+
+    def gathered(self, own: Tensor) -> Tensor:
+        return torch.cat(self._all(own.clone()))
+
+    def tell(self, number: int = 0) -> int:
+        return int(self._all(number)[0])
+
+    def share(self, data: bytes = b"") -> bytes:
+        found: bytes = self._all(data)[0]
+        return found
+
+    def _all(self, mine: Any) -> list[Any]:
+        self.told[self.rank] = mine
+        self.barrier.wait()
+        found = list(self.told)
+        self.barrier.wait()
+        return found
+
+
+def made(case: str, shards: int, group: Group | None = None) -> OffPolicy:
+    algorithm, network, spaces = CASES[case]
+    rates = {"batch_size": ROWS, "buffer_size": 300, "learning_rate": 0.01, "shards": shards}
+    training = resolve(
+        TrainingSection(
+            env={"name": "anchorleg_toys.points:Points", "tasks": spaces.tasks},
+            algorithm={**rates, **algorithm},
+            network={"actor_hidden": (8, 8), "critic_hidden": (9, 9), **network},
+        )
+    )
+    context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), group=group or Group())
+    found: OffPolicy = find(ALGORITHMS, training.algorithm.name)(context)
+    return found
+
+
+def a_batch(case: str, seed: int = 0, *, steps: bool = False) -> Batch:
+    rng, spaces = np.random.default_rng(seed), CASES[case][2]
+
+    def seen() -> dict[str, Any]:
+        return {
+            key: rng.integers(0, 256, (ROWS, *spec.shape), np.uint8)
+            if spec.dtype == "uint8"
+            else rng.standard_normal((ROWS, *spec.shape), np.float32)
+            for key, spec in spaces.obs.items()
+        }
+
+    return Batch(
+        obs=seen(),
+        action=rng.uniform(-1, 1, (ROWS, 4)).astype(np.float32),
+        reward=rng.uniform(-1, 1, ROWS).astype(np.float32),
+        next_obs=seen(),
+        terminated=(np.arange(ROWS) % 4 == 0).astype(np.float32),
+        task=np.arange(ROWS) // (ROWS // 3),
+        steps=rng.integers(1, 4, ROWS).astype(np.float32) if steps else None,
+    )
+
+
+def learned(algorithm: OffPolicy) -> Mapping[str, Tensor]:
+    found: Mapping[str, Tensor] = learned_of(algorithm.state()).tensors
+    return found
+
+
+def by_ranks(case: str, size: int, shards: int = 4) -> tuple[list[OffPolicy], Tensor]:
+    """The learners of so many ranks after some updates, and what the first measured."""
+    ranks = [made(case, shards, group) for group in ThreadGroup.of(size)]
+    helpers = [Thread(target=lambda one=one: [one.assist() for _ in range(UPDATES)]) for one in ranks[1:]]
+    for helper in helpers:
+        helper.start()
+    measured = [ranks[0].learn(a_batch(case, seed)) for seed in range(UPDATES)]
+    for helper in helpers:
+        helper.join(PATIENCE_S)
+    return ranks, torch.stack(measured)
+
+
+def test_who_assists_goes_on_with_a_learner_that_the_first_took_over() -> None:
+    first, other = (made("sac", 4, group) for group in ThreadGroup.of(2))
+    leaders = [made("sac", 1) for _ in range(3)]
+    for seed, leader in enumerate(leaders):
+        leader.learn(a_batch("sac", seed))
+    group, said = first._group, []
+
+    def helping() -> None:
+        try:
+            assist(other, other._group)
+        except RanksError as error:
+            said.append(str(error))
+
+    def adopt(leader: OffPolicy) -> Any:
+        first.adopt(leader.state().tensors)
+        return SimpleNamespace(experience=first.experience, group=group, algorithm=first)
+
+    def compare() -> None:
+        group.tell(Order.CAPTURE)
+        must_be_the_same(group, {"algorithm": learned_of(first.state())})
+
+    helper = Thread(target=helping)
+    helper.start()
+    hand_out(adopt(leaders[0]))
+    group.tell(Order.ADVANCE)
+    group.tell(1)
+    first.learn(a_batch("sac"))
+    compare()
+    hand_out(adopt(leaders[1]))
+    compare()
+    adopt(leaders[2])  # and nobody is told
+    with pytest.raises(RanksError, match="of rank 1 differs from those of rank 0"):
+        compare()
+    helper.join(PATIENCE_S)
+    assert len(said) == 1
+
+
+def are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_so_many_ranks_learn_the_same_bits(case: str) -> None:
+    (alone,), measured = by_ranks(case, 1)
+    for size in (2, 4):
+        ranks, also = by_ranks(case, size)
+        assert torch.equal(also, measured)
+        for rank in ranks:
+            drawn = alone if rank is ranks[0] else made(case, 4)  # who assists draws nothing
+            assert torch.equal(rank.state().tensors["noise"], drawn.state().tensors["noise"])
+            names = [name for name in learned(alone) if not torch.equal(learned(rank)[name], learned(alone)[name])]
+            assert names == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shards_change_rounding_alone(case: str) -> None:
+    (whole,), (cut,) = by_ranks(case, 1, shards=1)[0], by_ranks(case, 1, shards=4)[0]
+    assert not are_equal(learned(whole), learned(cut)), "four parts are added up as one is"
+    for name, tensor in learned(whole).items():
+        assert torch.allclose(learned(cut)[name], tensor, rtol=2e-2, atol=2e-3), name
+    assert torch.equal(whole.state().tensors["noise"], cut.state().tensors["noise"])
+
+
+@pytest.mark.parametrize("case", ["sac", "pictures"])
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 12])
+def test_each_row_is_in_one_shard_and_each_task_in_all_alike(case: str, shards: int) -> None:
+    algorithm, batch = made(case, 1), a_batch(case, steps=True)
+    sample = Sample(batch, algorithm.draw(batch))
+    parts = [sample.shard(number, shards) for number in range(shards)]
+    for name, array in sample._arrays().items():
+        of_parts = [part._arrays()[name] for part in parts]
+        assert {len(part) for part in of_parts} == {ROWS // shards}
+        again = np.stack(of_parts, axis=1).reshape(array.shape)
+        assert np.array_equal(again, array)
+        assert again.dtype == array.dtype
+    counts = [np.bincount(part.batch.task, minlength=3) for part in parts]
+    assert max(count.max() for count in counts) - min(count.min() for count in counts) <= 1
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_sample_comes_to_other_ranks_as_it_is(steps: bool) -> None:
+    batch = a_batch("pictures", steps=steps)
+    batch = Batch(**{**vars(batch), "obs": {key: array[::1] for key, array in batch.obs.items()}})
+    sample = Sample(batch, made("pictures", 1).draw(batch))
+    found = Sample.unpacked(sample.packed())
+    assert (found.batch.steps is None) == (not steps)
+    assert found._arrays().keys() == sample._arrays().keys()
+    for name, array in sample._arrays().items():
+        assert np.array_equal(found._arrays()[name], array)
+        assert found._arrays()[name].dtype == array.dtype
+
+
+def test_gradients_are_added_in_the_order_of_shards() -> None:
+    numbers = torch.tensor([[1e8], [1.0], [-1e8], [1.0]])
+    assert mean_in_order(numbers).item() == 0.25  # 1e8 + 1 is 1e8
+    assert mean_in_order(numbers[[0, 2, 1, 3]]).item() == 0.5
+
+    def shard(number: int) -> Any:
+        yield Descent({"net": [numbers[number]]}, {"loss": numbers[number, 0]})
+
+    (step,) = of_shards([shard(number) for number in range(4)], Group.alone())
+    assert (step.gradients["net"][0].item(), step.measured["loss"].item()) == (0.25, 0.25)
+
+
+def test_what_a_shard_leaves_may_lie_where_the_next_one_leaves_its_own() -> None:
+    place = torch.zeros(2)
+
+    def shard(number: int) -> Any:
+        place.fill_(number)
+        yield Descent({"net": [place]}, {})
+
+    (step,) = of_shards([shard(number) for number in (1, 3)], Group.alone())
+    assert step.gradients["net"][0].tolist() == [2.0, 2.0]
+
+
+def test_shards_go_in_step_so_that_each_sees_the_steps_of_all() -> None:
+    net = torch.zeros(1)
+
+    def shard(number: int) -> Any:
+        yield Descent({"first": [torch.tensor([float(number)])]}, {})
+        yield Descent({"second": [net.clone()]}, {"seen": net.clone()[0]})
+
+    taken = []
+
+    def descend(name: str, gradients: Any) -> None:
+        taken.append(name)
+        net.add_(gradients[0])
+
+    measured = descend_all(of_shards([shard(2), shard(4)], Group.alone()), descend)
+    assert taken == ["first", "second"]
+    assert measured["seen"].item() == 3.0
+    assert net.item() == 6.0
+
+
+def test_numbers_that_were_laid_side_by_side_are_found_again() -> None:
+    tensors = [torch.tensor(3.0), torch.arange(6.0).view(2, 3), torch.ones(0)]
+    for one, other in zip(parted(flat(tensors), tensors), tensors, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_updates_of_several_shards_are_not_recorded() -> None:
+    kind = find(ALGORITHMS, "mtsac")
+    section = {"algorithm": {"name": "mtsac", "shards": 2}, "cuda_graph": True}
+    way, why = kind.choose_launch_mode(resolve(TrainingSection(**section)), PLAIN, torch.device("cuda"))
+    assert way == "kernels"
+    assert why == "training.cuda_graph is left out: updates of several shards are not recorded"
+
+
+def test_a_batch_is_sent_where_transitions_are_kept_and_nowhere_else() -> None:
+    one = 2 * (5 * 4 + 3 * 8 * 8) + 4 * 4 + 4 + 1
+    assert _batch_bytes(resolve(TrainingSection(preset="arm-sac", batch_size=32)), SEEN) == 32 * one
+    assert _batch_bytes(resolve(TrainingSection(preset="arm-ppo")), SEEN) == 0
