@@ -93,6 +93,7 @@ def hold() -> None:
                 (job.attempt_dir / f"held-{limit.read_text().strip()}").touch()
             time.sleep(PACE_S)
             take(self, state)
+            self.tell(print)
 
     intake.Intake.take = held  # type: ignore[method-assign]
 
