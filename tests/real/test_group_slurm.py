@@ -94,8 +94,8 @@ def said(relay: Relay, slot: int) -> str:
     return "\n".join(log.read_text(errors="replace") for log in logs)
 
 
-def alone(relay: Relay, slot: int) -> dict[str, Any]:
-    """The digest of a training that takes at the same steps what the slot took, in one go and with no other slot."""
+def begun_alone(relay: Relay, slot: int) -> subprocess.Popen[str]:
+    """A training that takes at the same steps what the slot took, in one go and with no other slot."""
     folder = relay.folder / f"alone-{slot}"
     folder.mkdir()
     schedule = "".join(json.dumps(asdict(entry)) + "\n" for entry in of_line(slot_of(relay, slot)))
@@ -104,13 +104,19 @@ def alone(relay: Relay, slot: int) -> dict[str, Any]:
     shutil.copytree(relay.run_dir / "kept", folder / "run/kept")
     plan = {"signals": [[]], "scores": [SCORES[slot]], "journal": str(folder / "journal")}
     words = ("train", "--config", str(folder / "training.json"), "--run-dir", str(folder / "run"))
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), json.dumps(plan), *words], cwd=folder, capture_output=True, text=True,
-        env={**relay.env, "PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "OMP_NUM_THREADS": "1"}, timeout=WORK_S, check=False,
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), json.dumps(plan), *words], cwd=folder, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**relay.env, "PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "gone or damaged" not in done.stdout
-    return slot_digest(folder / "run/slots/0")
+
+
+def digest_alone(relay: Relay, slot: int, begun: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it has come to."""
+    printed, _ = begun.communicate(timeout=WORK_S)
+    assert begun.returncode == 0, printed
+    assert "gone or damaged" not in printed
+    return slot_digest(relay.folder / f"alone-{slot}" / "run/slots/0")
 
 
 def moments(seed: int) -> list[Signals]:
@@ -169,6 +175,7 @@ def test_whatever_becomes_of_its_jobs_each_slot_comes_to_what_its_journal_says(
     until(lambda: controller.poll() is not None, "the end of the run")
     assert controller.returncode == 0, relay.output()
 
+    replays = [begun_alone(relay, slot) for slot in SLOTS]
     for slot in SLOTS:
         codes = codes_of(relay, slot)
         planned = [code_of(each) for each in signals[slot]]
@@ -178,5 +185,5 @@ def test_whatever_becomes_of_its_jobs_each_slot_comes_to_what_its_journal_says(
         taken = {entry.sha256 for entry in of_line(slot_of(relay, slot)) if isinstance(entry, TakenFromPeer)}
         assert not taken & forged
         assert givers(relay, slot) == set(SLOTS) - {slot}
-        assert alone(relay, slot) == slot_digest(slot_of(relay, slot))
+        assert digest_alone(relay, slot, replays[slot]) == slot_digest(slot_of(relay, slot))
     assert followed(relay, 0) == []

@@ -64,10 +64,8 @@ class World:
         self.accounts = {"ann": ann, "eve": eve}
         self.shared = store.Shared(ann.home / "shared_weights")
         self.run_dir = ann.home / "runs" / "mt10"
-        path = f"{ann.python.parent}:/usr/bin:/bin"
-        self.laptops: dict[str, Laptop] = {
-            name: sshd.new_client(name, options=f'environment="PATH={path}"') for name in LAPTOPS
-        }
+        (ann.home / "anchorleg").symlink_to(ann.python.parents[1])  # one of the usual places of an installation
+        self.laptops: dict[str, Laptop] = {name: sshd.new_client(name) for name in LAPTOPS}
         self.bin = folder / "bin"
         self.bin.mkdir()
         for program in ("ssh", "sftp"):  # ssh asks the password database for its user's home
@@ -181,7 +179,7 @@ def world(private_slurm: PrivateSlurm, tmp_path: Path) -> Iterator[World]:
     with ExitStack() as stack:
         group, (ann, eve) = stack.enter_context(throw_away_accounts("ann", "eve", env=cluster.env()))
         stack.callback(cluster.clear)  # before the accounts go
-        sshd = stack.enter_context(throw_away_sshd({"PermitUserEnvironment": "yes"}, ann))
+        sshd = stack.enter_context(throw_away_sshd(account=ann))
         made = World(ann, eve, group, sshd, tmp_path)
         stack.callback(made.close)
         yield made

@@ -78,7 +78,7 @@ def look_at_once() -> None:
     adopting.Adoptions.evaluated = looked  # type: ignore[method-assign]
 
 
-def hold() -> None:
+def hold(pace_s: float) -> None:
     """No more steps before this attempt has published a policy: nobody takes what came of none. Then as it says."""
     take = intake.Intake.take
 
@@ -87,7 +87,7 @@ def hold() -> None:
         place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
         limit = job.run_dir / "held"
         take(self, state)
-        time.sleep(PACE_S)
+        time.sleep(pace_s)
         while job.hand_over_reason() is None and ((waits := waits_at(limit, state.step)) or not is_shown(place, job)):
             if waits:
                 (job.attempt_dir / f"held-{limit.read_text().strip()}").touch()
@@ -134,7 +134,7 @@ if __name__ == "__main__":
     intake.TAKE_EVERY_S, peers.ROUND_S = 0.0, 0.1
     keep_all()
     look_at_once()
-    hold()
+    hold(0.0 if "journal" in plan else PACE_S)
     if "journal" in plan:
         again(Path(plan["journal"]))
     assert begin.run.__kwdefaults__ is not None

@@ -164,7 +164,11 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
-        self._copies.counted(entry.sha256 for entry in done if _is_copied(entry))
+        # The same learner may be taken over twice: its copy stays while one of these is not counted.
+        needed = {entry.sha256 for entry in (*self._uncounted, *self._schedule) if _is_copied(entry)}
+        if self.adoptions is not None:
+            needed.add(self.adoptions.kept)
+        self._copies.counted({entry.sha256 for entry in done if _is_copied(entry)} - needed)
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
