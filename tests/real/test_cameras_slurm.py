@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import random
-import sys
 from typing import Any
 
 import pytest
-from ppo_runs import PROGRAM, train
-from relay import PATIENT, NewRelay
+from hurt_on_slurm import hurt_jobs, slot_of
+from ppo_runs import train
+from relay import NewRelay
 from slurm_cluster import SlurmCluster
-from slurm_relay import on_slurm
 
 pytest.importorskip("torch")
 
 from needs import is_missing
 from slot_digest import gaps, slot_digest
 
-from anchorleg.job import attempt_numbers
 from trainer.machine import drawing
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
@@ -72,26 +69,13 @@ def test_killed_and_handed_over_with_cameras_on_it_comes_to_the_bits_of_one_alon
     moments = random.Random(seed)
     names = moments.sample(("SIGKILL", "SIGKILL", "SIGKILL", "SIGUSR2"), 4)
     signals = [{str(moments.randrange(1, updates // len(names))): one} for one in names]
-    relay = on_slurm(
-        new_relay,
-        slurm,
-        "seen",
-        command=[sys.executable, str(PROGRAM), json.dumps(signals), "train"],
-        params=training,
-        slurm={"mem": "2G", "setup": [f"export {key}={value}" for key, value in OSMESA.items()]},
-        relay=PATIENT,
-    )
+    setup = [f"export {key}={value}" for key, value in OSMESA.items()]
 
-    controller = relay.spawn("start")
+    relay = hurt_jobs(new_relay, slurm, "seen", training, signals, setup=setup)
 
-    assert relay.ended(controller) == 0, relay.output()
-    slot = relay.run_dir / "slots/0"
-    assert attempt_numbers(slot) == list(range(len(signals) + 1))
-    codes = [relay.read("exit.json", number)["code"] for number in range(len(signals))]
-    assert codes == [-9 if "SIGKILL" in each.values() else 75 for each in signals]
     alone = relay.folder / "alone"
     train(alone, training={**training, "num_workers": 1 - min(1, training["num_workers"])}, env=OSMESA)
-    found, wanted = slot_digest(slot), slot_digest(alone / "run/slots/0")
+    found, wanted = slot_digest(slot_of(relay)), slot_digest(alone / "run/slots/0")
     for digest in (found, wanted):
         del digest["parts"]["run"][1]["numeric"]["workers"]
     assert found == wanted

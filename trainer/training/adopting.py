@@ -21,10 +21,13 @@ from trainer.training.run import TrainingRun
 
 
 class Adoptions:
-    """For the loop's thread. `found`: a learner to take over, copied, and how far its slot led; None: none."""
+    """For the loop's thread. `found`: a learner to take over, copied, and how far its slot led; None: none. `kept`: the
+    newest copy, by its sha256; it may be about to be taken over.
+    """
 
     def __init__(self, job: Job, training: Training, ahead: Iterable[Entry]) -> None:
         self.found: tuple[OtherLearner, Leader] | None = None
+        self.kept = ""
         self._job, self._training = job, training
         before = {entry.step for entry in _made_by(job)}
         self._steps = before | {entry.step for entry in ahead if isinstance(entry, Adopted)}
@@ -79,7 +82,8 @@ class Adoptions:
             for leader in leaders:  # some are of another group
                 learner = find_learner(folders[leader.slot], leader.slot, self._training)
                 if learner is not None:
-                    keep_taken(job, name_of(learner.data), learner.data)
+                    self.kept = name_of(learner.data)
+                    keep_taken(job, self.kept, learner.data)
                     self.found = (learner, leader)
                     return
         except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on

@@ -171,7 +171,11 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
-        self._copies.counted(copies_of(done))
+        # The same learner may be taken over twice: its copy stays while one of these is not counted.
+        needed = set(copies_of((*self._uncounted, *self._schedule)))
+        if self.adoptions is not None:
+            needed.add(self.adoptions.kept)
+        self._copies.counted(set(copies_of(done)) - needed)
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""

@@ -26,7 +26,6 @@ from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import LEAD, OtherLearner, is_allowed, is_finite, tensors_in, whom_to_follow
 from trainer.sharing.episodes import read_taken
 from trainer.sharing.journal import Adopted, append, entries
-from trainer.sharing.segment import name_of
 from trainer.training import adopting
 from trainer.training.adopting import put_in
 from trainer.training.run import row
@@ -131,7 +130,7 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
     adoptions._look()
     assert adoptions.found is not None
     assert adoptions.found[0].slot == adoptions.found[1].slot == 3
-    assert read_taken(jobs[1], name_of(b"three")) == b"three"
+    assert read_taken(jobs[1], adoptions.kept) == b"three"
 
 
 def made(name, seed, updates=3, **fields):

@@ -85,6 +85,21 @@ def test_they_stay_until_two_checkpoints_have_them_whatever_the_slot_takes_by_no
     assert said == []
 
 
+@pytest.mark.parametrize("again", ["ahead", "about to be", "never"])
+def test_one_of_a_learner_that_is_taken_over_twice_stays_for_the_second_time(tmp_path, again):
+    sha256 = name_of(b"learner")
+    steps = (250, 450) if again == "ahead" else (250,)
+    slot = Resumed(tmp_path, *(Adopted(step, 0, 0, 90, sha256, 0.3) for step in steps), adopt=True)
+    keep_taken(slot.first, sha256, b"learner")
+    intake = slot.intake()
+    intake.begin()
+    if again == "about to be":
+        intake.adoptions.kept = sha256
+    intake.counted(400)
+    intake._copies.close(PATIENCE_S)
+    assert slot.copies == ([] if again == "never" else [sha256])
+
+
 def test_all_that_is_gone_is_one_sentence(tmp_path):
     slot = Resumed(tmp_path, *(from_peer(step, step)[0] for step in (310, 320, 330)), rows=True)
     intake = slot.intake()
