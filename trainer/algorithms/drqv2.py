@@ -24,6 +24,7 @@ from trainer.config.algorithms import Drqv2
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Actions, Spaces
+from trainer.machine.device import on_device
 from trainer.nets.mlp import MLP, orthogonal
 from trainer.state import State
 
@@ -79,7 +80,7 @@ class Algorithm(TwinOffPolicy):
     def learn(self, batch: Batch) -> Tensor:
         """One step of critics, encoder, actor and targets."""
         settings = self.settings
-        action = torch.from_numpy(batch.action).to(self.device)
+        action = on_device(batch.action, self.device)
         reward, discount = self.rewards(batch, settings.gamma)
         with torch.no_grad():
             following, _ = self.inputs(batch.next_obs, batch.task)
@@ -111,7 +112,7 @@ class Algorithm(TwinOffPolicy):
     def _noisy(self, inputs: Tensor) -> Tensor:
         """[B, A] what the actor does and a little noise; beyond the bounds its derivative is that within."""
         limit = self.settings.noise_clip
-        action = self.policy.distribution.mode(self.policy.of_inputs(inputs))
+        action = self.policy.distribution.mode(self.acted(inputs))
         noise = self.policy.distribution.noise(len(inputs), self._noise).to(self.device)
         moved = action + (self.deviation * noise).clamp(-limit, limit)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

@@ -23,6 +23,7 @@ from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
 from trainer.envs.spaces import Box, Spaces
+from trainer.machine.device import on_device
 from trainer.nets.twins import NetInputs, TwinCritics
 
 #: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
@@ -53,8 +54,7 @@ class Algorithm(TwinOffPolicy):
     def learn(self, batch: Batch) -> Tensor:
         """One step of critics, actor, temperatures and targets."""
         settings, policy = self.settings, self.policy
-        reward, terminated = (torch.from_numpy(x).to(self.device) for x in (batch.reward, batch.terminated))
-        action = torch.from_numpy(batch.action).to(self.device)
+        reward, terminated, action = (on_device(x, self.device) for x in (batch.reward, batch.terminated, batch.action))
         noise = [policy.distribution.noise(len(reward), self._noise).to(self.device) for _ in range(2)]
         with torch.no_grad():
             following, task = self.inputs(batch.next_obs, batch.task)
@@ -95,7 +95,7 @@ class Algorithm(TwinOffPolicy):
 
     def _worth(self, critics: TwinCritics, inputs: NetInputs, noise: Tensor) -> tuple[Tensor, Tensor]:
         """(the smaller Q of what the actor would do, the log density of it), [B] each; means, where it chooses."""
-        outputs = self.policy.of_inputs(inputs.policy)
+        outputs = self.acted(inputs.policy)
         if self._chooses:
             log = torch.log_softmax(outputs, -1)
             return (log.exp() * critics(inputs.critics).amin(0)).sum(-1), (log.exp() * log).sum(-1)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, cast
 
 import numpy as np
@@ -22,17 +23,38 @@ from torch import Tensor, nn
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.autograd import follow
+from trainer.algorithms.common.cuda_graph import Record, Updates, choose_launch_mode, record_cuda_graph
+from trainer.algorithms.common.graph_check import leaves_same_bits
+from trainer.algorithms.common.precision import rounding
 from trainer.algorithms.common.tensors import copied, named, under
-from trainer.algorithms.common.twins import TwinOffPolicy, must_be_numbers
+from trainer.algorithms.common.twins import TwinOffPolicy, must_be_numbers, nets_of
+from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Td3
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, Actions, Spaces
+from trainer.machine.device import on_device, to_device
 from trainer.nets.twins import NetInputs
 from trainer.state import State
 
 _DISTRIBUTION = "tanh-noise"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one update works on, all on the learner's device: what policy and critics read of B transitions, and of what
+    follows them; `discount`: what counts of that; `noise` [B, A], standard normal.
+    """
+
+    policy: Tensor
+    critics: Tensor
+    next_policy: Tensor
+    next_critics: Tensor
+    action: Tensor
+    reward: Tensor
+    discount: Tensor
+    noise: Tensor
 
 
 class Algorithm(TwinOffPolicy):
@@ -50,6 +72,7 @@ class Algorithm(TwinOffPolicy):
         self._behind = nn.Sequential(*(each for each in (self.policy.trunk, self.policy.body) if each is not None))
         self.target_actor = copy.deepcopy(self._behind).requires_grad_(requires_grad=False)
         rates = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+        rates["capturable"] = self.device.type == "cuda"
         self.make_optimizers(torch.optim.AdamW, **rates)
         self._values = (
             categorical.grid(settings.value_limit, settings.value_bins, self.device)
@@ -59,6 +82,23 @@ class Algorithm(TwinOffPolicy):
         self._updates = 0
         self._actor_loss = torch.zeros((), device=self.device)
         self._deviations = self._drawn_deviations(context.num_envs)
+        self._way = context.way
+        self.launch(context.way)
+
+    def launch(self, way: str, record: Record = record_cuda_graph) -> None:
+        """Make updates that `way` from here on: those with a step of the actor, and those without."""
+        self._made = {moves: Updates(partial(self._update, moves), self.device, way, record) for moves in (True, False)}
+
+    @classmethod
+    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
+        """A CUDA graph where that is asked for and leaves the same bits; never where an encoder learns along."""
+
+        def is_same() -> bool:
+            return leaves_same_bits(partial(made_alone, training, spaces, device), training, spaces)
+
+        reads_numbers = not nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders
+        with rounding(training.off_policy, device):
+            return choose_launch_mode(is_same, device, wanted=training.cuda_graph and reads_numbers)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
@@ -86,15 +126,22 @@ class Algorithm(TwinOffPolicy):
 
         `actor_loss` is that of the last step of the actor, 0 before the first.
         """
-        settings, policy = self.settings, self.policy
-        action = torch.from_numpy(batch.action).to(self.device)
-        noise = policy.distribution.noise(len(action), self._noise).to(self.device)
+        action = on_device(batch.action, self.device)
+        noise = to_device(self.policy.distribution.noise(len(action), self._noise), self.device)
+        reward, discount = self.rewards(batch, self.settings.gamma)
         with torch.no_grad():
             following, _ = self.inputs(batch.next_obs, batch.task)
-            target = self._target(batch, following, noise)
-
         inputs, _ = self.inputs(batch.obs, batch.task)
-        outputs = self.critics(inputs.critics, action)
+        self._updates += 1
+        moves_actor = self._updates % self.settings.policy_delay == 0
+        return self._made[moves_actor].update(Inputs(*inputs, *following, action, reward, discount, noise))
+
+    def _update(self, moves_actor: bool, of: Inputs) -> Tensor:
+        """`learn` from where everything is on the device: nothing in here reads a number back, or draws one."""
+        settings, inputs = self.settings, NetInputs(of.policy, of.critics)
+        with torch.no_grad():
+            target = self._target(of)
+        outputs = self.critics(inputs.critics, of.action)
         if self._values is None:
             q = outputs.squeeze(-1)
             critic_loss = (q - target).square().mean(1).sum()
@@ -103,13 +150,12 @@ class Algorithm(TwinOffPolicy):
             critic_loss = categorical.cross_entropy(outputs, target).mean(1).sum()
         self.descend("critics", critic_loss)
 
-        self._updates += 1
-        if self._updates % settings.policy_delay == 0:
+        if moves_actor:
             actor_loss = -self._climbed(self.for_actor(inputs)).mean()
             self.descend("actor", actor_loss)
             follow(self.targets, self.critics, settings.tau)
             follow(self.target_actor, self._behind, settings.tau)
-            self._actor_loss = actor_loss.detach()
+            self._actor_loss.copy_(actor_loss.detach())
         return torch.stack([critic_loss.detach(), self._actor_loss, q.detach().mean()])
 
     def tensors(self) -> Mapping[str, Tensor]:
@@ -125,7 +171,8 @@ class Algorithm(TwinOffPolicy):
         """Put them back; environments that are new have the deviations that they drew."""
         super().load_tensors(tensors)
         self.target_actor.load_state_dict(under("target_actor", tensors))
-        self._actor_loss = tensors["actor_loss"].to(self.device, copy=True)
+        self._actor_loss.copy_(tensors["actor_loss"])
+        self.launch(self._way)  # what was recorded would go on with moments that are no longer there
         kept = tensors["deviations"].numpy()[: len(self._deviations)]
         self._deviations[: len(kept)] = kept
 
@@ -146,30 +193,36 @@ class Algorithm(TwinOffPolicy):
             return np.full(environments, low, np.float32)
         return self._exploration.uniform(low, high, environments).astype(np.float32)
 
-    def _target(self, batch: Batch, following: NetInputs, noise: Tensor) -> Tensor:
+    def _target(self, of: Inputs) -> Tensor:
         """What the critics are to say: values [B], or where they are categorical probabilities [B, V].
 
         What follows counts by the discount of as many steps as lie between, and not at all after a true end.
         """
         settings, distribution = self.settings, self.policy.distribution
-        reward, discount = self.rewards(batch, settings.gamma)
         limit = settings.target_noise_clip
-        shaken = torch.tanh(self.target_actor(following.policy)) + (settings.target_noise * noise).clamp(-limit, limit)
-        outputs = self.targets(following.critics, distribution.clip(shaken))
+        noise = (settings.target_noise * of.noise).clamp(-limit, limit)
+        shaken = torch.tanh(self.target_actor(of.next_policy).float()) + noise
+        outputs = self.targets(of.next_critics, distribution.clip(shaken))
         if self._values is None:
-            target: Tensor = reward + discount * outputs.squeeze(-1).amin(0)
+            target: Tensor = of.reward + of.discount * outputs.squeeze(-1).amin(0)
             return target
         # FastTD3 compares after the projection, which is another only where a value leaves the grid.
         smaller = categorical.mean(outputs, self._values).argmin(0)
         probabilities = torch.softmax(outputs[smaller, torch.arange(len(smaller), device=self.device)], -1)
-        return categorical.target(probabilities, reward, discount, self._values)
+        return categorical.target(probabilities, of.reward, of.discount, self._values)
 
     def _climbed(self, inputs: NetInputs) -> Tensor:
         """The first critic's Q of what the actor does, [B]."""
-        action = self.policy.distribution.mode(self.policy.of_inputs(inputs.policy))
+        action = self.policy.distribution.mode(self.acted(inputs.policy))
         outputs = self.critics.first(inputs.critics, action)
         q: Tensor = outputs.squeeze(-1) if self._values is None else categorical.mean(outputs, self._values)
         return q
+
+
+def made_alone(training: Training, spaces: Spaces, device: torch.device, way: str) -> Algorithm:
+    """To try updates with: its replay stays empty, and takes no memory."""
+    apart = training.model_copy(update={"replay_on": "host"})
+    return Algorithm(Context(apart, spaces, 1, device, Experience(apart, spaces), way))
 
 
 def middle_deviation(settings: Td3) -> float:

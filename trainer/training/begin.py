@@ -39,7 +39,7 @@ from trainer.machine.launching import check_ranks
 from trainer.machine.processor import processor
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
-from trainer.training import memory
+from trainer.training import gpu_memory, memory
 from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
@@ -93,12 +93,13 @@ def run(
         group.here,
         accepts=job.accepts_contributions,
     )
+    gpu_memory.check(training, chosen.type, machine.memory_of(chosen))
     if not group.is_first:
         group.tell()  # a file of weights is kept by now
     training = with_weights(job, training)
     if group.is_first:
         group.tell()
-    start = find_start(job, training)
+    start = find_start(job, training, chosen)
     group.must_agree("the newest good checkpoint", _seen(start))
     if group.is_first:
         keep_demos()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.precision import must_be_had, rounding
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay
 from trainer.buffers.rows import Batch, Rows, rows_of
@@ -45,6 +46,8 @@ class OffPolicy:
         self._owed = Fraction(0)
         assert context.experience is not None  # noqa: S101 - its settings are `OffPolicySettings`
         self.experience: Experience = context.experience
+        self._learns_on = context.device
+        must_be_had(self.settings, context.device)
 
     # --- what an algorithm has of its own ---------------------------------------------------------------------------
 
@@ -117,7 +120,9 @@ class OffPolicy:
 
     def update(self) -> Tensor:
         """One update of a batch of own rows and others'."""
-        measured = self.learn(self.experience.sample(self.settings.batch_size))
+        batch = self.experience.sample(self.settings.batch_size)
+        with rounding(self.settings, self._learns_on):
+            measured = self.learn(batch)
         self._owed -= 1
         return measured
 

@@ -22,12 +22,13 @@ from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.prepared import Preparation
 from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.nstep import NStep
-from trainer.buffers.rows import Batch, Rows
+from trainer.buffers.rows import Batch, Numbers, Rows
 from trainer.config.algorithms import PlainOffPolicy
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
 from trainer.errors import ConfigError
+from trainer.machine.device import on_device
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.nets.shift import shifted
@@ -111,12 +112,16 @@ class TwinOffPolicy(OffPolicy):
         actions: Actions = distribution.draw(outputs, noise).cpu().numpy()
         return actions
 
-    def read(self, obs: Obs, task: npt.NDArray[np.integer]) -> tuple[dict[str, Tensor], Tensor]:
+    def read(self, obs: Mapping[str, Numbers], task: npt.NDArray[np.integer]) -> tuple[dict[str, Tensor], Tensor]:
         """Observations by key and tasks [B] (int64) as tensors on the device."""
-        seen = {key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}
-        return seen, torch.from_numpy(task.astype(np.int64)).to(self.device)
+        seen = {key: on_device(numbers, self.device) for key, numbers in obs.items()}
+        return seen, on_device(task.astype(np.int64), self.device)
 
-    def inputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> tuple[NetInputs, Tensor]:
+    def acted(self, inputs: Tensor) -> Tensor:
+        """[B, P] the actor's parameters of a distribution, in single precision."""
+        return self.policy.of_inputs(inputs).float()
+
+    def inputs(self, obs: Mapping[str, Numbers], task: npt.NDArray[np.integer]) -> tuple[NetInputs, Tensor]:
         """What nets read of a batch, whose pictures are moved a little, and the tasks [B]."""
         seen, tasks = self.read(obs, task)
         for key in seen:
@@ -129,8 +134,8 @@ class TwinOffPolicy(OffPolicy):
         """(the reward of as many steps as each row is of, what counts of what follows), [B] each: nothing after a true
         end.
         """
-        reward, terminated = (torch.from_numpy(array).to(self.device) for array in (batch.reward, batch.terminated))
-        steps = torch.ones_like(reward) if batch.steps is None else torch.from_numpy(batch.steps).to(self.device)
+        reward, terminated = (on_device(numbers, self.device) for numbers in (batch.reward, batch.terminated))
+        steps = torch.ones_like(reward) if batch.steps is None else on_device(batch.steps, self.device)
         return reward, gamma**steps * (1 - terminated)
 
     def for_actor(self, inputs: NetInputs) -> NetInputs:

@@ -13,6 +13,7 @@ from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy
+from trainer.algorithms.common.precision import rounding
 from trainer.algorithms.common.tensors import count
 from trainer.algorithms.mtsac.diagnostics import diagnose, of_contributors
 from trainer.algorithms.mtsac.graph_check import is_same
@@ -40,7 +41,8 @@ class Algorithm(OffPolicy):
     @classmethod
     def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
         """A CUDA graph where that is asked for and leaves the same bits."""
-        return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
+        with rounding(training.off_policy, device):
+            return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> tuple[NetSize, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from trainer.buffers.rows import Batch
 from trainer.envs.spaces import STATE
+from trainer.machine.device import on_device
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,5 @@ class Inputs:
 def prepare(batch: Batch, noise: torch.Generator, device: torch.device) -> Inputs:
     """`batch` on `device`, and as much as it needs of the stream `noise`, which is the CPU's whatever the device."""
     arrays = batch.obs[STATE], batch.next_obs[STATE], batch.action, batch.reward, batch.terminated, batch.task
-    on_host = [torch.from_numpy(array) for array in arrays]
-    on_host += [torch.randn(batch.action.shape, generator=noise) for _ in range(2)]
-    return Inputs(*(to_device(tensor, device) for tensor in on_host))
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """`tensor` on `device`. To a GPU by way of pinned memory, so that the host does not wait for it."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    drawn = [torch.randn(batch.action.shape, generator=noise) for _ in range(2)]
+    return Inputs(*(on_device(numbers, device) for numbers in (*arrays, *drawn)))
