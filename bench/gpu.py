@@ -17,6 +17,7 @@ Nothing was claimed before: these are measurements, with no bar to pass, but tha
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -92,7 +93,7 @@ class Plan:
     @property
     def curve_s(self) -> float:
         """What is left for the curve."""
-        return 6.0 if self.small else min(CURVE_S, LIMIT_S - AROUND_S - (time.monotonic() - self.began))
+        return min(CURVE_S, LIMIT_S - AROUND_S - (time.monotonic() - self.began))
 
     @property
     def name(self) -> str:
@@ -203,8 +204,7 @@ def command(values: Mapping[str, Any], folder: Path) -> list[str]:
     more = dict(values)
     words = ["--preset", more.pop("preset"), "--run-dir", str(folder)]
     for name, value in more.items():
-        text = "[" + ", ".join(f'"{x}"' if isinstance(x, str) else str(x) for x in value) + "]"
-        words += ["--set", f"{name}={text if isinstance(value, tuple) else str(value).lower()}"]
+        words += ["--set", f"{name}={json.dumps(value)}"]
     return [sys.executable, "-m", "trainer", "train", *words]
 
 
@@ -257,9 +257,11 @@ def resumed(plan: Plan, scratch: Path) -> list[list[str]]:
 
 def curve(plan: Plan, scratch: Path) -> list[list[str]]:
     """Evaluations of `fast`, and when its steps were made."""
-    every = {"evaluation_interval": 800, "checkpoint_interval": 800, "evaluation_goals": 2} if plan.small else {}
-    seconds = max(plan.curve_s, 1.0)
-    values = {**plan.of("fast"), **every, "max_runtime_seconds": seconds}
+    seconds = plan.curve_s
+    values = {**plan.of("fast"), "max_runtime_seconds": seconds}
+    if plan.small:
+        values |= {"total_steps": 1_600, "evaluation_interval": 800, "checkpoint_interval": 800, "evaluation_goals": 2}
+        del values["max_runtime_seconds"]
     train(values, scratch / "curve", limit_s=seconds + 900)
     slot = scratch / "curve/slots/0"
     began = (slot / "attempts/0/claim").stat().st_mtime

@@ -42,7 +42,7 @@ _DISTRIBUTION = "tanh-noise"
 
 
 @dataclass(frozen=True)
-class Inputs:
+class UpdateInputs:
     """What one update works on, all on the learner's device: what policy and critics read of B transitions, and of what
     follows them; `discount`: what counts of that; `noise` [B, A], standard normal.
     """
@@ -96,9 +96,9 @@ class Algorithm(TwinOffPolicy):
         def is_same() -> bool:
             return leaves_same_bits(partial(made_alone, training, spaces, device), training, spaces)
 
-        reads_numbers = not nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders
+        wanted = training.cuda_graph and not nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders
         with rounding(training.off_policy, device):
-            return choose_launch_mode(is_same, device, wanted=training.cuda_graph and reads_numbers)
+            return choose_launch_mode(is_same, device, wanted=wanted)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
@@ -134,9 +134,9 @@ class Algorithm(TwinOffPolicy):
         inputs, _ = self.inputs(batch.obs, batch.task)
         self._updates += 1
         moves_actor = self._updates % self.settings.policy_delay == 0
-        return self._made[moves_actor].update(Inputs(*inputs, *following, action, reward, discount, noise))
+        return self._made[moves_actor].update(UpdateInputs(*inputs, *following, action, reward, discount, noise))
 
-    def _update(self, moves_actor: bool, of: Inputs) -> Tensor:
+    def _update(self, moves_actor: bool, of: UpdateInputs) -> Tensor:
         """`learn` from where everything is on the device: nothing in here reads a number back, or draws one."""
         settings, inputs = self.settings, NetInputs(of.policy, of.critics)
         with torch.no_grad():
@@ -193,7 +193,7 @@ class Algorithm(TwinOffPolicy):
             return np.full(environments, low, np.float32)
         return self._exploration.uniform(low, high, environments).astype(np.float32)
 
-    def _target(self, of: Inputs) -> Tensor:
+    def _target(self, of: UpdateInputs) -> Tensor:
         """What the critics are to say: values [B], or where they are categorical probabilities [B, V].
 
         What follows counts by the discount of as many steps as lie between, and not at all after a true end.

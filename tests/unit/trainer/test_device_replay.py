@@ -100,7 +100,15 @@ def test_rows_pass_to_the_host_in_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind):
+def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind, monkeypatch):
+    """No place is written twice: which of the two a GPU would leave there is not said."""
+    lay = Replay._lay if kind == "host" else DeviceReplay._lay
+
+    def once(ring, places, rows):
+        assert len(set(places.tolist())) == len(places)
+        lay(ring, places, rows)
+
+    monkeypatch.setattr(Replay if kind == "host" else DeviceReplay, "_lay", once)
     ring = filled(kind, [1, *[0] * 6, 2, *[0] * 5])
     assert ring.counts.tolist() == [11, 1, 1]
     # Rows 7 … 10 of the task, each where its number says: the marks of the zeros behind the first six are 8 … 12.

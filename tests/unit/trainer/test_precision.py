@@ -9,6 +9,8 @@ from suites import learner_of
 pytest.importorskip("torch")
 
 import torch
+from test_drqv2 import batch_of as pictures
+from test_drqv2 import made as drqv2
 from test_updates import KINDS, a_batch, a_training
 
 from trainer.algorithms.base import Context
@@ -68,6 +70,20 @@ def test_other_algorithms_round_theirs_too(name):
         }  # fmt: skip
         experience.add(np.arange(30) % 3, rows)
         found.append((torch.stack([made.update() for _ in range(2)]), made.tensors()))
+    (exact, plain), (rounded, tensors) = found
+    assert not torch.equal(exact, rounded)
+    torch.testing.assert_close(rounded, exact, rtol=0.05, atol=0.02)
+    assert kinds(tensors) == kinds(plain)
+
+
+def test_what_learns_from_pictures_rounds_too():
+    torch.set_num_threads(1)
+    found = []
+    for precision in ("float32", "bf16"):
+        algorithm, rng = drqv2(precision=precision), np.random.default_rng(0)
+        with rounding(algorithm.settings, CPU):
+            measured = torch.stack([algorithm.learn(pictures(rng)) for _ in range(2)])
+        found.append((measured, algorithm.tensors()))
     (exact, plain), (rounded, tensors) = found
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(rounded, exact, rtol=0.05, atol=0.02)

@@ -19,7 +19,7 @@ from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP
 from trainer.algorithms.common.graph_check import leaves_same_bits
-from trainer.algorithms.td3 import Inputs, made_alone
+from trainer.algorithms.td3 import UpdateInputs, made_alone
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch, rows_of
 from trainer.config.algorithms import Td3
@@ -460,5 +460,5 @@ def test_an_update_reads_no_number_back(moves_actor):
     algorithm = find(ALGORITHMS, "td3")(Context(training, SPACES, ENVS, meta, Experience(training, SPACES)))
     read, action = torch.empty(ROWS, 5 + len(TASKS), device=meta), torch.empty(ROWS, 4, device=meta)
     number = torch.empty(ROWS, device=meta)
-    measured = algorithm._update(moves_actor, Inputs(read, read, read, read, action, number, number, action))
+    measured = algorithm._update(moves_actor, UpdateInputs(read, read, read, read, action, number, number, action))
     assert (measured.shape, measured.device) == ((3,), meta)
