@@ -151,8 +151,7 @@ stable-baselines3 in the same hour (the lower end of the 95 % interval above 0);
 @{hour_summary}
 
 `python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
-doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance. The search has
-begun, and is not at its end.
+doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance.
 
 @{hour_search}
 

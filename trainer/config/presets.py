@@ -110,7 +110,7 @@ ABOUT = {
     "100,000 steps; not trained on here.",
     "fast": "MT10 on one GPU by FastTD3's settings: 1,280 environments on the CPU, the replay on the GPU; not trained "
     "here.",
-    "laptop": "MT10 in an hour on two CPU cores; the search for its values has begun, and is not at its end.",
+    "laptop": "MT10 in an hour on two CPU cores: a first guess, not trained to its end here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
     "cartpole-a2c": "The same task by A2C: all of 500 steps with three seeds, after dips on the way.",
 }
@@ -260,7 +260,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "metrics_interval": 50_000,
     },
     # About an hour on two cores of an AMD Zen 5, by bench/results/update.csv: 4.2 ms for each of 0.1 updates a step,
-    # with the stepping beside it. `tiny`'s values for ten tasks, and what bench/hour.py's search found so far.
+    # with the stepping beside it. `tiny`'s values for ten tasks: what bench/hour.py's search begins from.
     "laptop": {
         "total_steps": 7_000_000,
         "num_envs": 10,
