@@ -117,11 +117,17 @@ kept in place of frames.
 
 ### On a GPU
 
-Not measured: none was at hand. `trainer autotune --preset guide` (or `mclean`) tries the training's own loop on one and
-says steps/s, milliseconds an update, memory and the hours to the last step. Its `cuda_graph` (an update's kernels
-launched at once) was never run on a GPU either: a training tries it at its start and leaves it out where it does not
-work or leaves other bits, and `make test-gpu` tests that. Batches are drawn in the machine's memory and copied without
-waiting; a replay on the GPU is not built, as long as nobody can measure what it gains.
+Not measured: none was at hand. `python bench/gpu.py` measures in 25 minutes at most: the rates, use and memory of
+`guide`, `mclean` and [`fast`](presets.md#on-a-gpu), with updates launched one by one, as a CUDA graph and in bfloat16;
+an exact resume after a SIGKILL; and the first twenty minutes of `fast` on MT10, or what is left of the time. Without a
+GPU it ends with one sentence and code 0; `--small` goes through all of it on the CPU. `trainer autotune --preset guide`
+says what settings are best on a GPU, and `make test-gpu` tests CUDA graphs.
+
+@{gpu}
+
+@{gpu_resume}
+
+@{gpu_curve}
 
 ## Learning
 
@@ -134,6 +140,20 @@ most of the difference is door-lock, which a run meets early, late or never. Eve
 `bench/results/learning.csv`.
 
 @{learning_summary}
+
+## An hour on two cores
+
+`python bench/hour.py`: preset [`laptop`](presets.md#an-hour-on-a-laptop), trained for an hour of the clock by
+`orchestrator start --for 1:00:00` with jobs of 12 minutes, beside stable-baselines3 with the best settings that the
+search found for it; three seeds, MT10, 50 goals a task. Claimed before any run: success of 0.5 at least; more than
+stable-baselines3 in the same hour (the lower end of the 95 % interval above 0); at as many steps not worse by 0.05.
+
+@{hour_summary}
+
+`python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
+doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance.
+
+@{hour_search}
 
 ## Algorithms
 
@@ -348,8 +368,11 @@ cost.
 @{handover}
 """
 
-#: Figures that no machine without other work was at hand for.
-UNMEASURED: frozenset[str] = frozenset({"mt50_stepping", "shards"})
+#: Figures that no machine without other work, or none with a GPU, was at hand for → the script that makes them.
+UNMEASURED = {
+    "mt50_stepping": "mt50_stepping", "shards": "shards", "gpu": "gpu", "gpu_resume": "gpu", "gpu_curve": "gpu",
+    "hour_summary": "hour", "hour_search": "hour",
+}  # fmt: skip
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")
 
@@ -360,7 +383,8 @@ def table(name: str, path: Path) -> str:
         head, *rows = figures.read(path)
     except FileNotFoundError:
         if name in UNMEASURED:
-            return f"Not measured on a quiet machine yet: `python bench/{name}.py --replace` does."
+            where = "on a GPU" if UNMEASURED[name] == "gpu" else "on a quiet machine"
+            return f"Not measured {where} yet: `python bench/{UNMEASURED[name]}.py --replace` does."
         sys.exit(f"the page asks for @{{{name}}}, and there is no {path}")
     lines = [head, ["---"] * len(head), *rows]
     drawn = "\n".join("| " + " | ".join(cell.replace("_", " ") for cell in line) + " |" for line in lines)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ppo_runs import OFF_POLICY, OFF_POLICY_UPDATES, train
+from ppo_runs import OFF_POLICY, attempt, train, updates_of
 from slot_digest import gaps, slot_digest
 
 pytestmark = pytest.mark.trainer
@@ -22,7 +22,7 @@ def uninterrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp(request.param)
     train(folder, training=OFF_POLICY[request.param])
     found = slot_digest(folder / "run/slots/0")
-    assert found["parts"]["run"][1]["updates"] == OFF_POLICY_UPDATES
+    assert found["parts"]["run"][1]["updates"] == updates_of(request.param)
     assert gaps(found["metrics"]) == []
     return request.param, found
 
@@ -42,6 +42,18 @@ def test_kills_before_any_update_change_nothing(tmp_path: Path, uninterrupted: t
     name, wanted = uninterrupted
     moments = random.Random(seed)
     signals = [moments.choice(("SIGKILL", "SIGKILL", "SIGUSR2")) for _ in range(4)]
-    interruptions = ({moments.randrange(1, OFF_POLICY_UPDATES // 5): one} for one in signals)
+    interruptions = ({moments.randrange(1, updates_of(name) // 5): one} for one in signals)
     train(tmp_path, *interruptions, training=OFF_POLICY[name])
     assert slot_digest(tmp_path / "run/slots/0") == wanted
+
+
+@pytest.mark.long
+def test_a_replay_may_move_from_one_place_to_the_other(tmp_path: Path) -> None:
+    """From the machine's memory to the learner's device and back, at each attempt: the numbers are those of neither."""
+    train(tmp_path / "host", training=OFF_POLICY["td3"])
+    wanted = slot_digest(tmp_path / "host/run/slots/0")
+    moved = tmp_path / "moved"
+    for signals, name in (({30: "SIGUSR2"}, "td3"), ({60: "SIGUSR2"}, "device"), ({60: "SIGUSR2"}, "td3")):
+        attempt(moved, signals, OFF_POLICY[name])
+    train(moved, training=OFF_POLICY["device"])
+    assert slot_digest(moved / "run/slots/0") == wanted

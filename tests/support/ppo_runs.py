@@ -82,17 +82,39 @@ _CLIPS: dict[str, Any] = {
     "network": {**_SMALL["network"], "encoder": {"arch": "anchorleg_toys.glance:Glance"}},
 }
 #: Algorithms that learn from kept transitions, each with all that it remembers beside its nets: sums of three steps, an
-#: environment's own noise, and frames. An update for each two steps after the first 200.
+#: environment's own noise, and frames; a replay on the learner's device, and products that are rounded. An update for
+#: each two steps after the first 200.
 OFF_POLICY: dict[str, dict[str, Any]] = {
     "sac": {**_SMALL, "preset": "arm-sac", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
-    "td3": {**_SMALL, "preset": "fast", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
+    "td3": {**_SMALL, "preset": "arm-td3", "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
+    "bf16": {
+        **_SMALL,
+        "env": "arm",
+        "algorithm": {
+            "name": "mtsac",
+            "precision": "bf16",
+            "batch_size": 32,
+            "updates_per_step": 0.5,
+            "buffer_size": 500,
+            "random_steps": 200,
+        },
+    },
     "clips": {
         **_SMALL,
         **_CLIPS,
         "algorithm": {"name": "td3", "n_step": 3, "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
     },
 }
-OFF_POLICY_UPDATES = 298
+#: The preset for a GPU, small: what lies on the learner's device lies on the CPU here.
+OFF_POLICY["fast"] = {
+    **OFF_POLICY["td3"],
+    "preset": "fast",
+    "tasks": ["reach-v3", "push-v3"],
+    "device": "cpu",
+    "num_envs": 8,
+    "checkpoint_interval": 112,
+}
+OFF_POLICY["device"] = {**OFF_POLICY["td3"], "replay_on": "device"}
 
 
 def attempt(
@@ -132,3 +154,8 @@ def train(
     assert code == 0, words
     assert "Traceback" not in "".join([*said, words])
     return "".join([*said, words])
+
+
+def updates_of(name: str) -> int:
+    """How many an off-policy training makes: what the last vector step earns is not made."""
+    return 300 - int(OFF_POLICY[name]["num_envs"]) // 2

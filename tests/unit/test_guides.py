@@ -30,7 +30,6 @@ PAGE = (ROOT / "docs" / "guides.md").read_text(encoding="utf-8")
 PROGRAMS = {"orchestrator": orchestrator, "trainer": trainer, "syncd": syncd}
 #: Programs of others, which stand on our side as they stand in the guides.
 OTHERS = {"cat", "nvidia-smi", "pip", "squeue", "ssh", "ssh-copy-id", "ssh-keygen", "tail", "tensorboard", "wandb"}
-NOT_BUILT = "not built yet"
 
 
 class Row(NamedTuple):
@@ -164,12 +163,6 @@ def test_a_default_that_differs_has_its_reason() -> None:
         assert same or row.cells["why it differs"], f"{row.cells['field of the guide']}: {there} there, {here} here"
 
 
-def test_every_guide_has_its_tables_and_what_is_missing_stands_in_one_list() -> None:
+def test_every_guide_has_its_tables_and_nothing_is_missing() -> None:
     assert len({row.guide for row in rows()}) == 5
-    last = PAGE.split("## Not built yet")[1].lower()
-    missing = [row.cells for row in rows() if row.cells["here"].startswith(NOT_BUILT)]
-    assert len(missing) >= 1
-    for cells in missing:
-        words = set(re.findall(r"[a-z0-9]{3,}", next(iter(cells.values())).lower())) - {"the", "and", "its", "their"}
-        assert any(word.rstrip("s") in last for word in words), next(iter(cells.values()))
-    assert not any(spans(cells["here"]) for cells in missing)
+    assert "not built" not in PAGE.lower()

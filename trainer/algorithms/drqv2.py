@@ -27,6 +27,7 @@ from trainer.config.algorithms import Drqv2
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Actions, Spaces
+from trainer.machine.device import on_device
 from trainer.nets.mlp import MLP, orthogonal
 from trainer.nets.twins import NetInputs
 from trainer.state import State
@@ -117,7 +118,7 @@ class Algorithm(TwinOffPolicy):
     def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs]:
         """(the critics' loss, Q [2, B] of the batch's actions, what the nets read)."""
         batch, drawn = sample.batch, sample.drawn
-        action = torch.from_numpy(batch.action).to(self.device)
+        action = on_device(batch.action, self.device)
         reward, discount = self.rewards(batch, self.settings.gamma)
         with torch.no_grad():
             following, _ = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
@@ -141,5 +142,5 @@ class Algorithm(TwinOffPolicy):
 
     def _noisy(self, inputs: Tensor, noise: Tensor) -> Tensor:
         """[B, A] what the actor does and the `noise`; beyond the bounds its derivative is that within."""
-        moved = self.policy.distribution.mode(self.policy.of_inputs(inputs)) + noise.to(self.device)
+        moved = self.policy.distribution.mode(self.acted(inputs)) + noise.to(self.device)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

@@ -26,6 +26,7 @@ from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
 from trainer.envs.spaces import Box, Spaces
+from trainer.machine.device import on_device
 from trainer.nets.twins import NetInputs, TwinCritics
 
 #: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
@@ -102,8 +103,7 @@ class Algorithm(TwinOffPolicy):
     def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs, Tensor]:
         """(the critics' loss, Q [2, B] of the batch's actions, what the nets read, the tasks [B])."""
         batch, drawn = sample.batch, sample.drawn
-        reward, terminated = (torch.from_numpy(x).to(self.device) for x in (batch.reward, batch.terminated))
-        action = torch.from_numpy(batch.action).to(self.device)
+        reward, terminated, action = (on_device(x, self.device) for x in (batch.reward, batch.terminated, batch.action))
         with torch.no_grad():
             following, task = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
             worth, next_log = self._worth(self.targets, following, drawn["next_noise"].to(self.device))
@@ -119,7 +119,7 @@ class Algorithm(TwinOffPolicy):
 
     def _worth(self, critics: TwinCritics, inputs: NetInputs, noise: Tensor) -> tuple[Tensor, Tensor]:
         """(the smaller Q of what the actor would do, the log density of it), [B] each; means, where it chooses."""
-        outputs = self.policy.of_inputs(inputs.policy)
+        outputs = self.acted(inputs.policy)
         if self._chooses:
             log = torch.log_softmax(outputs, -1)
             return (log.exp() * critics(inputs.critics).amin(0)).sum(-1), (log.exp() * log).sum(-1)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of, parts
 from trainer.buffers.demonstrated import Demonstrated
+from trainer.buffers.device import DeviceReplay
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import Batch, fields_of, joined, with_steps
@@ -21,6 +23,8 @@ from trainer.envs.spaces import Spaces
 from trainer.errors import DamagedCheckpointError
 from trainer.state import State
 from trainer.streams import RandomStream, generator
+
+CPU = torch.device("cpu")
 
 
 class Experience:
@@ -34,8 +38,9 @@ class Experience:
     nothing of others; else rows by `add`, each of which says of how many steps it is where that may be several.
     """
 
-    def __init__(self, training: Training, spaces: Spaces) -> None:
-        self.own = ring_of(training, spaces)
+    def __init__(self, training: Training, spaces: Spaces, device: torch.device = CPU) -> None:
+        """`device`: the learner's."""
+        self.own = ring_of(training, spaces, device)
         self.others: Contributed | None = None
         self.peers: Contributed | None = None
         self.peer_share = training.group.share
@@ -175,11 +180,13 @@ def share_of_others(of_peers: float) -> float:
     return max(0.0, min(MAX_SHARE, (MOST_FOREIGN - of_peers) / (1 - of_peers)))
 
 
-def ring_of(training: Training, spaces: Spaces) -> Replay | FrameReplay:
-    """The empty ring of a training that sees `spaces`."""
+def ring_of(training: Training, spaces: Spaces, device: torch.device = CPU) -> Replay | FrameReplay:
+    """The empty ring of a training that sees `spaces` and learns on `device`. Errors: RuntimeError (out of memory)."""
     settings, tasks = training.off_policy, len(training.env.tasks)
     if not keeps_frames(spaces, training):
-        fields = fields_of(spaces)
-        return Replay(settings.buffer_size, tasks, with_steps(fields) if settings.sums_steps else fields)
+        fields = with_steps(fields_of(spaces)) if settings.sums_steps else fields_of(spaces)
+        if training.replay_on == "device":
+            return DeviceReplay(settings.buffer_size, tasks, fields, device)
+        return Replay(settings.buffer_size, tasks, fields)
     gamma: float = settings.gamma if settings.sums_steps else 1.0  # type: ignore[attr-defined]
     return FrameReplay(settings.buffer_size, tasks, spaces, settings.steps_summed, gamma)

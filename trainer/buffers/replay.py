@@ -2,7 +2,8 @@
 
 Rows of a task are numbered from 0 as they come; row n lies at place n mod capacity. So the numbers alone say where
 everything lies, and a ring that was filled from blocks is the same, place by place, as the one that they were cut from.
-What a row is, is for its kind to say: whole transitions (`Replay`), or frames (`trainer.buffers.frames`).
+What a row is, is for its kind to say: whole transitions (`Replay`; on a GPU, `trainer.buffers.device`), or frames
+(`trainer.buffers.frames`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import numpy.typing as npt
 from trainer.buffers.pages import zeros
 from trainer.buffers.rows import Batch, Fields
 from trainer.envs.spaces import I64, Bools
+
+#: Below this many new rows a loop is quicker than NumPy's calls.
+_FEW = 32
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,7 @@ class Ring:
         self.capacity = capacity // num_tasks
         self.counts: I64 = np.zeros(num_tasks, np.int64)
         self.turn = 0
-        rows = self.capacity * num_tasks
-        self._data = {name: zeros((rows, *shape), kind) for name, (shape, kind) in fields.items()}
+        self._made()
 
     @property
     def sizes(self) -> I64:
@@ -112,8 +115,7 @@ class Ring:
         starts = np.maximum(np.array(since, np.int64), self.oldest)
         numbers = [np.arange(start, end) for start, end in zip(starts, self.counts, strict=True)]
         places = np.concatenate([k * self.capacity + n % self.capacity for k, n in enumerate(numbers)])
-        arrays = {name: array[places] for name, array in self._data.items()}
-        return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), arrays)
+        return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), self._copied(places))
 
     def put_back(self, block: Block) -> int:
         """Lay the rows of `block` where they lay, as far as they are not overwritten; `counts` must be set before.
@@ -124,17 +126,35 @@ class Ring:
             raise ValueError(f"a block of {len(block.starts)} tasks does not fit a ring of {self.num_tasks}")
         task, number = block.numbers
         alive = (number >= self.oldest[task]) & (number < self.counts[task])
-        places = self._places(task, number)[alive]
         for name, (shape, kind) in self.fields.items():
             array = block.arrays.get(name)
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
                 raise ValueError(f"the block's field {name!r} is missing or has another shape or type")
-            self._data[name][places] = array[alive]
+        self._lay(self._places(task, number)[alive], {name: block.arrays[name][alive] for name in self.fields})
         return int(alive.sum())
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """The ring itself, field by field, [num_tasks * capacity, …]: for comparing, not for writing."""
         return self._data
+
+    def rows_of(self, task: int) -> dict[str, npt.NDArray[Any]]:
+        """What the ring holds of `task`, in no order: for reading."""
+        place = task * self.capacity
+        return {name: array[place : place + int(self.sizes[task])] for name, array in self._data.items()}
+
+    def _made(self) -> None:
+        """Lay out the memory."""
+        rows = self.capacity * self.num_tasks
+        self._data = {name: zeros((rows, *shape), kind) for name, (shape, kind) in self.fields.items()}
+
+    def _copied(self, places: I64) -> dict[str, npt.NDArray[Any]]:
+        """The rows at `places`."""
+        return {name: array[places] for name, array in self._data.items()}
+
+    def _lay(self, places: I64, rows: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write `rows` at `places`, which are all different."""
+        for name, array in self._data.items():
+            array[places] = rows[name]
 
     def _places(self, task: npt.NDArray[np.integer[Any]], number: I64) -> I64:
         """Where the rows with these numbers lie, or lay."""
@@ -143,11 +163,23 @@ class Ring:
 
     def _numbered(self, task: npt.NDArray[np.integer[Any]]) -> I64:
         """The numbers of new rows, each of its task ([N])."""
+        if task.shape[0] <= _FEW:  # a third of what the calls below take
+            numbers = np.empty(task.shape[0], np.int64)
+            for i, k in enumerate(task.tolist()):
+                numbers[i] = self.counts[k]
+                self.counts[k] += 1
+            return numbers
+        order, new = np.argsort(task, kind="stable"), np.bincount(task, minlength=self.num_tasks)
+        first = self.counts - np.cumsum([0, *new[:-1]])
         numbers = np.empty(task.shape[0], np.int64)
-        for i, k in enumerate(task.tolist()):
-            numbers[i] = self.counts[k]
-            self.counts[k] += 1
+        numbers[order] = first[task[order]] + np.arange(task.shape[0])
+        self.counts += new
         return numbers
+
+    def _drawn(self, counts: I64, rng: np.random.Generator) -> tuple[I64, I64]:
+        """(task [B], place [B]) of `counts[k]` rows of each task, any of them."""
+        task = np.repeat(np.arange(self.num_tasks), counts)
+        return task, task * self.capacity + rng.integers(0, self.sizes[task])
 
 
 class Replay(Ring):
@@ -155,12 +187,13 @@ class Replay(Ring):
 
     def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Append N transitions ([N, …] of each field), each to the ring of its task ([N])."""
-        places = self._places(task, self._numbered(task))
-        for name, array in self._data.items():
-            array[places] = rows[name]
+        number = self._numbered(task)
+        if task.shape[0] > self.capacity:  # so there may be more of one task than have room: the last ones stay
+            kept = number >= self.oldest[task]
+            task, number, rows = task[kept], number[kept], {name: rows[name][kept] for name in self.fields}
+        self._lay(self._places(task, number), rows)
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
         """As above, any row."""
-        task = np.repeat(np.arange(self.num_tasks), counts)
-        places = task * self.capacity + rng.integers(0, self.sizes[task])
-        return Batch.of(self._data, places, task)
+        task, places = self._drawn(counts, rng)
+        return Batch.of(self._copied(places), task)

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from trainer.envs.spaces import F32, I64, Actions, Obs, Spaces
+from trainer.machine.device import on_device
 
 #: Field → (the shape of one row of it, its type).
 Fields = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 Rows = Mapping[str, npt.NDArray[Any]]
+Numbers = npt.NDArray[Any] | Tensor
 
 OBS, NEXT_OBS = "obs.", "next_obs."
 #: How many steps a row's reward sums up, where a row may be of more than one.
@@ -51,35 +55,35 @@ class Batch:
     """B transitions, [B, …] each: `obs` and `next_obs` by key, `reward` and `terminated` float32.
 
     `steps` (float32): how many lie between `obs` and `next_obs`, whose discounted rewards `reward` sums up; None: one.
+    Where the replay lies on a device all but `task` are tensors there, else arrays.
     """
 
-    obs: Obs
-    action: Actions
-    reward: F32
-    next_obs: Obs
-    terminated: F32
+    obs: Mapping[str, Numbers]
+    action: Numbers
+    reward: Numbers
+    next_obs: Mapping[str, Numbers]
+    terminated: Numbers
     task: I64
-    steps: F32 | None = None
+    steps: Numbers | None = None
 
     @classmethod
-    def of(cls, rows: Rows, places: npt.NDArray[Any], task: I64) -> Batch:
-        """The `places` of `rows`, which are of `task`."""
+    def of(cls, rows: Mapping[str, Numbers], task: I64) -> Batch:
+        """`rows` [B, …] of each field of a replay, which are of `task`."""
         return cls(
-            obs={name.removeprefix(OBS): array[places] for name, array in rows.items() if name.startswith(OBS)},
-            action=rows["action"][places],
-            reward=rows["reward"][places],
-            next_obs={
-                name.removeprefix(NEXT_OBS): array[places] for name, array in rows.items() if name.startswith(NEXT_OBS)
-            },
-            terminated=rows["terminated"][places].astype(np.float32),
+            obs={name.removeprefix(OBS): numbers for name, numbers in rows.items() if name.startswith(OBS)},
+            action=rows["action"],
+            reward=rows["reward"],
+            next_obs={name.removeprefix(NEXT_OBS): row for name, row in rows.items() if name.startswith(NEXT_OBS)},
+            terminated=_as_float(rows["terminated"]),
             task=task,
-            steps=rows[STEPS][places].astype(np.float32) if STEPS in rows else None,
+            steps=_as_float(rows[STEPS]) if STEPS in rows else None,
         )
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """All of it, by the names of rows' fields, and `task`."""
-        rows = rows_of(self.obs, self.action, self.reward, self.next_obs, self.terminated)
-        return {**rows, "task": self.task, **({} if self.steps is None else {STEPS: self.steps})}
+        """All of it, on the host, by the names of rows' fields, and `task`."""
+        obs, next_obs = ({key: _on_host(x) for key, x in seen.items()} for seen in (self.obs, self.next_obs))
+        rows = rows_of(obs, _on_host(self.action), _on_host(self.reward), next_obs, _on_host(self.terminated))
+        return {**rows, "task": self.task, **({} if self.steps is None else {STEPS: _on_host(self.steps)})}
 
     @classmethod
     def of_arrays(cls, arrays: Rows) -> Batch:
@@ -93,13 +97,27 @@ class Batch:
 
 
 def joined(one: Batch, other: Batch) -> Batch:
-    """Both in one batch, `one` first; the fields of both are the same."""
+    """Both in one batch, `one` first, and where its numbers lie; the fields of both are the same."""
     return Batch(
-        obs={key: np.concatenate([array, other.obs[key]]) for key, array in one.obs.items()},
-        action=np.concatenate([one.action, other.action]),
-        reward=np.concatenate([one.reward, other.reward]),
-        next_obs={key: np.concatenate([array, other.next_obs[key]]) for key, array in one.next_obs.items()},
-        terminated=np.concatenate([one.terminated, other.terminated]),
+        obs={key: _after(numbers, other.obs[key]) for key, numbers in one.obs.items()},
+        action=_after(one.action, other.action),
+        reward=_after(one.reward, other.reward),
+        next_obs={key: _after(numbers, other.next_obs[key]) for key, numbers in one.next_obs.items()},
+        terminated=_after(one.terminated, other.terminated),
         task=np.concatenate([one.task, other.task]),
-        steps=None if one.steps is None or other.steps is None else np.concatenate([one.steps, other.steps]),
+        steps=None if one.steps is None or other.steps is None else _after(one.steps, other.steps),
     )
+
+
+def _after(one: Numbers, other: Numbers) -> Numbers:
+    if isinstance(one, Tensor):
+        return torch.cat([one, on_device(other, one.device)])
+    return np.concatenate([one, other])
+
+
+def _on_host(numbers: Numbers) -> npt.NDArray[Any]:
+    return numbers.cpu().numpy() if isinstance(numbers, Tensor) else numbers
+
+
+def _as_float(numbers: Numbers) -> Numbers:
+    return numbers.float() if isinstance(numbers, Tensor) else numbers.astype(np.float32)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from pydantic import ValidationError
 
 from anchorleg.files import read_json, read_json_or_none
 from anchorleg.job import CheckpointRef, Job, attempt_numbers
-from trainer.buffers.experience import Experience
+from trainer.buffers.experience import CPU, Experience
 from trainer.checkpoints.checkpoint import (
     OLD_FORMAT,
     CheckpointManifest,
@@ -39,8 +40,9 @@ class Start:
     notes: tuple[str, ...]
 
 
-def find_start(job: Job, training: Training) -> Start | None:
-    """The newest good exact checkpoint of the job's line; None where none was ever published.
+def find_start(job: Job, training: Training, device: torch.device = CPU) -> Start | None:
+    """The newest good exact checkpoint of the job's line; None where none was ever published. `device`: the learner's,
+    where `training` may have its replay.
 
     It writes nothing. Errors: OtherIdentityError; NoGoodCheckpointError where there are some and none is good.
     """
@@ -55,7 +57,7 @@ def find_start(job: Job, training: Training) -> Start | None:
                 raise NoGoodCheckpointError(_old_sentence(ref))
             if manifest.identity != identity(training):
                 raise OtherIdentityError(_identity_sentence(ref, manifest, training))
-            contents, experience = load_exact(ref.path, job.slot_dir, manifest)
+            contents, experience = load_exact(ref.path, job.slot_dir, manifest, training.replay_on, device)
         except DamagedCheckpointError as error:
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
@@ -106,12 +108,21 @@ def _lost_step(slot_dir: Path, attempt: int) -> int:
     return furthest
 
 
-def load_exact(folder: Path, slot_dir: Path, manifest: CheckpointManifest) -> tuple[Contents, Experience | None]:
-    """Contents and rows of an exact checkpoint, every byte verified. Errors: DamagedCheckpointError."""
-    contents, training = read_contents(folder, manifest), training_of(manifest)
+def load_exact(
+    folder: Path,
+    slot_dir: Path,
+    manifest: CheckpointManifest,
+    replay_on: Literal["host", "device"] = "host",
+    device: torch.device = CPU,
+) -> tuple[Contents, Experience | None]:
+    """Contents and rows of an exact checkpoint, every byte verified; the rows wherever they are wanted now. Errors:
+    DamagedCheckpointError.
+    """
+    contents = read_contents(folder, manifest)
+    training = training_of(manifest).model_copy(update={"replay_on": replay_on})
     if (saved := contents.parts.get("experience")) is None:
         return contents, None
-    experience = Experience(training, kept_spaces(spaces_of(training), training.network))
+    experience = Experience(training, kept_spaces(spaces_of(training), training.network), device)
     experience.load(saved)
     read_into(experience.own, slot_dir, manifest.segments)
     if experience.others is not None:

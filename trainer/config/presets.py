@@ -65,6 +65,18 @@ _ARM: dict[str, Any] = {
     "evaluation_unseen_goals": 0,
     "metrics_interval": 2_000,
 }
+#: What the presets by FastTD3's settings share (younggyoseo/FastTD3, fast_td3/hyperparams.py).
+_FAST_TD3: dict[str, Any] = {
+    "algorithm": "td3",
+    "gamma": 0.97,
+    "tau": 0.1,
+    "n_step": 3,
+    "critic_loss": "categorical",
+    "exploration_noise": 0.001,
+    "exploration_noise_max": 0.4,
+    "target_noise": 0.001,
+    "weight_decay": 0.1,
+}
 #: Gymnasium's classic of a pole on a cart.
 _CARTPOLE: dict[str, Any] = {
     "env": {"name": "gymnasium", "id": "CartPole-v1", "horizon": 500},
@@ -94,8 +106,11 @@ ABOUT = {
     "goals.",
     "arm-pixels": "The arm learns to reach near goals by PPO from two cameras and what it feels of itself; its critic "
     "sees the state.",
-    "fast": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
+    "arm-td3": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
     "100,000 steps; not trained on here.",
+    "fast": "MT10 on one GPU by FastTD3's settings: 1,280 environments on the CPU, the replay on the GPU; not trained "
+    "here.",
+    "laptop": "MT10 in an hour on two CPU cores: a first guess, not trained to its end here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
     "cartpole-a2c": "The same task by A2C: all of 500 steps with three seeds, after dips on the way.",
 }
@@ -207,29 +222,62 @@ PRESETS: dict[str, dict[str, Any]] = {
     # each), two updates a vector step, tau, noise and weight decay; of its MuJoCo Playground the discount, and of
     # LeapCubeReorient there three steps and the limit. Scaled down so that a CPU can bear it: batch 2,048 (32,768),
     # nets of half the width (1024, 512, 256 and 512, 256, 128), 500,000 steps and rows.
-    "fast": {
+    "arm-td3": {
         **_ARM,
-        "algorithm": "td3",
+        **_FAST_TD3,
         "total_steps": 500_000,
         "num_envs": 128,
         "batch_size": 2_048,
         "buffer_size": 500_000,
         "random_steps": 1_280,
         "updates_per_step": 2 / 128,
-        "gamma": 0.97,
-        "tau": 0.1,
-        "n_step": 3,
-        "critic_loss": "categorical",
         "value_limit": 50.0,
-        "exploration_noise": 0.001,
-        "exploration_noise_max": 0.4,
-        "target_noise": 0.001,
-        "weight_decay": 0.1,
         "actor_hidden": (256, 128, 64),
         "critic_hidden": (512, 256, 128),
         "checkpoint_interval": 25_000,
         "evaluation_interval": 25_000,
         "metrics_interval": 10_000,
+    },
+    # The same at FastTD3's size, on Meta-World: its nets, 10 steps at random of each environment, and twice the updates
+    # of its BaseArgs, for its manipulation tasks have up to 8 a vector step. Batch 16,384 (32,768). Rewards are at most
+    # 10, so returns at most 10 / (1 - 0.97) = 333. A multiple of ten environments, so that each keeps its task. A
+    # hypothesis: no GPU was at hand to train it.
+    "fast": {
+        **_FAST_TD3,
+        "total_steps": 20_000_000,
+        "num_envs": 1_280,
+        "replay_on": "device",
+        "cuda_graph": True,
+        "batch_size": 16_384,
+        "buffer_size": 5_000_000,
+        "random_steps": 12_800,
+        "updates_per_step": 4 / 1_280,
+        "value_limit": 350.0,
+        "actor_hidden": (512, 256, 128),
+        "critic_hidden": (1024, 512, 256),
+        "checkpoint_interval": 500_000,
+        "evaluation_interval": 1_000_000,
+        "metrics_interval": 50_000,
+    },
+    # About an hour on two cores of an AMD Zen 5, by bench/results/update.csv: 4.2 ms for each of 0.1 updates a step,
+    # with the stepping beside it. `tiny`'s values for ten tasks: what bench/hour.py's search begins from.
+    "laptop": {
+        "total_steps": 7_000_000,
+        "num_envs": 10,
+        "batch_size": 256,
+        "buffer_size": 1_000_000,
+        "learning_rate": 1e-3,
+        "actor_hidden": (256, 256),
+        "critic_hidden": (256, 256),
+        "gamma": 0.97,
+        "init_temperature": 0.1,
+        "target_entropy": -2.0,
+        "updates_per_step": 0.1,
+        "random_steps": 5_000,
+        "checkpoint_interval": 100_000,
+        "metrics_interval": 10_000,
+        "evaluation_interval": 1_000_000,
+        "evaluation_unseen_goals": 0,
     },
     # The zoo's for CartPole-v1 (hyperparams/ppo.yml, a2c.yml); its falling clip range is fixed here. A2C is at
     # 500 after a fifth of the zoo's 500,000 steps (three seeds); with a step size that falls to 0 by then it was at 171

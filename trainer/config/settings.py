@@ -264,6 +264,11 @@ class OffPolicySettings(AlgorithmSettings):
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(
         0.1, description="Updates a transition; 0.1 is one in ten."
     )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32",
+        description="What the products of an update are computed in: bf16 rounds what goes into them to bfloat16, for "
+        "GPUs that are faster so; nets, moments, targets, acting and checkpoints stay float32.",
+    )
     demos: str | None = Field(
         None,
         description="A folder of demonstrations with rewards (`trainer demos`), learned from beside the run's own.",

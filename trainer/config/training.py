@@ -80,6 +80,11 @@ class Training(TrainingSettings):
         description="Environments stepped together; left out: one a task; PPO and A2C: 8 at least."
     )
     device: Device = Field("auto", description="Where the nets live: auto, cpu, cuda or mps.")
+    replay_on: Literal["host", "device"] = Field(
+        "host",
+        description="Where the replay of states lies: in the machine's memory, or on the learner's device, from which "
+        "batches are then drawn without a copy; no number differs.",
+    )
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] = Field(
         0, description="The seed of everything random; slot k of a run trains seed + k."
     )
@@ -153,6 +158,13 @@ class Training(TrainingSettings):
         self.algorithm.check(self.env, self.network, self.num_envs)
         if (why := in_shards(self.algorithm, self.num_envs)) is not None:
             raise ValueError(why)
+        return self
+
+    @model_validator(mode="after")
+    def _only_a_replay_lies_somewhere(self) -> Self:
+        if self.replay_on == "device" and not self.uses_experience:
+            why = f"{self.algorithm.name} learns from its own steps alone and keeps no replay: leave it out"
+            raise refused([(("replay_on",), why, self.replay_on)])
         return self
 
     @model_validator(mode="after")
@@ -314,11 +326,15 @@ def deciding(training: Training) -> dict[str, Any]:
     seeds = {"seed"} if training.init_seed is None else {"seed", "init_seed"}  # as it was before there were two
     sections = training.model_dump(mode="json", include={*seeds, *SECTIONS})
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
-    sections["algorithm"] = _without_place_of_demos(sections["algorithm"])
-    if sections["algorithm"]["shards"] == 1:
-        del sections["algorithm"]["shards"]  # as it was before there were several
+    algorithm = _without_place_of_demos(sections["algorithm"])
+    # What was not there before is left out where it changes nothing: what was begun then goes on.
+    sections["algorithm"] = {name: value for name, value in algorithm.items() if _NEWER.get(name) != value}
     versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
     return {**sections, "versions": versions}
+
+
+#: Settings of algorithms that came later, and their values that change no number.
+_NEWER: dict[str, Any] = {"shards": 1, "precision": "float32"}
 
 
 def _without_place_of_demos(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -350,8 +366,8 @@ def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
     """As `differences`, of some sections."""
     then, now = in_sections(saved, classes(training)), deciding(training)
-    then["algorithm"] = {"shards": 1, **_without_place_of_demos(then.get("algorithm") or {})}
-    now["algorithm"] = {"shards": 1, **now["algorithm"]}
+    then["algorithm"] = {**_NEWER, **_without_place_of_demos(then.get("algorithm") or {})}
+    now["algorithm"] = {**_NEWER, **now["algorithm"]}
     found = [(section, _flat(then.get(section) or {}), _flat(now[section])) for section in sections]
     return [
         f"{section if name == 'name' else name} {before.get(name)} → {after.get(name)}"

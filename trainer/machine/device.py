@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from trainer.errors import ConfigError
 from trainer.machine.host import read_host
@@ -41,6 +44,23 @@ def choose_device(wanted: str, there: Mapping[str, bool] | None = None) -> torch
 def device_name(device: torch.device, model: Callable[[torch.device], str] = torch.cuda.get_device_name) -> str:
     """What computes there, as far as numbers depend on it: the device's type, and of a GPU its `model`."""
     return f"{device.type} ({model(device)})" if device.type == "cuda" else device.type
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor` on `device`. To an NVIDIA GPU by way of pinned memory, so that the host does not wait for it."""
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def on_device(numbers: npt.NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """An array, or a tensor that may lie there already, as a tensor on `device`."""
+    return to_device(numbers if isinstance(numbers, Tensor) else torch.from_numpy(numbers), device)
+
+
+def memory_of(device: torch.device) -> int | None:
+    """Bytes of memory that the GPU has; None: it is none, or shares the machine's."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def set_deterministic(threads: int) -> None:

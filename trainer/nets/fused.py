@@ -73,7 +73,7 @@ class Stacked:
         values = [x.expand(len(self._biases[0]), *x.shape)]
         for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
             values.append(self._activate(torch.baddbmm(bias, values[-1], weight.mT)))
-        values.append(torch.baddbmm(self._biases[-1], values[-1], self._weights[-1].mT))
+        values.append(torch.baddbmm(self._biases[-1], values[-1], self._weights[-1].mT).float())
         return values
 
     def is_quick_for(self, rows: int) -> bool:
@@ -100,8 +100,8 @@ class Stacked:
         Returns the derivative by the inputs [n, B, inputs] where it is wanted, else nothing of use.
         """
         for i in reversed(range(len(self._weights))):
-            torch.bmm(gradient.mT, values[i], out=self._weight_gradients[i])
-            torch.sum(gradient, 1, keepdim=True, out=self._bias_gradients[i])
+            _product(gradient.mT, values[i], self._weight_gradients[i])
+            torch.sum(gradient, 1, keepdim=True, dtype=self.flat.dtype, out=self._bias_gradients[i])
             if i:
                 gradient = self._back(torch.bmm(gradient, self._weights[i]), values[i])
         return torch.bmm(gradient, self._weights[0]) if to_inputs else gradient
@@ -115,7 +115,7 @@ class Stacked:
         gradient = gradient @ self._weights[-1][net]
         for weight, values in zip(reversed(self._weights[:-1]), reversed(hidden), strict=True):
             gradient = self._back(gradient, values) @ weight[net]
-        return gradient
+        return gradient.float()
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,16 @@ def min_q_input_gradient(
         else:
             gradient += stack.input_gradient(net, hidden, by_outputs) * mine.unsqueeze(-1)
     return gradient
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """`a` [n, x, y] times `b` [n, y, z] into `out`. Where torch is told the place of a result it rounds nothing by
+    itself, and takes one type alone.
+    """
+    if a.dtype == b.dtype == out.dtype:
+        torch.bmm(a, b, out=out)
+    else:
+        out.copy_(torch.bmm(a, b))
 
 
 def _through_relu(gradient: Tensor, values: Tensor) -> Tensor:

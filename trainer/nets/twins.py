@@ -61,12 +61,12 @@ class TwinCritics(nn.Module):
     def forward(self, inputs: Tensor, action: Tensor | None = None) -> Tensor:
         """What both say."""
         read = self._read(inputs, action)
-        return torch.stack([net(read) for net in self.nets])
+        return torch.stack([net(read) for net in self.nets]).float()
 
     def first(self, inputs: Tensor, action: Tensor) -> Tensor:
         """What the first one says: [B, outputs]."""
         said: Tensor = self.nets[0](self._read(inputs, action))
-        return said
+        return said.float()
 
     def _read(self, inputs: Tensor, action: Tensor | None) -> Tensor:
         read = inputs if self.trunk is None else self.trunk(inputs)

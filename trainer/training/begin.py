@@ -41,7 +41,7 @@ from trainer.machine.processor import processor
 from trainer.nets.encoders.base import kept_spaces
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
-from trainer.training import memory
+from trainer.training import gpu_memory, memory
 from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
@@ -95,9 +95,10 @@ def run(
         group.here,
         accepts=job.accepts_contributions,
     )
+    gpu_memory.check(training, chosen.type, machine.memory_of(chosen))
     training = _with_weights(job, training, group)
     assists = training.uses_experience and not group.is_first
-    start = None if assists else find_start(job, training)
+    start = None if assists else find_start(job, training, chosen)
     if not training.uses_experience:
         group.must_agree("the newest good checkpoint", _seen(start))
     if group.is_first:

@@ -112,9 +112,8 @@ def _of_tensor(tensor: Tensor) -> dict[str, Any]:
 def _of_rows(replay: Ring, k: int) -> dict[str, Any]:
     """What the ring holds of task `k`: how many rows, how many with a number that is not finite, and the ranges."""
     size = int(replay.sizes[k])
-    start = k * replay.capacity
     fields: Mapping[str, npt.NDArray[Any]] = {
-        name: array[start : start + size] for name, array in replay.arrays().items() if array.dtype == np.float32
+        name: array for name, array in replay.rows_of(k).items() if array.dtype == np.float32
     }
     broken = np.zeros(size, np.bool_)
     for values in fields.values():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -21,18 +21,18 @@ from trainer.buffers.contributed import capacity_of, group_capacity_of
 from trainer.buffers.rows import Fields, fields_of, with_steps
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.pictures import PictureSettings
-from trainer.config.training import SECTIONS, Training
+from trainer.config.training import Training
 from trainer.envs.memory import need_bytes
 from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
 from trainer.nets.encoders.base import kept_spaces
+from trainer.training.memory_parts import Lever, Part, in_gb, largest, two_digits
 
 _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
 _LEAST_SIZE = 16
-_GB = 1e9
 #: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
 _ADDRESSES = 2**46
 #: The field that an actor's size goes with.
@@ -41,52 +41,6 @@ _ACTOR = "network.actor_hidden"
 _WORDS = ("can't allocate memory", "out of memory", "cannot allocate memory", "alloc_failed")
 #: As much of a library's own words as a sentence can bear.
 _QUOTE = 160
-
-
-@dataclass(frozen=True)
-class Lever:
-    """Bytes grow with the `power` of each of `values`, which `field` has now, but for the `fixed` ones. No value can be
-    below `least`.
-    """
-
-    field: str
-    values: tuple[int, ...]
-    power: int = 1
-    fixed: int = 0
-    least: int = 1
-
-    def lowered(self, bytes_now: int, to_bytes: float) -> str | None:
-        """What to set so that what takes `bytes_now` fits into `to_bytes`, cut to two digits; None: it cannot."""
-        if bytes_now <= self.fixed:
-            return None
-        share = max(0.0, (to_bytes - self.fixed) / (bytes_now - self.fixed)) ** (1 / self.power)
-        values = [_two_digits(int(value * share)) for value in self.values]
-        if min(values) < self.least:
-            return None
-        return ", ".join(map(str, values)) if len(values) > 1 else f"{values[0]:,}"
-
-
-@dataclass(frozen=True)
-class Part:
-    """`bytes` that are taken by `what`; each of the `levers` makes them less."""
-
-    what: str
-    bytes: int
-    levers: tuple[Lever, ...]
-    is_in_each: bool = False
-    """Whether every rank has all of it."""
-
-    def __str__(self) -> str:
-        return f"{self.what} = {_gb(self.bytes)}"
-
-    def lowered(self, to_bytes: float) -> str | None:
-        """What to set so that this part fits into `to_bytes`; None: it cannot be that small."""
-        found = {lever.field: lever.lowered(self.bytes, to_bytes) for lever in self.levers}
-        ways = [f"training.{field} to {value}" for field, value in found.items() if value is not None]
-        if not ways:
-            return None
-        is_new = any(field.startswith(SECTIONS) for field, value in found.items() if value is not None)
-        return f"lower {' or '.join(ways)}" + " in a new run" * is_new
 
 
 def check(
@@ -119,13 +73,13 @@ def check(
     need += sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
-    largest = _largest(parts)
-    lowered = largest.lowered(limit_bytes - (need - largest.bytes)) if largest else None
+    most = largest(parts)
+    lowered = most.lowered(limit_bytes - (need - most.bytes)) if most else None
     raise ConfigError(
-        f"this training needs about {_gb(need)} of memory, this job or machine has {_gb(limit_bytes)}"
-        + (f": {largest}; " if largest else "; ")
+        f"this training needs about {in_gb(need)} of memory, this job or machine has {in_gb(limit_bytes)}"
+        + (f": {most}; " if most else "; ")
         + (f"{lowered}, or " if lowered else "")
-        + f"ask for {_gb(need)} or more (slurm.mem)"
+        + f"ask for {in_gb(need)} or more (slurm.mem)"
     )
 
 
@@ -134,7 +88,7 @@ def _check_addresses(training: Training) -> None:
     rows, row = (training.off_policy.buffer_size, row_bytes(training)) if training.uses_experience else (0, 0)
     if rows * row <= _ADDRESSES:
         return
-    most = _two_digits(_ADDRESSES // row)
+    most = two_digits(_ADDRESSES // row)
     raise ConfigError(
         f"training.algorithm.buffer_size is {rows:,}: rows of {row} bytes, together more than a program has addresses "
         "for; "
@@ -188,11 +142,11 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
         if on_gpu
         else host_parts(training, device, training.off_policy.buffer_size if training.uses_experience else 0)
     )
-    largest = _largest(parts)
-    lowered = largest.lowered(largest.bytes / 2) if largest else None
+    most = largest(parts)
+    lowered = most.lowered(most.bytes / 2) if most else None
     return OutOfMemoryError(
         f"{'CUDA ' * on_gpu}out of memory ({words[:_QUOTE] or type(error).__name__}): "
-        + (f"most is for {largest}; " if largest else "")
+        + (f"most is for {most}; " if most else "")
         + (f"{lowered}, which halves it, or " if lowered else "")
         + ("take a GPU with more of it" if on_gpu else "ask for more (slurm.mem)")
         + "; the last checkpoint is good"
@@ -218,7 +172,8 @@ def host_parts(training: Training, device: str, rows: int) -> list[Part]:
     """What the training holds in the machine's memory, with `rows` in its replay."""
     environments, on_cpu = (training.num_envs - 1) * training.env.ENV_BYTES, device == "cpu"
     parts = [
-        *_replay(training, rows),
+        *([] if is_on_gpu(training, device) else _replay(training, rows)),
+        *_new_rows(training, rows),
         *_rollout(training),
         Part(f"{training.num_envs:,} environments", environments, (_of_num_envs(training),)),
         *_last_frames(training),
@@ -243,9 +198,15 @@ def others_parts(training: Training, rows: int, *, accepts: bool) -> list[Part]:
 
 
 def gpu_parts(training: Training) -> list[Part]:
-    """What the training holds on a GPU."""
+    """What the training holds on a GPU; a replay as large as it may come to be."""
     nets = _nets(training, live=True, saved=False)
-    return [*nets, *_batch(training), *_pictures(training, gathered=False, as_float=True)]
+    replay = _replay(training, training.off_policy.buffer_size) if is_on_gpu(training, "cuda") else []
+    return [*replay, *nets, *_batch(training), *_pictures(training, gathered=False, as_float=True)]
+
+
+def is_on_gpu(training: Training, device: str) -> bool:
+    """Whether its replay takes memory of a GPU that has its own."""
+    return training.uses_experience and training.replay_on == "device" and device == "cuda"
 
 
 def evaluation_bytes(training: Training) -> int:
@@ -272,15 +233,17 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
 
 
 def _replay(training: Training, rows: int) -> list[Part]:
-    """The ring, and the copy of what is new in it from which a checkpoint is written."""
-    if not rows:
-        return []
-    row, new = row_bytes(training), min(rows, training.checkpoint_interval)
+    """The ring."""
+    row = row_bytes(training) if rows else 0
     levers = (Lever("algorithm.buffer_size", (rows,)), *_smaller(training, rows * (row - _frame_bytes(training))))
-    return [
-        Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers),
-        Part(f"{new:,} new rows on their way to the disk", new * row, (Lever("checkpoint_interval", (new,)),)),
-    ]
+    return [Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
+
+
+def _new_rows(training: Training, rows: int) -> list[Part]:
+    """The copy of what is new in the ring from which a checkpoint is written."""
+    size = min(rows, training.checkpoint_interval) * (row_bytes(training) if rows else 0)
+    new = Lever("checkpoint_interval", (min(rows, training.checkpoint_interval),))
+    return [Part(f"{new.values[0]:,} new rows on their way to the disk", size, (new,))] if rows else []
 
 
 def _demos(training: Training, rows: int) -> list[Part]:
@@ -373,21 +336,6 @@ def _bytes_of(fields: Fields) -> int:
     return sum(prod(shape) * dtype.itemsize for shape, dtype in fields.values())
 
 
-def _largest(parts: Sequence[Part]) -> Part | None:
-    """None where nothing is known of what takes the memory."""
-    return max((part for part in parts if part.bytes), key=lambda part: part.bytes, default=None)
-
-
 def _sizes(training: Training) -> Sequence[NetSize]:
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     return algorithm.sizes(training, spaces_of(training))
-
-
-def _two_digits(value: int) -> int:
-    """`value` cut to two digits: 1,234 → 1,200."""
-    place: int = 10 ** max(0, len(str(value)) - 2)
-    return value // place * place
-
-
-def _gb(value: float) -> str:
-    return f"{value / _GB:,.2f} GB"

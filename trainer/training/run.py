@@ -72,7 +72,9 @@ def fresh(
 ) -> TrainingRun:
     """A run at step 0. `way`: see `trainer.algorithms.common.cuda_graph`."""
     collector = Collector(envs)
-    experience = Experience(training, kept_spaces(envs.spaces, training.network)) if training.uses_experience else None
+    experience = (
+        Experience(training, kept_spaces(envs.spaces, training.network), device) if training.uses_experience else None
+    )
     return _run(training, device, collector, experience, way, group)
 
 

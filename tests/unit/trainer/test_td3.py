@@ -17,6 +17,9 @@ from pydantic import ValidationError
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
+from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP
+from trainer.algorithms.common.graph_check import leaves_same_bits
+from trainer.algorithms.td3 import UpdateInputs, made_alone
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch, rows_of
 from trainer.config.algorithms import Td3
@@ -387,3 +390,75 @@ def test_deviations_in_the_wrong_order_and_other_critics_are_refused():
         training_of(exploration_noise_max=0.05)
     with pytest.raises(ValidationError, match="critic_net heads is for mtsac; td3 has plain ones"):
         resolve(TrainingSection(algorithm="td3", critic_net="heads"))
+
+
+# --- recorded once and replayed ---------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A stand-in for a CUDA graph: does nothing at first, and what it was given at each replay."""
+
+    def __init__(self, spoil=0.0):
+        self.replays, self.spoil = 0, spoil
+
+    def __call__(self, update):
+        measured = torch.full((3,), torch.nan)
+
+        def replay():
+            self.replays += 1
+            measured.copy_(update() + self.spoil)
+
+        return replay, measured
+
+
+@pytest.mark.parametrize("more", [{}, {"critic_loss": "categorical", "value_bins": 5, "grad_clip": 1.0}])
+def test_recorded_updates_are_those_of_other_ways(more):
+    recorder, found = Recorder(), []
+    for way in (KERNELS, GRAPH):
+        algorithm = made(**more)
+        algorithm.launch(way, recorder)
+        rng = np.random.default_rng(5)
+        measured = torch.stack([algorithm.learn(batch_of(rng)) for _ in range(14)])
+        found.append({**algorithm.tensors(), "measured": measured})
+    assert recorder.replays == 14 - 2 * WARM_UP  # with a step of the actor, and without
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_a_graph_that_leaves_other_bits_is_left_out():
+    training = training_of()
+
+    def of(way, spoil=0.0):
+        algorithm = made_alone(training, SPACES, CPU, KERNELS)
+        algorithm.launch(way, Recorder(spoil))
+        return algorithm
+
+    assert leaves_same_bits(of, training, SPACES)
+    assert not leaves_same_bits(lambda way: of(way, 1e-6), training, SPACES)
+
+
+def test_what_was_recorded_is_forgotten_where_another_state_is_loaded():
+    recorder, rng = Recorder(), np.random.default_rng(5)
+    algorithm = made()
+    algorithm.launch(GRAPH, recorder)
+    for _ in range(8):
+        algorithm.learn(batch_of(rng))
+    before = algorithm._made
+    algorithm.load(algorithm.state())
+    assert algorithm._made[True] is not before[True]
+
+
+def test_a_graph_needs_a_gpu_and_no_encoder_that_learns():
+    kind = find(ALGORITHMS, "td3")
+    asked = training_of().changed(cuda_graph=True)
+    assert kind.choose_launch_mode(asked, SPACES, CPU) == (KERNELS, None)
+
+
+@pytest.mark.parametrize("moves_actor", [True, False])
+def test_an_update_reads_no_number_back(moves_actor):
+    """On a device whose tensors have no numbers: what would make the host wait for a GPU fails there."""
+    meta, training = torch.device("meta"), training_of(critic_loss="categorical", value_bins=5)
+    algorithm = find(ALGORITHMS, "td3")(Context(training, SPACES, ENVS, meta, Experience(training, SPACES)))
+    read, action = torch.empty(ROWS, 5 + len(TASKS), device=meta), torch.empty(ROWS, 4, device=meta)
+    number = torch.empty(ROWS, device=meta)
+    measured = algorithm._update(moves_actor, UpdateInputs(read, read, read, read, action, number, number, action))
+    assert (measured.shape, measured.device) == ((3,), meta)

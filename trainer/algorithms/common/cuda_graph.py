@@ -101,14 +101,18 @@ class Updates(Generic[Inputs]):
         return measured
 
 
-def choose_launch_mode(is_same: Callable[[], bool], device: torch.device, *, wanted: bool) -> tuple[str, str | None]:
+def choose_launch_mode(
+    is_same: Callable[[], bool], device: torch.device, *, wanted: bool, shards: int = 1
+) -> tuple[str, str | None]:
     """The way on `device`: (its name, a sentence for the user or None). The name goes into `numeric`.
 
     A graph where it is `wanted`, there is a GPU, and `is_same`: recorded updates leave the very bits of others here,
-    without which a resume would not be exact. It is tried each time.
+    without which a resume would not be exact. It is tried each time. Updates of several `shards` are not recorded.
     """
     if not wanted or device.type != "cuda":
         return KERNELS, None
+    if shards > 1:
+        return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
     try:
         if is_same():
             return GRAPH, None

@@ -20,6 +20,7 @@ from torch import Tensor
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.descents import Descent, descend_all, of_shards
+from trainer.algorithms.common.precision import must_be_had, rounding
 from trainer.algorithms.common.sample import Sample
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay
@@ -57,6 +58,8 @@ class OffPolicy:
         assert context.experience is not None  # noqa: S101 - its settings are `OffPolicySettings`
         self.experience: Experience = context.experience
         self._group = context.group
+        self._learns_on = context.device
+        must_be_had(self.settings, context.device)
 
     # --- what an algorithm has of its own ---------------------------------------------------------------------------
 
@@ -144,7 +147,8 @@ class OffPolicy:
 
     def update(self) -> Tensor:
         """One update of a batch of own rows and others'."""
-        measured = self.learn(self.experience.sample(self.settings.batch_size))
+        batch = self.experience.sample(self.settings.batch_size)
+        measured = self.learn(batch)
         self._owed -= 1
         return measured
 
@@ -166,11 +170,12 @@ class OffPolicy:
 
     def _learn(self, sample: Sample) -> Tensor:
         shards = self.settings.shards
-        if shards == 1:
-            return self.learn_whole(sample)
-        self.see(sample.batch)
-        own = [self.descents(sample.shard(number, shards)) for number in self._group.own(shards)]
-        return self.conclude(descend_all(of_shards(own, self._group), self.descend))
+        with rounding(self.settings, self._learns_on):
+            if shards == 1:
+                return self.learn_whole(sample)
+            self.see(sample.batch)
+            own = [self.descents(sample.shard(number, shards)) for number in self._group.own(shards)]
+            return self.conclude(descend_all(of_shards(own, self._group), self.descend))
 
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with what another learner of the same shape came to (the tensors of its `state`): nets, targets,

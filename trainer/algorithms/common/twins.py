@@ -24,12 +24,13 @@ from trainer.algorithms.common.prepared import Preparation
 from trainer.algorithms.common.sample import Sample
 from trainer.algorithms.common.tensors import copied, count, load_moments, moments_of, named, torch_generator, under
 from trainer.buffers.nstep import NStep
-from trainer.buffers.rows import Batch, Rows
+from trainer.buffers.rows import Batch, Numbers, Rows
 from trainer.config.algorithms import PlainOffPolicy
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
 from trainer.errors import ConfigError
+from trainer.machine.device import on_device
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.nets.shift import drawn_moves, shifted
@@ -118,19 +119,23 @@ class TwinOffPolicy(OffPolicy):
         actions: Actions = distribution.draw(outputs, noise).cpu().numpy()
         return actions
 
-    def read(self, obs: Obs, task: npt.NDArray[np.integer]) -> tuple[dict[str, Tensor], Tensor]:
+    def read(self, obs: Mapping[str, Numbers], task: npt.NDArray[np.integer]) -> tuple[dict[str, Tensor], Tensor]:
         """Observations by key and tasks [B] (int64) as tensors on the device."""
-        seen = {key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}
-        return seen, torch.from_numpy(task.astype(np.int64)).to(self.device)
+        seen = {key: on_device(numbers, self.device) for key, numbers in obs.items()}
+        return seen, on_device(task.astype(np.int64), self.device)
 
-    def drawn_moves(self, obs: Obs) -> dict[str, Tensor]:
+    def acted(self, inputs: Tensor) -> Tensor:
+        """[B, P] the actor's parameters of a distribution, in single precision."""
+        return self.policy.of_inputs(inputs).float()
+
+    def drawn_moves(self, obs: Mapping[str, Numbers]) -> dict[str, Tensor]:
         """By how much each picture of `obs` is to be moved that something learns to read: key → [B, 2]."""
         most = self.settings.random_shift
         moved = [key for key, seen in obs.items() if most and key in self.policy.encoders and seen.ndim > 3]
         return {key: drawn_moves(len(obs[key]), most, self._noise) for key in moved}
 
     def inputs(
-        self, obs: Obs, task: npt.NDArray[np.integer], moves: Mapping[str, Tensor] | None = None
+        self, obs: Mapping[str, Numbers], task: npt.NDArray[np.integer], moves: Mapping[str, Tensor] | None = None
     ) -> tuple[NetInputs, Tensor]:
         """What nets read of a batch, whose pictures are moved by `moves` (key → [B, 2]), and the tasks [B]."""
         seen, tasks = self.read(obs, task)
@@ -143,8 +148,8 @@ class TwinOffPolicy(OffPolicy):
         """(the reward of as many steps as each row is of, what counts of what follows), [B] each: nothing after a true
         end.
         """
-        reward, terminated = (torch.from_numpy(array).to(self.device) for array in (batch.reward, batch.terminated))
-        steps = torch.ones_like(reward) if batch.steps is None else torch.from_numpy(batch.steps).to(self.device)
+        reward, terminated = (on_device(numbers, self.device) for numbers in (batch.reward, batch.terminated))
+        steps = torch.ones_like(reward) if batch.steps is None else on_device(batch.steps, self.device)
         return reward, gamma**steps * (1 - terminated)
 
     def for_actor(self, inputs: NetInputs) -> NetInputs:

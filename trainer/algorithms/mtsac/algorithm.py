@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import KERNELS, Updates, choose_launch_mode
+from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
 from trainer.algorithms.common.descents import Descent
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy
+from trainer.algorithms.common.precision import rounding
 from trainer.algorithms.common.sample import Sample
 from trainer.algorithms.common.tensors import count
 from trainer.algorithms.mtsac.diagnostics import diagnose, loss_and_worth, of_contributors
@@ -41,10 +42,10 @@ class Algorithm(OffPolicy):
 
     @classmethod
     def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-        """A CUDA graph where that is asked for and leaves the same bits; shards are not recorded."""
-        if training.cuda_graph and training.algorithm.shards > 1 and device.type == "cuda":
-            return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
-        return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
+        """A CUDA graph where that is asked for and leaves the same bits."""
+        wanted, shards = training.cuda_graph, training.algorithm.shards
+        with rounding(training.off_policy, device):
+            return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=wanted, shards=shards)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> tuple[NetSize, ...]:

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from trainer.algorithms.common.cuda_graph import CHECKED, GRAPH, KERNELS, WARM_UP, Record, Updates, record_cuda_graph
+from trainer.algorithms.common.cuda_graph import Record, Updates, record_cuda_graph
+from trainer.algorithms.common.graph_check import leaves_same_bits
 from trainer.algorithms.mtsac.inputs import prepare
 from trainer.algorithms.mtsac.learner import create, tensors_of
 from trainer.algorithms.mtsac.update import learn
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
-from trainer.envs.spaces import F32, Spaces
+from trainer.envs.spaces import Spaces
+
+
+class _Alone:
+    """A learner without a replay, whose updates are made that `way`."""
+
+    def __init__(self, training: Training, spaces: Spaces, device: torch.device, record: Record, way: str) -> None:
+        self._learner = create(training, spaces, device)
+        self._updates = Updates(partial(learn, self._learner), device, way, record)
+
+    def learn(self, batch: Batch) -> Tensor:
+        """One update."""
+        return self._updates.update(prepare(batch, self._learner.noise, self._learner.device))
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All that it learned."""
+        return tensors_of(self._learner)
 
 
 def is_same(training: Training, spaces: Spaces, device: torch.device, record: Record = record_cuda_graph) -> bool:
     """A few updates both ways. Errors: RuntimeError where CUDA cannot record."""
-    found = []
-    for way in (KERNELS, GRAPH):
-        learner = create(training, spaces, device)
-        updates = Updates(partial(learn, learner), device, way, record)
-        measured = [
-            updates.update(prepare(_made_up(training, spaces, seed), learner.noise, device))
-            for seed in range(WARM_UP + CHECKED)
-        ]
-        found.append({**tensors_of(learner), "measured": torch.stack(measured).cpu()})
-    one, other = found
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
-def _made_up(training: Training, spaces: Spaces, seed: int) -> Batch:
-    """Noise in the shape of a batch."""
-    rng, rows = np.random.default_rng(seed), training.off_policy.batch_size
-
-    def noise(*shape: int) -> F32:
-        return rng.standard_normal((rows, *shape), np.float32)
-
-    obs, next_obs = ({key: noise(*spec.shape) for key, spec in spaces.obs.items()} for _ in range(2))
-    ended, task = (noise() > 2).astype(np.float32), np.arange(rows) % len(spaces.tasks)
-    return Batch(obs, noise(*spaces.action.shape), noise(), next_obs, ended, task)
+    return leaves_same_bits(partial(_Alone, training, spaces, device, record), training, spaces)

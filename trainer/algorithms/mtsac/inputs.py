@@ -14,6 +14,7 @@ from torch import Tensor
 from trainer.algorithms.common.sample import Sample
 from trainer.buffers.rows import Batch
 from trainer.envs.spaces import STATE
+from trainer.machine.device import on_device
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,9 @@ def inputs_of(sample: Sample, device: torch.device) -> Inputs:
     """`sample` on `device`."""
     batch, drawn = sample.batch, sample.drawn
     arrays = batch.obs[STATE], batch.next_obs[STATE], batch.action, batch.reward, batch.terminated, batch.task
-    on_host = [*map(torch.from_numpy, arrays), drawn["next_noise"], drawn["current_noise"]]
-    return Inputs(*(to_device(tensor, device) for tensor in on_host))
+    return Inputs(*(on_device(numbers, device) for numbers in (*arrays, drawn["next_noise"], drawn["current_noise"])))
 
 
 def prepare(batch: Batch, noise: torch.Generator, device: torch.device) -> Inputs:
     """`batch` on `device`, with what it needs of `noise`."""
     return inputs_of(Sample(batch, draw(batch, noise)), device)
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """`tensor` on `device`. To a GPU by way of pinned memory, so that the host does not wait for it."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, torch_generator, under
-from trainer.algorithms.mtsac.inputs import to_device
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces
 from trainer.errors import ConfigError
+from trainer.machine.device import to_device
 from trainer.nets.critic import Critic
 from trainer.nets.fused import Stacked
 from trainer.nets.policy import PolicyNet, PolicySpec

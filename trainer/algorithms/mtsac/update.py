@@ -141,7 +141,7 @@ def chosen(learner: Learner, x: Tensor) -> Tensor:
 
 def outputs_of(critics: nn.ModuleList, x: Tensor, action: Tensor) -> Tensor:
     """[2, B, outputs] of residual critics or targets."""
-    return torch.stack([critic(x, action) for critic in critics])
+    return torch.stack([critic(x, action).float() for critic in critics])
 
 
 def drawn(learner: Learner, x: Tensor, noise: Tensor) -> tuple[Draw, list[Tensor]]:

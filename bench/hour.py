@@ -1,0 +1,375 @@
+"""What is learned of MT10 in one hour on two CPU cores, and the search for the settings that learn most of it.
+
+`python bench/hour.py search MINUTES` spends about so many CPU minutes on the search, and goes on where the last one
+stopped, or was killed. `python bench/hour.py` runs the published hour: preset `laptop` and stable-baselines3, `SEEDS`
+seeds each, one after another, on a machine that does nothing else (about seven hours; `--minutes 5 --seeds 1` tries
+it). Runs that are complete in hour.csv are not made again.
+
+**The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, TD3 or MTSAC, number
+of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each side (ours,
+stable-baselines3) for twice as long, from scratch, and so on to the last one. Better is what solves more of `TASTE`
+goals a task by the deterministic policy, of equals what has the higher return. Every result is appended to
+hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it least. It is not the clock:
+where stepping and updates run beside each other, an hour on two cores is up to two hours of it. One seed a run, so
+neighbours in the table may change places by chance.
+
+**The hour.** Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so
+the hour has starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone:
+its evaluations stop its clock. Both are played from Meta-World's 50 goals a task by the same protocol.
+
+The claims, written down before any run of the hour:
+
+1. `laptop` solves most of MT10 in the hour: success, averaged over tasks and seeds, is at least 0.5.
+2. It solves more than stable-baselines3 by its best settings of the search in the same hour: the lower end of the 95 %
+   interval of the difference (Welch's t over seeds) is above 0.
+3. At as many steps as stable-baselines3 makes in its hour it is not worse by more than 0.05 (the same interval).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import figures
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from learning import difference, words  # noqa: E402 - beside this file
+from rivals import sac, vectors  # noqa: E402
+
+from trainer.config.section import TrainingSection, resolve  # noqa: E402
+from trainer.config.suites import Metaworld  # noqa: E402
+from trainer.config.tasknames import MT10  # noqa: E402
+from trainer.envs.spaces import STATE, Obs  # noqa: E402
+from trainer.envs.step import VectorSpec  # noqa: E402
+from trainer.envs.suite import SuiteRef  # noqa: E402
+from trainer.envs.vector import VectorEnv  # noqa: E402
+from trainer.evaluation.protocol import Act, Evaluation, evaluate  # noqa: E402
+from trainer.history.read import read, read_evaluations  # noqa: E402
+from trainer.machine import device as machine  # noqa: E402
+from trainer.machine import products  # noqa: E402
+from trainer.training.run import advance, drain, fresh  # noqa: E402
+
+OURS, THEIRS = "ours", "stable-baselines3"
+FIRST_S, RUNGS, TASTE, GOALS, SEEDS, MINUTES = 180.0, 4, 10, 50, 3, 60.0
+#: Five of them in the hour.
+JOB_LIMIT = "0:12:00"
+POINTS = 6
+SUITE = SuiteRef(Metaworld(tasks=MT10), 0)
+SEARCHED = ["side", "candidate", "rung", "cpu minutes", "seed", "steps", "updates", "success", "return"]
+HEAD = ["side", "seed", "minutes", "step", *MT10, "mean"]
+
+#: What all of ours have beside the guide's values: `tiny`'s, which learn reach on a CPU.
+_MTSAC: dict[str, Any] = {
+    "algorithm": "mtsac", "actor_hidden": (256, 256), "critic_hidden": (256, 256), "batch_size": 256,
+    "learning_rate": 1e-3, "gamma": 0.97, "init_temperature": 0.1, "target_entropy": -2.0, "updates_per_step": 0.1,
+    "random_steps": 5_000, "num_envs": 10, "buffer_size": 1_000_000,
+}  # fmt: skip
+_TD3: dict[str, Any] = {
+    "algorithm": "td3", "actor_hidden": (256, 256), "critic_hidden": (256, 256), "batch_size": 256,
+    "learning_rate": 1e-3, "gamma": 0.97, "n_step": 3, "exploration_noise": 0.05, "exploration_noise_max": 0.4,
+    "updates_per_step": 0.1, "random_steps": 5_000, "num_envs": 10, "buffer_size": 1_000_000,
+}  # fmt: skip
+_SB3: dict[str, Any] = {
+    "nets": (256, 256), "batch": 256, "gradient_steps": 1, "learning_rate": 1e-3, "gamma": 0.97,
+    "ent_coef": "auto_0.1", "target_entropy": -2.0,
+}  # fmt: skip
+#: (side, candidate) → settings. Of stable-baselines3 `gradient_steps` are the updates of ten transitions.
+CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
+    (OURS, "mtsac"): _MTSAC,
+    (OURS, "mtsac small"): {**_MTSAC, "actor_hidden": (128, 128), "critic_hidden": (128, 128), "batch_size": 128},
+    (OURS, "mtsac large"): {**_MTSAC, "critic_hidden": (512, 512), "batch_size": 512},
+    (OURS, "mtsac often"): {**_MTSAC, "updates_per_step": 0.4},
+    (OURS, "mtsac seldom"): {**_MTSAC, "updates_per_step": 0.025, "batch_size": 1024},
+    (OURS, "mtsac many"): {**_MTSAC, "num_envs": 40},
+    (OURS, "mtsac far"): {**_MTSAC, "gamma": 0.99},
+    (OURS, "mtsac warm"): {**_MTSAC, "init_temperature": 1.0, "target_entropy": -4.0},
+    (OURS, "mtsac slow"): {**_MTSAC, "learning_rate": 3e-4},
+    (OURS, "td3"): _TD3,
+    (OURS, "td3 one step"): {**_TD3, "n_step": 1},
+    (OURS, "td3 eight steps"): {**_TD3, "n_step": 8},
+    (OURS, "td3 often"): {**_TD3, "updates_per_step": 0.4},
+    (OURS, "td3 categorical"): {**_TD3, "critic_loss": "categorical", "value_limit": 350.0},
+    (THEIRS, "sac"): _SB3,
+    (THEIRS, "sac often"): {**_SB3, "gradient_steps": 4},
+    (THEIRS, "sac small"): {**_SB3, "nets": (128, 128), "batch": 128},
+    (THEIRS, "sac defaults"): {**_SB3, "learning_rate": 3e-4, "gamma": 0.99, "ent_coef": "auto", "target_entropy": -4},
+}
+
+
+@dataclass
+class Run:
+    """One training in this process: `more()` trains a little on, `act` is its deterministic policy."""
+
+    more: Callable[[], None]
+    act: Act
+    made: Callable[[], tuple[int, int]]
+    close: Callable[[], None]
+
+
+def training_of(settings: dict[str, Any], seed: int) -> Any:
+    """A candidate of ours as a training."""
+    return resolve(TrainingSection(seed=seed, **settings))
+
+
+def ours(settings: dict[str, Any], seed: int) -> Run:
+    """The trainer's own loop, on threads as `trainer train` has them."""
+    training = training_of(settings, seed)
+    products.choose_products(training.network.widest)
+    envs = VectorEnv(VectorSpec(SUITE, training.num_envs, seed), 0)
+    run = fresh(training, torch.device("cpu"), envs)
+    policy = run.algorithm.policy
+
+    def more() -> None:
+        for _ in range(100):
+            advance(run)
+        drain(run)
+
+    @torch.no_grad()
+    def act(obs: Obs, task: Any) -> Any:
+        seen = {STATE: torch.from_numpy(np.ascontiguousarray(obs[STATE]))}
+        return policy.distribution.mode(policy(seen, torch.from_numpy(task.astype(np.int64)))).numpy()
+
+    return Run(more, act, lambda: (run.step, run.updates), envs.close)
+
+
+def stable_baselines3(settings: dict[str, Any], seed: int) -> Run:
+    """SB3's `learn`, on our environments: on Meta-World's own vectors it is slower."""
+    values = dict(settings)
+    nets, batch = values.pop("nets"), values.pop("batch")
+    envs = vectors.OurVector(VectorSpec(SUITE, len(MT10), seed), 0)
+    model = sac.stable_baselines3(
+        vectors.for_sb3(envs), nets, nets, batch, 1_000_000, seed, learning_starts=5_000, train_freq=1, **values
+    )
+    one_hot = np.eye(len(MT10), dtype=np.float32)
+
+    def act(obs: Any, task: Any) -> Any:
+        return model.predict(np.concatenate([obs[STATE], one_hot[task]], axis=1), deterministic=True)[0]
+
+    def more() -> None:
+        model.learn(1_000, reset_num_timesteps=False, log_interval=None)
+
+    return Run(more, act, lambda: (model.num_timesteps, model._n_updates), envs.close)  # noqa: SLF001
+
+
+def begin(side: str, candidate: str, seed: int) -> Run:
+    """The training of a candidate."""
+    machine.set_deterministic(1)
+    products.use(products.PLAIN)
+    return (ours if side == OURS else stable_baselines3)(CANDIDATES[side, candidate], seed)
+
+
+def trained(run: Run, seconds: float, clock: Callable[[], float]) -> None:
+    """For so long by `clock`."""
+    began = clock()
+    while clock() - began < seconds:
+        run.more()
+
+
+def played(act: Act, goals: int) -> Evaluation:
+    """By the protocol."""
+    found = evaluate(act, SUITE, goals)
+    assert found is not None
+    return found
+
+
+# --- the search ------------------------------------------------------------------------------------------------------
+
+
+def survivors(rows: Sequence[Sequence[str]], side: str, rung: int) -> list[str] | None:
+    """Who of `side` takes part in `rung`: the better half of the rung before. None: that is not complete."""
+    field = [name for its, name in CANDIDATES if its == side]
+    for below in range(rung):
+        found = {row[1]: (float(row[7]), float(row[8])) for row in rows if (row[0], row[2]) == (side, str(below))}
+        if not set(field) <= found.keys():
+            return None
+        ranked = sorted(field, key=lambda name: found[name], reverse=True)
+        field = ranked[: max(1, len(field) // 2)]
+    return field
+
+
+def due(rows: Sequence[Sequence[str]]) -> tuple[str, str, int] | None:
+    """(side, candidate, rung) of the next run; None: the search has ended."""
+    made = {(row[0], row[1], row[2]) for row in rows}
+    for rung in range(RUNGS):
+        for side in (OURS, THEIRS):
+            for name in survivors(rows, side, rung) or ():
+                if (side, name, str(rung)) not in made:
+                    return side, name, rung
+    return None
+
+
+def searched() -> list[list[str]]:
+    """The results so far."""
+    path = figures.newest("hour_search")
+    return figures.read(path)[1:] if path.exists() else []
+
+
+def search(minutes: float, first_s: float) -> None:
+    """Spend about so many CPU minutes, evaluations included; a run that would not fit is not begun."""
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        has_rival = False
+        while (next_one := due(searched())) is not None:
+            side, name, rung = next_one
+            seconds = first_s * 2**rung
+            if time.process_time() - began + seconds > 60 * minutes:
+                print(f"the budget is spent; next: {side}, {name}, for {seconds / 60:g} CPU minutes")
+                return
+            if side == THEIRS and not has_rival:
+                sac.install(Path(folder))
+                has_rival = True
+            run = begin(side, name, 0)
+            trained(run, seconds, time.process_time)
+            found = played(run.act, TASTE)
+            run.close()
+            steps, updates = run.made()
+            total = float(np.mean(list(found.returns.values())))
+            row = [
+                side,
+                name,
+                rung,
+                f"{seconds / 60:g}",
+                0,
+                steps,
+                updates,
+                f"{found.mean_success:.3f}",
+                f"{total:.0f}",
+            ]
+            print(", ".join(map(str, row)), flush=True)
+            figures.save("hour_search", SEARCHED, [*searched(), [str(cell) for cell in row]])
+    print(f"the search has ended; the best: {best(OURS)}; {best(THEIRS)} of {THEIRS}")
+
+
+def best(side: str) -> str:
+    """The candidate that came furthest; before there is any, the first."""
+    rows = [row for row in searched() if row[0] == side]
+    first = next(name for its, name in CANDIDATES if its == side)
+    return max(rows, key=lambda row: (int(row[2]), float(row[7]), float(row[8])), default=[side, first])[1]
+
+
+# --- the hour --------------------------------------------------------------------------------------------------------
+
+
+def by_relay(seed: int, minutes: float) -> list[list[str]]:
+    """The curve of preset `laptop`, trained by the relay; its films and plot go to bench/out/hour-<seed>/."""
+    folder = figures.OWN / f"hour-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    run_dir = folder / "run"
+    config = {
+        "run_name": f"hour-{seed}", "run_dir": str(run_dir), "executor": "local", "lead_seconds": 30,
+        "slurm": {"time_limit": JOB_LIMIT, "cpus_per_task": 2},
+        "training": {"preset": "laptop", "seed": seed, "total_steps": 1_000_000_000},
+    }  # fmt: skip
+    (folder / "cluster_config.json").write_text(json.dumps(config))
+    env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+
+    def call(*command: str, more_s: float = 900) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=folder, env=env, check=False, text=True,
+            stdout=subprocess.PIPE, timeout=60 * minutes + more_s,
+        )  # fmt: skip
+        if done.returncode not in {0, 75}:
+            sys.exit(f"{' '.join(command)} ended with code {done.returncode}: {done.stdout}")
+        return done.stdout
+
+    whole = int(60 * minutes)
+    call("orchestrator", "start", "--for", f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}")
+    slot = run_dir / "slots" / "0"
+    rows = read(slot)
+    began = min(path.stat().st_mtime for path in (slot / "attempts").glob("*/claim"))
+    at = np.array([[row["to"], (row["at"] - began) / 60] for row in rows])
+    last = json.loads(call("trainer", "evaluate", str(run_dir), "--goals", str(GOALS), "--json"))
+    points = [*read_evaluations(slot), {"step": int(at[-1, 0]), **last}]
+    curve = {point["step"]: point for point in points}
+    for task in MT10:
+        call("trainer", "play", str(run_dir), "--task", task, "--out", str(folder / f"{task}.mp4"))
+    call("trainer", "plot", str(run_dir))
+    return [line(OURS, seed, float(np.interp(step, *at.T)), step, curve[step]["success"]) for step in sorted(curve)]
+
+
+def by_sb3(seed: int, minutes: float) -> list[list[str]]:
+    """The curve of stable-baselines3's best candidate."""
+    run, lines, spent = begin(THEIRS, best(THEIRS), seed), [], 0.0
+    for point in range(POINTS):
+        began = time.monotonic()
+        trained(run, 60 * minutes * (point + 1) / POINTS - spent, time.monotonic)
+        spent += time.monotonic() - began
+        lines.append(line(THEIRS, seed, spent / 60, run.made()[0], played(run.act, GOALS).success))
+        print(", ".join(lines[-1]), flush=True)
+    run.close()
+    return lines
+
+
+def line(side: str, seed: int, minutes: float, step: int, success: Any) -> list[str]:
+    """A point of a curve."""
+    rates = [float(success[task]) for task in MT10]
+    return [side, str(seed), f"{minutes:.1f}", str(step), *(f"{x:.3f}" for x in [*rates, float(np.mean(rates))])]
+
+
+def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The claims, over the seeds that both sides have."""
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for side, seed, _, step, *rates in lines:
+        curves.setdefault((side, seed), []).append((float(step), float(rates[-1])))
+    seeds = sorted({seed for _, seed in curves if {(OURS, seed), (THEIRS, seed)} <= curves.keys()})
+    if len(seeds) < 2:
+        return []
+    one, other = ([curves[side, seed][-1][1] for seed in seeds] for side in (OURS, THEIRS))
+    equal = [float(np.interp(curves[THEIRS, seed][-1][0], *np.array(curves[OURS, seed]).T)) for seed in seeds]
+    hour, steps = difference(one, other), difference(equal, other)
+    return [
+        ["success after the hour", f"{np.mean(one):.3f}", f"{np.mean(other):.3f}", ""],
+        ["1: at least 0.5", "shown" if np.mean(one) >= 0.5 else "refuted", "", ""],
+        ["2: more in the same hour", "shown" if hour[1] > 0 else "not shown", "", words(hour)],
+        ["3: not worse by 0.05 at equal steps", "shown" if steps[1] > -0.05 else "not shown", "", words(steps)],
+    ]
+
+
+def hour(seeds: int, minutes: float) -> None:
+    """Make what is missing, print, write."""
+    path = figures.newest("hour")
+    lines = figures.read(path)[1:] if path.exists() else []
+    with tempfile.TemporaryDirectory() as folder:
+        sac.install(Path(folder))
+        for seed in range(seeds):
+            for side, make in ((OURS, by_relay), (THEIRS, by_sb3)):
+                if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
+                    lines += make(seed, minutes)
+                    figures.save("hour", HEAD, lines)
+    rows = summary(lines)
+    figures.save("hour_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
+    for row in rows:
+        print(", ".join(row))
+
+
+def main() -> None:
+    """As the command line says."""
+    parser = argparse.ArgumentParser(description="MT10 in an hour on two cores", allow_abbrev=False)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
+    verbs = parser.add_subparsers(dest="verb")
+    searching = verbs.add_parser("search")
+    searching.add_argument("cpu_minutes", type=float)
+    searching.add_argument("--first-s", type=float, default=FIRST_S)
+    told = parser.parse_args()
+    if told.verb == "search":
+        search(told.cpu_minutes, told.first_s)
+    else:
+        hour(told.seeds, told.minutes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The benches of an hour and of a GPU, as far as they can be told without either."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from daemons import WORK_S
+
+from trainer.config.section import TrainingSection, resolve
+from trainer.config.tasknames import MT10
+
+pytestmark = pytest.mark.trainer
+BENCH = Path(__file__).resolve().parents[3] / "bench"
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """Imports a benchmark, whose figures go to a folder of the test."""
+
+    def imported(name):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+        monkeypatch.syspath_prepend(str(BENCH))
+        found = importlib.import_module(name)
+        monkeypatch.setattr(found.figures, "OWN", tmp_path / "own")
+        monkeypatch.setattr(found.figures, "COMMITTED", tmp_path / "committed")
+        monkeypatch.setattr(found.figures, "FOLDER", tmp_path / "bench")
+        return found
+
+    return imported
+
+
+def row(side, name, rung, success, total=0):
+    return [side, name, str(rung), "3", "0", "1", "1", str(success), str(total)]
+
+
+FOUR = {(side, name): {} for side in ("ours", "stable-baselines3") for name in "abcd"}
+
+
+def test_a_search_keeps_the_better_half_of_each_side_and_goes_on_where_it_was_killed(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "CANDIDATES", FOUR)
+    made = []
+    success = {("ours", "a"): 0.1, ("ours", "b"): 0.3, ("ours", "c"): 0.3, ("ours", "d"): 0.2}
+    order = []
+    while (following := hour.due(made)) is not None:
+        side, name, rung = following
+        order.append(following)
+        total = 5 if name == "c" else 0  # of equals the higher return
+        made.append(row(side, name, rung, success.get((side, name), 0.0), total))
+    ours = [(name, rung) for side, name, rung in order if side == "ours"]
+    assert ours == [*((name, 0) for name in "abcd"), ("c", 1), ("b", 1), ("c", 2), ("c", 3)]
+    assert len(order) == 2 * len(ours)
+    assert hour.due(made[:3]) == ("ours", "d", 0)
+    assert hour.due([one for one in made if one[0] == "ours"]) == ("stable-baselines3", "a", 0)
+
+
+def test_a_run_that_does_not_fit_into_the_budget_is_not_begun(script, monkeypatch, capsys):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
+    now = [0.0]
+    monkeypatch.setattr(hour.time, "process_time", lambda: now[0])
+    begun = []
+
+    def begin(side, name, seed):
+        begun.append((name, seed))
+        return SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
+
+    def trained(_run, seconds, _clock):
+        now[0] += seconds
+
+    found = SimpleNamespace(mean_success=0.5, returns={"x": 10.0, "y": 20.0})
+    monkeypatch.setattr(hour, "begin", begin)
+    monkeypatch.setattr(hour, "trained", trained)
+    monkeypatch.setattr(hour, "played", lambda _act, _goals: found)
+    hour.search(minutes=1.0, first_s=25)
+    assert [name for name, _ in begun] == ["a", "b"]
+    assert "the budget is spent; next: ours, c" in capsys.readouterr().out
+    hour.search(minutes=1.0, first_s=25)
+    assert [name for name, _ in begun] == ["a", "b", "c", "d"]
+    assert hour.searched()[-1] == ["ours", "d", "0", "0.416667", "0", "1000", "100", "0.500", "15"]
+
+
+def test_every_candidate_is_a_training_of_mt10_and_the_first_one_is_the_presets(script):
+    hour = script("hour")
+    trainings = {
+        name: hour.training_of(values, 3) for (side, name), values in hour.CANDIDATES.items() if side == hour.OURS
+    }
+    assert {each.env.tasks for each in trainings.values()} == {MT10}
+    assert {each.seed for each in trainings.values()} == {3}
+    assert len({json.dumps(each.model_dump(mode="json")) for each in trainings.values()}) == len(trainings)
+    laptop = resolve(TrainingSection(preset="laptop"))
+    assert any((each.algorithm, each.network) == (laptop.algorithm, laptop.network) for each in trainings.values())
+
+
+def test_claims_are_judged_by_the_seeds_that_both_sides_have(script):
+    hour = script("hour")
+    lines = []
+    for seed in range(3):
+        for side, points in (
+            ("ours", [(1000, 0.2 + seed / 100), (5000, 0.6 + seed / 100)]),
+            ("stable-baselines3", [(1000, 0.3 - seed / 100)]),
+        ):
+            lines += [[side, str(seed), "60", str(step), *["0"] * 10, str(mean)] for step, mean in points]
+    found = {name: verdict for name, verdict, *_ in hour.summary([*lines, ["ours", "7", "60", "1", *["0"] * 10, "0"]])}
+    assert found["success after the hour"] == "0.610"
+    assert found["1: at least 0.5"] == "shown"
+    assert found["2: more in the same hour"] == "shown"
+    assert found["3: not worse by 0.05 at equal steps"] == "not shown"  # 0.08 less at 1,000 steps
+    assert hour.summary(lines[:3]) == []
+
+
+def test_without_a_gpu_nothing_is_measured_and_one_sentence_says_so(script, monkeypatch, capsys, tmp_path):
+    gpu = script("gpu")
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
+    gpu.main()
+    assert capsys.readouterr().out.startswith("no NVIDIA GPU is here: nothing was measured")
+    assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.long
+def test_the_bench_of_a_gpu_goes_through_all_of_its_code_on_a_cpu(tmp_path):
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    for name in ("gpu.py", "figures.py"):
+        (folder / name).write_text((BENCH / name).read_text())
+    done = subprocess.run(
+        [sys.executable, str(folder / "gpu.py"), "--small"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    found = {path.stem: path.read_text().splitlines() for path in (folder / "out").glob("gpu_small*.csv")}
+    assert [len(found["gpu_small"]), len(found["gpu_small_resume"])] == [10, 2]
+    assert found["gpu_small_resume"][1].endswith(",2,same")
+    assert len(found["gpu_small_curve"]) > 1
