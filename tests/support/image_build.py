@@ -74,9 +74,9 @@ class Builder:
         (base / "etc/apt/apt.conf.d/99root").write_text('APT::Sandbox::User "root";\n')
         settings = pip_settings()
         (base / "etc/pip.conf").write_text("[global]\n" + "".join(f"{key} = {settings[key]}\n" for key in settings))
-        if certificates := settings.get("cert"):
-            (base / certificates.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(certificates, base / certificates.lstrip("/"))
+        for file in (word for value in settings.values() for word in value.split() if os.path.isfile(word)):
+            (base / file.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)  # certificates, constraints
+            shutil.copy(file, base / file.lstrip("/"))
         for folder in self.folders():
             (base / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
         self._run([PYTHON, shutil.which("ch-image") or "", "import", str(base), name])
