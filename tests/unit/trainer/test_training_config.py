@@ -79,6 +79,8 @@ OTHER = {
     "stream_top_k": 3,
     "shards": 2,
     "averaging": 0.9,
+    "precision": "bf16",
+    "replay_on": "device",
     "init_seed": 7,
     "group": GroupSettings(rows=True, every=3),
 }
@@ -92,7 +94,7 @@ BESIDE = {
 #: Those that do not fit to mtsac, to the numbers of a state, or to the tests that take each alone.
 UNFIT = {
     "preset", "encoders", "activation", "encoder", "trunk", "observation", "cameras", "image_size", "frame_stack",
-    "frame_stride", "randomize_view", "critic_sees", "shards",
+    "frame_stride", "randomize_view", "critic_sees",
 }  # fmt: skip
 #: Which of them decide the numbers that are trained: all of the sections, and the seeds.
 DECIDING = {
@@ -201,7 +203,7 @@ def test_an_algorithm_that_does_not_say_what_can_be_averaged_is_refused():
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
     assert set(OTHER) - DECIDING == {
         "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds",
-        "num_workers", "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
+        "num_workers", "threads", "cuda_graph", "replay_on", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
         "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k", "group", "averaging",
