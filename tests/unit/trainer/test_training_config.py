@@ -203,7 +203,8 @@ def test_an_algorithm_that_does_not_say_what_can_be_averaged_is_refused():
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
     assert set(OTHER) - DECIDING == {
         "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds",
-        "num_workers", "threads", "cuda_graph", "replay_on", "metrics_interval", "evaluation_interval", "evaluation_goals",
+        "num_workers", "threads", "cuda_graph", "replay_on", "metrics_interval", "evaluation_interval",
+        "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
         "keep_checkpoints", "keep_milestones", "stream", "stream_port", "stream_top_k", "group", "averaging",
