@@ -120,7 +120,7 @@ def digest_alone(relay: Relay, slot: int, begun: subprocess.Popen[str]) -> dict[
 
 
 def moments(seed: int) -> list[Signals]:
-    """Three interruptions of each slot, two of them kills; the first two come before the liar is away."""
+    """Three interruptions of each slot, two of them kills, each some updates after its job began."""
     chance = random.Random(seed)
     names = [chance.sample(("SIGKILL", "SIGKILL", "SIGUSR2"), 3) for _ in SLOTS]
     return [[{str(chance.randrange(5, 70)): name} for name in of_slot] for of_slot in names]
@@ -139,6 +139,7 @@ def test_whatever_becomes_of_its_jobs_each_slot_comes_to_what_its_journal_says(
     plan = {"signals": signals, "scores": SCORES}
     relay = on_slurm(
         new_relay, slurm, "group", slots=len(SLOTS), params=TRAINING, slurm={"mem": "2G"},
+        slot_overrides={str(slot): {"seed": slot} for slot in SLOTS},
         command=[sys.executable, str(PROGRAM), json.dumps(plan), "train"], relay={**PATIENT, "stall_seconds": WORK_S},
     )  # fmt: skip
     relay.run_dir.mkdir(parents=True)
