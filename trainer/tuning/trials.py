@@ -81,7 +81,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     is_native = len(opened.stepped_natively("auto")) == len(training.env.tasks)
     num_workers = choose_workers(training, suite)
     way, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
-        training.changed(cuda_graph=True), opened.spaces, device
+        training.changed(cuda_graph=True), opened.spaces, device, None
     )
     if refused is not None:
         say(refused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
+from trainer.algorithms.common.cuda_graph import NATIVE, Updates, choose_launch_mode
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy
 from trainer.algorithms.common.tensors import count
 from trainer.algorithms.mtsac.diagnostics import diagnose, of_contributors
 from trainer.algorithms.mtsac.graph_check import is_same
-from trainer.algorithms.mtsac.inputs import prepare
+from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of
+from trainer.algorithms.mtsac.native.choice import choose_native
+from trainer.algorithms.mtsac.native.update import NativeUpdates
 from trainer.algorithms.mtsac.update import METRICS, learn
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
@@ -26,7 +28,7 @@ from trainer.nets.policy import PolicyNet
 
 
 class Algorithm(OffPolicy):
-    """Its updates leave the same numbers in every `way`."""
+    """Its updates leave the same numbers by kernels and as a graph, and others in the last digits natively."""
 
     METRICS: ClassVar[tuple[str, ...]] = METRICS
 
@@ -35,11 +37,15 @@ class Algorithm(OffPolicy):
         settings_in(context.training)
         self.learner = create(context.training, context.spaces, context.device)
         self._way = context.way
-        self._updates = Updates(partial(learn, self.learner), self.device, self._way)
+        self._update = self._made()
 
     @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-        """A CUDA graph where that is asked for and leaves the same bits."""
+    def choose_launch_mode(
+        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+    ) -> tuple[str, str | None]:
+        """A CUDA graph where that is asked for and leaves the same bits; on a CPU natively where that is possible."""
+        if device.type == "cpu":
+            return choose_native(training, recorded)
         return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=training.cuda_graph)
 
     @classmethod
@@ -71,7 +77,7 @@ class Algorithm(OffPolicy):
 
     def learn(self, batch: Batch) -> Tensor:
         """One step of critics, actor, temperatures and targets."""
-        return self._updates.update(prepare(batch, self.learner.noise, self.learner.device))
+        return self._update(prepare(batch, self.learner.noise, self.learner.device))
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Each task's entropy temperature."""
@@ -94,5 +100,9 @@ class Algorithm(OffPolicy):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Put them back."""
         load(self.learner, tensors)
-        # What was recorded would go on with moments that are no longer there.
-        self._updates = Updates(partial(learn, self.learner), self.device, self._way)
+        self._update = self._made()  # what was recorded would go on with moments that are no longer there
+
+    def _made(self) -> Callable[[Inputs], Tensor]:
+        if self._way == NATIVE:
+            return NativeUpdates(self.learner).learn
+        return Updates(partial(learn, self.learner), self.device, self._way).update
