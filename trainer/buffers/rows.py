@@ -65,15 +65,17 @@ class Batch:
     def of(cls, rows: Rows, places: npt.NDArray[Any], task: I64) -> Batch:
         """The `places` of `rows`, which are of `task`."""
         return cls(
-            obs={name.removeprefix(OBS): array[places] for name, array in rows.items() if name.startswith(OBS)},
-            action=rows["action"][places],
-            reward=rows["reward"][places],
+            obs={name.removeprefix(OBS): array.take(places, 0) for name, array in rows.items() if name.startswith(OBS)},
+            action=rows["action"].take(places, 0),
+            reward=rows["reward"].take(places, 0),
             next_obs={
-                name.removeprefix(NEXT_OBS): array[places] for name, array in rows.items() if name.startswith(NEXT_OBS)
+                name.removeprefix(NEXT_OBS): array.take(places, 0)
+                for name, array in rows.items()
+                if name.startswith(NEXT_OBS)
             },
-            terminated=rows["terminated"][places].astype(np.float32),
+            terminated=rows["terminated"].take(places, 0).astype(np.float32),
             task=task,
-            steps=rows[STEPS][places].astype(np.float32) if STEPS in rows else None,
+            steps=rows[STEPS].take(places, 0).astype(np.float32) if STEPS in rows else None,
         )
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainer.machine.building import Recipe, cache_folder, find_or_build
+from trainer.machine.building import Library, Recipe, cache_folder, find_or_build
 
 SOURCES = Path(__file__).parent
 #: None of these lets the compiler change a bit.
@@ -60,7 +60,12 @@ def load() -> Any:
 
     Found in the user's cache, or built. Errors: NoLibraryError.
     """
-    library = ctypes.PyDLL(str(find_or_build(RECIPE, cache_folder(RECIPE, "update")).path))
+    return bind(find_or_build(RECIPE, cache_folder(RECIPE, "update")))
+
+
+def bind(built: Library) -> Any:
+    """The functions of a library."""
+    library = ctypes.PyDLL(str(built.path))
     for name, arguments in _ARGUMENTS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, _RESULTS.get(name)
