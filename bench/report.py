@@ -87,6 +87,8 @@ before the run: at least 0.5 with demonstrations, and 0.3 more than without. Not
 one thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster
 of the two libraries that torch has. Which of them that is depends on the processor: here, on an AMD Zen 5, oneDNN has
 twice MKL's rate. On another processor the two may be as fast; then a training has what `plain products` has here.
+The table is from before MTSAC's updates were made in C between their products: its `ours` is what the script now calls
+`by torch alone`. No machine without other work was at hand to measure it again.
 
 @{update}
 

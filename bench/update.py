@@ -6,7 +6,8 @@ CPU time an update (one thread: the same as wall time on an idle machine), the m
 three-quarter points. The floor is the products of one update alone, each at the best rate that documented settings of
 torch reach in the same run: that many operations nobody can save. Ours computes its products by the library that
 `trainer.machine.products` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals
-have (they would gain by the same setting). `with the moving average`: ours, and the actor's average after it, as
+have (they would gain by the same setting). `by torch alone`: ours without the C between the products,
+as where there is no compiler. `with the moving average`: ours, and the actor's average after it, as
 `training.averaging` has it; its own cost, in the same run, is what is printed last. Writes update.csv.
 """
 
@@ -31,7 +32,9 @@ sys.path.insert(0, str(ROOT / "bench"))
 from rivals import sac  # noqa: E402 - beside this file
 
 from trainer.algorithms.mtsac import update as sac_update  # noqa: E402
+from trainer.algorithms.mtsac.inputs import prepare  # noqa: E402
 from trainer.algorithms.mtsac.learner import create  # noqa: E402
+from trainer.algorithms.mtsac.native.update import NativeUpdates  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import fields_of  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
@@ -50,8 +53,9 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
 INPUTS, ACTIONS, TASKS, ROWS = 49, 4, 10, 100_000
 SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
 ROUND_S, FLOOR_CALLS = 0.5, 4
-OURS, OURS_AVERAGED, OURS_PLAIN, SB3, PLAIN, FLOOR = (
+OURS, OURS_TORCH, OURS_AVERAGED, OURS_PLAIN, SB3, PLAIN, FLOOR = (
     "ours",
+    "ours, by torch alone",
     "ours, with the moving average",
     "ours, plain products",
     "stable-baselines3",
@@ -119,6 +123,15 @@ def ours(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) ->
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
     learner = create(training, SPACES, torch.device("cpu"))
+    rng, updates = np.random.default_rng(0), NativeUpdates(learner)
+    return lambda: updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+
+
+def ours_by_torch(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
+    """Our update without C, batch included."""
+    actor, critic, batch = shape
+    training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
+    learner = create(training, SPACES, torch.device("cpu"))
     rng = np.random.default_rng(0)
     return lambda: sac_update.update(learner, replay.pick(replay.deal(batch), rng))
 
@@ -129,10 +142,10 @@ def ours_averaged(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: R
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
     learner = create(training, SPACES, torch.device("cpu"))
     average = MovingAverage(learner.actor, training.averaging)
-    rng = np.random.default_rng(0)
+    rng, updates = np.random.default_rng(0), NativeUpdates(learner)
 
     def update() -> None:
-        sac_update.update(learner, replay.pick(replay.deal(batch), rng))
+        updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
         average.follow()
 
     return update
@@ -206,6 +219,7 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
     route, _ = products.choose_products(max(*shape[0], *shape[1]))
     updates = {
         OURS: ours(shape, replay),
+        OURS_TORCH: ours_by_torch(shape, replay),
         OURS_AVERAGED: ours_averaged(shape, replay),
         OURS_PLAIN: ours(shape, replay),
         SB3: stable_baselines3(shape, values),
@@ -216,7 +230,7 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
     found[FLOOR] = []
     for _ in range(rounds):
         for who, update in updates.items():
-            products.use(route if who in {OURS, OURS_AVERAGED} else products.PLAIN)
+            products.use(route if who in {OURS, OURS_TORCH, OURS_AVERAGED} else products.PLAIN)
             found[who].append(timed(update, counts[who]))
         found[FLOOR].append(floor_round())
     mine, products_s = (statistics.median(found[who]) for who in (OURS, FLOOR))

@@ -5,6 +5,7 @@ Exit codes: see `trainer.errors`.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -221,12 +222,15 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
 
 
 def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
+    gc.disable()  # what is imported stays: looking for garbage in it would be a tenth of the start
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
     from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.training.progress import Silent, TrainingDisplay  # noqa: PLC0415
     from trainer.wandb.process import beside  # noqa: PLC0415
 
+    gc.freeze()
+    gc.enable()
     try:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
         training = asked.training.model_dump(mode="json")

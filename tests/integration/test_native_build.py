@@ -24,6 +24,7 @@ from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
 from trainer.envs.suites.metaworld.native import check, library
 from trainer.envs.vector import VectorEnv
+from trainer.machine import building
 
 try:
     library.load()
@@ -67,7 +68,7 @@ def test_a_damaged_library_is_built_again(tmp_path, content, caplog):
     damaged(built.path, content)
     assert find_or_build(tmp_path / "native") == built
     assert "is damaged and is built again" in caplog.text
-    assert build._loads(built.path)
+    assert building._loads(built.path)
 
 
 def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp_path):
@@ -75,7 +76,7 @@ def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp
     folder = tmp_path / "native"
     folder.mkdir(mode=0o700)
     content = b"of another system"
-    name = f"stepper-{build.hashlib.sha256(content).hexdigest()[:16]}.so"
+    name = f"stepper-{building.hashlib.sha256(content).hexdigest()[:16]}.so"
     (folder / name).write_bytes(content)
     built = find_or_build(folder)
     assert {path.name for path in folder.iterdir()} == {name, built.path.name}
@@ -85,21 +86,21 @@ def test_one_that_another_has_built_meanwhile_stays_where_it_is(tmp_path):
     """A job elsewhere may have it mapped: replaced on a network folder, it would be gone under its feet."""
     folder = tmp_path / "native"
     before = find_or_build(folder).path.stat()
-    assert build._build(library.SOURCES, folder).path.stat().st_ino == before.st_ino
+    assert building._build(build.recipe(library.SOURCES), folder).path.stat().st_ino == before.st_ino
 
 
 def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monkeypatch):
     folder = tmp_path / "native"
     built = find_or_build(folder)
     damaged(built.path, b"")
-    real = build._ours
+    real = building._ours
 
     def ours(found):
         if found.st_size == 0:
             built.path.unlink()
         return real(found)
 
-    monkeypatch.setattr(build, "_ours", ours)
+    monkeypatch.setattr(building, "_ours", ours)
     assert find_or_build(folder) == built
 
 

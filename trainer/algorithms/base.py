@@ -96,8 +96,14 @@ class Algorithm(Protocol):
         """At step 0. Everything depends on the seed alone, not on the device."""
 
     @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-        """How its updates get to `device`: (the name for `numeric`, a sentence for the user or None)."""
+    def choose_launch_mode(
+        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+    ) -> tuple[str, str | None]:
+        """How its updates get to `device`: (the name for `numeric`, a sentence for the user or None).
+
+        `recorded`: how they did in what the run goes on from; None at its beginning. Errors: ConfigError where only
+        that way has its bits, and it is not here.
+        """
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:

@@ -92,7 +92,13 @@ class Algorithm(TwinOffPolicy):
         self._made = {moves: Updates(partial(self._update, moves), self.device, way, record) for moves in (True, False)}
 
     @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
+    def choose_launch_mode(
+        cls,
+        training: Training,
+        spaces: Spaces,
+        device: torch.device,
+        recorded: str | None,  # noqa: ARG003 - as the protocol has it
+    ) -> tuple[str, str | None]:
         """A CUDA graph where that is asked for and leaves the same bits; never where an encoder learns along."""
 
         def is_same() -> bool:

@@ -149,7 +149,7 @@ class Ring:
 
     def _copied(self, places: I64) -> dict[str, npt.NDArray[Any]]:
         """The rows at `places`."""
-        return {name: array[places] for name, array in self._data.items()}
+        return {name: array.take(places, 0) for name, array in self._data.items()}
 
     def _lay(self, places: I64, rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write `rows` at `places`, which are all different."""

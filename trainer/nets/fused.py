@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,15 @@ from trainer.nets.mlp import MLP
 
 #: Rows times the numbers of the largest layer: OpenBLAS takes a second thread from 2^18 products on.
 _FEW = 2**17
+
+
+class Layer(NamedTuple):
+    """Of one net, windows into the memory of its stack: weight [outputs, inputs], bias [outputs], and gradients."""
+
+    weight: Tensor
+    bias: Tensor
+    weight_gradient: Tensor
+    bias_gradient: Tensor
 
 
 class Stacked:
@@ -38,8 +47,8 @@ class Stacked:
         size = sum(parameter.numel() for net in nets for parameter in net.parameters())
         first = layers[0][0].weight
         self.flat = nn.Parameter(torch.empty(size, dtype=first.dtype, device=first.device), requires_grad=False)
-        flat_gradient = torch.zeros_like(self.flat)
-        self.flat.grad = flat_gradient
+        self.gradient = torch.zeros_like(self.flat)
+        self.flat.grad = self.gradient
         self._weights: list[Tensor] = []
         self._biases: list[Tensor] = []
         self._weight_gradients: list[Tensor] = []
@@ -54,7 +63,7 @@ class Stacked:
                 parameters = [cast("nn.Parameter", getattr(linear, name)) for linear in layer]
                 shape = (count, *(parameters[0].shape if name == "weight" else (1, *parameters[0].shape)))
                 end = at + count * parameters[0].numel()
-                window, gradient = self.flat.data[at:end].view(shape), flat_gradient[at:end].view(shape)
+                window, gradient = self.flat.data[at:end].view(shape), self.gradient[at:end].view(shape)
                 for i, parameter in enumerate(parameters):
                     window[i].copy_(parameter.data)
                     parameter.data = window[i].view(parameter.shape)
@@ -66,6 +75,11 @@ class Stacked:
         self._largest = max(weight.numel() for weight in self._weights) if is_one else 0
         pairs = zip(self._weights, self._biases, strict=True)
         self._views = [(weight[0].numpy().T, bias[0].numpy()) for weight, bias in pairs] if is_one else []
+
+    def layers_of(self, net: int) -> list[Layer]:
+        """Of net number `net`, the first layer first."""
+        parts = self._weights, self._biases, self._weight_gradients, self._bias_gradients
+        return [Layer(w[net], b[net, 0], gw[net], gb[net, 0]) for w, b, gw, gb in zip(*parts, strict=True)]
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> list[Tensor]:

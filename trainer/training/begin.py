@@ -17,6 +17,7 @@ import torch
 from anchorleg.files import make_folder
 from anchorleg.job import Job
 from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start, find_start
 from trainer.config.encoders import told
@@ -238,7 +239,8 @@ def choose_numerics(
         if sentence is not None:
             show.say(sentence)
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
-    numeric["updates"], sentence = algorithm.choose_launch_mode(training, spaces, chosen)
+    then = recorded.get("updates", KERNELS) if recorded else None
+    numeric["updates"], sentence = algorithm.choose_launch_mode(training, spaces, chosen, then)
     if sentence is not None:
         show.say(sentence)
     return numeric

@@ -85,7 +85,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     is_native = len(opened.stepped_natively("auto")) == len(training.env.tasks)
     num_workers = choose_workers(training, suite)
     way, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
-        training.changed(cuda_graph=True), opened.spaces, device
+        training.changed(cuda_graph=True), opened.spaces, device, None
     )
     if refused is not None:
         say(refused)
@@ -180,7 +180,10 @@ def _rate(
     small = training.changed(**values)
     spec = VectorSpec(suite, setting.num_envs, training.seed)
     with VectorEnv(spec, setting.workers) as envs:
-        state = fresh(small, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
+        way = recorded.GRAPH if setting.cuda_graph else recorded.KERNELS
+        if device.type == "cpu":  # as a training of these settings is begun
+            way, _ = find(ALGORITHMS, small.algorithm.name).choose_launch_mode(small, envs.spaces, device, None)
+        state = fresh(small, device, envs, way)
         _steps_in(state, WARM_UP_S, 1, budget_s)
         rate, updates_per_step = _steps_in(state, MEASURE_S, MIN_UPDATES, budget_s)
         if not is_first:

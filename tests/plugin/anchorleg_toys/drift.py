@@ -52,7 +52,9 @@ class Drift:
         return ()
 
     @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, None]:
+    def choose_launch_mode(
+        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+    ) -> tuple[str, None]:
         """One by one."""
         return KERNELS, None
 

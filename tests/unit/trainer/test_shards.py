@@ -281,7 +281,7 @@ def test_numbers_that_were_laid_side_by_side_are_found_again() -> None:
 def test_updates_of_several_shards_are_not_recorded() -> None:
     kind = find(ALGORITHMS, "mtsac")
     section = {"algorithm": {"name": "mtsac", "shards": 2}, "cuda_graph": True}
-    way, why = kind.choose_launch_mode(resolve(TrainingSection(**section)), PLAIN, torch.device("cuda"))
+    way, why = kind.choose_launch_mode(resolve(TrainingSection(**section)), PLAIN, torch.device("cuda"), None)
     assert way == "kernels"
     assert why == "training.cuda_graph is left out: updates of several shards are not recorded"
 

@@ -450,7 +450,7 @@ def test_what_was_recorded_is_forgotten_where_another_state_is_loaded():
 def test_a_graph_needs_a_gpu_and_no_encoder_that_learns():
     kind = find(ALGORITHMS, "td3")
     asked = training_of().changed(cuda_graph=True)
-    assert kind.choose_launch_mode(asked, SPACES, CPU) == (KERNELS, None)
+    assert kind.choose_launch_mode(asked, SPACES, CPU, None) == (KERNELS, None)
 
 
 @pytest.mark.parametrize("moves_actor", [True, False])

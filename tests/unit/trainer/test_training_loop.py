@@ -97,8 +97,8 @@ class Beside(PointMasses):
 
 
 def test_the_updates_of_a_vector_step_are_made_while_the_next_one_is_under_way(tmp_path, monkeypatch):
-    updates, log, learn = [], [], algorithm.learn
-    monkeypatch.setattr(algorithm, "learn", lambda *args: (updates.append(None), learn(*args))[1])
+    updates, log, learn = [], [], algorithm.Algorithm.learn
+    monkeypatch.setattr(algorithm.Algorithm, "learn", lambda *args: (updates.append(None), learn(*args))[1])
     training = section(total_steps=24, random_steps=8, updates_per_step=0.5, evaluation_goals=0)
     run(Job.standalone(tmp_path), training, Listener(), make_envs=lambda spec, _: Beside(spec, updates, log))
     # Four environments: nothing is earned by the two random vector steps, then two updates by each.
@@ -135,6 +135,22 @@ def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
     _, listener, job = train(tmp_path, at=1, critic_hidden=(8, 24))
     assert asked == [(24, None), (24, "onednn")]
     assert "products were computed by onednn" in listener.said
+
+
+def test_updates_are_made_as_the_checkpoint_says(tmp_path, monkeypatch):
+    asked, choose = [], algorithm.choose_native
+
+    def choose_native(training, recorded):
+        asked.append(recorded)
+        return ("kernels", "no compiler") if recorded is None else choose(training, recorded)
+
+    monkeypatch.setattr(algorithm, "choose_native", choose_native)
+    _, listener, job = train(tmp_path, at=30)
+    assert "no compiler" in listener.said
+    assert numeric_of(job)["updates"] == "kernels"
+    _, _, job = train(tmp_path, at=1)
+    assert asked == [None, "kernels"]
+    assert numeric_of(job)["updates"] == "kernels"
 
 
 def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):

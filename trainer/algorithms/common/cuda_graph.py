@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-#: The names of both ways, as a checkpoint's `numeric` has them.
-KERNELS, GRAPH = "kernels", "graph"
+#: The names of all ways, as a checkpoint's `numeric` has them; the third is MTSAC's on a CPU, with numbers of its own.
+KERNELS, GRAPH, NATIVE = "kernels", "graph", "native"
 #: Updates made before recording, as torch's notes have it: libraries choose and allocate, Adam makes its state. They
 #: are updates like any other.
 WARM_UP = 3

@@ -98,7 +98,13 @@ class OnPolicy(ActorCritic):
     # --- what all have in common ------------------------------------------------------------------------------------
 
     @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:  # noqa: ARG003 - as the protocol has it
+    def choose_launch_mode(
+        cls,
+        training: Training,  # noqa: ARG003 - as the protocol has it
+        spaces: Spaces,  # noqa: ARG003
+        device: torch.device,  # noqa: ARG003
+        recorded: str | None,  # noqa: ARG003
+    ) -> tuple[str, str | None]:
         """One by one."""
         return KERNELS, None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import Updates, choose_launch_mode
+from trainer.algorithms.common.cuda_graph import NATIVE, Updates, choose_launch_mode
 from trainer.algorithms.common.descents import Descent
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.offpolicy import OffPolicy
@@ -19,17 +19,20 @@ from trainer.algorithms.common.sample import Sample
 from trainer.algorithms.common.tensors import count
 from trainer.algorithms.mtsac.diagnostics import diagnose, loss_and_worth, of_contributors
 from trainer.algorithms.mtsac.graph_check import is_same
-from trainer.algorithms.mtsac.inputs import draw, inputs_of
+from trainer.algorithms.mtsac.inputs import Inputs, draw, inputs_of
 from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of, weights_of
+from trainer.algorithms.mtsac.native.choice import choose_native
+from trainer.algorithms.mtsac.native.update import NativeUpdates
 from trainer.algorithms.mtsac.update import METRICS, conclude, descend, descents, learn, note_rewards
 from trainer.buffers.rows import Batch
 from trainer.config.training import Training
 from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.machine.device import on_device
 from trainer.nets.policy import PolicyNet
 
 
 class Algorithm(OffPolicy):
-    """Its updates leave the same numbers in every `way`."""
+    """Its updates leave the same numbers by kernels and as a graph, and others in the last digits natively."""
 
     METRICS: ClassVar[tuple[str, ...]] = METRICS
 
@@ -38,11 +41,15 @@ class Algorithm(OffPolicy):
         settings_in(context.training)
         self.learner = create(context.training, context.spaces, context.device)
         self._way = context.way
-        self._updates = Updates(partial(learn, self.learner), self.device, self._way)
+        self._update = self._made()
 
     @classmethod
-    def choose_launch_mode(cls, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-        """A CUDA graph where that is asked for and leaves the same bits."""
+    def choose_launch_mode(
+        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+    ) -> tuple[str, str | None]:
+        """A CUDA graph where that is asked for and leaves the same bits; on a CPU natively where that is possible."""
+        if device.type == "cpu":
+            return choose_native(training, recorded)
         wanted, shards = training.cuda_graph, training.algorithm.shards
         with rounding(training.off_policy, device):
             return choose_launch_mode(lambda: is_same(training, spaces, device), device, wanted=wanted, shards=shards)
@@ -79,12 +86,12 @@ class Algorithm(OffPolicy):
         return draw(batch, self.learner.noise)
 
     def learn_whole(self, sample: Sample) -> Tensor:
-        """As recorded, where it is."""
-        return self._updates.update(inputs_of(sample, self.device))
+        """As recorded, or natively, where it is."""
+        return self._update(inputs_of(sample, self.device))
 
     def see(self, batch: Batch) -> None:
         """The largest rewards."""
-        note_rewards(self.learner, *(torch.from_numpy(array).to(self.device) for array in (batch.task, batch.reward)))
+        note_rewards(self.learner, *(on_device(numbers, self.device) for numbers in (batch.task, batch.reward)))
 
     def descents(self, sample: Sample) -> Iterator[Descent]:
         """The critics; then the actor and the temperatures."""
@@ -127,5 +134,9 @@ class Algorithm(OffPolicy):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Put them back."""
         load(self.learner, tensors)
-        # What was recorded would go on with moments that are no longer there.
-        self._updates = Updates(partial(learn, self.learner), self.device, self._way)
+        self._update = self._made()  # what was recorded would go on with moments that are no longer there
+
+    def _made(self) -> Callable[[Inputs], Tensor]:
+        if self._way == NATIVE:
+            return NativeUpdates(self.learner).learn
+        return Updates(partial(learn, self.learner), self.device, self._way).update

@@ -1,0 +1,231 @@
+"""Updates in C against those of torch: the same formulas, over shapes, settings and what is not finite."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from needs import is_missing
+from suites import learner_of, state_of
+
+pytest.importorskip("torch")
+
+import torch
+
+from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, NATIVE
+from trainer.algorithms.mtsac import learner as sac
+from trainer.algorithms.mtsac import update as by_torch
+from trainer.algorithms.mtsac.inputs import prepare
+from trainer.algorithms.mtsac.native import choice, library
+from trainer.algorithms.mtsac.native.update import NativeUpdates
+from trainer.buffers.rows import Batch
+from trainer.config.section import TrainingSection, resolve
+from trainer.errors import ConfigError
+from trainer.machine.building import NoLibraryError, find_or_build
+from trainer.nets import distributions
+
+try:
+    library.load()
+except NoLibraryError as error:
+    is_missing(str(error))
+
+pytestmark = pytest.mark.trainer
+TASKS = ("reach-v3", "push-v3", "door-open-v3")
+KINDS = {
+    "plain": {},
+    "decayed": {"weight_decay": 0.1, "adam_eps": 1e-4},
+    "clipped": {"grad_clip": 0.01},
+    "heads": {"critic_net": "heads", "grad_clip": 1.0},
+    "one temperature": {"shared_temperature": True},
+}
+
+
+def a_training(**fields):
+    values = {"tasks": TASKS, "actor_hidden": (16,), "critic_hidden": (16, 24), "learning_rate": 1e-2, **fields}
+    return resolve(TrainingSection(preset="debug", **values))
+
+
+def a_batch(seed=0, n=12):
+    rng = np.random.default_rng(seed)
+    obs, next_obs = rng.standard_normal((2, n, 39), np.float32)
+    action, reward = rng.uniform(-1, 1, (n, 4)).astype(np.float32), rng.random(n, np.float32)
+    ended = (rng.random(n) < 0.2).astype(np.float32)
+    return Batch(state_of(obs), action, reward, state_of(next_obs), ended, rng.integers(0, 3, n))
+
+
+def inputs_of(learner, batch):
+    return prepare(batch, learner.noise, learner.device)
+
+
+def both(training, batches):
+    """(metrics, tensors) after updates of the same batches by torch and natively."""
+    found = []
+    for way in (lambda learner: lambda inputs: by_torch.learn(learner, inputs), lambda each: NativeUpdates(each).learn):
+        learner = learner_of(training)
+        learn = way(learner)
+        measured = torch.stack([learn(inputs_of(learner, batch)) for batch in batches])
+        found.append((measured, sac.tensors_of(learner)))
+    return found
+
+
+def assert_alike(found, atol):
+    (measured, ours), (other, theirs) = found
+    torch.testing.assert_close(measured, other, rtol=1e-5, atol=1e-5)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(
+            ours[name], theirs[name], rtol=1e-5, atol=atol, msg=lambda why, at=name: f"{at}: {why}"
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_updates_are_those_of_torch(kind):
+    assert_alike(both(a_training(**KINDS[kind]), [a_batch(seed) for seed in range(3)]), 1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.integers(1, 70),
+    actor=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    critic=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    heads=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_gradients_of_any_shape_are_those_of_torch(rows, actor, critic, heads, seed):
+    """Moments show gradients; weights do not, for the tiniest gradient makes a whole step: so steps are tiny."""
+    training = a_training(
+        actor_hidden=tuple(actor), critic_hidden=tuple(critic), critic_net="heads" if heads else "mlp", seed=seed,
+        learning_rate=1e-6,
+    )  # fmt: skip
+    assert_alike(both(training, [a_batch(seed, rows)]), 2e-6)
+
+
+def test_the_gradient_of_the_critics_is_that_of_automatic_differentiation():
+    learner = learner_of(a_training(critic_net="heads"))
+    inputs = inputs_of(learner, a_batch())
+    x, next_x = (by_torch.with_task(seen, inputs.task, 3) for seen in (inputs.obs, inputs.next_obs))
+    temperature = learner.log_temperature.detach().exp()[inputs.task]
+    target = by_torch.td_target(learner, inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
+    parameters = list(learner.critics.parameters())
+    q = torch.stack([critic(x, inputs.action).squeeze(-1) for critic in learner.critics])
+    expected = torch.autograd.grad((q - target).square().mean(1).sum(), parameters)
+    NativeUpdates(learner).learn(inputs)
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_the_actor_is_that_of_automatic_differentiation():
+    training = a_training(learning_rate=1e-30)  # the critics that it climbs are those that we see
+    learner = learner_of(training)
+    inputs = inputs_of(learner, a_batch())
+    x = by_torch.with_task(inputs.obs, inputs.task, 3)
+    temperature = learner.log_temperature.detach().exp()[inputs.task]
+    mean, log_std = distributions.gaussian(learner.actor.body(x))
+    action, log_prob = distributions.sample(mean, log_std, inputs.current_noise)
+    q = torch.stack([critic(x, action).squeeze(-1) for critic in learner.critics]).amin(0)
+    parameters = list(learner.actor.body.parameters())
+    expected = torch.autograd.grad((temperature * log_prob - q).mean(), parameters)
+    NativeUpdates(learner).learn(inputs)
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 8.0, 1e4])
+def test_actions_and_their_density_are_exact_from_tiny_to_saturated(scale):
+    rng, rows = np.random.default_rng(0), 130
+    outputs, noise = (torch.from_numpy(rng.standard_normal((rows, n), np.float32)) for n in (8, 4))
+    outputs, bias = outputs * scale, torch.from_numpy(rng.standard_normal(8, np.float32)) * scale
+    mean, log_std = distributions.gaussian(outputs.double() + bias.double())
+    expected = distributions.sample(mean, log_std, noise.double())
+    action, step, squeeze = torch.zeros(3, rows, 4)
+    log_prob = torch.zeros(rows)
+    places = [tensor.data_ptr() for tensor in (outputs, bias, noise, action)]
+    library.load().draw_actions(rows, 4, *places, 4, log_prob.data_ptr(), step.data_ptr(), squeeze.data_ptr())
+    for found, right in zip((action, log_prob), expected, strict=True):
+        torch.testing.assert_close(found, right.float(), rtol=2e-7, atol=1e-30)
+
+
+@pytest.mark.parametrize("field", ["reward", "action", "obs"])
+def test_what_is_not_a_number_is_not_hidden(field):
+    learner = learner_of(a_training())
+    inputs = inputs_of(learner, a_batch())
+    spoilt = getattr(inputs, field).clone()
+    spoilt[3] = torch.nan
+    assert NativeUpdates(learner).learn(replace(inputs, **{field: spoilt})).isnan().any()
+
+
+def test_batches_of_another_size_are_learned_from_as_well():
+    assert_alike(both(a_training(), [a_batch(0, 12), a_batch(1, 5), a_batch(2, 12)]), 1e-5)
+
+
+def test_a_learner_that_was_saved_goes_on_to_the_same_bits():
+    training = a_training()
+    whole, first, second = (learner_of(training) for _ in range(3))
+    learn = NativeUpdates(whole).learn
+    expected = [learn(inputs_of(whole, a_batch(seed))) for seed in range(5)]
+    learn = NativeUpdates(first).learn
+    found = [learn(inputs_of(first, a_batch(seed))) for seed in range(2)]
+    sac.load(second, sac.tensors_of(first))
+    learn = NativeUpdates(second).learn
+    found += [learn(inputs_of(second, a_batch(seed))) for seed in range(2, 5)]
+    assert torch.equal(torch.stack(found), torch.stack(expected))
+    kept = sac.tensors_of(whole)
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in sac.tensors_of(second).items())
+
+
+def test_bits_do_not_depend_on_how_the_compiler_goes_about_it(tmp_path, monkeypatch):
+    found = []
+    for flags in (library.FLAGS, ("-O0", *library.FLAGS[1:])):
+        built = find_or_build(replace(library.RECIPE, flags=flags), tmp_path / flags[0])
+        monkeypatch.setattr("trainer.algorithms.mtsac.native.update.load", lambda built=built: library.bind(built))
+        learner = learner_of(a_training(grad_clip=1.0))
+        learn = NativeUpdates(learner).learn
+        found.append(
+            [*(learn(inputs_of(learner, a_batch(n, 77))) for n in range(3)), *sac.tensors_of(learner).values()]
+        )
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_every_function_is_called_with_as_many_arguments_as_it_has():
+    """ctypes takes more than were declared, as whatever they look like."""
+    source = (library.SOURCES / "kernels.c").read_text()
+    public = re.findall(r"^(?:WIDE )?(?:void|double|int64_t) (\w+)\(([^)]*)\)", source, re.MULTILINE)
+    assert {name: len(words.split(",")) for name, words in public} == {
+        name: len(arguments) for name, arguments in library._ARGUMENTS.items()
+    }
+
+
+class TestChoice:
+    @pytest.fixture
+    def no_library(self, monkeypatch):
+        def load():
+            raise NoLibraryError("the C compiler 'cc' cannot be run")
+
+        monkeypatch.setattr(choice, "load", load)
+
+    def test_a_run_is_begun_natively_and_goes_on_so(self):
+        assert choice.choose_native(a_training(), None) == (NATIVE, None)
+        assert choice.choose_native(a_training(threads=2), NATIVE) == (NATIVE, None)
+
+    @pytest.mark.parametrize(
+        "fields", [{"threads": 2}, {"critic_net": "residual", "critic_hidden": (16, 16)}], ids=["threads", "residual"]
+    )
+    def test_not_where_torch_shares_the_work_or_critics_are_not_plain(self, fields):
+        assert choice.choose_native(a_training(**fields), None) == (KERNELS, None)
+
+    @pytest.mark.parametrize("recorded", [KERNELS, GRAPH])
+    def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):
+        assert choice.choose_native(a_training(), recorded) == (KERNELS, None)
+
+    def test_without_a_library_a_run_is_begun_without_and_told(self, no_library):
+        way, sentence = choice.choose_native(a_training(), None)
+        assert way == KERNELS
+        assert "'cc' cannot be run" in sentence
+
+    def test_without_a_library_a_run_of_one_is_refused(self, no_library):
+        with pytest.raises(ConfigError, match="install a C compiler"):
+            choice.choose_native(a_training(), NATIVE)

@@ -1,0 +1,290 @@
+"""One update of multi-task SAC on a CPU, as `trainer.algorithms.mtsac.update` has it: read that one first.
+
+Nets of 256 units are so small that some 180 calls of torch take as long as all matrix products. Here torch computes the
+products alone, into the same memory each time, one net after another so that it stays in the cache; kernels.c
+does what is between them. Numbers differ from the other path's in their last digits, so a run keeps to one of them.
+
+Shapes: B rows, K tasks, O observation numbers, A action numbers; widths are those of the hidden layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer.algorithms.mtsac.inputs import Inputs
+from trainer.algorithms.mtsac.learner import Learner
+from trainer.algorithms.mtsac.native.library import Adam, load
+from trainer.nets.fused import Layer
+
+_INDEX_BYTES = 8
+
+
+class Place:
+    """A tensor that stays where it is, and its address."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.at = tensor.data_ptr()
+
+    @classmethod
+    def of(cls, *shape: int, kind: torch.dtype = torch.float32) -> Place:
+        """One with nothing in it yet."""
+        return cls(torch.zeros(shape, dtype=kind))
+
+
+class Net:
+    """One plain net: the addresses of its layers, and its products. `hidden`: what its ReLUs leave, [B, width] each."""
+
+    def __init__(self, kernels: Any, layers: Sequence[Layer]) -> None:
+        self._kernels = kernels
+        self._weights = [layer.weight for layer in layers]
+        self._transposed = [layer.weight.t() for layer in layers]
+        self._biases = [layer.bias.data_ptr() for layer in layers]
+        self._weight_gradients = [layer.weight_gradient for layer in layers]
+        self._bias_gradients = [layer.bias_gradient.data_ptr() for layer in layers]
+        self.widths = [len(layer.bias) for layer in layers]
+        self.last_bias = self._biases[-1]
+
+    def forward(self, x: Tensor, hidden: Sequence[Place], outputs: Tensor) -> None:
+        """`x` [B, inputs] → `hidden` and `outputs`, which lack the last bias."""
+        for place, weight, bias, width in zip(hidden, self._transposed, self._biases, self.widths, strict=False):
+            torch.mm(x, weight, out=place.tensor)
+            x = place.tensor
+            self._kernels.bias_relu(len(x), width, bias, place.at)
+        torch.mm(x, self._transposed[-1], out=outputs)
+
+    def backward(self, x: Tensor, hidden: Sequence[Place], gradient: Place, back: Sequence[Place]) -> None:
+        """Leave the gradients of weights and biases, from the derivative by the outputs. `back`: shaped as `hidden`."""
+        torch.mm(gradient.tensor, self._weights[-1], out=back[-1].tensor)
+        self._last_backward(hidden, gradient)
+        rows, width = back[-1].tensor.shape
+        self._kernels.through_relu(rows, width, hidden[-1].at, back[-1].at, self._bias_gradients[-2])
+        self._hidden_backward(x, hidden, back)
+
+    def critic_backward(
+        self, x: Tensor, hidden: Sequence[Place], task: int, gradient: Place, by_q: Place, back: Sequence[Place]
+    ) -> None:
+        """As `backward`, where `gradient` is `by_q` [B] at the head of each row's `task`, and 0 elsewhere."""
+        self._last_backward(hidden, gradient)
+        rows, width = back[-1].tensor.shape
+        heads, weight = self.widths[-1], self._weights[-1].data_ptr()
+        self._kernels.through_head(rows, None, heads, task, width, weight, hidden[-1].at, by_q.at, back[-1].at)
+        self._kernels.sum_rows(rows, width, back[-1].at, self._bias_gradients[-2])
+        self._hidden_backward(x, hidden, back)
+
+    def by_action(
+        self, picked: int, rows: int, hidden: Sequence[Place], task: int, back: Sequence[Place], found: Tensor
+    ) -> None:
+        """The derivative of Q by the action, `found` [rows, A], of as many rows as `picked` points to."""
+        heads, weight = self.widths[-1], self._weights[-1].data_ptr()
+        width = self.widths[-2]
+        self._kernels.through_head(rows, picked, heads, task, width, weight, hidden[-1].at, None, back[-1].at)
+        gradient = back[-1].tensor[:rows]
+        for i in reversed(range(len(hidden) - 1)):
+            lower = back[i].tensor[:rows]
+            torch.mm(gradient, self._weights[i + 1], out=lower)
+            gradient = lower
+            self._kernels.through_relu_of(rows, picked, self.widths[i], hidden[i].at, back[i].at)
+        torch.mm(gradient, self._weights[0][:, -found.shape[1] :], out=found)
+
+    def _last_backward(self, hidden: Sequence[Place], gradient: Place) -> None:
+        torch.mm(gradient.tensor.t(), hidden[-1].tensor, out=self._weight_gradients[-1])
+        self._kernels.sum_rows(*gradient.tensor.shape, gradient.at, self._bias_gradients[-1])
+
+    def _hidden_backward(self, x: Tensor, hidden: Sequence[Place], back: Sequence[Place]) -> None:
+        for i in reversed(range(len(hidden))):
+            gradient = back[i].tensor
+            torch.mm(gradient.t(), hidden[i - 1].tensor if i else x, out=self._weight_gradients[i])
+            if i:
+                lower = back[i - 1]
+                torch.mm(gradient, self._weights[i], out=lower.tensor)
+                rows, width = lower.tensor.shape
+                self._kernels.through_relu(rows, width, hidden[i - 1].at, lower.at, self._bias_gradients[i - 1])
+
+
+class Workspace:
+    """What is between one update's products, of B rows: the same memory for every update."""
+
+    def __init__(self, rows: int, inputs: int, actions: int, actor: Sequence[int], critic: Sequence[int]) -> None:
+        *actor_widths, outputs = actor
+        *critic_widths, heads = critic
+        self.rows = rows
+        self.seen, self.next_seen = Place.of(rows, inputs + actions), Place.of(rows, inputs + actions)
+        self.actor_hidden = [Place.of(rows, width) for width in actor_widths]
+        self.actor_back = [Place.of(rows, width) for width in actor_widths]
+        self.actor_outputs, self.actor_gradient = Place.of(rows, outputs), Place.of(rows, outputs)
+        self.critic_hidden = [[Place.of(rows, width) for width in critic_widths] for _ in range(2)]
+        self.critic_back = [Place.of(rows, width) for width in critic_widths]
+        self.q, self.critic_gradient = [Place.of(rows, heads) for _ in range(2)], Place.of(rows, heads)
+        self.value, self.by_q, self.log_prob = (Place.of(rows) for _ in range(3))
+        self.step, self.squeeze, self.by_action, self.found = (Place.of(rows, actions) for _ in range(4))
+        self.picked = Place.of(rows, kind=torch.int64)
+
+
+@dataclass
+class Stepped:
+    """What one optimizer moves, and what it remembers: the addresses of the first of `size` numbers each."""
+
+    how: Adam
+    size: int
+    weight: int
+    gradient: int
+    mean: int
+    square: int
+    step: int
+    keep: list[Tensor]
+
+    @classmethod
+    def of(cls, optimizer: torch.optim.Optimizer, parameter: Tensor, gradient: Tensor) -> Stepped:
+        """The one `parameter` of a torch optimizer, whose state it makes as that would."""
+        group, state = optimizer.param_groups[0], optimizer.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        how = Adam(group["lr"], *group["betas"], group["eps"], group["weight_decay"])
+        keep = [parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"]]
+        return cls(how, parameter.numel(), *(tensor.data_ptr() for tensor in keep), keep)
+
+
+class NativeUpdates:
+    """Updates of one learner, whose tensors stay where they are from the first one on.
+
+    Errors: NoLibraryError where kernels.c is not to be had.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._kernels = load()
+        (self._actor,) = self._nets("actor", 1)
+        self._critics, self._targets = self._nets("critics", 2), self._nets("targets", 2)
+        self._steps: dict[str, Stepped] = {}
+        self._work: Workspace | None = None
+        tasks = learner.num_tasks
+        self._temperature, self._temperature_gradient = Place.of(tasks), Place.of(tasks)
+        self._sums = np.zeros(5)
+
+    @torch.no_grad()
+    def learn(self, inputs: Inputs) -> Tensor:
+        """As `trainer.algorithms.mtsac.update.learn`."""
+        rows = len(inputs.reward)
+        if self._work is None or self._work.rows != rows:
+            width = inputs.obs.shape[1] + self._learner.num_tasks
+            nets = self._actor.widths, self._critics[0].widths
+            self._work = Workspace(rows, width, inputs.action.shape[1], *nets)
+        if not self._steps:
+            self._begin()
+        self._sums[:] = 0
+        self._kernels.temperatures(
+            self._learner.num_tasks, self._learner.log_temperature.data_ptr(), self._temperature.at
+        )
+        self._td_target(self._work, inputs)
+        self._critic_step(self._work, inputs)
+        self._actor_step(self._work, inputs)
+        self._temperature_step(self._work, inputs)
+        critic_loss, q, actor_loss, log_prob, temperature_loss = self._sums.tolist()
+        return torch.tensor([critic_loss, actor_loss, temperature_loss, q, -log_prob])
+
+    def _nets(self, which: str, count: int) -> list[Net]:
+        stack = self._learner.stacks[which]
+        return [Net(self._kernels, stack.layers_of(net)) for net in range(count)]
+
+    def _begin(self) -> None:
+        stacks = self._learner.stacks
+        stepped = {name: (stacks[name].flat, stacks[name].gradient) for name in ("actor", "critics")}
+        stepped["temperature"] = self._learner.log_temperature, self._temperature_gradient.tensor
+        self._steps = {name: Stepped.of(self._learner.optimizers[name], *both) for name, both in stepped.items()}
+
+    def _fill(self, inputs: Inputs, obs: Tensor, action: Tensor | None, into: Place) -> None:
+        rows, numbers = obs.shape
+        where = obs.data_ptr(), inputs.task.data_ptr(), None if action is None else action.data_ptr(), into.at
+        self._kernels.fill_inputs(rows, numbers, self._learner.num_tasks, inputs.action.shape[1], *where)
+
+    def _draw(self, work: Workspace, seen: Place, noise: Tensor) -> None:
+        """Actions into `seen`, by the actor."""
+        rows, actions = noise.shape
+        width = seen.tensor.shape[1]
+        self._actor.forward(seen.tensor[:, :-actions], work.actor_hidden, work.actor_outputs.tensor)
+        action = seen.at + seen.tensor.element_size() * (width - actions)
+        self._kernels.draw_actions(
+            rows, actions, work.actor_outputs.at, self._actor.last_bias, noise.data_ptr(), action, width,
+            work.log_prob.at, work.step.at, work.squeeze.at,
+        )  # fmt: skip
+
+    def _smaller(self, work: Workspace, inputs: Inputs, nets: Sequence[Net]) -> int:
+        """Of what two critics left: the smaller Q, and whose it is; how many are the first's."""
+        one, other = zip(work.q, nets, strict=True)
+        found: int = self._kernels.smaller(
+            work.rows, nets[0].widths[-1], inputs.task.data_ptr(), one[0].at, one[1].last_bias, other[0].at,
+            other[1].last_bias, work.value.at, work.picked.at,
+        )  # fmt: skip
+        return found
+
+    def _td_target(self, work: Workspace, inputs: Inputs) -> None:
+        """The target into `work.value`."""
+        self._fill(inputs, inputs.next_obs, None, work.next_seen)
+        self._draw(work, work.next_seen, inputs.next_noise)
+        for net, q in zip(self._targets, work.q, strict=True):
+            net.forward(work.next_seen.tensor, work.critic_hidden[0], q.tensor)
+        self._smaller(work, inputs, self._targets)
+        self._kernels.td_target(
+            work.rows, inputs.task.data_ptr(), inputs.reward.data_ptr(), inputs.terminated.data_ptr(),
+            self._learner.settings.gamma, self._temperature.at, work.log_prob.at, work.value.at,
+        )  # fmt: skip
+
+    def _critic_step(self, work: Workspace, inputs: Inputs) -> None:
+        """Both critics towards it, one after the other, then a step; the targets follow at once: nobody asks them."""
+        self._fill(inputs, inputs.obs, inputs.action, work.seen)
+        task, hidden, x = inputs.task.data_ptr(), work.critic_hidden[0], work.seen.tensor
+        for net in self._critics:
+            net.forward(x, hidden, work.q[0].tensor)
+            self._kernels.critic_gradient(
+                work.rows, net.widths[-1], task, work.q[0].at, net.last_bias, work.value.at, work.by_q.at,
+                work.critic_gradient.at, self._sums.ctypes.data,
+            )  # fmt: skip
+            net.critic_backward(x, hidden, task, work.critic_gradient, work.by_q, work.critic_back)
+        self._step("critics", target=self._learner.stacks["targets"].flat.data_ptr())
+
+    def _actor_step(self, work: Workspace, inputs: Inputs) -> None:
+        self._draw(work, work.seen, inputs.current_noise)
+        for net, hidden, q in zip(self._critics, work.critic_hidden, work.q, strict=True):
+            net.forward(work.seen.tensor, hidden, q.tensor)
+        first = self._smaller(work, inputs, self._critics)
+        task, actions, width = inputs.task.data_ptr(), inputs.action.shape[1], work.seen.tensor.shape[1]
+        for net, hidden, begin, count in zip(
+            self._critics, work.critic_hidden, (0, first), (first, work.rows - first), strict=True
+        ):
+            if count:
+                picked = work.picked.at + begin * _INDEX_BYTES
+                net.by_action(picked, count, hidden, task, work.critic_back, work.found.tensor[:count])
+                self._kernels.put_rows(count, picked, actions, work.found.at, work.by_action.at)
+        action = work.seen.at + work.seen.tensor.element_size() * (width - actions)
+        self._kernels.actor_gradient(
+            work.rows, actions, action, width, work.by_action.at, work.step.at, work.squeeze.at, task,
+            self._temperature.at, work.log_prob.at, work.value.at, work.actor_gradient.at, self._sums[2:].ctypes.data,
+        )  # fmt: skip
+        self._actor.backward(work.seen.tensor[:, :-actions], work.actor_hidden, work.actor_gradient, work.actor_back)
+        self._step("actor")
+
+    def _temperature_step(self, work: Workspace, inputs: Inputs) -> None:
+        settings, log_temperature = self._learner.settings, self._learner.log_temperature
+        self._kernels.temperature_gradient(
+            work.rows, self._learner.num_tasks, settings.shared_temperature, inputs.task.data_ptr(), work.log_prob.at,
+            settings.target_entropy, log_temperature.data_ptr(), self._temperature_gradient.at,
+            self._sums[4:].ctypes.data,
+        )  # fmt: skip
+        self._step("temperature", clip=False)
+
+    def _step(self, name: str, *, clip: bool = True, target: int | None = None) -> None:
+        """One Adam step, along gradients that are clipped first where that is asked for."""
+        it, limit = self._steps[name], self._learner.settings.grad_clip
+        scale = self._kernels.clip_scale(it.size, it.gradient, limit) if clip and limit > 0 else 1.0
+        self._kernels.adam(
+            it.how, it.size, scale, it.weight, it.gradient, it.mean, it.square, it.step, target,
+            self._learner.settings.tau,
+        )  # fmt: skip
