@@ -69,11 +69,25 @@ def set_deterministic(threads: int) -> None:
     A kernel that has no deterministic form only warns: an inexact resume is better than none.
     """
     torch.set_num_threads(threads)
+    leave_compiler_out()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with it only
     # The same as use_deterministic_algorithms(warn_only=True), which would import the compiler (2 s).
     torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # else every torch.empty is written first
     torch.backends.cudnn.benchmark = False
+
+
+def leave_compiler_out() -> None:
+    """Keep the making of torch's first optimizer from importing its compiler (more than a second), which is used
+    nowhere here. A step of torch's own optimizers still does; MTSAC's in C are none.
+
+    torch marks these functions as not to be compiled at their first call; to it they are marked already. Where a
+    version does that otherwise, it imports the compiler as before.
+    """
+    for name in ("add_param_group", "state_dict", "load_state_dict"):
+        function = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
+        if function is not None:
+            setattr(function, "__dynamo_disable", function)
 
 
 def default_workers(wanted: int | None, num_envs: int, cores: int | None = None) -> int:
