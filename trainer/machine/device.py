@@ -58,16 +58,16 @@ def set_deterministic(threads: int) -> None:
 
 
 def leave_compiler_out() -> None:
-    """Keep the making of torch's first optimizer from importing its compiler (more than a second), which is used nowhere
-    here. A step of torch's own optimizers still does; MTSAC's in C are none.
+    """Keep the making of torch's first optimizer from importing its compiler (more than a second), which nothing here
+    uses. A step of torch's own optimizers still does; MTSAC's in C are none.
 
-    torch marks these functions as not to be compiled at their first call; to it they are marked already. Where a version
-    does that otherwise, it imports the compiler as before.
+    torch marks these functions as not to be compiled at their first call; to it they are marked already. Where a
+    version does that otherwise, it imports the compiler as before.
     """
     for name in ("add_param_group", "state_dict", "load_state_dict"):
         function = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
         if function is not None:
-            setattr(function, "__dynamo_disable", function)  # noqa: B010 - two underscores
+            setattr(function, "__dynamo_disable", function)
 
 
 def default_workers(wanted: int | None, num_envs: int, cores: int | None = None) -> int:
