@@ -25,7 +25,7 @@ from trainer.nets.fused import Layer
 _INDEX_BYTES = 8
 
 
-class Buffer:
+class Pinned:
     """A tensor that stays where it is, and its address."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -33,7 +33,7 @@ class Buffer:
         self.at = tensor.data_ptr()
 
     @classmethod
-    def of(cls, *shape: int, kind: torch.dtype = torch.float32) -> Buffer:
+    def of(cls, *shape: int, kind: torch.dtype = torch.float32) -> Pinned:
         """One with nothing in it yet."""
         return cls(torch.zeros(shape, dtype=kind))
 
@@ -51,7 +51,7 @@ class Net:
         self.widths = [len(layer.bias) for layer in layers]
         self.last_bias = self._biases[-1]
 
-    def forward(self, x: Tensor, hidden: Sequence[Buffer], outputs: Tensor) -> None:
+    def forward(self, x: Tensor, hidden: Sequence[Pinned], outputs: Tensor) -> None:
         """`x` [B, inputs] → `hidden` and `outputs`, which lack the last bias."""
         for place, weight, bias, width in zip(hidden, self._transposed, self._biases, self.widths, strict=False):
             torch.mm(x, weight, out=place.tensor)
@@ -59,7 +59,7 @@ class Net:
             self._kernels.bias_relu(len(x), width, bias, place.at)
         torch.mm(x, self._transposed[-1], out=outputs)
 
-    def backward(self, x: Tensor, hidden: Sequence[Buffer], gradient: Buffer, back: Sequence[Buffer]) -> None:
+    def backward(self, x: Tensor, hidden: Sequence[Pinned], gradient: Pinned, back: Sequence[Pinned]) -> None:
         """Leave the gradients of weights and biases, from the derivative by the outputs. `back`: shaped as `hidden`."""
         torch.mm(gradient.tensor, self._weights[-1], out=back[-1].tensor)
         self._last_backward(hidden, gradient)
@@ -68,7 +68,7 @@ class Net:
         self._hidden_backward(x, hidden, back)
 
     def critic_backward(
-        self, x: Tensor, hidden: Sequence[Buffer], task: int, gradient: Buffer, by_q: Buffer, back: Sequence[Buffer]
+        self, x: Tensor, hidden: Sequence[Pinned], task: int, gradient: Pinned, by_q: Pinned, back: Sequence[Pinned]
     ) -> None:
         """As `backward`, where `gradient` is `by_q` [B] at the head of each row's `task`, and 0 elsewhere."""
         self._last_backward(hidden, gradient)
@@ -79,7 +79,7 @@ class Net:
         self._hidden_backward(x, hidden, back)
 
     def by_action(
-        self, picked: int, rows: int, hidden: Sequence[Buffer], task: int, back: Sequence[Buffer], found: Tensor
+        self, picked: int, rows: int, hidden: Sequence[Pinned], task: int, back: Sequence[Pinned], found: Tensor
     ) -> None:
         """The derivative of Q by the action, `found` [rows, A], of as many rows as `picked` points to."""
         heads, weight = self.widths[-1], self._weights[-1].data_ptr()
@@ -93,11 +93,11 @@ class Net:
             self._kernels.through_relu_of(rows, picked, self.widths[i], hidden[i].at, back[i].at)
         torch.mm(gradient, self._weights[0][:, -found.shape[1] :], out=found)
 
-    def _last_backward(self, hidden: Sequence[Buffer], gradient: Buffer) -> None:
+    def _last_backward(self, hidden: Sequence[Pinned], gradient: Pinned) -> None:
         torch.mm(gradient.tensor.t(), hidden[-1].tensor, out=self._weight_gradients[-1])
         self._kernels.sum_rows(*gradient.tensor.shape, gradient.at, self._bias_gradients[-1])
 
-    def _hidden_backward(self, x: Tensor, hidden: Sequence[Buffer], back: Sequence[Buffer]) -> None:
+    def _hidden_backward(self, x: Tensor, hidden: Sequence[Pinned], back: Sequence[Pinned]) -> None:
         for i in reversed(range(len(hidden))):
             gradient = back[i].tensor
             torch.mm(gradient.t(), hidden[i - 1].tensor if i else x, out=self._weight_gradients[i])
@@ -115,16 +115,16 @@ class Workspace:
         *actor_widths, outputs = actor
         *critic_widths, heads = critic
         self.rows = rows
-        self.seen, self.next_seen = Buffer.of(rows, inputs + actions), Buffer.of(rows, inputs + actions)
-        self.actor_hidden = [Buffer.of(rows, width) for width in actor_widths]
-        self.actor_back = [Buffer.of(rows, width) for width in actor_widths]
-        self.actor_outputs, self.actor_gradient = Buffer.of(rows, outputs), Buffer.of(rows, outputs)
-        self.critic_hidden = [[Buffer.of(rows, width) for width in critic_widths] for _ in range(2)]
-        self.critic_back = [Buffer.of(rows, width) for width in critic_widths]
-        self.q, self.critic_gradient = [Buffer.of(rows, heads) for _ in range(2)], Buffer.of(rows, heads)
-        self.value, self.by_q, self.log_prob = (Buffer.of(rows) for _ in range(3))
-        self.step, self.squeeze, self.by_action, self.found = (Buffer.of(rows, actions) for _ in range(4))
-        self.picked = Buffer.of(rows, kind=torch.int64)
+        self.seen, self.next_seen = Pinned.of(rows, inputs + actions), Pinned.of(rows, inputs + actions)
+        self.actor_hidden = [Pinned.of(rows, width) for width in actor_widths]
+        self.actor_back = [Pinned.of(rows, width) for width in actor_widths]
+        self.actor_outputs, self.actor_gradient = Pinned.of(rows, outputs), Pinned.of(rows, outputs)
+        self.critic_hidden = [[Pinned.of(rows, width) for width in critic_widths] for _ in range(2)]
+        self.critic_back = [Pinned.of(rows, width) for width in critic_widths]
+        self.q, self.critic_gradient = [Pinned.of(rows, heads) for _ in range(2)], Pinned.of(rows, heads)
+        self.value, self.by_q, self.log_prob = (Pinned.of(rows) for _ in range(3))
+        self.step, self.squeeze, self.by_action, self.found = (Pinned.of(rows, actions) for _ in range(4))
+        self.picked = Pinned.of(rows, kind=torch.int64)
 
 
 @dataclass
@@ -167,7 +167,7 @@ class NativeUpdates:
         self._steps: dict[str, Stepped] = {}
         self._work: Workspace | None = None
         tasks = learner.num_tasks
-        self._temperature, self._temperature_gradient = Buffer.of(tasks), Buffer.of(tasks)
+        self._temperature, self._temperature_gradient = Pinned.of(tasks), Pinned.of(tasks)
         self._sums = np.zeros(5)
 
     @torch.no_grad()
@@ -201,12 +201,12 @@ class NativeUpdates:
         stepped["temperature"] = self._learner.log_temperature, self._temperature_gradient.tensor
         self._steps = {name: Stepped.of(self._learner.optimizers[name], *both) for name, both in stepped.items()}
 
-    def _fill(self, inputs: Inputs, obs: Tensor, action: Tensor | None, into: Buffer) -> None:
+    def _fill(self, inputs: Inputs, obs: Tensor, action: Tensor | None, into: Pinned) -> None:
         rows, numbers = obs.shape
         where = obs.data_ptr(), inputs.task.data_ptr(), None if action is None else action.data_ptr(), into.at
         self._kernels.fill_inputs(rows, numbers, self._learner.num_tasks, inputs.action.shape[1], *where)
 
-    def _draw(self, work: Workspace, seen: Buffer, noise: Tensor) -> None:
+    def _draw(self, work: Workspace, seen: Pinned, noise: Tensor) -> None:
         """Actions into `seen`, by the actor."""
         rows, actions = noise.shape
         width = seen.tensor.shape[1]
