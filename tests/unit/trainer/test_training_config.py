@@ -26,6 +26,7 @@ OTHER = {
     "buffer_size": 1000,
     "learning_rate": 0.5,
     "device": "cpu",
+    "replay_on": "device",
     "seed": 9,
     "checkpoint_interval": 11,
     "max_runtime_seconds": 5.0,
@@ -58,6 +59,7 @@ OTHER = {
     "value_limit": 5.0,
     "weight_decay": 0.1,
     "grad_clip": 1.0,
+    "precision": "bf16",
     "adam_eps": 1e-5,
     "horizon": 100,
     "num_workers": 2,
@@ -167,7 +169,7 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
 
 def test_only_what_trains_no_other_numbers_is_left_out_of_the_identity():
     assert set(OTHER) - DECIDING == {
-        "preset", "total_steps", "num_envs", "device", "checkpoint_interval", "max_runtime_seconds",
+        "preset", "total_steps", "num_envs", "device", "replay_on", "checkpoint_interval", "max_runtime_seconds",
         "num_workers", "threads", "cuda_graph", "metrics_interval", "evaluation_interval", "evaluation_goals",
         "evaluation_unseen_goals", "publish_interval",
         "contribution_max_lag", "contribution_check_share", "contribution_rollback", "trusted_contributors",
