@@ -289,6 +289,8 @@ def by_relay(seed: int, minutes: float) -> list[list[str]]:
     call("orchestrator", "start", "--for", f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}")
     slot = run_dir / "slots" / "0"
     rows = read(slot)
+    if not rows:
+        sys.exit(f"no row of metrics within {minutes:g} minutes: give it more (--minutes), or another machine")
     began = min(path.stat().st_mtime for path in (slot / "attempts").glob("*/claim"))
     at = np.array([[row["to"], (row["at"] - began) / 60] for row in rows])
     last = json.loads(call("trainer", "evaluate", str(run_dir), "--goals", str(GOALS), "--json"))
