@@ -134,6 +134,26 @@ def test_the_gradient_of_the_actor_is_that_of_automatic_differentiation():
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
 
 
+def test_moments_of_a_unit_that_never_fires_do_not_become_denormals():
+    learner = learner_of(a_training(actor_hidden=(16, 16)))
+    first = next(module for module in learner.actor.body.modules() if isinstance(module, torch.nn.Linear))
+    with torch.no_grad():
+        first.bias.fill_(-1e3)
+    native = NativeUpdates(learner)
+    native.learn(inputs_of(learner, a_batch()))
+    moments = [
+        state[name]
+        for optimizer in learner.optimizers.values()
+        for state in optimizer.state.values()
+        for name in ("exp_avg", "exp_avg_sq")
+    ]
+    for each in moments:
+        each.fill_(1e-36)
+    native.learn(inputs_of(learner, a_batch(1)))
+    assert all(not ((each != 0) & (each.abs() < 1e-30)).any() for each in moments)
+    assert any((each == 0).any() for each in moments)
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 8.0, 1e4])
 def test_actions_and_their_density_are_exact_from_tiny_to_saturated(scale):
     rng, rows = np.random.default_rng(0), 130
