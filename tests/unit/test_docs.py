@@ -65,7 +65,8 @@ def test_the_benchmarks_are_the_measured_ones() -> None:
     assert (ROOT / "docs/benchmarks.md").read_text() == report["page"](), "run bench/report.py"
 
 
-def test_the_page_of_encoders_is_what_the_script_prints() -> None:
+def test_the_page_of_encoders_is_what_the_script_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
     script = runpy.run_path(str(ROOT / "bench/encoder_page.py"))
     assert (ROOT / "docs/encoders.md").read_text() == script["page"](), "run bench/encoder_page.py --replace"
 
