@@ -56,7 +56,7 @@ from trainer.sharing.policies import Policy, actor_tensors  # noqa: E402
 from trainer.showing.comparetable import scored  # noqa: E402
 from trainer.showing.comparison import THRESHOLDS, Contender, Seeded  # noqa: E402
 from trainer.showing.learning import Evaluated  # noqa: E402
-from trainer.training.run import advance, crossed, drain, fresh  # noqa: E402
+from trainer.training.run import advance, as_begun, crossed, drain  # noqa: E402
 
 SEEDS, STEPS, EVERY, PROCESSES = 5, 100_000, 5_000, 2
 #: What stands before a preset's name where stable-baselines3 trains by its settings.
@@ -105,7 +105,7 @@ def ours(training: Training, look: Look) -> None:
     sizes = find(ALGORITHMS, training.algorithm.name).sizes(training, spaces_of(training))
     parameters = sum(size.parameters for size in sizes)
     with VectorEnv(VectorSpec(suite_of(training), training.num_envs, training.seed), 0) as envs:
-        run = fresh(training, torch.device("cpu"), envs)
+        run = as_begun(training, torch.device("cpu"), envs)
         while run.step < training.total_steps:
             before = run.step
             advance(run)

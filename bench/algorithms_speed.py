@@ -44,7 +44,7 @@ from trainer.envs.suite import spaces_of, suite_of  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
-from trainer.training.run import advance, drain, fresh  # noqa: E402
+from trainer.training.run import advance, as_begun, drain  # noqa: E402
 from trainer.training.workers import choose_workers  # noqa: E402
 
 SB3, CLEANRL = "stable-baselines3", "CleanRL's manner"
@@ -113,7 +113,7 @@ def ours(name: str, training: Training, workers: int | None, stack: ExitStack) -
     workers = choose_workers(training, suite_of(training)) if workers is None else workers
     spec = VectorSpec(suite_of(training), training.num_envs, training.seed)
     envs, others = (stack.enter_context(VectorEnv(spec, workers)) for _ in range(2))
-    state = fresh(training, torch.device("cpu"), envs)
+    state = as_begun(training, torch.device("cpu"), envs)
     route, _ = products.choose_products(training.network.widest)
     products.use(products.PLAIN)
     others.reset()

@@ -22,7 +22,7 @@ from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.machine import device as machine
 from trainer.training.memory import row_bytes
-from trainer.training.run import TrainingRun, advance, fresh
+from trainer.training.run import TrainingRun, advance, as_begun
 
 ARCHES, BATCH, ENVS, FILL = ("simple3dcnn", "simple2dcnn", "r3d18"), 32, 2, 40
 HEAD = ["encoder", "way", "ms an update", "updates/s", "ms a step that acts", "bytes a row"]
@@ -41,7 +41,7 @@ def made(arch: str, *, frozen: bool) -> tuple[TrainingRun, int]:
             num_envs=ENVS,
         )
     )  # fmt: skip
-    run = fresh(training, torch.device("cpu"), VectorEnv(VectorSpec(suite_of(training), ENVS, 0), 0))
+    run = as_begun(training, torch.device("cpu"), VectorEnv(VectorSpec(suite_of(training), ENVS, 0), 0))
     for _ in range(FILL):
         advance(run)
     return run, row_bytes(training)

@@ -35,7 +35,6 @@ import numpy as np
 import torch
 
 from anchorleg.job import attempt_numbers, candidates_before
-from trainer.algorithms.common.cuda_graph import GRAPH
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.checkpoints.resume import load_exact
 from trainer.config.find import ALGORITHMS, find
@@ -156,7 +155,9 @@ def rates(plan: Plan, preset: str) -> list[list[str]]:
     try:
         for way, values in WAYS.items():
             training = training_of(plan.of(preset, **values, random_steps=2 * base.num_envs))
-            made, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(training, envs.spaces, device)
+            made, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
+                training, envs.spaces, device, None
+            )
             if refused:
                 print(refused)
             if device.type == "cuda":
@@ -171,7 +172,7 @@ def rates(plan: Plan, preset: str) -> list[list[str]]:
             rss = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
             said = "-" if use.percent is None else f"{use.percent:.0f}"
             rate = steps / seconds
-            row = [preset, way, "a graph" if made == GRAPH else "kernels", f"{rate:.0f}", f"{updates / seconds:.1f}"]
+            row = [preset, way, made, f"{rate:.0f}", f"{updates / seconds:.1f}"]
             row += [f"{1000 * update_s:.2f}", said, f"{gpu:.2f}", f"{rss:.1f}"]
             rows.append([*row, *(f"{total / rate / 3600:.2f}" for total in (2e6, 20e6))])
             print(", ".join(rows[-1]), flush=True)

@@ -55,7 +55,7 @@ from trainer.training.begin import run
 from trainer.training.intake import Intake
 from trainer.training.mixing import Mixes
 from trainer.training.progress import TrainingDisplay
-from trainer.training.run import TrainingRun, advance, fresh
+from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -112,7 +112,7 @@ def cost(rounds: int) -> None:
         others = [Giving(job, group) for job in jobs[1:]]
         episodes = played(run_id=jobs[0].run_id, tasks=training.env.tasks, horizon=training.env.horizon, version=(0, 0))
         with VectorEnv(VectorSpec(suite_of(training), training.num_envs, 0)) as envs:
-            state = fresh(training, torch.device("cpu"), envs)
+            state = as_begun(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
             giver = EpisodeGiver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
@@ -167,7 +167,7 @@ def mixing(rounds: int) -> None:
         job = Job.standalone(Path(folder) / "bench", 0)
         job.start_from(None)
         with VectorEnv(VectorSpec(suite_of(training), training.num_envs, 0)) as envs:
-            state = fresh(training, torch.device("cpu"), envs)
+            state = as_begun(training, torch.device("cpu"), envs)
             while state.updates < BLOCK_UPDATES:
                 advance(state)
         assert isinstance(state.algorithm, Mixing)

@@ -60,7 +60,7 @@ from trainer.evaluation.protocol import Act, Evaluation, evaluate  # noqa: E402
 from trainer.history.read import read, read_evaluations  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
-from trainer.training.run import advance, drain, fresh  # noqa: E402
+from trainer.training.run import advance, as_begun, drain  # noqa: E402
 
 OURS, THEIRS = "ours", "stable-baselines3"
 FIRST_S, RUNGS, TASTE, GOALS, SEEDS, MINUTES = 180.0, 4, 10, 50, 3, 60.0
@@ -129,7 +129,7 @@ def ours(settings: dict[str, Any], seed: int) -> Run:
     training = training_of(settings, seed)
     products.choose_products(training.network.widest)
     envs = VectorEnv(VectorSpec(SUITE, training.num_envs, seed), 0)
-    run = fresh(training, torch.device("cpu"), envs)
+    run = as_begun(training, torch.device("cpu"), envs)
     policy = run.algorithm.policy
 
     def more() -> None:

@@ -48,7 +48,7 @@ from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.evaluation.protocol import Act, evaluate  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
-from trainer.training.run import advance, drain, fresh  # noqa: E402
+from trainer.training.run import advance, as_begun, drain  # noqa: E402
 
 #: Chosen by pilots with other sets of tasks (ours, seeds 1000 and 0; stable-baselines3, seed 0). window-close-v3 was
 #: left out: a run solves it or never meets its reward, so that chance would decide.
@@ -89,7 +89,7 @@ def ours(seed: int) -> Run:
         )
     )  # fmt: skip
     envs = VectorEnv(spec(seed))
-    state = fresh(training, torch.device("cpu"), envs)
+    state = as_begun(training, torch.device("cpu"), envs)
 
     def to(step: int) -> None:
         while state.step < step:

@@ -47,7 +47,7 @@ from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.evaluation.protocol import Act, evaluate, unseen_seed  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.sharing.policies import Policy, actor_tensors  # noqa: E402
-from trainer.training.run import advance, drain, fresh, learn_the_rest  # noqa: E402
+from trainer.training.run import advance, as_begun, drain, learn_the_rest  # noqa: E402
 
 SB3 = "sb3-"
 NAMES = ("arm-pixels", "sb3-arm-pixels", "reach-pixels", "sb3-reach-pixels")
@@ -72,7 +72,7 @@ def training_of(name: str, seed: int) -> Training:
 def ours(training: Training) -> Act:
     """Our loop, to the end."""
     with VectorEnv(VectorSpec(suite_of(training), training.num_envs, training.seed), 0) as envs:
-        run = fresh(training, torch.device("cpu"), envs)
+        run = as_begun(training, torch.device("cpu"), envs)
         while run.step < training.total_steps:
             advance(run)
             drain(run)

@@ -46,7 +46,7 @@ from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import Segment, encode, name_of
 from trainer.training import intake
 from trainer.training.intake import Intake
-from trainer.training.run import TrainingRun, advance, fresh
+from trainer.training.run import TrainingRun, advance, as_begun
 
 SEEDS, PROCESSES = 10, 2
 HONEST_FIRST = 40
@@ -114,7 +114,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
     with tempfile.TemporaryDirectory() as folder, VectorEnv(spec) as envs:
         job = Job.standalone(Path(folder) / "bench", accepts_contributions=True)
         job.start_from(None)
-        state = fresh(training, torch.device("cpu"), envs)
+        state = as_begun(training, torch.device("cpu"), envs)
         inside = Intake(job, training, None, lambda: Resimulator(suite))
         ingester = inside.ingester
         assert ingester is not None

@@ -113,6 +113,8 @@ kept in place of frames.
 
 ## Training
 
+Rows of MTSAC are from before its updates were made in C.
+
 `python bench/training.py`: whole loops on MT10 with ten environments, at equal nets, batch and updates a step.
 
 @{training}
@@ -132,6 +134,8 @@ says what settings are best on a GPU, and `make test-gpu` tests CUDA graphs.
 @{gpu_curve}
 
 ## Learning
+
+Rows of MTSAC are from before its updates were made in C.
 
 `python bench/learning.py`: success by step of two trainings on three tasks (reach, drawer-close, door-lock) at equal
 nets, batch, replay, step sizes and updates: ours, with a temperature a task, and stable-baselines3, with one. Means
@@ -158,6 +162,8 @@ doubles it and keeps the better half), 10 goals a task. One seed: neighbours may
 @{hour_search}
 
 ## Algorithms
+
+Rows of MTSAC are from before its updates were made in C.
 
 `python bench/algorithms_speed.py`: steps a second of whole trainings by [PPO, A2C and SAC](algorithms.md) on the arm
 and on Gymnasium's environments: equal nets, number of environments, rollouts, batches, updates and scales, in turns.

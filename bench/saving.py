@@ -37,7 +37,7 @@ from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.journal import METRICS
 from trainer.machine import device as machine
-from trainer.training.run import TrainingRun, capture, fresh
+from trainer.training.run import TrainingRun, as_begun, capture
 
 CADENCE_S = 600.0
 ROWS_A_SAVE, PART, CHUNK = 300_000, 100_000, 10_000
@@ -88,7 +88,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
     job = Job.standalone(run_dir)
     suite = suite_of(training, run_dir / "goals")
     with VectorEnv(VectorSpec(suite, training.num_envs, training.seed)) as envs:
-        state = fresh(training, torch.device("cpu"), envs)
+        state = as_begun(training, torch.device("cpu"), envs)
         saver = Saver.after(job, training, None)
         for _ in range(0, training.algorithm.buffer_size, PART):
             add_noise(state, PART)

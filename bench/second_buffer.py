@@ -31,7 +31,7 @@ from trainer.envs.suite import SuiteRef, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 from trainer.machine import device as machine
-from trainer.training.run import TrainingRun, advance, fresh
+from trainer.training.run import TrainingRun, advance, as_begun
 
 ENV = {"name": "arm", "goals": "box", "horizon": 40, "reward": "sparse"}
 EPISODES, GOALS, THIRDS = 30, 50, 3
@@ -67,7 +67,7 @@ def learned(job: tuple[int, Path | None, int]) -> tuple[list[float], float]:
     envs = VectorEnv(VectorSpec(suite_of(asked), 1, seed))
     found, seconds = [], 0.0
     try:
-        run = fresh(asked, torch.device("cpu"), envs)
+        run = as_begun(asked, torch.device("cpu"), envs)
         for part in range(1, THIRDS + 1):
             began = time.process_time()
             while run.step < steps * part // THIRDS:

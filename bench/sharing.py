@@ -29,7 +29,7 @@ from trainer.sharing.judge import encode, name_of
 from trainer.sharing.publisher import Publisher, snapshot
 from trainer.sharing.resimulation import Resimulator
 from trainer.training.intake import Intake
-from trainer.training.run import TrainingRun, advance, fresh
+from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -92,7 +92,7 @@ def main() -> None:
         suite = suite_of(training)
         spec = VectorSpec(suite, 1, 0)
         with VectorEnv(spec) as envs:
-            state = fresh(training, torch.device("cpu"), envs)
+            state = as_begun(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
             publisher = Publisher(job, training)

@@ -40,7 +40,7 @@ from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
-from trainer.training.run import advance, drain, fresh  # noqa: E402
+from trainer.training.run import advance, as_begun, drain  # noqa: E402
 
 BLOCK_S, RANDOM_STEPS, ROWS = 2.0, 400, 100_000
 Shape = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -66,7 +66,7 @@ def ours(shape: Shape, workers: int, route: str) -> tuple[Loop, Callable[[], Non
         )
     )
     envs = VectorEnv(spec(), workers)
-    state = fresh(training, torch.device("cpu"), envs)
+    state = as_begun(training, torch.device("cpu"), envs)
 
     def loop(steps: int) -> None:
         end = state.step + steps

@@ -4,6 +4,7 @@ real Slurm and a real sshd. And what a user would look at afterwards.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -72,6 +73,7 @@ class World:
             (self.bin / program).write_text(f'#!/bin/sh\nexec {shutil.which(program)} -F "$HOME/.ssh/config" "$@"\n')
             (self.bin / program).chmod(0o755)
         self.group = group
+        self.numbers = itertools.count()
         self.typed: dict[str, subprocess.Popen[bytes]] = {}
         self.said: dict[str, Path] = {}
         mine, friends = (json.loads(self.here(text)) for text in CONFIG.findall(PAGE.read_text(encoding="utf-8")))
@@ -101,7 +103,7 @@ class World:
             env = self.laptops[who].env() | {
                 "PATH": f"{self.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
             }  # fmt: skip
-        out = self.bin.parent / f"said-{len(self.said)}.txt"
+        out = self.bin.parent / f"said-{next(self.numbers)}.txt"
         self.said[f"{who}$ {line}"] = out
         with open(out, "wb") as file:
             child = subprocess.Popen(

@@ -259,8 +259,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation_interval": 1_000_000,
         "metrics_interval": 50_000,
     },
-    # About an hour on two cores of an AMD Zen 5, by bench/results/update.csv: 4.2 ms for each of 0.1 updates a step,
-    # with the stepping beside it. `tiny`'s values for ten tasks: what bench/hour.py's search begins from.
+    # Less than an hour on two cores of an AMD Zen 5: 4.2 ms for each of 0.1 updates a step by torch, with the stepping
+    # beside it, and some 3 ms natively. `tiny`'s values for ten tasks: what bench/hour.py's search begins from.
     "laptop": {
         "total_steps": 7_000_000,
         "num_envs": 10,

@@ -328,7 +328,7 @@ def deciding(training: Training) -> dict[str, Any]:
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says
     algorithm = _without_place_of_demos(sections["algorithm"])
     # What was not there before is left out where it changes nothing: what was begun then goes on.
-    sections["algorithm"] = {name: value for name, value in algorithm.items() if _NEWER.get(name) != value}
+    sections["algorithm"] = {name: value for name, value in algorithm.items() if (name, value) not in _NEWER.items()}
     versions = {name: type(getattr(training, name)).VERSION for name in NAMED}
     return {**sections, "versions": versions}
 

@@ -57,7 +57,8 @@ def _digest(shared: Mapping[str, State]) -> bytes:
     sha = hashlib.sha256()
     for part, state in sorted(shared.items()):
         for name in sorted(state.tensors):
-            sha.update(f"{part} {name}".encode() + _array(state.tensors[name]).tobytes())
+            array = _array(state.tensors[name])
+            sha.update(f"{part} {name} {array.dtype} {array.shape}".encode() + array.tobytes())
         sha.update(json.dumps(state.numbers, sort_keys=True).encode())
     return sha.digest()
 
@@ -84,4 +85,4 @@ def unpacked(data: bytes) -> dict[str, State]:
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
-    return np.ascontiguousarray(tensor.numpy() if isinstance(tensor, Tensor) else tensor)
+    return np.asarray(tensor.numpy() if isinstance(tensor, Tensor) else tensor, order="C")

@@ -12,7 +12,7 @@ import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
@@ -92,7 +92,7 @@ class Intake:
         self.ingester: Ingester | None = None
         self.peers: PeerReader | None = None
         self.adoptions = Adoptions(job, training, schedule) if training.group.adopt else None
-        self._mixes = Mixes(job, training, schedule, self._copies.counted) if training.group.mix else None
+        self._mixes = Mixes(job, training, schedule, self._not_needed) if training.group.mix else None
         suite = suite_of(training).open()
         self._spaces = suite.spaces
         if (why := why_none(training, suite)) is not None:
@@ -150,6 +150,8 @@ class Intake:
             if learners is not None and (entry := learners.enter(state, self._written)) is not None:
                 self._uncounted.append(entry)
                 hand_out(state)
+                if isinstance(entry, Adopted) and self._mixes is not None:
+                    self._mixes.begin_anew()
         waiting = [door for door in doors if door.has_something]
         if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
@@ -171,11 +173,14 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
-        # The same learner may be taken over twice: its copy stays while one of these is not counted.
+        self._not_needed(copies_of(done))
+
+    def _not_needed(self, files: Iterable[str]) -> None:
+        """These copies may go, but for those of what is not counted yet or waits: the same may be taken twice."""
         needed = set(copies_of((*self._uncounted, *self._schedule)))
-        if self.adoptions is not None:
-            needed.add(self.adoptions.kept)
-        self._copies.counted(set(copies_of(done)) - needed)
+        needed |= {self.adoptions.kept} if self.adoptions is not None else set()
+        needed |= self._mixes.kept if self._mixes is not None else set()
+        self._copies.counted(set(files) - needed)
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""

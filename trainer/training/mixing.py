@@ -35,15 +35,16 @@ REFUSALS, REST = 3, 10
 
 class Mixes:
     """For the loop's thread. `found`: the others' weights that wait for the next barrier at which they are mixed in, in
-    the order of their slots. The other slots are looked at from the middle of an interval on, and each of their
-    checkpoints counts once: one that is away pulls nobody. `ahead`: what is still to be taken again; `drop`: is told
-    which copies nobody needs.
+    the order of their slots; `kept`: the names of their copies. The other slots are looked at from the middle of an
+    interval on, unless something waits, and each of their checkpoints counts once: one that is away pulls nobody.
+    `ahead`: what is still to be taken again; `drop`: is told which copies nobody needs.
     """
 
     def __init__(
         self, job: Job, training: Training, ahead: Iterable[Entry], drop: Callable[[Iterable[str]], None]
     ) -> None:
         self.found: list[OtherLearner] = []
+        self.kept: set[str] = set()
         self._drop = drop
         self._job, self._training = job, training
         self._every = training.group.mix_every
@@ -76,11 +77,17 @@ class Mixes:
         own = copied(learner.weights())
         since, self._since = self._since, own
         found, self.found = self.found, []
+        if found:
+            self.kept = set()
         is_free = found and self._at >= self._rests_until
         entry = self._mix(state, learner, own, since, found, write) if is_free else None
         used = set(copies_of([entry])) if entry is not None else set()
         self._drop(name for one in found if (name := name_of(one.data)) not in used)
         return entry
+
+    def begin_anew(self) -> None:
+        """The learner was replaced: what it moved until now is not its own."""
+        self._since = {}
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
@@ -136,7 +143,8 @@ class Mixes:
             )
 
     def _begin_looking(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
+        is_looking = self._thread is not None and self._thread.is_alive()
+        if not self.found and not is_looking:
             look = partial(self._look, self._at, self._since.keys())
             self._thread = threading.Thread(target=look, name="mixing", daemon=True)
             self._thread.start()
@@ -155,7 +163,9 @@ class Mixes:
                     continue
                 self._known[slot] = (one.attempt, one.step)
                 if counted(updates, one.updates, self._every) and not is_worse(own, read_evaluations(folder)):
-                    keep_taken(self._job, name_of(one.data), one.data)
+                    name = name_of(one.data)
+                    self.kept.add(name)
+                    keep_taken(self._job, name, one.data)
                     found.append(one)
         self.found = found
 

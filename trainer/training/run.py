@@ -78,6 +78,12 @@ def fresh(
     return _run(training, device, collector, experience, way, group)
 
 
+def as_begun(training: Training, device: torch.device, envs: Envs) -> TrainingRun:
+    """`fresh`, with updates made the way that a run which begins here has them."""
+    algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
+    return fresh(training, device, envs, algorithm.choose_launch_mode(training, envs.spaces, device, None)[0])
+
+
 def resumed(
     training: Training,
     device: torch.device,

@@ -127,7 +127,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         update_s=alone.update_s,
         updates_per_step=alone.updates_per_step,
         collected_per_s=alone.collected_per_s,
-        memory=_memory(training, alone.rss_bytes, host),
+        memory=_memory(training, device, alone.rss_bytes, host),
         gpu_bytes=_gpu_bytes(device),
         wall_s=time.monotonic() - began,
         gradient_bytes=_gradient_bytes(training, opened.spaces),
@@ -254,9 +254,9 @@ def _update_s(state: TrainingRun, budget_s: float) -> float:
     return spent / count
 
 
-def _memory(training: Training, rss_bytes: int, host: Host) -> Memory:
+def _memory(training: Training, device: torch.device, rss_bytes: int, host: Host) -> Memory:
     """The replay takes memory as rows come, so what was measured has as good as nothing of it."""
-    rows = memory.rows_kept(training)
+    rows = 0 if memory.is_on_gpu(training, device.type) else memory.rows_kept(training)
     row = memory.row_bytes(training)
     return Memory(rss_bytes, rows * row, row, memory.evaluation_bytes(training), host.memory_bytes)
 

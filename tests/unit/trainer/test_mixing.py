@@ -393,3 +393,12 @@ class TestLooking:
         slot.mixes.enter(slot.state, slot.write)
         wait_for(lambda: looked, "the look at the others")
         assert looked == [(15, len(slot.learner.weights()))]
+
+    def test_what_was_found_late_waits_for_the_next_barrier(self, slot, monkeypatch):
+        looked = []
+        monkeypatch.setattr(Mixes, "_look", lambda self, *_: looked.append(True))
+        slot.mixes.found = [other(1)]
+        slot.state.updates = 15
+        slot.mixes._at = 14
+        slot.mixes.enter(slot.state, slot.write)
+        assert (looked, [one.slot for one in slot.mixes.found]) == ([], [1])

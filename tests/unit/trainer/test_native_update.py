@@ -178,6 +178,34 @@ def test_what_is_not_a_number_is_not_hidden(field):
     assert NativeUpdates(learner).learn(replace(inputs, **{field: spoilt})).isnan().any()
 
 
+@pytest.mark.parametrize("critic", [0, 1])
+def test_a_critic_that_is_not_a_number_is_seen_by_all(critic):
+    found = []
+    for way in (by_torch.learn, lambda learner, inputs: NativeUpdates(learner).learn(inputs)):
+        learner = learner_of(a_training())
+        with torch.no_grad():
+            next(learner.critics[critic].parameters()).fill_(torch.nan)
+        measured = way(learner, inputs_of(learner, a_batch()))
+        nets = learner.actor, *learner.critics
+        found.append([measured.isnan().tolist(), *(bool(next(net.parameters()).isnan().any()) for net in nets)])
+    assert found[0] == found[1]
+    assert found[0][1:] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_refused"), [(lambda x: x.double(), True), (lambda x: x.t().contiguous().t(), False)]
+)
+def test_numbers_are_read_as_they_lie_or_refused(change, is_refused):
+    learner, same = learner_of(a_training()), learner_of(a_training())
+    inputs = inputs_of(learner, a_batch())
+    if is_refused:
+        with pytest.raises(TypeError, match=r"obs is torch.float64, and torch.float32 is read"):
+            NativeUpdates(learner).learn(replace(inputs, obs=change(inputs.obs)))
+    else:
+        found = NativeUpdates(learner).learn(replace(inputs, obs=change(inputs.obs)))
+        assert torch.equal(found, NativeUpdates(same).learn(inputs))
+
+
 def test_batches_of_another_size_are_learned_from_as_well():
     assert_alike(both(a_training(), [a_batch(0, 12), a_batch(1, 5), a_batch(2, 12)]), 1e-5)
 

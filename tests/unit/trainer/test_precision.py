@@ -14,6 +14,7 @@ from test_drqv2 import made as drqv2
 from test_updates import KINDS, a_batch, a_training
 
 from trainer.algorithms.base import Context
+from trainer.algorithms.common import categorical
 from trainer.algorithms.common.precision import must_be_had, rounding
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
@@ -107,3 +108,10 @@ def test_a_gpu_without_it_is_told_in_one_sentence():
     must_be_had(rounded, gpu, lambda: True)
     must_be_had(rounded, CPU, lambda: False)
     must_be_had(a_training().off_policy, gpu, lambda: False)
+
+
+def test_the_mean_of_a_categorical_critic_is_not_rounded():
+    logits, values = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)), categorical.grid(350.0, 5, CPU)
+    expected = categorical.mean(logits, values)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(categorical.mean(logits, values), expected)

@@ -28,7 +28,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE, STATE, ArraySpec, Box, Spaces
 from trainer.errors import RanksError
 from trainer.machine.group import Group
-from trainer.training.gathering import must_be_the_same
+from trainer.training.gathering import must_be_the_same, packed, unpacked
 from trainer.training.ranks import Order, assist, hand_out
 from trainer.tuning.trials import _batch_bytes
 
@@ -119,6 +119,17 @@ def a_batch(case: str, seed: int = 0, *, steps: bool = False) -> Batch:
         task=np.arange(ROWS) // (ROWS // 3),
         steps=rng.integers(1, 4, ROWS).astype(np.float32) if steps else None,
     )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_learner_that_is_handed_out_has_the_same_tensors(case: str) -> None:
+    one, other = (made(case, 1) for _ in range(2))
+    one.learn(a_batch(case))
+    expected = one.state().tensors
+    other.load(unpacked(packed({"algorithm": one.state()}))["algorithm"])
+    found = other.state().tensors
+    assert {name: tensor.shape for name, tensor in found.items()} == {n: t.shape for n, t in expected.items()}
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
 def learned(algorithm: OffPolicy) -> Mapping[str, Tensor]:

@@ -168,6 +168,21 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     assert changed == (field in DECIDING)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "begun"),
+    [
+        ("mtsac", "59534eb197b7"),
+        ("sac", "7600ec19dd83"),
+        ("td3", "7788c8c5dd90"),
+        ("drqv2", "5e40233e9aa4"),
+        ("ppo", "8353d680a250"),
+        ("a2c", "1f667862f165"),
+    ],
+)
+def test_what_was_begun_before_there_were_shards_goes_on(algorithm, begun):
+    assert identity(resolve(TrainingSection(algorithm=algorithm)))[:12] == begun
+
+
 def test_slots_of_one_init_seed_are_a_group_and_without_one_nothing_is_said_of_it():
     one, other = (resolve(TrainingSection(seed=seed, init_seed=7)) for seed in (0, 1))
     assert group_identity(one) == group_identity(other) != group_identity(resolve(TrainingSection(init_seed=8)))

@@ -117,4 +117,4 @@ def test_a_graph_that_cannot_be_recorded_is_left_out():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_graph_leaves_the_bits_of_single_kernels(kind):
     asked = a_training(cuda_graph=True, **KINDS[kind])
-    assert Algorithm.choose_launch_mode(asked, SPACES, GPU) == (GRAPH, None)
+    assert Algorithm.choose_launch_mode(asked, SPACES, GPU, None) == (GRAPH, None)

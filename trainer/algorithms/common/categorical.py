@@ -16,8 +16,9 @@ def grid(limit: float, bins: int, device: torch.device) -> Tensor:
 
 
 def mean(logits: Tensor, values: Tensor) -> Tensor:
-    """Q of [..., N] logits: [...]."""
-    return torch.softmax(logits, dim=-1) @ values
+    """Q of [..., N] logits: [...]; in single precision, also where products are rounded."""
+    with torch.autocast(logits.device.type, enabled=False):
+        return torch.softmax(logits.float(), dim=-1) @ values
 
 
 def target(probabilities: Tensor, shift: Tensor, scale: Tensor, values: Tensor) -> Tensor:

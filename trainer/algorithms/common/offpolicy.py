@@ -250,10 +250,10 @@ def _is_moment(name: str) -> bool:
 
 def probe(replay: Ring, size: int, seed: int, step: int) -> tuple[Batch, torch.Generator]:
     """Own rows that `step` chooses, `MAX_PROBE` at most, and a stream for what is sampled on them: neither takes from a
-    stream of the run. Errors: ValueError where the replay is empty.
+    stream of the run. Errors: ValueError where nothing can be drawn.
     """
     rng = np.random.default_rng(seeds_of(seed, RandomStream.PROBE, step))
-    counts, _ = shares(min(size, MAX_PROBE), replay.sizes, 0)
+    counts, _ = shares(min(size, MAX_PROBE), np.where(replay.drawable, replay.sizes, 0), 0)
     batch = replay.pick(counts, rng)
     return batch, torch.Generator().manual_seed(int(rng.integers(2**62)))
 

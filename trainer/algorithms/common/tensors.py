@@ -40,10 +40,13 @@ def moments_of(name: str, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]
 
 
 def load_moments(name: str, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put `moments_of` back."""
+    """Put `moments_of` back. Errors: RuntimeError where one is neither a number nor of its parameter's shape."""
     state: dict[int, dict[str, Tensor]] = {}
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for key, tensor in under(f"adam.{name}", tensors).items():
         index, _, moment = key.partition(".")
+        if tensor.ndim and tensor.shape != parameters[int(index)].shape:
+            raise RuntimeError(f"adam.{name}.{key} has the shape {list(tensor.shape)}, which its parameter has not")
         state.setdefault(int(index), {})[moment] = tensor.clone()  # the optimizer would go on writing to ours
     groups: Any = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

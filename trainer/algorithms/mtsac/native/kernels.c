@@ -196,7 +196,7 @@ void actor_gradient(int64_t count, int64_t actions, const float *action, int64_t
 
 /* --- the critics -------------------------------------------------------------------------------------------------- */
 
-/* Of critics' last products [B, H] the smaller Q of each row; `picked` [B]: rows whose smaller one is the first's, then
+/* Of critics' last products [B, H] the smaller Q of each row, or the one that is NaN; `picked` [B]: rows whose smaller one is the first's, then
    the second's. Returns how many are the first's. */
 int64_t smaller(int64_t count, int64_t heads, const int64_t *task, const float *one, const float *one_bias,
                 const float *other, const float *other_bias, float *value, int64_t *picked) {
@@ -204,7 +204,7 @@ int64_t smaller(int64_t count, int64_t heads, const int64_t *task, const float *
     for (int64_t i = 0; i < count; i++) {
         int64_t h = head_of(heads, task, i);
         float a = one[i * heads + h] + one_bias[h], b = other[i * heads + h] + other_bias[h];
-        int is_first = a <= b;
+        int is_first = a <= b || a != a;
         value[i] = is_first ? a : b;
         if (is_first)
             picked[first++] = i;

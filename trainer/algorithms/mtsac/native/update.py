@@ -10,7 +10,7 @@ Shapes: B rows, K tasks, O observation numbers, A action numbers; widths are tho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,17 @@ class Stepped:
         return cls(how, parameter.numel(), weight, grad, mean, square, step, keep)
 
 
+def _as_read(inputs: Inputs) -> Inputs:
+    """`inputs` as the kernels read them, row by row. Errors: TypeError for numbers of another kind."""
+    found = {}
+    for field in fields(inputs):
+        tensor, kind = getattr(inputs, field.name), torch.int64 if field.name == "task" else torch.float32
+        if tensor.dtype != kind:
+            raise TypeError(f"{field.name} is {tensor.dtype}, and {kind} is read")
+        found[field.name] = tensor.contiguous()
+    return Inputs(**found)
+
+
 class NativeUpdates:
     """Updates of one learner, whose tensors stay where they are from the first one on.
 
@@ -173,6 +184,7 @@ class NativeUpdates:
     @torch.no_grad()
     def learn(self, inputs: Inputs) -> Tensor:
         """As `trainer.algorithms.mtsac.update.learn`."""
+        inputs = _as_read(inputs)
         rows = len(inputs.reward)
         if self._work is None or self._work.rows != rows:
             width = inputs.obs.shape[1] + self._learner.num_tasks
