@@ -32,7 +32,7 @@ TRAINING: dict[str, Any] = {
         "learning_rate": 1e-3, "learning_rate_steps": 0, "entropy_coef": 0.01, "normalise_obs": True,
         "normalise_reward": True,
     },
-    "total_steps": 60_000,
+    "total_steps": 120_000,
     "evaluation_goals": 10,
     "evaluation_interval": 0,
     "num_workers": 0,

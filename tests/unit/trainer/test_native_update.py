@@ -189,7 +189,7 @@ def test_a_critic_that_is_not_a_number_is_seen_by_all(critic):
         nets = learner.actor, *learner.critics
         found.append([measured.isnan().tolist(), *(bool(next(net.parameters()).isnan().any()) for net in nets)])
     assert found[0] == found[1]
-    assert found[0][1:] == [True, True, True]
+    assert found[0][1], "the actor climbs both"
 
 
 @pytest.mark.parametrize(
