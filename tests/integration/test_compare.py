@@ -92,6 +92,7 @@ def test_a_training_that_fails_is_told_with_its_last_words(tmp_path: Path) -> No
     assert "Traceback" not in failed.stderr
 
 
+@pytest.mark.long
 def test_presets_of_one_algorithm_are_told_apart_and_trained_in_one_environment(tmp_path: Path) -> None:
     small = {"horizon": 20, "rollout_steps": 32, "evaluation_goals": 2, "evaluation_interval": 0}
     settings = [f"--set={field}={value}" for field, value in small.items()]

@@ -19,6 +19,7 @@ SUPPORT = REPOSITORY / "tests" / "support"
 ORDERLY, KILLED = 7, -9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "writes"), [("record", 20), ("fit", 40)])
 def test_a_kill_at_any_write_leaves_what_the_next_one_goes_on_from_to_the_bit(tmp_path, what, writes):
     done = subprocess.run(

@@ -16,7 +16,12 @@ pytestmark = pytest.mark.trainer
 Digest = dict[str, object]
 
 
-@pytest.fixture(scope="module", params=sorted(OFF_POLICY))
+#: The rest is long.
+QUICK = ("sac", "td3")
+PARAMS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in sorted(OFF_POLICY)]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def uninterrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Digest]:
     """(the algorithm, what it comes to alone)."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -88,12 +88,19 @@ def made_weights(path: Path, *, image_size: int = 16, frames: int = 2) -> Path:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"algorithm": "ppo", "env": {**ARM, "observation": "both", "frame_stack": 2, "critic_sees": "state"}, **PPO,
-         "network": {"encoder": {"arch": "impala", "features": 16}}},
-        {"algorithm": "drqv2", "env": {**ARM, "observation": "cameras", "randomize_view": True}, **OFF},
-        {"algorithm": "sac", "env": CLIPS, **OFF, "network": {"encoder": {"arch": "simple3dcnn", "features": 16}}},
+        pytest.param(
+            {"algorithm": "ppo", "env": {**ARM, "observation": "both", "frame_stack": 2, "critic_sees": "state"}, **PPO,
+             "network": {"encoder": {"arch": "impala", "features": 16}}}, id="ppo", marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"algorithm": "drqv2", "env": {**ARM, "observation": "cameras", "randomize_view": True}, **OFF},
+            id="drqv2", marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"algorithm": "sac", "env": CLIPS, **OFF, "network": {"encoder": {"arch": "simple3dcnn", "features": 16}}},
+            id="sac",
+        ),
     ],
-    ids=["ppo", "drqv2", "sac"],
 )  # fmt: skip
 def test_hand_overs_in_mid_clip_change_no_bit(fields: dict[str, object], tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
