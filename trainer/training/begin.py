@@ -109,9 +109,8 @@ def run(
         if group.is_first and start is not None:
             _leave_complete(job, training, start, show)
         return 0
-    suite = suite_of(training, job.run_dir / "goals")
     if assists:
-        _assist(training, suite.open().spaces, chosen, group, show)
+        _assist(training, suite_of(training, job.run_dir / "goals").open().spaces, chosen, group, show)
         return 0
     step = start.ref.step if start else 0
     if group.is_first:
@@ -121,6 +120,7 @@ def run(
         + (f"going on at step {step:,} of attempt {start.ref.attempt}" if start else "starting from scratch")
         + (f", {group.size} ranks" if group.size > 1 else "")
     )
+    suite = suite_of(training, job.run_dir / "goals")
     num_workers = choose_workers(training, suite, group.here)
     recorded = start.contents.numeric if start is not None else {}
     choose = partial(choose_numerics, training, suite.open().spaces, chosen, show=show)

@@ -6,6 +6,8 @@ logits, learns by cross-entropy, and its Q is the mean of its distribution.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,9 @@ def grid(limit: float, bins: int, device: torch.device) -> Tensor:
 
 def mean(logits: Tensor, values: Tensor) -> Tensor:
     """Q of [..., N] logits: [...]; in single precision, also where products are rounded."""
-    with torch.autocast(logits.device.type, enabled=False):
+    device = logits.device.type
+    exact = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    with exact:
         return torch.softmax(logits.float(), dim=-1) @ values
 
 
