@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 from suites import learner_of
 
 pytest.importorskip("torch")
@@ -296,12 +296,34 @@ def test_a_version_is_told_before_it_can_be_seen(learning):
     assert told == [((0, 0, 7), [])]
 
 
-def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tmp_path):
+class Awaited(PointMasses):
+    """At every tenth vector step of a training that publishes at each, a newer policy is waited for: where a training
+    is quicker than its publisher, the newest alone is published.
+    """
+
+    shared: store.Shared
+    steps, newest = 0, -1
+
+    def step(self, actions):
+        self.steps += 1
+        if self.steps % 10 == 0 and self.shared.slots():
+            wait_for(self.is_newer, "a newer policy")
+        return super().step(actions)
+
+    def is_newer(self):
+        found = [store.newest(place) for place in self.shared.slots()]
+        step = found[0].step if found and found[0] is not None else -1
+        is_newer, self.newest = step > self.newest, max(step, self.newest)
+        return is_newer
+
+
+def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tmp_path, monkeypatch):
     often, never = tmp_path / "often", tmp_path / "never"
-    for folder, interval in ((often, 5), (never, 0)):
+    monkeypatch.setattr(Awaited, "shared", store.Shared(often / "shared"), raising=False)
+    for folder, interval, envs in ((often, 5, Awaited), (never, 0, PointMasses)):
         training = section(publish_interval=interval, total_steps=600)
         with TrainingDisplay(live=False) as display:
-            made = run(Job.standalone(folder), training, display, make_envs=PointMasses, evaluator=judge)
+            made = run(Job.standalone(folder), training, display, make_envs=envs, evaluator=judge)
         assert made == 0
     assert slot_digest(often / "slots/0") == slot_digest(never / "slots/0")
     counts = {}
