@@ -28,7 +28,7 @@ from trainer.machine import products
 from trainer.machine.host import Host, read_host
 from trainer.nets.encoders.base import kept_spaces
 from trainer.training import memory
-from trainer.training.run import TrainingRun, advance, drain, fresh
+from trainer.training.run import TrainingRun, advance, as_begun, drain, fresh
 from trainer.training.workers import choose_workers
 from trainer.tuning.training import Memory, Setting, Trial, explore, thread_counts, worker_counts
 
@@ -180,10 +180,10 @@ def _rate(
     small = training.changed(**values)
     spec = VectorSpec(suite, setting.num_envs, training.seed)
     with VectorEnv(spec, setting.workers) as envs:
-        way = recorded.GRAPH if setting.cuda_graph else recorded.KERNELS
-        if device.type == "cpu":  # as a training of these settings is begun
-            way, _ = find(ALGORITHMS, small.algorithm.name).choose_launch_mode(small, envs.spaces, device, None)
-        state = fresh(small, device, envs, way)
+        if device.type == "cpu":
+            state = as_begun(small, device, envs)
+        else:
+            state = fresh(small, device, envs, recorded.GRAPH if setting.cuda_graph else recorded.KERNELS)
         _steps_in(state, WARM_UP_S, 1, budget_s)
         rate, updates_per_step = _steps_in(state, MEASURE_S, MIN_UPDATES, budget_s)
         if not is_first:

@@ -22,7 +22,9 @@ _BATCH, _DRAWN = "batch.", "drawn."
 
 @dataclass(frozen=True)
 class Sample:
-    """A batch, and all that is drawn for its update: [B, …] each, on the host. So whoever has it draws nothing."""
+    """A batch, and all that is `drawn` for its update, on the CPU: [B, …] each. So whoever has it draws nothing. Shards
+    and what is packed lie on the host, wherever the batch does.
+    """
 
     batch: Batch
     drawn: Mapping[str, Tensor]

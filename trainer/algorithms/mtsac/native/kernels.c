@@ -196,8 +196,8 @@ void actor_gradient(int64_t count, int64_t actions, const float *action, int64_t
 
 /* --- the critics -------------------------------------------------------------------------------------------------- */
 
-/* Of critics' last products [B, H] the smaller Q of each row, or the one that is NaN; `picked` [B]: rows whose smaller one is the first's, then
-   the second's. Returns how many are the first's. */
+/* Of critics' last products [B, H] the smaller Q of each row, or the one that is NaN; `picked` [B]: rows whose smaller
+   one is the first's, then the second's. Returns how many are the first's. */
 int64_t smaller(int64_t count, int64_t heads, const int64_t *task, const float *one, const float *one_bias,
                 const float *other, const float *other_bias, float *value, int64_t *picked) {
     int64_t first = 0, last = count;
@@ -270,7 +270,7 @@ struct adam {
 /* torch's AdamW along `scale` times `gradient`; then `target`, where there is one, goes `tau` of the way there.
 
    Moments below 1e-30 become 0: those of a unit that never fires would else shrink to denormals and stay there, as
-   0.9 of the smallest is the smallest again, and an operation on one takes up to a hundred times as long. */
+   0.9 of the smallest is the smallest again, and processors take many times as long over each. */
 WIDE void adam(const struct adam *how, int64_t size, float scale, float *restrict weight, const float *restrict gradient,
                float *restrict mean, float *restrict square, float *step, float *restrict target, float tau) {
     *step += 1.0f;
