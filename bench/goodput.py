@@ -1,9 +1,10 @@
 """The goodput of four-hour jobs, line by line, from the measured parts of real hand-overs of the MT10 training.
 
 `python bench/goodput.py [HAND_OVERS]` starts a private cluster on which the presets `tiny` and `debug` train side by
-side in jobs of half a minute, and asks `orchestrator goodput --json` what start-up, saving and the gaps took. Those
-seconds do not grow with a job's length (start-up grows with the replay buffer), so the rest is arithmetic. Writes
-goodput.csv. About three minutes.
+side in jobs of 40 seconds, and asks `orchestrator goodput --json` what start-up, saving and the gaps took. Those
+seconds do not grow with a job's length (start-up grows with the replay buffer), so the rest is arithmetic; the
+last line is the median goodput of the measured jobs themselves. Claimed before: 90 % at least. Writes goodput.csv.
+About four minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from slurm_conf import Layout  # noqa: E402
 
 PRESETS = ("tiny", "debug")
 HAND_OVERS = 3
-RUNTIME_S = 30.0
+RUNTIME_S = 40.0
 #: The jobs that the figure is about, with the default lead.
 WALLTIME_S = 4 * 3600.0
 LEAD_S = 120.0
@@ -77,6 +78,7 @@ def measured(slot: dict[str, Any]) -> dict[str, float]:
         "saving": statistics.median(row["saving_s"] for row in times[:-1]),
         "idle": gaps / len(times),
         "lost": sum(row["lost_s"] for row in times),
+        "goodput": statistics.median(row["goodput"] for row in times[1:-1]),
     }
 
 
@@ -95,6 +97,7 @@ def arithmetic(part: dict[str, float]) -> list[tuple[str, str]]:
         ("goodput = productive / allocated", f"{100 * productive / allocated:.2f} %"),
         ("idle before each job, nobody's allocation (measured)", f"{part['idle']:.1f} s"),
         ("share of the days in which steps are made", f"{100 * productive / (allocated + part['idle']):.2f} %"),
+        (f"goodput of jobs of {RUNTIME_S:.0f} s (measured)", f"{100 * part['goodput']:.1f} %"),
     ]
 
 

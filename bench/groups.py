@@ -60,7 +60,7 @@ from trainer.training.run import TrainingRun, advance, as_begun
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-BLOCK_UPDATES = 200
+BLOCK_UPDATES = 1_400
 SLOTS, FIRST_SEED, SOLVED = 4, 100, 0.8
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700

@@ -1,9 +1,9 @@
 """What is learned of MT10 in one hour on two CPU cores, and the search for the settings that learn most of it.
 
-`python bench/hour.py search MINUTES` spends about so many CPU minutes on the search, and goes on where the last one
-stopped, or was killed. `python bench/hour.py` runs the published hour: preset `laptop` and stable-baselines3, `SEEDS`
-seeds each, one after another, on a machine that does nothing else (about seven hours; `--minutes 5 --seeds 1` tries
-it). Runs that are complete in hour.csv are not made again.
+`python bench/hour.py search MINUTES` spends about so many CPU minutes on the search, two runs at a time, and goes on
+where the last one stopped, or was killed. `python bench/hour.py` runs the published hour: preset `laptop` and
+stable-baselines3, `SEEDS` seeds each, one after another, on a machine that does nothing else (about seven hours;
+`--minutes 5 --seeds 1` tries it). Runs that are complete in hour.csv are not made again.
 
 **The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, TD3 or MTSAC, number
 of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each side (ours,
@@ -29,12 +29,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,13 +202,13 @@ def survivors(rows: Sequence[Sequence[str]], side: str, rung: int) -> list[str] 
     return field
 
 
-def due(rows: Sequence[Sequence[str]]) -> tuple[str, str, int] | None:
-    """(side, candidate, rung) of the next run; None: the search has ended."""
-    made = {(row[0], row[1], row[2]) for row in rows}
+def due(rows: Sequence[Sequence[str]], under_way: Collection[tuple[str, str, int]] = ()) -> tuple[str, str, int] | None:
+    """(side, candidate, rung) of the next run; None: the search has ended, or waits for what is under way."""
+    made = {(row[0], row[1], int(row[2])) for row in rows}
     for rung in range(RUNGS):
         for side in (OURS, THEIRS):
             for name in survivors(rows, side, rung) or ():
-                if (side, name, str(rung)) not in made:
+                if (side, name, rung) not in {*made, *under_way}:
                     return side, name, rung
     return None
 
@@ -217,40 +219,57 @@ def searched() -> list[list[str]]:
     return figures.read(path)[1:] if path.exists() else []
 
 
-def search(minutes: float, first_s: float) -> None:
-    """Spend about so many CPU minutes, evaluations included; a run that would not fit is not begun."""
+def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tuple[list[str], float]:
+    """(the row of one run of the search, the CPU seconds that it took with its evaluation), in a process of its own."""
     began = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        has_rival = False
-        while (next_one := due(searched())) is not None:
+    if packages not in sys.path:
+        sys.path.append(packages)
+    run = begin(side, name, 0)
+    trained(run, seconds, time.process_time)
+    found = played(run.act, TASTE)
+    run.close()
+    steps, updates = run.made()
+    total = float(np.mean(list(found.returns.values())))
+    row = [side, name, rung, f"{seconds / 60:g}", 0, steps, updates, f"{found.mean_success:.3f}", f"{total:.0f}"]
+    return [str(cell) for cell in row], time.process_time() - began
+
+
+def search(minutes: float, first_s: float, at_once: int = 2) -> None:
+    """Spend about so many CPU minutes, evaluations included; a run that would not fit is not begun."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        sac.install(Path(folder))
+        ended = searching(minutes, first_s, at_once, lambda *run: pool.submit(tried, *run, folder))
+    if ended:
+        print(f"the search has ended; the best: {best(OURS)}; {best(THEIRS)} of {THEIRS}")
+
+
+def searching(minutes: float, first_s: float, at_once: int, submit: Callable[..., Future[Any]]) -> bool:
+    """Whether the search has ended, and not its budget. `submit` begins a run: (side, candidate, rung, seconds)."""
+    spent, under_way = 0.0, dict[Future[Any], tuple[tuple[str, str, int], float]]()
+    is_short = False
+    while True:
+        while not is_short and len(under_way) < at_once:
+            next_one = due(searched(), [key for key, _ in under_way.values()])
+            if next_one is None:
+                break
             side, name, rung = next_one
             seconds = first_s * 2**rung
-            if time.process_time() - began + seconds > 60 * minutes:
+            if spent + sum(each for _, each in under_way.values()) + seconds > 60 * minutes:
                 print(f"the budget is spent; next: {side}, {name}, for {seconds / 60:g} CPU minutes")
-                return
-            if side == THEIRS and not has_rival:
-                sac.install(Path(folder))
-                has_rival = True
-            run = begin(side, name, 0)
-            trained(run, seconds, time.process_time)
-            found = played(run.act, TASTE)
-            run.close()
-            steps, updates = run.made()
-            total = float(np.mean(list(found.returns.values())))
-            row = [
-                side,
-                name,
-                rung,
-                f"{seconds / 60:g}",
-                0,
-                steps,
-                updates,
-                f"{found.mean_success:.3f}",
-                f"{total:.0f}",
-            ]
-            print(", ".join(map(str, row)), flush=True)
-            figures.save("hour_search", SEARCHED, [*searched(), [str(cell) for cell in row]])
-    print(f"the search has ended; the best: {best(OURS)}; {best(THEIRS)} of {THEIRS}")
+                is_short = True
+            else:
+                under_way[submit(side, name, rung, seconds)] = next_one, seconds
+        if not under_way:
+            return not is_short
+        for done in wait(under_way, return_when=FIRST_COMPLETED).done:
+            del under_way[done]
+            row, took = done.result()
+            spent += took
+            print(", ".join(row), flush=True)
+            figures.save("hour_search", SEARCHED, [*searched(), row])
 
 
 def best(side: str) -> str:
@@ -363,12 +382,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     verbs = parser.add_subparsers(dest="verb")
-    searching = verbs.add_parser("search")
-    searching.add_argument("cpu_minutes", type=float)
-    searching.add_argument("--first-s", type=float, default=FIRST_S)
+    to_search = verbs.add_parser("search")
+    to_search.add_argument("cpu_minutes", type=float)
+    to_search.add_argument("--first-s", type=float, default=FIRST_S)
+    to_search.add_argument("--at-once", type=int, default=2)
     told = parser.parse_args()
     if told.verb == "search":
-        search(told.cpu_minutes, told.first_s)
+        search(told.cpu_minutes, told.first_s, told.at_once)
     else:
         hour(told.seeds, told.minutes)
 

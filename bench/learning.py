@@ -1,11 +1,12 @@
 """Does our learner learn as much from as many steps as stable-baselines3's SAC?
 
-`python bench/learning.py [SEEDS]` (5 seeds; about 4 minutes of a core for each seed and side, two at a time). Both
-train one policy for `TASKS` with a one-hot task after the observation, on the same environments and fixed goals, with
-equal nets, batch, replay, random steps, one update a transition, and the step size, discount, target entropy and first
-temperature that preset `tiny` has. What is different is the algorithm: ours has a temperature a task and draws each
-batch balanced over the tasks. Both policies are played deterministically by `trainer.evaluation.protocol` from the same
-goals at every `EVERY` steps; a run's final success is the mean of its last two evaluations.
+`python bench/learning.py [SEEDS [PROCESSES]]` (20 seeds; 2 to 4 minutes of a core for each seed and side, two at a
+time). Both train one policy for `TASKS` with a one-hot task after the observation, on the same environments and fixed
+goals, with equal nets, batch, replay, random steps, one update a transition, and the step size, discount, target
+entropy and first temperature that preset `tiny` has. What is different is the algorithm: ours has a temperature a task
+and draws each batch balanced over the tasks. Both policies are played deterministically by
+`trainer.evaluation.protocol` from the same goals at every `EVERY` steps; a run's final success is the mean of its last
+two evaluations.
 
 The claim, written down before the runs: **ours is not worse by more than 0.05 of success**, averaged over tasks and
 seeds. It is *shown* where the lower end of the 95 % interval of the difference of the means (Welch's t over seeds) is
@@ -54,7 +55,7 @@ from trainer.training.run import advance, as_begun, drain  # noqa: E402
 #: left out: a run solves it or never meets its reward, so that chance would decide.
 TASKS = ("reach-v3", "drawer-close-v3", "door-lock-v3")
 HORIZON, STEPS, EVERY, RANDOM_STEPS = 100, 48_000, 6_000, 3_000
-WIDTHS, BATCH, GOALS, SEEDS = (256, 256), 128, 50, 5
+WIDTHS, BATCH, GOALS, SEEDS = (256, 256), 128, 50, 20
 PROCESSES = 2
 RATE, GAMMA, TEMPERATURE, ENTROPY = 1e-3, 0.97, 0.1, -2.0
 #: The seed of the fixed goals; every training seed has the same ones.
@@ -204,11 +205,12 @@ def one(side: str, seed: int, packages: str) -> list[list[str]]:
 def main() -> None:
     """Train what is missing, print, write."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    processes = int(sys.argv[2]) if len(sys.argv) > 2 else PROCESSES
     made = {(line[0], int(line[1])) for line in read()}
     missing = [(side, seed) for seed in range(seeds) for side in (OURS, THEIRS) if (side, seed) not in made]
     with (
         tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool,
     ):
         sac.install(Path(folder))
         for run in as_completed([pool.submit(one, side, seed, folder) for side, seed in missing]):

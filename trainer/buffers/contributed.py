@@ -9,13 +9,12 @@ here changes at barriers only and is part of the checkpoint, so a resumed run sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer.buffers.replay import Block, Replay
+from trainer.buffers.replay import Block, Drawn, Replay
 from trainer.buffers.rows import STEPS, Batch, Fields
 from trainer.config.training import Training
 from trainer.envs.spaces import I64
@@ -30,15 +29,30 @@ _PARTS, _OF = 3, 7
 MAX_RECENT = 10_000
 
 
-def parts(counts: I64, own: I64, others: I64, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
+class Standing(NamedTuple):
+    """How many rows each contributor has of each task (`sizes` [S, K]), all have of each (`of_task` [K]), and how many
+    have any.
+    """
+
+    sizes: I64
+    of_task: I64
+    givers: int
+
+    @classmethod
+    def of(cls, sizes: I64) -> Standing:
+        """Where they have `sizes`."""
+        return cls(sizes, sizes.sum(axis=0), np.count_nonzero(sizes.any(axis=1)))
+
+
+def parts(counts: I64, own: I64, others: Standing, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
     """How many of a batch's `counts` [K] rows are to come from each of S others, on average, [S, K].
 
-    Of each task as many as their part of its rows (`own` [K], `others` [S, K]), and never above `share` in all nor
+    Of each task as many as their part of its rows (`own` [K] beside them), and never above `share` in all nor
     above an equal part of that for one of them. So whoever sends what, no task weighs more, and nobody crowds out
     another.
     """
-    each = share / max(1, int((others.sum(axis=1) > 0).sum()))
-    wanted: npt.NDArray[np.float64] = counts * np.minimum(each, others / np.maximum(1, own + others.sum(axis=0)))
+    each = share / max(1, others.givers)
+    wanted: npt.NDArray[np.float64] = counts * np.minimum(each, others.sizes / np.maximum(1, own + others.of_task))
     return wanted
 
 
@@ -47,8 +61,8 @@ def whole(wanted: npt.NDArray[np.float64], chance: float, most: int) -> I64:
     `most` in all, and of no task more than its sum rounded up, however many contributors share it.
     """
     by_task = wanted.T.ravel()  # neighbours are rounded together
-    reached = np.floor(np.concatenate([[0.0], np.cumsum(by_task)]) + chance).astype(np.int64)
-    taken: I64 = np.diff(reached)
+    taken: I64 = (by_task.cumsum() + chance).astype(np.int64)
+    taken[1:] -= taken[:-1].copy()
     while taken.sum() > most:
         taken[(taken - by_task).argmax()] -= 1
     return taken.reshape(wanted.T.shape).T
@@ -93,6 +107,7 @@ class Contributed:
         self.segments = 0
         self.restarts = 0
         self._lags: list[int] = []
+        self._standing: Standing | None = None
 
     @classmethod
     def from_state(cls, training: Training, fields: Fields, saved: Mapping[str, Any]) -> Self:
@@ -115,6 +130,7 @@ class Contributed:
         self._last = dict(saved["last"])
         self.segments, self.restarts = saved["segments"], saved["restarts"]
         self._lags = list(saved["lags"])
+        self._standing = None
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able; all but the ring's rows."""
@@ -132,7 +148,7 @@ class Contributed:
     @property
     def ring_rows(self) -> int:
         """Rows in the ring now."""
-        return int(self.ring.sizes.sum())
+        return int(self.standing.of_task.sum())
 
     def add(
         self,
@@ -160,12 +176,20 @@ class Contributed:
         while len(self.recent) > MAX_RECENT:
             del self.recent[next(iter(self.recent))]
         self.segments += 1
+        self._standing = None
         self._lags.append(max(0, step - policy_step))
+
+    @property
+    def standing(self) -> Standing:
+        """Rows in the rings. Kept between two changes: every batch asks."""
+        if self._standing is None:
+            self._standing = Standing.of(self.ring.sizes.reshape(-1, self._tasks))
+        return self._standing
 
     @property
     def sizes(self) -> I64:
         """Rows in the rings, [S, K]."""
-        return self.ring.sizes.reshape(-1, self._tasks)
+        return self.standing.sizes
 
     def rows_of(self, who: str) -> int:
         """How many rows of `who` there are."""
@@ -182,15 +206,19 @@ class Contributed:
 
         Draws one number.
         """
-        wanted = parts(counts, own, self.sizes, share)
+        wanted = parts(counts, own, self.standing, share)
         return whole(wanted, self.sampling.random(), int(share * counts.sum()))
 
-    def pick(self, counts: I64, rng: np.random.Generator | None = None) -> Batch:
+    def drawn(self, counts: I64, rng: np.random.Generator | None = None) -> Drawn:
         """`counts[s, k]` rows of each contributor s and task k, as `part_of` gave them; with a stream of their own, or
         `rng`.
         """
-        batch = self.ring.pick(counts.ravel(), rng or self.sampling)
-        return replace(batch, task=batch.task % self._tasks)
+        drawn = self.ring.drawn(counts.ravel(), rng or self.sampling)
+        return drawn._replace(task=drawn.task % self._tasks)
+
+    def pick(self, counts: I64, rng: np.random.Generator | None = None) -> Batch:
+        """The rows that `drawn` draws."""
+        return self.ring.gathered([self.drawn(counts, rng)])
 
     def lag_row(self) -> dict[str, Any]:
         """Segments taken since the last call, and how many steps behind their policies were."""
@@ -225,3 +253,4 @@ class Contributed:
         self.ring, self.sources = ring, sources
         self._last = {who: self._last[who] for who in sources}
         self.restarts += 1
+        self._standing = None

@@ -7,7 +7,7 @@ in the other place. Of the rows only those that are new, and in a checkpoint's f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from trainer.buffers.pages import zeros
-from trainer.buffers.replay import Replay
-from trainer.buffers.rows import Batch, Fields
+from trainer.buffers.replay import Drawn, Replay
+from trainer.buffers.rows import Batch, Fields, joined
 from trainer.envs.spaces import I64
 from trainer.machine.device import on_device
 
@@ -35,10 +35,11 @@ class DeviceReplay(Replay):
         self.device = device
         super().__init__(capacity, num_tasks, fields)
 
-    def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
+    def gathered(self, parts: Sequence[Drawn]) -> Batch:
         """As above; the batch lies on the device, but for its tasks."""
-        task, places = self._drawn(counts, rng)
-        return Batch.of(self._taken(places), task)
+        own, *others = parts
+        batch = Batch.of(self._taken(own.places), own.task)
+        return joined(batch, others[0].ring.gathered(others)) if others else batch
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Copies of all of it on the host: for comparing, and for small rings."""

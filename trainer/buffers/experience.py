@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -95,20 +94,23 @@ class Experience:
         Errors: ValueError where there is no row.
         """
         counts = self.own.deal(size)
-        left, beside = counts, []
+        left, beside, shown = counts, [], None
         if self.peers is not None and self.peers.ring_rows:
             taken = self.peers.part_of(left, self.own.sizes, self.peer_share)
             left = left - taken.sum(axis=0)
-            beside.append(self.peers.pick(taken))
+            beside.append(self.peers.drawn(taken))
         if self.others is not None and self.others.ring_rows:
             taken = self.others.part_of(left, self.own.sizes, share_of_others(1 - int(left.sum()) / size))
             left = left - taken.sum(axis=0)
-            beside.append(self.others.pick(taken))
+            beside.append(self.others.drawn(taken))
         if self.demos is not None:
-            shown = self.demos.part_of(counts, left)
-            left = left - shown
-            beside.append(self.demos.pick(shown))
-        return reduce(joined, beside, self.own.pick(left, self._sampling))
+            shown = self.demos.pick(part := self.demos.part_of(counts, left))
+            left = left - part
+        if isinstance(self.own, FrameReplay):
+            batch = self.own.pick(left, self._sampling)
+        else:
+            batch = self.own.gathered([self.own.drawn(left, self._sampling), *beside])
+        return batch if shown is None else joined(batch, shown)
 
     def others_row(self, size: int) -> dict[str, Any]:
         """For the row of metrics: others' rows, their share of a batch of `size`, and how old their policies were."""
@@ -132,7 +134,7 @@ class Experience:
     def _part(self, ring: Contributed, size: int, share: float) -> float:
         """What part of a batch of `size` comes from `ring`, on average."""
         counts = shares(size, self.own.sizes, self.own.turn)[0]
-        return float(parts(counts, self.own.sizes, ring.sizes, share).sum()) / size
+        return float(parts(counts, self.own.sizes, ring.standing, share).sum()) / size
 
     def state(self) -> State:
         """Counts and random streams."""

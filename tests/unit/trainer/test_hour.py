@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,27 +67,54 @@ def test_a_search_keeps_the_better_half_of_each_side_and_goes_on_where_it_was_ki
 def test_a_run_that_does_not_fit_into_the_budget_is_not_begun(script, monkeypatch, capsys):
     hour = script("hour")
     monkeypatch.setattr(hour, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
-    now = [0.0]
-    monkeypatch.setattr(hour.time, "process_time", lambda: now[0])
     begun = []
 
-    def begin(side, name, seed):
-        begun.append((name, seed))
-        return SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
+    def submit(side, name, rung, seconds):
+        begun.append(name)
+        done = Future()
+        done.set_result((row(side, name, rung, 0.5), seconds + 1))
+        return done
 
-    def trained(_run, seconds, _clock):
-        now[0] += seconds
-
-    found = SimpleNamespace(mean_success=0.5, returns={"x": 10.0, "y": 20.0})
-    monkeypatch.setattr(hour, "begin", begin)
-    monkeypatch.setattr(hour, "trained", trained)
-    monkeypatch.setattr(hour, "played", lambda _act, _goals: found)
-    hour.search(minutes=1.0, first_s=25)
-    assert [name for name, _ in begun] == ["a", "b"]
+    assert not hour.searching(1.0, 25, 2, submit)
+    assert begun == ["a", "b"]
     assert "the budget is spent; next: ours, c" in capsys.readouterr().out
-    hour.search(minutes=1.0, first_s=25)
-    assert [name for name, _ in begun] == ["a", "b", "c", "d"]
-    assert hour.searched()[-1] == ["ours", "d", "0", "0.416667", "0", "1000", "100", "0.500", "15"]
+    assert not hour.searching(1.0, 25, 1, submit)
+    assert begun == ["a", "b", "c", "d"]
+    assert hour.searched()[-1] == row("ours", "d", 0, 0.5)
+    assert hour.searching(100.0, 25, 2, submit)
+
+
+def test_runs_at_a_time_are_of_one_rung_and_each_is_made_once(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "CANDIDATES", FOUR)
+    begun = []
+
+    def run(side, name, rung):
+        return row(side, name, rung, 0.5, ord(name)), 1.0
+
+    def submit(side, name, rung, _seconds):
+        below = {each[1] for each in hour.searched() if (each[0], each[2]) == (side, str(rung - 1))}
+        assert rung == 0 or len(below) == max(1, 4 >> (rung - 1)), "a rung began before the one below it had ended"
+        begun.append((side, name, rung))
+        return pool.submit(run, side, name, rung)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert hour.searching(100.0, 25, 3, submit)
+    assert len(begun) == len(set(begun)) == 2 * (4 + 2 + 1 + 1)
+
+
+def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monkeypatch):
+    hour = script("hour")
+    asked = []
+    found = SimpleNamespace(mean_success=0.5, returns={"x": 10.0, "y": 20.0})
+    run = SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
+    monkeypatch.setattr(hour, "begin", lambda *which: asked.append(which) or run)
+    monkeypatch.setattr(hour, "trained", lambda _run, seconds, clock: asked.append((seconds, clock)))
+    monkeypatch.setattr(hour, "played", lambda _act, _goals: found)
+    line, took = hour.tried("ours", "d", 1, 25, "nowhere")
+    assert line == ["ours", "d", "1", "0.416667", "0", "1000", "100", "0.500", "15"]
+    assert took >= 0
+    assert asked == [("ours", "d", 0), (25, hour.time.process_time)]
 
 
 def test_every_candidate_is_a_training_of_mt10_and_the_first_one_is_the_presets(script):
