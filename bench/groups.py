@@ -1,7 +1,7 @@
 """What slots of a group bring each other, and what that costs one of them.
 
 `python bench/groups.py [ROUNDS]` measures the cost: preset `tiny` (small nets: the case in which it weighs most) in
-this process, in blocks of 200 updates that take turns: alone; giving every seventh episode; giving, and taking what
+this process, in blocks of 1,400 updates that take turns: alone; giving every seventh episode; giving, and taking what
 three other slots of the same pace give. Prints medians of steps a second and of CPU seconds a step, each as a ratio to
 alone, and what a slot writes at 700 steps a second. Writes groups.csv.
 Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
@@ -14,11 +14,11 @@ Claim, from before any run: at most 1 % of the time of the 1,000 updates that li
 `python bench/groups.py learn FOLDER [GROUPS [STEPS]]` trains: GROUPS (5) times four slots of `rows`, of `rows` and
 `adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then; and apart from one
 beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 100 + 4 g + k in each of the five, so the slots
-that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted. Writes
-groups_learning.csv: a row a group, for a group is one sample.
-Claims, from before any run: with rows the share of slots that solve 0.8 of the harder task at the end at least doubles.
-Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots apart from one beginning;
-that it is above it is not claimed.
+that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted, and makes
+no group again that is in groups_learning.csv: a row a group, for a group is one sample.
+Claims, from before any run: with rows the share of slots that solve 0.8 of the task that fewer slots apart solve at the
+end at least doubles. Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots
+apart from one beginning; that it is above it is not claimed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +62,8 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 BLOCK_UPDATES = 1_400
 SLOTS, FIRST_SEED, SOLVED = 4, 100, 0.8
+TASKS = ("door-lock-v3", "window-close-v3")
+LEARNING = ["way", "group", "steps", "mean success", *(f"slots that solve {task}" for task in TASKS)]
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700
 ALONE, GIVING, TAKING = "alone", "giving", "giving, taking in"
@@ -206,7 +208,7 @@ def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: i
     """Train one slot to its end, and what its last evaluation says of each task."""
     training = resolve(
         TrainingSection(
-            preset="tiny", tasks=["door-lock-v3", "window-close-v3"], seed=seed, **fields, total_steps=steps,
+            preset="tiny", tasks=TASKS, seed=seed, **fields, total_steps=steps,
             evaluation_interval=steps // 10, evaluation_goals=50, evaluation_unseen_goals=0,
         )
     )  # fmt: skip
@@ -216,21 +218,39 @@ def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: i
 
 
 def learn(folder: Path, groups: int, steps: int) -> None:
-    """Train, and write a row a group."""
-    lines = []
-    for way, fields in WAYS.items():
-        for number in range(groups):
+    """Train what is missing, and write a row a group."""
+    file = figures.newest("groups_learning")
+    lines = [row for row in (figures.read(file)[1:] if file.exists() else []) if row[2] == str(steps)]
+    for number in range(groups):
+        for way, fields in WAYS.items():
+            if any(row[:2] == [way, str(number)] for row in lines):
+                continue
             home = folder / way.replace(", ", "-").replace(" ", "-") / str(number)
             with ProcessPoolExecutor(SLOTS) as pool:
                 seeds = [FIRST_SEED + SLOTS * number + slot for slot in range(SLOTS)]
                 began = [pool.submit(trained, home, slot, seed, fields, steps) for slot, seed in enumerate(seeds)]
                 ends = [one.result() for one in began]
-            hardest = min(ends[0], key=lambda task: sum(end[task] for end in ends))
-            solved = sum(end[hardest] >= SOLVED for end in ends) / SLOTS
-            mean = statistics.mean(value for end in ends for value in end.values())
-            lines.append([way, number, f"{mean:.3f}", hardest, f"{solved:.2f}"])
+            success = {task: [end[task] for end in ends] for task in TASKS}
+            lines.append(
+                [way, str(number), str(steps), f"{statistics.mean(map(statistics.mean, success.values())):.3f}"]
+                + [f"{sum(rate >= SOLVED for rate in rates) / SLOTS:.2f}" for rates in success.values()]
+            )
             print(*lines[-1], flush=True)
-    figures.save("groups_learning", ["way", "group", "mean_success", "harder_task", "slots_that_solve_it"], lines)
+            order = sorted(lines, key=lambda row: (list(WAYS).index(row[0]), int(row[1])))
+            figures.save("groups_learning", LEARNING, order)
+    for row in comparison(lines):
+        print(*row, sep=", ")
+
+
+def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Way by way, over its groups: means of success and of the slots that solve each task, and which one is harder."""
+    rows = []
+    for way in WAYS:
+        its = [[float(cell) for cell in row[3:]] for row in lines if row[0] == way]
+        if its:
+            mean, *solve = (statistics.mean(column) for column in zip(*its, strict=True))
+            rows.append([way, str(len(its)), f"{mean:.3f}", *(f"{share:.2f}" for share in solve)])
+    return rows
 
 
 if __name__ == "__main__":
