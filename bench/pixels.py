@@ -186,7 +186,7 @@ def main() -> None:
     with ProcessPoolExecutor(chosen.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         under_way = {pool.submit(trained, *key): key for key in asked if key not in made}
         for done in as_completed(under_way):
-            made[under_way[done]] = done.result()
+            made = {**kept(), **made, under_way[done]: done.result()}  # another run of this may have written meanwhile
             print(", ".join(done.result()), flush=True)
             order = sorted(made, key=lambda key: (NAMES.index(key[0]), key[1]))
             figures.save("pixels", HEAD, [made[key] for key in order])

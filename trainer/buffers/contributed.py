@@ -29,7 +29,7 @@ _PARTS, _OF = 3, 7
 MAX_RECENT = 10_000
 
 
-class Standing(NamedTuple):
+class RingSizes(NamedTuple):
     """How many rows each contributor has of each task (`sizes` [S, K]), all have of each (`of_task` [K]), and how many
     have any.
     """
@@ -39,12 +39,12 @@ class Standing(NamedTuple):
     givers: int
 
     @classmethod
-    def of(cls, sizes: I64) -> Standing:
+    def of(cls, sizes: I64) -> RingSizes:
         """Where they have `sizes`."""
         return cls(sizes, sizes.sum(axis=0), np.count_nonzero(sizes.any(axis=1)))
 
 
-def parts(counts: I64, own: I64, others: Standing, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
+def parts(counts: I64, own: I64, others: RingSizes, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
     """How many of a batch's `counts` [K] rows are to come from each of S others, on average, [S, K].
 
     Of each task as many as their part of its rows (`own` [K] beside them), and never above `share` in all nor
@@ -107,7 +107,7 @@ class Contributed:
         self.segments = 0
         self.restarts = 0
         self._lags: list[int] = []
-        self._standing: Standing | None = None
+        self._ring_sizes: RingSizes | None = None
 
     @classmethod
     def from_state(cls, training: Training, fields: Fields, saved: Mapping[str, Any]) -> Self:
@@ -130,7 +130,7 @@ class Contributed:
         self._last = dict(saved["last"])
         self.segments, self.restarts = saved["segments"], saved["restarts"]
         self._lags = list(saved["lags"])
-        self._standing = None
+        self._ring_sizes = None
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able; all but the ring's rows."""
@@ -148,7 +148,7 @@ class Contributed:
     @property
     def ring_rows(self) -> int:
         """Rows in the ring now."""
-        return int(self.standing.of_task.sum())
+        return int(self.ring_sizes.of_task.sum())
 
     def add(
         self,
@@ -176,20 +176,20 @@ class Contributed:
         while len(self.recent) > MAX_RECENT:
             del self.recent[next(iter(self.recent))]
         self.segments += 1
-        self._standing = None
+        self._ring_sizes = None
         self._lags.append(max(0, step - policy_step))
 
     @property
-    def standing(self) -> Standing:
+    def ring_sizes(self) -> RingSizes:
         """Rows in the rings. Kept between two changes: every batch asks."""
-        if self._standing is None:
-            self._standing = Standing.of(self.ring.sizes.reshape(-1, self._tasks))
-        return self._standing
+        if self._ring_sizes is None:
+            self._ring_sizes = RingSizes.of(self.ring.sizes.reshape(-1, self._tasks))
+        return self._ring_sizes
 
     @property
     def sizes(self) -> I64:
         """Rows in the rings, [S, K]."""
-        return self.standing.sizes
+        return self.ring_sizes.sizes
 
     def rows_of(self, who: str) -> int:
         """How many rows of `who` there are."""
@@ -206,7 +206,7 @@ class Contributed:
 
         Draws one number.
         """
-        wanted = parts(counts, own, self.standing, share)
+        wanted = parts(counts, own, self.ring_sizes, share)
         return whole(wanted, self.sampling.random(), int(share * counts.sum()))
 
     def drawn(self, counts: I64, rng: np.random.Generator | None = None) -> Drawn:
@@ -253,4 +253,4 @@ class Contributed:
         self.ring, self.sources = ring, sources
         self._last = {who: self._last[who] for who in sources}
         self.restarts += 1
-        self._standing = None
+        self._ring_sizes = None

@@ -134,7 +134,7 @@ class Experience:
     def _part(self, ring: Contributed, size: int, share: float) -> float:
         """What part of a batch of `size` comes from `ring`, on average."""
         counts = shares(size, self.own.sizes, self.own.turn)[0]
-        return float(parts(counts, self.own.sizes, ring.standing, share).sum()) / size
+        return float(parts(counts, self.own.sizes, ring.ring_sizes, share).sum()) / size
 
     def state(self) -> State:
         """Counts and random streams."""

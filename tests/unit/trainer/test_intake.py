@@ -25,7 +25,7 @@ from train_point_mass import section
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.buffers.contributed import MAX_SHARE, Contributed, Standing, capacity_of, parts, whole
+from trainer.buffers.contributed import MAX_SHARE, Contributed, RingSizes, capacity_of, parts, whole
 from trainer.buffers.experience import Experience
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import AlgorithmSettings
@@ -165,7 +165,7 @@ class TestTheShareOfABatch:
         counts, own, *each = np.array(tasks, np.int64).T
         others = np.array(each)
         counts[own == 0] = 0  # `shares` deals nothing to a task without rows
-        wanted = parts(counts, own, Standing.of(others))
+        wanted = parts(counts, own, RingSizes.of(others))
         taken = whole(wanted, chance, int(MAX_SHARE * counts.sum()))
         assert (taken >= 0).all()
         assert (taken.sum(axis=0) <= np.ceil(wanted.sum(axis=0) - 1e-6)).all()
@@ -185,13 +185,13 @@ class TestTheShareOfABatch:
     def test_full_rings_just_reach_it(self):
         training = section(buffer_size=2_100, tasks=("reach-v3", "push-v3", "door-open-v3"))
         full = np.full(3, capacity_of(training))
-        assert parts(np.array([40, 30, 30]), np.full(3, 700), Standing.of(full[None])).tolist() == [
+        assert parts(np.array([40, 30, 30]), np.full(3, 700), RingSizes.of(full[None])).tolist() == [
             pytest.approx([12, 9, 9])
         ]
 
     def test_nobody_has_more_than_its_part_however_much_it_sends(self):
         loud, quiet = np.full(3, 910), np.full(3, 90)
-        found = parts(np.full(3, 100), np.full(3, 1000), Standing.of(np.array([loud, quiet])))
+        found = parts(np.full(3, 100), np.full(3, 1000), RingSizes.of(np.array([loud, quiet])))
         assert found.tolist() == [[15, 15, 15], [pytest.approx(4.5)] * 3]
 
     def test_who_sends_one_task_only_changes_no_tasks_weight(self):
