@@ -41,7 +41,7 @@ class RingSizes(NamedTuple):
     @classmethod
     def of(cls, sizes: I64) -> RingSizes:
         """Where they have `sizes`."""
-        return cls(sizes, sizes.sum(axis=0), np.count_nonzero(sizes.any(axis=1)))
+        return cls(sizes, sizes.sum(axis=0), int(np.count_nonzero(sizes.any(axis=1))))
 
 
 def parts(counts: I64, own: I64, others: RingSizes, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
