@@ -191,12 +191,10 @@ def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:
     learner, slots = state.algorithm, named([peer.slot for peer in entry.mix])
     if not isinstance(learner, Mixing):
         return f"the weights of {slots} are not mixed in: this algorithm cannot"
-    own = copied(learner.weights())
     try:
         peers = [WeighedPeer(tensors_in(one), peer.counts) for one, peer in zip(data, entry.mix, strict=True)]
-        _put(learner, mixed(own, peers, entry.share))
+        _put(learner, mixed(learner.weights(), peers, entry.share))
     except (KeyError, RuntimeError, ValueError) as error:
-        _put(learner, own)
         return f"the weights of {slots} are not mixed in: {error}"
     state.mixed += 1
     return ""

@@ -316,14 +316,45 @@ class TestABarrier:
         assert said[-1].endswith("no weights are mixed in until update 130")
         looked = []
         monkeypatch.setattr(slot.mixes, "_begin_looking", lambda: looked.append(slot.state.updates))
-        for updates in (35, 45, 60, 115, 124):
+        for updates in (35, 45, 60, 105):
             slot.state.updates = updates
             assert slot.mixes.enter(slot.state, slot.write) is None
+        slot.learner.update()
+        late = other(updates=110, seed=5)  # who was looked for before
+        entry, is_same, _ = due(slot, late, updates=110, monkeypatch=monkeypatch)
+        assert (entry, is_same, slot.dropped[-1]) == (None, True, name_of(late.data))
+        slot.state.updates = 124
+        assert slot.mixes.enter(slot.state, slot.write) is None
         assert looked == []
         slot.learner.update()
         rested = EVERY * (REFUSALS + REST)
         assert due(slot, other(updates=rested), updates=rested, monkeypatch=monkeypatch)[0] is not None
         assert looked == [rested]
+
+    def test_what_a_mean_moved_is_no_way_of_its_own(self, slot, monkeypatch):
+        assert due(slot, other(), monkeypatch=monkeypatch)[0] is not None
+        there = other(updates=2 * EVERY)
+        assert due(slot, there, updates=2 * EVERY, monkeypatch=monkeypatch)[0] is None  # it has not learned since
+        slot.learner.update()
+        there = other(updates=3 * EVERY)
+        assert due(slot, there, updates=3 * EVERY, monkeypatch=monkeypatch)[0] is not None
+
+    def test_what_an_adopted_learner_was_before_is_no_way_of_its_own(self, slot, monkeypatch):
+        slot.learner.update()
+        slot.mixes.begin_anew()
+        assert due(slot, other(), monkeypatch=monkeypatch)[0] is None
+        slot.learner.update()
+        there = other(updates=2 * EVERY)
+        assert due(slot, there, updates=2 * EVERY, monkeypatch=monkeypatch)[0] is not None
+
+    def test_one_that_is_taken_in_between_begins_the_count_again(self, slot, monkeypatch):
+        harmless = [*[False] * (REFUSALS - 1), True, *[False] * (REFUSALS - 1)]
+        for number, each in enumerate(harmless, 1):
+            slot.learner.update()
+            there = other(updates=EVERY * number)
+            entry, _, said = due(slot, there, updates=EVERY * number, harmless=each, monkeypatch=monkeypatch)
+            assert (entry is not None) == each
+            assert not any("in a row" in sentence for sentence in said)
 
     def test_what_cannot_be_journaled_changes_nothing(self, slot, monkeypatch):
         slot.write = lambda _: False
