@@ -2,9 +2,10 @@
 
 `python bench/pixels.py [--trainings NAME …] [--seeds 3] [--processes 2]`: ours by the presets `arm-pixels` (PPO) and
 `reach-pixels` (DrQ-v2), to their end; `sb3-…` is stable-baselines3's PPO or SAC with its own net for pictures
-(`MultiInputPolicy`: NatureCNN), the same pictures and numbers, rollouts, batches and rates, and its critic sees what
-its policy sees. Each training has one process and one torch thread. Success is of deterministic policies on held-out
-goals, `GOALS` of each of two seeds that no training has.
+(`MultiInputPolicy`: NatureCNN), the same cameras and numbers, rollouts, batches and rates, and its critic sees what its
+policy sees; its pictures are of 64 pixels for `reach-pixels`, whose 32 are too small for its net. Each training has one
+process and one torch thread. Success is of deterministic policies on held-out goals, `GOALS` of each of two seeds that
+no training has.
 
 Stated before the first whole run: each of three seeds of ours has a success of 0.5 at least, and takes 30 minutes of
 CPU at most.
@@ -52,6 +53,8 @@ from trainer.training.run import advance, as_begun, drain, learn_the_rest  # noq
 SB3 = "sb3-"
 NAMES = ("arm-pixels", "sb3-arm-pixels", "reach-pixels", "sb3-reach-pixels")
 GOALS = 50
+#: stable-baselines3's net takes pictures from 36 pixels on; where ours are smaller, its pictures are of so many.
+SB3_LEAST, SB3_SIZE = 36, 64
 HEAD = [
     "training",
     "seed",
@@ -66,7 +69,10 @@ Key = tuple[str, int]
 
 def training_of(name: str, seed: int) -> Training:
     """The preset behind a training's name."""
-    return resolve(TrainingSection(preset=name.removeprefix(SB3), seed=seed, device="cpu"))
+    training = resolve(TrainingSection(preset=name.removeprefix(SB3), seed=seed, device="cpu"))
+    if not name.startswith(SB3) or training.env.image_size >= SB3_LEAST:
+        return training
+    return training.model_copy(update={"env": training.env.model_copy(update={"image_size": SB3_SIZE})})
 
 
 def ours(training: Training) -> Act:

@@ -65,9 +65,10 @@ and multisampling (`four settings`), and as policies see it ([cameras](cameras.m
 
 `python bench/pixels.py`: the presets `arm-pixels` (PPO, the arm's near goals, two pictures of 64 x 64) and
 `reach-pixels` (DrQ-v2, reach-v3, two of 32 x 32) to their end, in one process with one torch thread; `sb3-`:
-stable-baselines3's PPO, and SAC, with its own net for pictures, the same pictures, steps, rollouts, batches and rates;
-its critics see what its policies see. Success of deterministic policies on 100 goals of two seeds that no training has.
-Claimed before the runs: each of three seeds of ours comes to 0.5 at least in 30 minutes of CPU at most.
+stable-baselines3's PPO, and SAC, with its own net for pictures, the same cameras (its pictures are of 64 x 64), steps,
+rollouts, batches and rates; its critics see what its policies see. Success of deterministic policies on 100 goals of
+two seeds that no training has. Claimed before the runs: each of three seeds of ours comes to 0.5 at least in 30 minutes
+of CPU at most.
 
 @{pixels}
 
