@@ -275,6 +275,19 @@ the clearing away.
 
 @{sharing}
 
+## What a group costs a slot
+
+`python bench/groups.py`: preset `tiny`, the smallest nets, for which it weighs most: a slot alone, one that gives every
+seventh episode, and one that also learns from three others of its pace; blocks take turns, ratios are within a round.
+Claimed before: 3 % of the steps a second at most, 100 MB an hour at most (at 700 steps a second).
+
+@{groups}
+
+`python bench/groups.py mix`: a mean of the weights of three others at a barrier, beside the 1,000 updates between two of
+them. Claimed before: 1 % at most.
+
+@{groups_mixing}
+
 ## What checking others' experience costs the learner
 
 `python bench/spotchecks.py`: whole episodes of MT10, 20 a second, of which a share drawn in secret is simulated again.
