@@ -145,14 +145,12 @@ says what settings are best on a GPU, and `make test-gpu` tests CUDA graphs.
 
 ## Learning
 
-Rows of MTSAC are from before its updates were made in C.
-
 `python bench/learning.py`: success by step of two trainings on three tasks (reach, drawer-close, door-lock) at equal
 nets, batch, replay, step sizes and updates: ours, with a temperature a task, and stable-baselines3, with one. Means
 over seeds with 95 % intervals (Student's; of the difference Welch's). The claim, written down before any run: ours is
 not worse by more than 0.05 of success at the end (the mean of the last two evaluations). It is *shown* where the lower
-end of the difference's interval is above -0.05, *refuted* where its upper end is below that, else *undecided*, as here:
-most of the difference is door-lock, which a run meets early, late or never. Every run's curve is in
+end of the difference's interval is above -0.05, *refuted* where its upper end is below that, else *undecided*, as here.
+20 seeds a side are wanted; the runs of more than the last row says were not made yet. Every run's curve is in
 `bench/results/learning.csv`.
 
 @{learning_summary}

@@ -221,27 +221,27 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # Pictures so small that a CPU bears DrQ-v2's encoder, nets and batches of a quarter, and `tiny`'s discount. The
     # critics read pictures too: where they saw the state, the actor, whose loss alone then teaches the encoder, went to
-    # a bound in the first 200 updates and stayed there.
+    # a bound in the first 200 updates and stayed there. Of the cameras these two show the ball best at this size.
     "reach-pixels": {
         "env": {
             "name": "metaworld",
             "tasks": ["reach-v3"],
             "horizon": 100,
             "observation": "both",
-            "cameras": ["corner2", "topview"],
+            "cameras": ["behindGripper", "topview"],
             "image_size": 32,
         },
         "algorithm": "drqv2",
         "gamma": 0.97,
         "learning_rate": 3e-4,
         "batch_size": 64,
-        "buffer_size": 30_000,
+        "buffer_size": 20_000,
         "random_steps": 1_000,
         "random_shift": 2,
         "exploration_noise_steps": 10_000,
         "actor_hidden": (256,),
         "critic_hidden": (256, 256),
-        "total_steps": 30_000,
+        "total_steps": 20_000,
         "num_envs": 4,
         "checkpoint_interval": 5_000,
         "metrics_interval": 1_000,
