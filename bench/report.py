@@ -150,7 +150,7 @@ nets, batch, replay, step sizes and updates: ours, with a temperature a task, an
 over seeds with 95 % intervals (Student's; of the difference Welch's). The claim, written down before any run: ours is
 not worse by more than 0.05 of success at the end (the mean of the last two evaluations). It is *shown* where the lower
 end of the difference's interval is above -0.05, *refuted* where its upper end is below that, else *undecided*, as here.
-20 seeds a side are wanted; the runs of more than the last row says were not made yet. Every run's curve is in
+20 seeds a side are wanted, and not all of them were trained yet. Every run's curve is in
 `bench/results/learning.csv`.
 
 @{learning_summary}
@@ -281,8 +281,8 @@ Claimed before: 3 % of the steps a second at most, 100 MB an hour at most (at 70
 
 @{groups}
 
-`python bench/groups.py mix`: a mean of the weights of three others at a barrier, beside the 1,000 updates between two of
-them. Claimed before: 1 % at most.
+`python bench/groups.py mix`: a mean of the weights of three others at a barrier, beside the 1,000 updates between two
+of them. Claimed before: 1 % at most.
 
 @{groups_mixing}
 
