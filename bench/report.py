@@ -72,6 +72,8 @@ of CPU at most.
 
 @{pixels}
 
+Shown for PPO; not for DrQ-v2, whose actor goes to a bound in its first updates, and in some seeds does not come back.
+
 ### Demonstrations
 
 `python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by actions, or by the
