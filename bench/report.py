@@ -279,7 +279,8 @@ the clearing away.
 
 `python bench/groups.py`: preset `tiny`, the smallest nets, for which it weighs most: a slot alone, one that gives every
 seventh episode, and one that also learns from three others of its pace; blocks take turns, ratios are within a round.
-Claimed before: 3 % of the steps a second at most, 100 MB an hour at most (at 700 steps a second).
+Claimed before: 3 % of the steps a second at most (not shown: blocks differ by more), 100 MB an hour at most (at 700
+steps a second).
 
 @{groups}
 
