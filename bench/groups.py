@@ -243,7 +243,7 @@ def learn(folder: Path, groups: int, steps: int) -> None:
 
 
 def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Way by way, over its groups: means of success and of the slots that solve each task, and which one is harder."""
+    """Way by way, over its groups: means of success and of the slots that solve each task."""
     rows = []
     for way in WAYS:
         its = [[float(cell) for cell in row[3:]] for row in lines if row[0] == way]

@@ -148,7 +148,7 @@ class Ring:
         self._data = {name: zeros((rows, *shape), kind) for name, (shape, kind) in self.fields.items()}
 
     def _copied(self, places: I64) -> dict[str, npt.NDArray[Any]]:
-        """The rows at `places`, which are of the ring."""
+        """The rows at `places`."""
         return {name: array.take(places, 0) for name, array in self._data.items()}
 
     def _lay(self, places: I64, rows: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -221,7 +221,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # Pictures so small that a CPU bears DrQ-v2's encoder, nets and batches of a quarter, and `tiny`'s discount. The
     # critics read pictures too: where they saw the state, the actor, whose loss alone then teaches the encoder, went to
-    # a bound in the first 200 updates and stayed there. Of the cameras these two show the ball best at this size.
+    # a bound at once and stayed there. Of the cameras these two show the ball best at this size.
     "reach-pixels": {
         "env": {
             "name": "metaworld",
