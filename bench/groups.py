@@ -2,8 +2,9 @@
 
 `python bench/groups.py [ROUNDS]` measures the cost: preset `tiny` (small nets: the case in which it weighs most) in
 this process, in blocks of 1,400 updates that take turns: alone; giving every seventh episode; giving, and taking what
-three other slots of the same pace give. Prints medians of steps a second and of CPU seconds a step, each as a ratio to
-alone, and what a slot writes at 700 steps a second. Writes groups.csv.
+three other slots of the same pace give. Prints steps a second and CPU seconds a step as ratios to the block alone of
+the same round, their means over ROUNDS (30) with standard errors, and what a slot writes at 700 steps a second. Writes
+groups.csv.
 Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
 
 `python bench/groups.py mix [ROUNDS]` measures what a mean of weights costs: preset `tiny`, the medians over ROUNDS (10)
@@ -148,14 +149,24 @@ def report(found: dict[str, list[tuple[float, float]]], training: Training, size
     for way, measured in found.items():
         rate = statistics.median(value for value, _ in measured)
         pairs = list(zip(measured, found[ALONE], strict=True))  # with the block of the same round: machines drift
-        rates, cpus = (statistics.median(one[i] / alone[i] for one, alone in pairs) for i in (0, 1))
+        rates, rates_error = mean_and_error([one[0] / alone[0] for one, alone in pairs])
+        cpus, cpus_error = mean_and_error([one[1] / alone[1] for one, alone in pairs])
         written = 0.0 if way == ALONE else an_hour
-        lines.append([way, len(measured), f"{rate:.1f}", f"{rates:.3f}", f"{cpus:.3f}", f"{written:.0f}"])
-        print(f"{way}: {rate:.1f} steps/s, {rates:.3f} of alone; CPU a step {cpus:.3f} of alone")
+        numbers = (rates, rates_error, cpus, cpus_error)
+        lines.append([way, len(measured), f"{rate:.1f}", *(f"{number:.3f}" for number in numbers), f"{written:.0f}"])
+        print(
+            f"{way}: {rate:.1f} steps/s, {rates:.3f} +- {rates_error:.3f} of alone; "
+            f"CPU a step {cpus:.3f} +- {cpus_error:.3f} of alone"
+        )
     print(f"{rows_in:,} rows were taken in; an episode is {size / 1e3:.1f} kB")
     print(f"{an_hour:.0f} MB an hour at {STEPS_PER_S} steps/s")
-    head = ["what", "blocks", "steps_per_s", "of_alone", "cpu_a_step_of_alone", "mb_an_hour"]
+    head = ["what", "blocks", "steps_per_s", "of_alone", "error", "cpu_a_step_of_alone", "cpu_error", "mb_an_hour"]
     figures.save("groups", head, lines)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    return statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5
 
 
 def mixing(rounds: int) -> None:
@@ -260,4 +271,4 @@ if __name__ == "__main__":
     elif words[:1] == ["mix"]:
         mixing(int(words[1]) if len(words) > 1 else 10)
     else:
-        cost(int(words[0]) if words else 10)
+        cost(int(words[0]) if words else 30)

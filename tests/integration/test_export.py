@@ -130,11 +130,11 @@ def test_the_pages_lines_run_each_file_without_anything_of_ours(tmp_path, run, t
 
 
 def actors():
-    """Each preset with an actor unlike those of the presets before it."""
+    """Each preset of Meta-World's rows with an actor unlike those of the presets before it."""
     seen = {}
     for preset in PRESETS:
         training = resolve(TrainingSection(preset=preset))
-        if training.env.name != "metaworld":
+        if training.env.name != "metaworld" or training.env.observation != "state":
             continue
         seen.setdefault((training.network.actor_hidden, training.env.tasks), preset)
     return sorted(seen.values())
@@ -151,6 +151,15 @@ def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, 
     assert done.deviation <= TOLERANCE
     obs, task = observations(len(training.env.tasks))
     assert np.abs(actions_of(done.path, obs, task) - policy.act(state_of(obs), task)).max() <= TOLERANCE
+
+
+def test_a_policy_that_sees_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="reach-pixels")))
+    policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
+    with pytest.raises(ConfigError, match="one row of numbers"):
+        export(policy, tmp_path / "policy.onnx")
+    assert not (tmp_path / "policy.onnx").exists()
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -253,6 +253,18 @@ class TestTheRing:
         assert others.sources == ["late"]
         assert others.ring.capacity == capacity_of(TRAINING)
 
+    def test_it_knows_how_many_rows_there_are_after_each_change(self):
+        others = self.filled("a", "b")
+        assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, HORIZON, 0]]
+        full = others.state_dict()
+        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        others.add("b", rows, task=1, content="", policy_step=0, step=100)
+        assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, 2 * HORIZON, 0]]
+        others.drop("a")
+        assert others.sizes.tolist() == [[0, 2 * HORIZON, 0]]
+        others.put_back(full)
+        assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, HORIZON, 0]]
+
     def test_it_goes_on_from_its_state(self):
         others = self.filled(*"aabbcc")
         counts, own = np.array([9, 9, 9]), np.array([50, 60, 70])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from suites import FIELDS
 
 from trainer.buffers.replay import Replay, shares
+from trainer.buffers.rows import joined
 from trainer.checkpoints.rows import read_into, saved_until, still_needed, write_rows_file
 
 
@@ -86,6 +89,26 @@ def test_sampling_returns_the_rows_of_the_task_that_it_says():
     assert np.array_equal(batch.reward % 3, batch.task)
     assert np.array_equal(batch.next_obs["state"][:, 0], batch.obs["state"][:, 0] + 0.5)
     assert np.array_equal(batch.terminated, (batch.reward % 2 == 0).astype(np.float32))
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 5))
+def test_what_is_gathered_from_several_rings_is_what_each_has_drawn_joined_in_their_order(counts, seed):
+    """Drawn in the same order from the same stream; a ring that gives nothing is among them, too."""
+    rings = [filled(15 + 3 * number, 3, [[0, 1, 2]] * (4 + number)) for number in range(len(counts))]
+    for number, ring in enumerate(rings):
+        for name in ("reward", "action", "obs.state", "next_obs.state"):
+            ring.arrays()[name][:] += 1_000 * number
+    counts = [np.array(row) for row in counts]
+    at_once, one_by_one = np.random.default_rng(seed), np.random.default_rng(seed)
+    whole = rings[0].gathered([ring.drawn(count, at_once) for ring, count in zip(rings, counts, strict=True)])
+    apart = [ring.pick(count, one_by_one) for ring, count in zip(rings, counts, strict=True)]
+    wanted = reduce(joined, apart)
+    assert np.array_equal(whole.task, wanted.task)
+    for field in ("action", "reward", "terminated"):
+        assert np.array_equal(getattr(whole, field), getattr(wanted, field)), field
+    assert np.array_equal(whole.obs["state"], wanted.obs["state"])
+    assert np.array_equal(whole.next_obs["state"], wanted.next_obs["state"])
+    assert at_once.bit_generator.state == one_by_one.bit_generator.state
 
 
 ADDITION = st.lists(st.integers(0, 2), min_size=1, max_size=4)
