@@ -2,7 +2,7 @@
 
 Yarats et al. 2021 (arXiv 2107.09645; facebookresearch/drqv2: drqv2.py): pictures are moved by some pixels at random,
 returns are of several steps, the noise that explores falls in a line, and the encoder learns from the critics' loss
-alone. Actor and critics have a trunk each. For any observation.
+alone. Actor and critics have a trunk each. For any observation. A penalty on what goes into the actor's tanh is ours.
 
 Shapes: N environments, B transitions, P parameters of the distribution.
 """
@@ -92,7 +92,9 @@ class Algorithm(TwinOffPolicy):
         critic_loss, q, inputs = self._judged(sample)
         yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
 
-        actor_loss = -self._worth(self.for_actor(inputs), sample).mean()
+        of_actor = self.for_actor(inputs)
+        outputs = self.acted(of_actor.policy)
+        actor_loss = self._penalty(outputs) - self._worth(of_actor, outputs, sample).mean()
         yield self.down({"actor": actor_loss}, actor_loss=actor_loss)
 
     def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
@@ -103,7 +105,7 @@ class Algorithm(TwinOffPolicy):
     def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
         """As above."""
         loss, _, inputs = self._judged(sample)
-        return loss, self._worth(inputs, sample)
+        return loss, self._worth(inputs, self.acted(inputs.policy), sample)
 
     def state(self) -> State:
         """As all, with the steps that were made."""
@@ -122,25 +124,30 @@ class Algorithm(TwinOffPolicy):
         reward, discount = self.rewards(batch, self.settings.gamma)
         with torch.no_grad():
             following, _ = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
-            following_action = self._noisy(following.policy, drawn["next_noise"])
+            following_action = self._noisy(self.acted(following.policy), drawn["next_noise"])
             target = reward + discount * self.targets(following.critics, following_action).squeeze(-1).amin(0)
 
         inputs, _ = self.inputs(batch.obs, batch.task, under("obs", drawn))
         q = self.critics(inputs.critics, action).squeeze(-1)
         return (q - target).square().mean(1).sum(), q, inputs
 
-    def _worth(self, inputs: NetInputs, sample: Sample) -> Tensor:
-        """The smaller Q of what the actor does, with its noise, [B]."""
-        action = self._noisy(inputs.policy, sample.drawn["noise"])
+    def _worth(self, inputs: NetInputs, outputs: Tensor, sample: Sample) -> Tensor:
+        """The smaller Q of what the actor does with `outputs` [B, P], with its noise, [B]."""
+        action = self._noisy(outputs, sample.drawn["noise"])
         worth: Tensor = self.critics(inputs.critics, action).squeeze(-1).amin(0)
         return worth
+
+    def _penalty(self, outputs: Tensor) -> Tensor:
+        """On what goes into the actor's tanh."""
+        before = outputs[:, : self.policy.distribution.size]
+        return self.settings.preactivation_l2 * before.square().mean()
 
     def _drawn_noise(self, rows: int) -> Tensor:
         """[rows, A]: a little, and no more than is allowed."""
         limit = self.settings.noise_clip
         return (self.deviation * self.policy.distribution.noise(rows, self._noise)).clamp(-limit, limit)
 
-    def _noisy(self, inputs: Tensor, noise: Tensor) -> Tensor:
-        """[B, A] what the actor does and the `noise`; beyond the bounds its derivative is that within."""
-        moved = self.policy.distribution.mode(self.acted(inputs)) + noise.to(self.device)
+    def _noisy(self, outputs: Tensor, noise: Tensor) -> Tensor:
+        """[B, A] what the actor does with `outputs` and the `noise`; beyond the bounds its derivative is that within."""
+        moved = self.policy.distribution.mode(outputs) + noise.to(self.device)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

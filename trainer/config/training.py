@@ -334,7 +334,7 @@ def deciding(training: Training) -> dict[str, Any]:
 
 
 #: Settings of algorithms that came later, and their values that change no number.
-_NEWER: dict[str, Any] = {"shards": 1, "precision": "float32"}
+_NEWER: dict[str, Any] = {"shards": 1, "precision": "float32", "preactivation_l2": 0.0}
 
 
 def _without_place_of_demos(algorithm: Mapping[str, Any]) -> dict[str, Any]:

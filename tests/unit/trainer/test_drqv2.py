@@ -79,7 +79,9 @@ def tensors_in(obs):
 
 
 class Authors:
-    """facebookresearch/drqv2, drqv2.py: `update_critic`, `update_actor`; losses as means, Adam of torch."""
+    """facebookresearch/drqv2, drqv2.py: `update_critic`, `update_actor`; losses as means, Adam of torch. The penalty
+    that `preactivation_l2` adds is ours.
+    """
 
     def __init__(self, algorithm):
         self.settings, self.deviation = algorithm.settings, algorithm.deviation
@@ -98,7 +100,8 @@ class Authors:
         return self.policy.inputs(pictures, torch.from_numpy(task))
 
     def acted(self, features):
-        mean = torch.tanh(self.policy.body(self.policy.trunk(features)))
+        self.before = self.policy.body(self.policy.trunk(features))
+        mean = torch.tanh(self.before)
         noise = torch.randn(ROWS, 3, generator=self.noise) * self.deviation
         moved = mean + noise.clamp(-self.settings.noise_clip, self.settings.noise_clip)
         return moved - moved.detach() + moved.detach().clamp(-1, 1)
@@ -120,6 +123,7 @@ class Authors:
         self.encoder_adam.step()
         features = features.detach()
         actor_loss = -torch.min(*self.critics(features, self.acted(features))).mean()
+        actor_loss += self.settings.preactivation_l2 * self.before.square().sum() / self.before.numel()
         self.actor_adam.zero_grad()
         actor_loss.backward()
         self.actor_adam.step()
@@ -128,8 +132,9 @@ class Authors:
         return loss.item(), actor_loss.item()
 
 
-def test_its_updates_are_those_of_its_authors():
-    algorithm = made(gamma=GAMMA, random_shift=2, exploration_noise=0.8, tau=0.1, n_step=3)
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_its_updates_are_those_of_its_authors(penalty):
+    algorithm = made(gamma=GAMMA, random_shift=2, exploration_noise=0.8, tau=0.1, n_step=3, preactivation_l2=penalty)
     for parameter in algorithm.targets.parameters():
         parameter.data *= 1.5
     authors, rng = Authors(algorithm), np.random.default_rng(0)
