@@ -65,14 +65,15 @@ and multisampling (`four settings`), and as policies see it ([cameras](cameras.m
 
 `python bench/pixels.py`: the presets `arm-pixels` (PPO, the arm's near goals, two pictures of 64 x 64) and
 `reach-pixels` (DrQ-v2, reach-v3, two of 32 x 32) to their end, in one process with one torch thread; `sb3-`:
-stable-baselines3's PPO, and SAC, with its own net for pictures, the same cameras (of 36 x 36 beside our 32 x 32), steps,
+stable-baselines3's PPO, and SAC, with its own net for pictures, the same cameras (36 x 36 beside our 32 x 32), steps,
 rollouts, batches and rates; its critics see what its policies see. Success of deterministic policies on 100 goals of
 two seeds that no training has. Claimed before the runs: each of three seeds of ours comes to 0.5 at least in 30 minutes
 of CPU at most.
 
 @{pixels}
 
-Shown for PPO; not for DrQ-v2, whose actor goes to a bound in its first updates, and in some seeds does not come back.
+Shown for both. `reach-pixels` needs its penalty on what goes into the actor's tanh: without it three seeds had 0.00, 0.85
+and 0.45 after 20,000 steps.
 
 ### Demonstrations
 

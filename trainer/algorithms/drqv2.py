@@ -148,6 +148,6 @@ class Algorithm(TwinOffPolicy):
         return (self.deviation * self.policy.distribution.noise(rows, self._noise)).clamp(-limit, limit)
 
     def _noisy(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """[B, A] what the actor does with `outputs` and the `noise`; beyond the bounds its derivative is that within."""
+        """[B, A] what is done by `outputs` and the `noise`; beyond the bounds its derivative is that within."""
         moved = self.policy.distribution.mode(outputs) + noise.to(self.device)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

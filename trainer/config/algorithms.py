@@ -267,8 +267,8 @@ class Drqv2(PlainOffPolicy):
     noise_clip: NotNegative = Field(0.3, description="The most that noise changes an action that is learned from.")
     preactivation_l2: NotNegative = Field(
         0.0,
-        description="So many times the mean square of what goes into the actor's tanh is added to its loss: actions stay "
-        "off their bounds while the critics know little; 0: not, as the authors.",
+        description="So many times the mean square of what goes into the actor's tanh is added to its loss: actions "
+        "stay off their bounds while the critics know little; 0: not, as the authors.",
     )
 
     @property
