@@ -8,7 +8,7 @@ process and one torch thread. Success is of deterministic policies on held-out g
 no training has.
 
 The settings were chosen by short tries with seeds 1000 to 1002, and with seed 0 of `reach-pixels` through other
-cameras. Three seeds of `reach-pixels` without a penalty on what goes into the actor's tanh had 0.00, 0.85 and 0.45 after 20,000
+cameras. Three seeds of it without a penalty on what goes into the actor's tanh had 0.00, 0.85 and 0.45 after 20,000
 steps: these are not in the table any more.
 
 Stated before the first whole run: each of three seeds of ours has a success of 0.5 at least, and takes 30 minutes of

@@ -72,8 +72,8 @@ of CPU at most.
 
 @{pixels}
 
-Shown for both. `reach-pixels` needs its penalty on what goes into the actor's tanh: without it three seeds had 0.00, 0.85
-and 0.45 after 20,000 steps.
+Shown for both. `reach-pixels` needs its penalty on what goes into the actor's tanh: without it three seeds had 0.00,
+0.85 and 0.45 after 20,000 steps.
 
 ### Demonstrations
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from anchorleg.words import counted
 from orchestrator.executors.base import Frozen
 from orchestrator.screens.cells import number, span
-from orchestrator.screens.status import RunView
+from orchestrator.screens.status import RunView, SlotView
 
 HOUR_S = 3600.0
 #: The unit in which trainings are compared.
@@ -13,7 +14,8 @@ MANY_STEPS = 1_000_000
 
 class Cost(Frozen):
     """At `per_hour` for all that runs now, in whatever currency: of a million steps, and of what is left. `left_s`:
-    until the last running slot is done, at its present rate; None where some slot's length is not known.
+    until the last running slot is done, at its present rate; None where some slot's length is not known. `others`:
+    slots that have more to do and are not measured, so they are in none of this.
     """
 
     per_hour: float
@@ -22,6 +24,7 @@ class Cost(Frozen):
     left_steps: int
     left_s: float | None
     left: float | None
+    others: int = 0
 
 
 def cost_of(view: RunView, per_hour: float) -> Cost | None:
@@ -39,7 +42,12 @@ def cost_of(view: RunView, per_hour: float) -> Cost | None:
         left_steps=sum(steps for steps, _ in left),
         left_s=left_s,
         left=left_s / HOUR_S * per_hour if left_s is not None else None,
+        others=sum(not slot.rate and not _is_done(slot) for slot in view.slots),
     )
+
+
+def _is_done(slot: SlotView) -> bool:
+    return slot.total is not None and (slot.step or 0) >= slot.total
 
 
 def cost_words(cost: Cost | None, per_hour: float) -> str:
@@ -50,4 +58,6 @@ def cost_words(cost: Cost | None, per_hour: float) -> str:
     words = f"{price} and {cost.steps_per_s:,.1f} steps/s: {number(MANY_STEPS)} steps ≈ {cost.per_million_steps:,.2f}"
     if cost.left_s is not None and cost.left is not None:
         words += f"; the {number(cost.left_steps)} that are left ≈ {cost.left:,.2f} (in {span(cost.left_s)})"
+    if cost.others:
+        words += f"; not in it: {counted(cost.others, 'slot')} with more to do and no measured rate now"
     return f"{words}; restarts and idle time come on top"

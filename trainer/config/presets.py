@@ -106,8 +106,8 @@ ABOUT = {
     "goals.",
     "arm-pixels": "The arm learns to reach near goals by PPO from two cameras and what it feels of itself; its critic "
     "sees the state.",
-    "reach-pixels": "DrQ-v2 on reach-v3 from two small pictures and where the hand is: nine of ten held-out goals after "
-    "20 minutes of a core.",
+    "reach-pixels": "DrQ-v2 on reach-v3 from two small pictures and where the hand is: nine of ten held-out goals "
+    "after 20 minutes of a core.",
     "arm-td3": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
     "100,000 steps; not trained on here.",
     "fast": "MT10 on one GPU by FastTD3's settings: 1,280 environments on the CPU, the replay on the GPU; not trained "

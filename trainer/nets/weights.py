@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -37,6 +38,8 @@ _WHOLE, _TORCH_WHOLE, _INDEX, _CONFIG = (
 #: In a kept copy: sha256 of what it was made of, and of the numbers in it.
 _SOURCE, _NUMBERS = "source_sha256", "numbers_sha256"
 _CHUNK = 2**20
+#: What torch says of a file whose pickle wants more than tensors (torch/_weights_only_unpickler.py).
+_OF_CODE = ("unsupported global", "unsupported class", "can only create new object", "can only build tensor")
 
 
 @runtime_checkable
@@ -224,9 +227,11 @@ def _from_safetensors(file: Path) -> dict[str, Tensor]:
 
 def _from_torch(file: Path) -> dict[str, Tensor]:
     try:
-        value = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a plain pickle torch says that it is one
+            value = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        if "Unsupported global" in str(error) or "Unsupported class" in str(error):
+        if any(words in str(error).lower() for words in _OF_CODE):
             raise ConfigError(
                 f"{file} holds more than tensors, and to read that could run code that came with it: nothing of it was "
                 f"read; give a file of a net's state_dict alone, or one of safetensors ({_WHERE})"
@@ -252,6 +257,8 @@ def _is_plain_tensor(name: Any, value: Any) -> bool:
 
 def _unreadable(file: Path, error: Exception) -> ConfigError:
     why = str(error).partition("\n")[0].strip() or type(error).__name__
+    if why.startswith("Weights only load failed"):  # and then how to have any code run
+        why = "torch finds no tensors in it"
     return ConfigError(
         f"{file} cannot be read as weights ({why[:120]}): it is damaged or something else; copy it anew ({_WHERE})"
     )

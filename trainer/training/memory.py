@@ -13,26 +13,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers import frames, rollout
 from trainer.buffers.contributed import capacity_of, group_capacity_of
 from trainer.buffers.rows import Fields, fields_of, with_steps
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.pictures import PictureSettings
 from trainer.config.training import Training
 from trainer.envs.memory import need_bytes
-from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
-from trainer.nets.encoders.base import kept_spaces
 from trainer.training.memory_parts import Lever, Part, in_gb, largest, two_digits
+from trainer.training.memory_pictures import (
+    frame_bytes,
+    frozen_encoders,
+    kept_of,
+    last_frames,
+    lowered_by,
+    of_num_envs,
+    pictures,
+    smaller,
+)
 
 _FLOAT_BYTES = 4
-#: The smallest `image_size` that there is.
-_LEAST_SIZE = 16
 #: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
 _ADDRESSES = 2**46
 #: The field that an actor's size goes with.
@@ -160,7 +163,7 @@ def rows_kept(training: Training) -> int:
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    spaces = _kept(training)
+    spaces = kept_of(training)
     if frames.keeps_frames(spaces, training):
         return _bytes_of(frames.fields_of(spaces)) + frames.POINTER_BYTES
     fields = fields_of(spaces)
@@ -175,19 +178,19 @@ def host_parts(training: Training, device: str, rows: int) -> list[Part]:
         *([] if is_on_gpu(training, device) else _replay(training, rows)),
         *_new_rows(training, rows),
         *_rollout(training),
-        Part(f"{training.num_envs:,} environments", environments, (_of_num_envs(training),)),
-        *_last_frames(training),
+        Part(f"{training.num_envs:,} environments", environments, (of_num_envs(training),)),
+        *last_frames(training),
         *_nets(training, live=on_cpu, saved=True),
-        *_pictures(training, gathered=True, as_float=on_cpu),
+        *pictures(training, gathered=True, live=on_cpu),
     ]
-    return [*parts, *_batch(training)] if on_cpu else parts
+    return [*parts, *_batch(training), *frozen_encoders(training)] if on_cpu else parts
 
 
 def others_parts(training: Training, rows: int, *, accepts: bool) -> list[Part]:
     """The rings of contributors' rows (`accepts`) and of other slots', beside `rows` of its own: as much of them as of
     its own replay. Where frames are kept there are none.
     """
-    if not rows or frames.keeps_frames(_kept(training), training):
+    if not rows or frames.keeps_frames(kept_of(training), training):
         return []
     rings = {"contributors'": capacity_of(training) if accepts else 0}
     rings["other slots'"] = group_capacity_of(training, training.group.share) if training.group.rows else 0
@@ -201,7 +204,8 @@ def gpu_parts(training: Training) -> list[Part]:
     """What the training holds on a GPU; a replay as large as it may come to be."""
     nets = _nets(training, live=True, saved=False)
     replay = _replay(training, training.off_policy.buffer_size) if is_on_gpu(training, "cuda") else []
-    return [*replay, *nets, *_batch(training), *_pictures(training, gathered=False, as_float=True)]
+    seen = [*pictures(training, gathered=False, live=True), *frozen_encoders(training)]
+    return [*replay, *nets, *_batch(training), *seen]
 
 
 def is_on_gpu(training: Training, device: str) -> bool:
@@ -215,7 +219,11 @@ def evaluation_bytes(training: Training) -> int:
     lanes = tasks * lanes_a_task(tasks, training.evaluation_goals)
     if not lanes:
         return 0
-    return need_bytes(lanes, 0, tasks, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes
+    return (
+        sum(part.bytes for part in frozen_encoders(training))
+        + need_bytes(lanes, 0, tasks, env_bytes=training.env.ENV_BYTES)
+        + training.env.drawing_bytes
+    )
 
 
 def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
@@ -235,7 +243,7 @@ def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
 def _replay(training: Training, rows: int) -> list[Part]:
     """The ring."""
     row = row_bytes(training) if rows else 0
-    levers = (Lever("algorithm.buffer_size", (rows,)), *_smaller(training, rows * (row - _frame_bytes(training))))
+    levers = (Lever("algorithm.buffer_size", (rows,)), *smaller(training, rows * (row - frame_bytes(training))))
     return [Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
 
 
@@ -248,87 +256,27 @@ def _new_rows(training: Training, rows: int) -> list[Part]:
 
 def _demos(training: Training, rows: int) -> list[Part]:
     """Of demonstrations each frame is kept once, whatever is kept of the run's own rows."""
-    row = _bytes_of(frames.fields_of(_kept(training))) + frames.POINTER_BYTES
-    levers = tuple(_smaller(training, rows * (row - _frame_bytes(training))))
+    row = _bytes_of(frames.fields_of(kept_of(training))) + frames.POINTER_BYTES
+    levers = tuple(smaller(training, rows * (row - frame_bytes(training))))
     return [Part(f"the demonstrations, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
-
-
-def _last_frames(training: Training) -> list[Part]:
-    """What stacks and clips are made of while acting."""
-    specs = [spec for spec in spaces_of(training).obs.values() if spec.stack > 1]
-    size = training.num_envs * sum(spec.reach * _bytes_of_frame(spec) for spec in specs)
-    levers = (_of_num_envs(training), *_smaller(training), *_shorter(training))
-    what = f"the last frames of {training.num_envs:,} environments"
-    return [Part(what, size, levers)] if size else []
-
-
-def _pictures(training: Training, *, gathered: bool, as_float: bool) -> list[Part]:
-    """What an update reads: bytes as they were `gathered` (off-policy also of what follows), and once `as_float`."""
-    shown = sum(prod(spec.shape) for spec in _kept(training).obs.values() if frames.is_picture(spec))
-    rows = training.learned_at_once
-    row = shown * (gathered * (1 + training.uses_experience) + as_float * _FLOAT_BYTES)
-    levers = (Lever(*_lowered_by(training)), *_smaller(training), *_shorter(training))
-    what = f"pictures of an update, {rows:,} rows of {row:,} bytes"
-    return [Part(what, rows * row, levers)] if rows and row else []
-
-
-def _smaller(training: Training, fixed: int = 0) -> list[Lever]:
-    """Smaller pictures, where there is a choice; `fixed`: what is beside them."""
-    env = training.env
-    if not isinstance(env, PictureSettings) or not env.has_pictures:
-        return []
-    return [Lever("env.image_size", (env.image_size,), 2, fixed, _LEAST_SIZE)]
-
-
-def _shorter(training: Training) -> list[Lever]:
-    """Fewer frames, where there is a choice."""
-    env = training.env
-    if not isinstance(env, PictureSettings) or not env.has_pictures or env.frame_stack == 1:
-        return []
-    return [Lever("env.frame_stack", (env.frame_stack,), least=2 if env.observation == "clips" else 1)]
-
-
-def _of_num_envs(training: Training) -> Lever:
-    return Lever("num_envs", (training.num_envs,))
-
-
-def _kept(training: Training) -> Spaces:
-    """What is kept to learn from."""
-    return kept_spaces(spaces_of(training), training.network)
-
-
-def _frame_bytes(training: Training) -> int:
-    """Of all pictures of one step that are kept."""
-    return sum(_bytes_of_frame(spec) for spec in _kept(training).obs.values() if frames.is_picture(spec))
-
-
-def _bytes_of_frame(spec: ArraySpec) -> int:
-    return prod(spec.frame) * np.dtype(spec.dtype).itemsize
 
 
 def _batch(training: Training) -> list[Part]:
     """The hidden layers' values, which are kept for the way back."""
     values, rows = sum(net.values for net in _sizes(training)), training.learned_at_once
     what = f"an update, {rows:,} rows of {values:,} hidden values"
-    return [Part(what, rows * values * _FLOAT_BYTES, (Lever(*_lowered_by(training)),))] if values and rows else []
+    return [Part(what, rows * values * _FLOAT_BYTES, (Lever(*lowered_by(training)),))] if values and rows else []
 
 
 def _rollout(training: Training) -> list[Part]:
     """What was played and is learned from next."""
     if not training.rollout:
         return []
-    spaces, steps = _kept(training), training.rollout // training.num_envs
+    spaces, steps = kept_of(training), training.rollout // training.num_envs
     row, size = _bytes_of(rollout.fields_of(spaces)), rollout.bytes_of(spaces, steps, training.num_envs)
-    pictures = size * _frame_bytes(training) // row
-    levers = (Lever("algorithm.rollout_steps", (steps,)), *_smaller(training, size - pictures))
+    pictures = size * frame_bytes(training) // row
+    levers = (Lever("algorithm.rollout_steps", (steps,)), *smaller(training, size - pictures))
     return [Part(f"a rollout, {training.rollout:,} steps of {row} bytes", size, levers)]
-
-
-def _lowered_by(training: Training) -> tuple[str, tuple[int, ...]]:
-    """(the field that says how many rows an update has, what it is)."""
-    if "batch_size" in type(training.algorithm).model_fields:
-        return "algorithm.batch_size", (training.learned_at_once,)
-    return "algorithm.rollout_steps", (training.rollout // training.num_envs,)
 
 
 def _bytes_of(fields: Fields) -> int:

@@ -33,6 +33,14 @@ def test_slots_share_the_price_and_the_last_one_says_how_long_it_is_paid() -> No
     assert cost.per_million_steps == pytest.approx(1e6 / 150 / 3600 * 3)
 
 
+def test_what_the_price_of_the_rest_leaves_out_is_said() -> None:
+    measured, done = running(0, rate=100.0, step=0, total=360_000), running(1, rate=None, step=9, total=9)
+    waits = [running(number, state="waiting", rate=None, step=0, total=360_000) for number in (2, 3)]
+    said = cost_words(cost_of(a_view(measured, done, *waits), 3.0), 3.0)
+    assert "; not in it: 2 slots with more to do and no measured rate now; " in said
+    assert "not in it" not in cost_words(cost_of(a_view(measured, done), 3.0), 3.0)
+
+
 def test_a_program_that_does_not_say_its_length_has_a_price_a_step_only() -> None:
     cost = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
     assert cost is not None

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay
@@ -17,14 +19,23 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError
-from trainer.nets.encoders.base import kept_spaces
-from trainer.training.memory import Lever, Part, check, host_parts, others_parts, row_bytes
+from trainer.nets.encoders.base import encoder_for, kept_spaces
+from trainer.training.memory import (
+    Lever,
+    Part,
+    check,
+    evaluation_bytes,
+    gpu_parts,
+    host_parts,
+    others_parts,
+    row_bytes,
+)
 
 pytestmark = pytest.mark.trainer
 GB = 10**9
 
 
-def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3, **fields):
+def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3, evaluation_goals=0, **fields):
     shown = {"observation": "cameras", "cameras": ["above", "below", "beside"], "frame_stack": 4}
     named = {"name": algorithm} if isinstance(algorithm, str) else algorithm
     return resolve(
@@ -34,7 +45,7 @@ def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3
             network={"encoder": {"arch": "anchorleg_toys.glance:Glance", **(encoder or {})}},
             total_steps=total_steps,
             num_envs=num_envs,
-            evaluation_goals=0,
+            evaluation_goals=evaluation_goals,
         )
     )
 
@@ -99,10 +110,53 @@ def test_a_rollout_that_does_not_fit_is_refused_with_steps_and_size():
 def test_a_batch_that_does_not_fit_is_refused_with_the_stack_as_well():
     sac = {"name": "sac", "batch_size": 3_000, "buffer_size": 4_000}
     found, words = advice(2 * GB, algorithm=sac, total_steps=2_000)
-    assert "pictures of an update, 3,000 rows of 884,736 bytes = 2.65 GB" in words
+    assert "pictures of an update and what is made of them, 3,000 rows of" in words
     assert sorted(found) == ["algorithm.batch_size", "env.frame_stack", "env.image_size"]
     check(a_training(sac, total_steps=2_000, frame_stack=found["env.frame_stack"]), "cpu", 2 * GB)
     check(a_training(sac, total_steps=2_000, image_size=found["env.image_size"]), "cpu", 2 * GB)
+
+
+def tensors_that_autograd_keeps(training, rows):
+    """Bytes, of one forward pass of the encoder of `rows` pictures, with numbers."""
+    spec = spaces_of(training).obs[IMAGE]
+    encoder = encoder_for(IMAGE, spec, training.network, torch.Generator().manual_seed(0))
+    weights = {weight.untyped_storage().data_ptr() for weight in encoder.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        encoder(torch.zeros(rows, *spec.shape, dtype=torch.uint8))
+    return sum(size for size, _ in kept.values())
+
+
+@pytest.mark.parametrize("arch", ["drq", "impala", "simple3dcnn"])
+def test_what_an_encoder_keeps_of_an_update_is_counted_where_the_update_is_made(arch):
+    shown = {"observation": "clips", "frame_stack": 8, "frame_stride": 1} if arch == "simple3dcnn" else {}
+    training = a_training({"name": "sac", "batch_size": 12}, encoder={"arch": arch, "freeze": False}, **shown)
+    kept = tensors_that_autograd_keeps(training, 12)
+    of_update = part(training, "pictures of an update").bytes - 2 * 12 * np.prod(spaces_of(training).obs[IMAGE].shape)
+    assert kept > 0
+    assert of_update == pytest.approx(kept, rel=0.1)
+    (on_host,) = [one for one in host_parts(training, "cuda", 0) if "pictures of an update" in one.what]
+    assert on_host.bytes == part(training, "pictures of an update").bytes - of_update
+    assert gpu_parts(training)[-1].bytes == of_update
+
+
+def test_a_frozen_encoders_weights_are_counted_in_the_training_and_in_the_evaluation_beside_it():
+    shown = {"observation": "clips", "frame_stack": 8, "frame_stride": 1}
+    sees = a_training(encoder={"arch": "simple3dcnn", "freeze": True}, **shown)
+    spec = spaces_of(sees).obs[IMAGE]
+    encoder = encoder_for(IMAGE, spec, sees.network, torch.Generator())
+    weights = 4 * sum(tensor.numel() for tensor in encoder.state_dict().values())
+    assert part(sees, "a frozen encoder").bytes == weights
+    assert evaluation_bytes(sees) == 0
+    judged, blind = sees.changed(evaluation_goals=1), a_training(evaluation_goals=1)
+    assert evaluation_bytes(judged) - evaluation_bytes(blind) == weights
 
 
 def test_environments_whose_last_frames_do_not_fit_are_refused():

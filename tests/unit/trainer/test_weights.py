@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -108,6 +109,13 @@ class _Code:
         return open, (str(self.mark), "w")
 
 
+class _Command(_Code):
+    """As above, by a module that torch blocks in other words."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.mark}",)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path
@@ -161,9 +169,10 @@ def bad_files(folder):
         "beyond": (saved("beyond", beyond), "convs.2.bias has numbers that are not finite in single precision"),
         "cut": (cut(saved("cut", own)), "cannot be read as weights .* it is damaged or something else"),
         "cut pth": (cut(torched("cut", own)), "cannot be read as weights .* it is damaged or something else"),
-        "garbage": (folder / "garbage.pth", "cannot be read as weights"),
+        "garbage": (folder / "garbage.pth", r"cannot be read as weights \(torch finds no tensors in it\)"),
         "empty": (folder / "empty.pth", "cannot be read as weights"),
         "code": (torched("code", _Code(folder / "it-ran")), "could run code that came with it: nothing of it was read"),
+        "command": (torched("command", _Command(folder / "it-ran")), "could run code that came with it"),
         "nested": (torched("nested", {"state_dict": own}), "holds no tensors by their names"),
         "no names": (torched("list", list(own.values())), "holds no tensors by their names"),
         "kind": (folder / "w.onnx", "is no file of weights by its name"),
@@ -176,7 +185,7 @@ def bad_files(folder):
 
 CASES = (
     "missing", "too few", "too many", "another", "shape", "not finite", "beyond", "cut", "cut pth", "garbage", "empty",
-    "code",
+    "code", "command",
     "nested", "no names", "kind", "empty folder", "lacking", "outside", "broken",
 )  # fmt: skip
 
