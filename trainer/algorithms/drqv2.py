@@ -94,7 +94,7 @@ class Algorithm(TwinOffPolicy):
 
         of_actor = self.for_actor(inputs)
         outputs = self.acted(of_actor.policy)
-        actor_loss = self._penalty(outputs) - self._worth(of_actor, outputs, sample).mean()
+        actor_loss = self._penalty(outputs, sample) - self._worth(of_actor, outputs, sample).mean()
         yield self.down({"actor": actor_loss}, actor_loss=actor_loss)
 
     def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
@@ -137,9 +137,9 @@ class Algorithm(TwinOffPolicy):
         worth: Tensor = self.critics(inputs.critics, action).squeeze(-1).amin(0)
         return worth
 
-    def _penalty(self, outputs: Tensor) -> Tensor:
-        """On what goes into the actor's tanh."""
-        before = outputs[:, : self.policy.distribution.size]
+    def _penalty(self, outputs: Tensor, sample: Sample) -> Tensor:
+        """On what goes into the actor's tanh, which is as many numbers as have noise."""
+        before = outputs[:, : sample.drawn["noise"].shape[1]]
         return self.settings.preactivation_l2 * before.square().mean()
 
     def _drawn_noise(self, rows: int) -> Tensor:
