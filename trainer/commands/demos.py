@@ -30,6 +30,9 @@ FpsOption = Annotated[
 CameraOption = Annotated[
     list[str] | None, typer.Option(help="Of a LeRobotDataset: this camera's films; may be repeated; left out: all.")
 ]
+TaskOption = Annotated[
+    str | None, typer.Option(help="Of a LeRobotDataset: episodes of this task alone, by its name there; left out: all.")
+]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The training that it is for: as for `trainer train`.")
 ]
@@ -63,6 +66,7 @@ def import_(
     size: SizeOption = 64,
     fps: FpsOption = None,
     camera: CameraOption = None,
+    task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
@@ -74,9 +78,10 @@ def import_(
         if is_dataset(source):
             if fps is not None:
                 raise ConfigError("--fps is for films: a LeRobotDataset has an action for each of its frames")
-            demos = import_lerobot(source, out, size, camera or [], progress)
-        elif camera:
-            raise ConfigError(f"--camera chooses among a LeRobotDataset's; {source} is a folder of films")
+            demos = import_lerobot(source, out, size, camera or [], progress, task)
+        elif camera or task is not None:
+            option = "--camera" if camera else "--task"
+            raise ConfigError(f"{option} chooses among a LeRobotDataset's; {source} is a folder of films")
         else:
             demos = import_films(source, out, size, fps, progress, _say)
     _show(demos, as_json=as_json)
