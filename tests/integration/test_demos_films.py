@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("imageio_ffmpeg")
 
+import imageio_ffmpeg
 from demos import SIZE, all_of, episode, film, films, silent
 
 from trainer.demos import store
-from trainer.demos.films import Film, FilmError, facts_of
+from trainer.demos.films import Film, FilmError, FilmFacts, facts_of
 from trainer.demos.importing import import_films, summary
 from trainer.demos.store import DamagedDemosError, Demos
 from trainer.errors import ConfigError
@@ -26,6 +28,13 @@ def flip(path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
+
+
+def made_by_ffmpeg(film, *words):
+    """The last one of `words`: a path."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", film, *words]
+    subprocess.run(command, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    return words[-1]
 
 
 def told(folder, **changed):
@@ -118,6 +127,24 @@ def test_a_film_that_was_cut_short_is_taken_as_far_as_it_goes_and_that_is_said(t
     assert told.was_cut
     assert 10 < told.frames < 40
     assert said == [f"short.mp4 is cut short: {told.frames / 10:.1f} of its 4.0 s could be read, and are taken"]
+
+
+def test_a_film_whose_sound_is_longer_is_whole(tmp_path):
+    quiet = film(tmp_path / "quiet.mp4", episode(0, 20))
+    (tmp_path / "films").mkdir()
+    sound = ("-f", "lavfi", "-i", "sine=duration=6", "-c:v", "copy", "-c:a", "aac")
+    made_by_ffmpeg(quiet, *sound, tmp_path / "films/loud.mp4")
+    said = []
+    (told,) = import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, said.append).manifest.episodes
+    assert (told.frames, told.was_cut, said) == (20, False, [])
+
+
+def test_a_film_is_as_fast_and_as_long_as_its_pictures_are_whatever_its_title_says(tmp_path):
+    title = "title=Video: the best of 60 fps, Duration: 00:09:00.00"
+    path = made_by_ffmpeg(
+        film(tmp_path / "plain.mp4", episode(0, 20)), "-c", "copy", "-metadata", title, tmp_path / "a.mp4"
+    )
+    assert facts_of(path) == FilmFacts(10.0, 2.0)
 
 
 def test_a_film_that_is_broken_inside_is_refused_with_its_name_and_the_second(tmp_path):

@@ -34,8 +34,11 @@ _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpeg,mpegts,ogg,asf
 _MOST_PIXELS = 7680 * 4320
 #: What FFmpeg says where a packet is not all there, because the file has ended before it.
 _ENDED_EARLY = ("corrupt input packet", "partial file")
-_CLOCK = re.compile(r"Duration: (\d+):(\d+):(\d+(?:\.\d+)?)")
-_RATE = re.compile(r"Video:.*?(\d+(?:\.\d+)?) (?:fps|tbr)")
+#: Lines of its own: a title says what its writer likes.
+_CLOCK = re.compile(r"^\s*Duration: (\d+):(\d+):(\d+(?:\.\d+)?)", re.MULTILINE)
+_RATE = re.compile(r"^\s*Stream #\d+:\d+.*?: Video:.*?(\d+(?:\.\d+)?) (?:fps|tbr)", re.MULTILINE)
+#: What may go on when the pictures have ended; a film's length is that of the longest.
+_BESIDE = re.compile(r"^\s*Stream #\d+:\d+.*?: (?:Audio|Subtitle):", re.MULTILINE)
 _WORDS = 200
 
 
@@ -45,7 +48,7 @@ class FilmError(ConfigError):
 
 @dataclass(frozen=True)
 class FilmFacts:
-    """What a film says of itself: pictures a second, and how long it is (None: it does not say)."""
+    """What a film says of itself: pictures a second, and how long they last (None: it does not say, or has sound)."""
 
     fps: float
     seconds: float | None
@@ -63,7 +66,7 @@ def facts_of(path: Path) -> FilmFacts:
     if rate is None or not float(rate[1]):
         raise FilmError(f"{path} is no film that can be read, from its second 0 on ({_cause(said)}); leave it out")
     seconds = None
-    if clock is not None:
+    if clock is not None and _BESIDE.search(said) is None:
         hours, minutes, rest = clock.groups()
         seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest)
     return FilmFacts(float(rate[1]), seconds)

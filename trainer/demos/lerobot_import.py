@@ -50,7 +50,7 @@ class EpisodeRow:
 def import_lerobot(
     folder: Path, out: Path, size: int, cameras: Sequence[str], progress: Progress, task: str | None = None
 ) -> Demos:
-    """Each episode of `task` (None: of all), by `cameras` (none: all), `size` pixels a side. What `out` has of it stays.
+    """Each episode of `task` (None: of all), by `cameras` (none: all), `size` pixels a side. What `out` has stays.
 
     Errors: ConfigError; FilmError; SaveError; ModuleNotFoundError without pyarrow.
     """

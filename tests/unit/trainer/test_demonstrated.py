@@ -203,7 +203,7 @@ def test_what_values_cannot_be_learned_from_is_refused_in_a_sentence(demos, tmp_
         (
             demos.manifest,
             replace(asked, tasks=("left", "up")),
-            "task 'middle' and 1 other, and the training has left, up",
+            "'middle' and 1 other, and the training has left, up",
         ),
         (
             demos.manifest,
