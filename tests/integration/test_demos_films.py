@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -40,6 +41,12 @@ def made_by_ffmpeg(film, *words):
 def told(folder, **changed):
     value = json.loads((folder / "demos.json").read_text())
     (folder / "demos.json").write_text(json.dumps({**value, **changed}))
+
+
+def of_another_task(folder):
+    value = json.loads((folder / "demos.json").read_text())
+    value["blocks"][0]["episodes"][0]["task"] = 3
+    (folder / "demos.json").write_text(json.dumps(value))
 
 
 def outside(folder):
@@ -168,6 +175,18 @@ def test_what_is_no_film_is_refused_and_opens_no_other_file(tmp_path, content):
         facts_of(path)
 
 
+@pytest.mark.parametrize("is_told", [False, True], ids=["asked for facts", "asked for frames"])
+def test_an_ffmpeg_that_is_nowhere_is_one_sentence(tmp_path, monkeypatch, is_told):
+    films(tmp_path / "films", 1)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+    if is_told:
+        monkeypatch.setattr("trainer.demos.films.facts_of", lambda path: FilmFacts(10.0, 1.2))
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(ConfigError, match=r"ffmpeg cannot be run here \(.*nowhere.*\); unset IMAGEIO_FFMPEG_EXE"):
+        import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_folder_without_films_says_what_is_taken_for_one(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no film in .*; those end in \.avi"):
         import_films(tmp_path, tmp_path / "out", SIZE, None, silent, silent)
@@ -187,6 +206,7 @@ def test_an_episode_that_nobody_could_hold_is_refused_before_it_fills_the_memory
         (lambda folder: flip(folder / "blocks/000000.safetensors"), "is not what was written"),
         (lambda folder: (folder / "demos.json").write_text("{"), r"demos\.json is damaged, or of another version"),
         (lambda folder: told(folder, frame=[3, 64, 64]), "the pieces of 'image' unpack to"),
+        (of_another_task, r"demos\.json is damaged, or of another version.*'000\.mp4' shows task 3, and there are 1"),
         (outside, r"demos\.json is damaged.*blocks\.0\.path"),
     ],
 )

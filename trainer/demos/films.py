@@ -61,6 +61,8 @@ def facts_of(path: Path) -> FilmFacts:
         done = subprocess.run(command, capture_output=True, timeout=SILENCE_S, check=False)
     except subprocess.TimeoutExpired:
         raise FilmError(f"{path}: FFmpeg said nothing about it for {SILENCE_S:.0f} s; is the disk there?") from None
+    except OSError as error:
+        raise _not_run(error) from None
     said = done.stderr.decode(errors="replace")
     rate, clock = _RATE.search(said), _CLOCK.search(said)
     if rate is None or not float(rate[1]):
@@ -99,6 +101,10 @@ class Film:
         self._pipe = read
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, stderr=self._words)
+        except OSError as error:
+            os.close(read)
+            self._words.close()
+            raise _not_run(error) from None
         finally:
             os.close(write)
 
@@ -170,10 +176,15 @@ def _ffmpeg() -> str:
     try:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
-        raise ConfigError(
-            f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
-            "or pip install --force-reinstall imageio-ffmpeg"
-        ) from None
+        raise _not_run(error) from None
+
+
+def _not_run(error: Exception) -> ConfigError:
+    """What is said where FFmpeg is not there, or is no program."""
+    return ConfigError(
+        f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
+        "or pip install --force-reinstall imageio-ffmpeg"
+    )
 
 
 def _cause(said: str) -> str:
