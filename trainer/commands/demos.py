@@ -175,7 +175,7 @@ def fit(
     found = Demos.open(demos)
     by_actions = found.manifest.spaces is not None and not without_actions
     begin.check_out(out, asked.training, by_actions=by_actions)
-    learner = begin.learner_of(found, asked.training, by_actions=by_actions)
+    learner = begin.learner_of(found, asked.training, by_actions=by_actions, batch_size=batch_size)
     plan = begin.plan_of(
         found, asked.training, learner,
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,

@@ -18,7 +18,7 @@ from anchorleg.job import Job
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos import begin, contrast, footage
 from trainer.demos.fit import run
-from trainer.demos.footage import Footage
+from trainer.demos.footage import BatchNeed, Footage
 from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.store import Demos, DemosWriter
 from trainer.envs.frames import FrameStacks
@@ -28,7 +28,9 @@ from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutO
 from trainer.evaluation.checkpoints import evaluate_checkpoint
 from trainer.evaluation.playable import find_playable
 from trainer.exporting.export import export
+from trainer.machine.host import Host
 from trainer.nets.encoders.base import encoder_for
+from trainer.nets.kept import kept_bytes
 
 pytestmark = pytest.mark.trainer
 
@@ -249,6 +251,32 @@ def test_other_actions_and_rows_are_refused_with_the_way_out(demos):
 def test_memory_that_is_not_there_is_said_before_it_is_taken(demos):
     with pytest.raises(OutOfMemoryError, match=r"frames take .* and 0 B of memory are free for them: import them with"):
         Footage.of(demos, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("size", "each", "words"),
+    [
+        (100, 2**20, r"a batch of 100 takes 100 MiB, and 30 MiB of .*lower --batch-size from 100 to 2[0-9] at most$"),
+        (100, 2**30, r"no --batch-size fits; choose a smaller network\.encoder\.arch"),
+        (1, 1, r"of memory are free for them: import them with a --size of at most \d+ % of this one"),
+    ],
+)
+def test_a_batch_that_memory_cannot_learn_from_is_said_with_one_that_it_can(demos, size, each, words):
+    free = 2**30 + (30 * 2**20 if each > 1 else demos.manifest.frame_bytes)
+    with pytest.raises(OutOfMemoryError, match=words):
+        Footage.of(demos, free, batch=BatchNeed(size, each))
+
+
+@pytest.mark.parametrize(("by_actions", "frames"), [(True, 1), (False, 3)])
+def test_a_fit_asks_for_what_a_batch_keeps_before_it_reads_a_frame(demos, monkeypatch, by_actions, frames):
+    spec = spaces_of(training()).obs[IMAGE]
+    each = frames * kept_bytes(encoder_for(IMAGE, spec, training().network, None), spec)
+    free = 2**30 + demos.manifest.frame_bytes + 500 * each
+    monkeypatch.setattr(begin, "read_host", lambda: Host("here", 1, None, free))
+    assert begin.learner_of(demos, training(), by_actions=by_actions, batch_size=500)
+    monkeypatch.setattr(Demos, "read", lambda demos: pytest.fail("it was read"))
+    with pytest.raises(OutOfMemoryError, match="lower --batch-size from 501 to 500 at most"):
+        begin.learner_of(demos, training(), by_actions=by_actions, batch_size=501)
 
 
 def test_every_episode_is_either_learned_from_or_held_out():
