@@ -185,10 +185,13 @@ def fit(
         job = _alone((run_dir or Path("runs") / f"fit-{name}").resolve())
         job.listen()
     _say(f"{'imitates actions' if by_actions else 'learns from the order of frames'}; held out: {learner.measures}")
+    begun = begin.begun_with(asked.training)
+    if begun.get("weights_licence"):
+        _say(begun["weights_licence"])
     done = run(job, learner, plan, _row if not as_json else _silent, _say)
     if done is None:
         raise typer.Exit(HANDED_OVER)
-    about = begin.write_weights(out, done, found, asked.training) if out is not None else {}
+    about = begin.write_weights(out, done, found, asked.training, begun) if out is not None else {}
     policy = job.slot_dir if by_actions else None
     if by_actions and learner.encoder is None:
         leave_final(job, _say)

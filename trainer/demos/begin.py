@@ -17,7 +17,7 @@ from torch import nn
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.algorithms.common.tensors import torch_generator
-from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
+from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, told
 from trainer.config.settings import Network
 from trainer.config.training import Training
 from trainer.demos.cloning import Cloning
@@ -133,9 +133,27 @@ def plan_of(
     return FitPlan(hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed)
 
 
-def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapping[str, str]:
+def begun_with(training: Training) -> dict[str, str]:
+    """Of the file of weights that the encoder of pictures begins with: its sum, and what is known of its licence; empty
+    where there is none. Errors: ConfigError.
+    """
+    seen, network = spaces_of(training).obs.get(IMAGE), training.network
+    sha256 = None if seen is None else _weights_of(network)
+    if seen is None or sha256 is None:
+        return {}
+    return {
+        "weights_sha256": sha256,
+        "weights_licence": told(_arch_of(network, seen), network.encoder.weights) or "",
+    }
+
+
+def write_weights(
+    out: Path, fit: Fit, demos: Demos, training: Training, begun: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
     """Leave the best encoder in `out`, durably: tensors by their plain names, and in the file's metadata what it is,
-    which is returned. Errors: SaveError.
+    which is returned. `begun`: what `begun_with` said before the fit, as the file may be gone; None: it is asked now.
+
+    Errors: SaveError; as `begun_with`.
     """
     best, source, seen = fit.best_row, demos.manifest.source, spaces_of(training).obs[IMAGE]
     about = {
@@ -148,6 +166,7 @@ def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapp
         "licence": source.licence or "",
         "step": str(best.step),
         "held_out": repr(best.held_out),
+        **(begun_with(training) if begun is None else begun),
     }
     try:
         make_folder(out.absolute().parent)

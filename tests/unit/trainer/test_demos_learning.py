@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from demos import SIZE, all_of, episode, recorded, silent, training
 from spots import Eye
 
 from anchorleg.job import Job
+from trainer.commands.demos import fit
+from trainer.config.encoders import ARCHES
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos import begin, contrast, footage
 from trainer.demos.fit import run
@@ -202,6 +207,41 @@ def test_a_fit_begins_with_the_weights_that_its_training_names_and_teaches_them(
     again = begin.learner_of(demos, training(nets), by_actions=True)
     assert all(torch.equal(again.encoder.state_dict()[name], tensor) for name, tensor in done.best.items())
     assert all(parameter.requires_grad for parameter in again.encoder.parameters())
+
+
+def test_what_a_fit_began_with_stays_with_what_it_leaves_sum_and_licence(demos, tmp_path, monkeypatch):
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=4, every=2)
+    assert not begin.begun_with(asked)
+    assert "weights_sha256" not in begin.write_weights(tmp_path / "first.safetensors", done, demos, asked)
+    published = replace(ARCHES["impala"], weights=ARCHES["timesformer"].weights)
+    monkeypatch.setitem(ARCHES, "spots:Eye", published)
+    nets = {"encoder": {"arch": "spots:Eye", "weights": str(tmp_path / "first.safetensors")}}
+    done, asked = fitted(demos, tmp_path / "again", by_actions=True, steps=4, every=2, network=nets)
+    sha256 = hashlib.sha256((tmp_path / "first.safetensors").read_bytes()).hexdigest()
+    begun = begin.begun_with(asked)
+    (tmp_path / "first.safetensors").unlink()
+    about = begin.write_weights(tmp_path / "second.safetensors", done, demos, asked, begun)
+    assert about["weights_sha256"] == sha256
+    assert "CC-BY-NC 4.0: not for commercial use" in about["weights_licence"]
+    with safetensors.safe_open(tmp_path / "second.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["about"]) == about
+
+
+def test_the_command_says_the_licence_of_what_it_begins_with(demos, tmp_path, monkeypatch, capsys):
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=2, every=2)
+    begin.write_weights(tmp_path / "first.safetensors", done, demos, asked)
+    published = replace(ARCHES["impala"], weights=ARCHES["timesformer"].weights)
+    monkeypatch.setitem(ARCHES, "spots:Eye", published)
+    monkeypatch.setattr(Job, "listen", lambda job: None)
+    encoder = {"arch": "spots:Eye", "weights": str(tmp_path / "first.safetensors")}
+    env = {"name": "spots:Spots", "observation": "both", "image_size": SIZE}
+    config = {"env": env, "network": {"encoder": encoder, "actor_hidden": [8]}, "algorithm": "sac"}
+    (tmp_path / "training.json").write_text(json.dumps(config))
+    out, places = tmp_path / "second.safetensors", {"config": tmp_path / "training.json", "run_dir": tmp_path / "again"}
+    fit(demos.folder, out, steps=2, batch_size=4, measure_every=2, as_json=True, **places)
+    told = capsys.readouterr()
+    assert "the published weights of spots:Eye: CC-BY-NC 4.0: not for commercial use" in told.err
+    assert "CC-BY-NC 4.0" in json.loads(told.out)["about"]["weights_licence"]
 
 
 def test_what_failed_is_not_imitated_and_is_still_a_film(tmp_path):
