@@ -168,6 +168,7 @@ def test_a_fit_over_many_jobs_of_the_relay_is_one_fit(new_relay, tmp_path):
     [
         (["import", "nowhere", "--out", "x"], 2, "nowhere is no folder; give one with films, or a LeRobotDataset's"),
         (["import", ".", "--out", "x", "--camera", "a"], 2, "--camera chooses among a LeRobotDataset's"),
+        (["import", ".", "--out", "x", "--task", "a"], 2, "--task chooses among a LeRobotDataset's"),
         (["export", "nowhere", "--out", "x"], 2, "there are no demonstrations in nowhere: `trainer demos import`"),
         (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "there are no demonstrations in nowhere"),
         (["fit", "--demos", "demos", "--out", "w.pth"], 2, "--out w.pth: give the name of a file that ends in"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("imageio_ffmpeg")
 
+import imageio_ffmpeg
 from demos import SIZE, all_of, episode, film, films, silent
 
 from trainer.demos import store
-from trainer.demos.films import Film, FilmError, facts_of
+from trainer.demos.films import Film, FilmError, FilmFacts, facts_of
 from trainer.demos.importing import import_films, summary
 from trainer.demos.store import DamagedDemosError, Demos
 from trainer.errors import ConfigError
@@ -28,9 +31,22 @@ def flip(path):
     path.write_bytes(data)
 
 
+def made_by_ffmpeg(film, *words):
+    """The last one of `words`: a path."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", film, *words]
+    subprocess.run(command, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    return words[-1]
+
+
 def told(folder, **changed):
     value = json.loads((folder / "demos.json").read_text())
     (folder / "demos.json").write_text(json.dumps({**value, **changed}))
+
+
+def of_another_task(folder):
+    value = json.loads((folder / "demos.json").read_text())
+    value["blocks"][0]["episodes"][0]["task"] = 3
+    (folder / "demos.json").write_text(json.dumps(value))
 
 
 def outside(folder):
@@ -120,6 +136,24 @@ def test_a_film_that_was_cut_short_is_taken_as_far_as_it_goes_and_that_is_said(t
     assert said == [f"short.mp4 is cut short: {told.frames / 10:.1f} of its 4.0 s could be read, and are taken"]
 
 
+def test_a_film_whose_sound_is_longer_is_whole(tmp_path):
+    quiet = film(tmp_path / "quiet.mp4", episode(0, 20))
+    (tmp_path / "films").mkdir()
+    sound = ("-f", "lavfi", "-i", "sine=duration=6", "-c:v", "copy", "-c:a", "aac")
+    made_by_ffmpeg(quiet, *sound, tmp_path / "films/loud.mp4")
+    said = []
+    (told,) = import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, said.append).manifest.episodes
+    assert (told.frames, told.was_cut, said) == (20, False, [])
+
+
+def test_a_film_is_as_fast_and_as_long_as_its_pictures_are_whatever_its_title_says(tmp_path):
+    title = "title=Video: the best of 60 fps, Duration: 00:09:00.00"
+    path = made_by_ffmpeg(
+        film(tmp_path / "plain.mp4", episode(0, 20)), "-c", "copy", "-metadata", title, tmp_path / "a.mp4"
+    )
+    assert facts_of(path) == FilmFacts(10.0, 2.0)
+
+
 def test_a_film_that_is_broken_inside_is_refused_with_its_name_and_the_second(tmp_path):
     path = film(tmp_path / "films/broken.mp4", np.random.default_rng(0).integers(0, 255, (40, 3, 64, 64), np.uint8))
     data = bytearray(path.read_bytes())
@@ -141,6 +175,18 @@ def test_what_is_no_film_is_refused_and_opens_no_other_file(tmp_path, content):
         facts_of(path)
 
 
+@pytest.mark.parametrize("is_told", [False, True], ids=["asked for facts", "asked for frames"])
+def test_an_ffmpeg_that_is_nowhere_is_one_sentence(tmp_path, monkeypatch, is_told):
+    films(tmp_path / "films", 1)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+    if is_told:
+        monkeypatch.setattr("trainer.demos.films.facts_of", lambda path: FilmFacts(10.0, 1.2))
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(ConfigError, match=r"ffmpeg cannot be run here \(.*nowhere.*\); unset IMAGEIO_FFMPEG_EXE"):
+        import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_folder_without_films_says_what_is_taken_for_one(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no film in .*; those end in \.avi"):
         import_films(tmp_path, tmp_path / "out", SIZE, None, silent, silent)
@@ -160,6 +206,7 @@ def test_an_episode_that_nobody_could_hold_is_refused_before_it_fills_the_memory
         (lambda folder: flip(folder / "blocks/000000.safetensors"), "is not what was written"),
         (lambda folder: (folder / "demos.json").write_text("{"), r"demos\.json is damaged, or of another version"),
         (lambda folder: told(folder, frame=[3, 64, 64]), "the pieces of 'image' unpack to"),
+        (of_another_task, r"demos\.json is damaged, or of another version.*'000\.mp4' shows task 3, and there are 1"),
         (outside, r"demos\.json is damaged.*blocks\.0\.path"),
     ],
 )

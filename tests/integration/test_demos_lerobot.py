@@ -253,6 +253,24 @@ def test_a_camera_that_is_not_there_is_told_with_those_that_are(written, tmp_pat
         import_lerobot(written, tmp_path / "out", 32, ["front"], silent)
 
 
+def test_episodes_of_one_task_are_taken_by_its_name_and_another_task_is_another_import(tmp_path):
+    import point_demos
+
+    points = point_demos.recorded(tmp_path / "points", episodes=2)
+    folder, out = export(points, tmp_path / "data set", silent), tmp_path / "out"
+    one = import_lerobot(folder, out, point_demos.SIZE, (), silent, "middle")
+    assert one.manifest.tasks == ("middle",)
+    wanted = [arrays["action"] for told, arrays in all_of(points) if points.manifest.tasks[told.task] == "middle"]
+    found = [arrays["action"] for _, arrays in all_of(one)]
+    assert len(found) == len(wanted) == 2
+    assert all(np.array_equal(mine, theirs[: len(mine)]) for mine, theirs in zip(found, wanted, strict=True))
+    with pytest.raises(ConfigError, match=r"there is no task 'midle'; did you mean \"middle\"\?"):
+        import_lerobot(folder, out, point_demos.SIZE, (), silent, "midle")
+    for other in ("left", None):
+        with pytest.raises(ConfigError, match="holds other demonstrations"):
+            import_lerobot(folder, out, point_demos.SIZE, (), silent, other)
+
+
 def test_single_images_are_refused_by_name(dataset, tmp_path):
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
     images = {

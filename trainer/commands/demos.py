@@ -30,6 +30,9 @@ FpsOption = Annotated[
 CameraOption = Annotated[
     list[str] | None, typer.Option(help="Of a LeRobotDataset: this camera's films; may be repeated; left out: all.")
 ]
+TaskOption = Annotated[
+    str | None, typer.Option(help="Of a LeRobotDataset: episodes of this task alone, by its name there; left out: all.")
+]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The training that it is for: as for `trainer train`.")
 ]
@@ -63,6 +66,7 @@ def import_(
     size: SizeOption = 64,
     fps: FpsOption = None,
     camera: CameraOption = None,
+    task: TaskOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
@@ -74,9 +78,10 @@ def import_(
         if is_dataset(source):
             if fps is not None:
                 raise ConfigError("--fps is for films: a LeRobotDataset has an action for each of its frames")
-            demos = import_lerobot(source, out, size, camera or [], progress)
-        elif camera:
-            raise ConfigError(f"--camera chooses among a LeRobotDataset's; {source} is a folder of films")
+            demos = import_lerobot(source, out, size, camera or [], progress, task)
+        elif camera or task is not None:
+            option = "--camera" if camera else "--task"
+            raise ConfigError(f"{option} chooses among a LeRobotDataset's; {source} is a folder of films")
         else:
             demos = import_films(source, out, size, fps, progress, _say)
     _show(demos, as_json=as_json)
@@ -170,7 +175,7 @@ def fit(
     found = Demos.open(demos)
     by_actions = found.manifest.spaces is not None and not without_actions
     begin.check_out(out, asked.training, by_actions=by_actions)
-    learner = begin.learner_of(found, asked.training, by_actions=by_actions)
+    learner = begin.learner_of(found, asked.training, by_actions=by_actions, batch_size=batch_size)
     plan = begin.plan_of(
         found, asked.training, learner,
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,
@@ -180,10 +185,13 @@ def fit(
         job = _alone((run_dir or Path("runs") / f"fit-{name}").resolve())
         job.listen()
     _say(f"{'imitates actions' if by_actions else 'learns from the order of frames'}; held out: {learner.measures}")
+    begun = begin.begun_with(asked.training)
+    if begun.get("weights_licence"):
+        _say(begun["weights_licence"])
     done = run(job, learner, plan, _row if not as_json else _silent, _say)
     if done is None:
         raise typer.Exit(HANDED_OVER)
-    about = begin.write_weights(out, done, found, asked.training) if out is not None else {}
+    about = begin.write_weights(out, done, found, asked.training, begun) if out is not None else {}
     policy = job.slot_dir if by_actions else None
     if by_actions and learner.encoder is None:
         leave_final(job, _say)

@@ -12,17 +12,18 @@ from typing import cast
 
 import numpy as np
 import safetensors.torch
+import torch
 from torch import nn
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.algorithms.common.tensors import torch_generator
-from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
+from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, told
 from trainer.config.settings import Network
 from trainer.config.training import Training
 from trainer.demos.cloning import Cloning
-from trainer.demos.contrast import TimeContrast
+from trainer.demos.contrast import FRAMES, TimeContrast
 from trainer.demos.fit import Fit, FitPlan, Lesson
-from trainer.demos.footage import Footage, held_out
+from trainer.demos.footage import BatchNeed, Footage, held_out
 from trainer.demos.manifest import DemosManifest
 from trainer.demos.matching import must_act, must_show, tasks_of
 from trainer.demos.store import Demos
@@ -33,6 +34,7 @@ from trainer.machine import device as machine
 from trainer.machine.host import read_host
 from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
+from trainer.nets.kept import kept_bytes
 from trainer.streams import RandomStream
 
 _NO_PICTURES = (
@@ -58,8 +60,9 @@ def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None
         raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
 
 
-def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
+def learner_of(demos: Demos, training: Training, *, by_actions: bool, batch_size: int = 0) -> Lesson:
     """What is taught, on the training's device. Weights and held-out episodes are drawn from the training's seed.
+    `batch_size`: what memory must do for; 0: nobody knows yet.
 
     Errors: ConfigError where demonstrations and training do not fit; OutOfMemoryError; DamagedDemosError.
     """
@@ -68,23 +71,36 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool) -> Lesson:
     spaces = spaces_of(training)
     must_fit(demos.manifest, spaces, by_actions=by_actions)
     tasks = tasks_of(demos.manifest, spaces, _WAY_OUT) if by_actions else []
-    footage = Footage.of(demos, read_host().free_bytes, pictures=IMAGE in spaces.obs)
+    network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
+    batch = None
+    if IMAGE in spaces.obs and device.type != "cuda":  # a GPU has memory of its own
+        batch = _batch_need(spaces.obs[IMAGE], network, batch_size, by_actions=by_actions)
+    footage = Footage.of(demos, read_host().free_bytes, pictures=IMAGE in spaces.obs, batch=batch)
     usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
     learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
     chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
-    network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
     learner: Lesson
     if by_actions:
         taught = training.model_copy(update={"network": network})
         learner = Cloning(taught, spaces, footage, tasks, chosen, out, generator)
     else:
-        try:
-            encoder = encoder_for(IMAGE, spaces.obs[IMAGE], network, generator)
-        except ValueError as error:
-            raise ConfigError(f"network.encoder: {error}") from None
-        learner = TimeContrast(cast("nn.Module", encoder), spaces.obs[IMAGE], footage, chosen, out, training.seed)
+        encoder = _encoder(spaces.obs[IMAGE], network, generator)
+        learner = TimeContrast(encoder, spaces.obs[IMAGE], footage, chosen, out, training.seed)
     learner.module.to(device)
     return learner
+
+
+def _encoder(spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module:
+    """Of pictures. Errors: ConfigError."""
+    try:
+        return cast("nn.Module", encoder_for(IMAGE, spec, network, generator))
+    except ValueError as error:
+        raise ConfigError(f"network.encoder: {error}") from None
+
+
+def _batch_need(spec: ArraySpec, network: Network, size: int, *, by_actions: bool) -> BatchNeed:
+    """By time three frames of each film are read, each with its stack. Errors: ConfigError."""
+    return BatchNeed(size, (1 if by_actions else FRAMES) * kept_bytes(_encoder(spec, network, None), spec))
 
 
 def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> None:
@@ -117,9 +133,27 @@ def plan_of(
     return FitPlan(hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed)
 
 
-def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapping[str, str]:
+def begun_with(training: Training) -> dict[str, str]:
+    """Of the file of weights that the encoder of pictures begins with: its sum, and what is known of its licence; empty
+    where there is none. Errors: ConfigError.
+    """
+    seen, network = spaces_of(training).obs.get(IMAGE), training.network
+    sha256 = None if seen is None else _weights_of(network)
+    if seen is None or sha256 is None:
+        return {}
+    return {
+        "weights_sha256": sha256,
+        "weights_licence": told(_arch_of(network, seen), network.encoder.weights) or "",
+    }
+
+
+def write_weights(
+    out: Path, fit: Fit, demos: Demos, training: Training, begun: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
     """Leave the best encoder in `out`, durably: tensors by their plain names, and in the file's metadata what it is,
-    which is returned. Errors: SaveError.
+    which is returned. `begun`: what `begun_with` said before the fit, as the file may be gone; None: it is asked now.
+
+    Errors: SaveError; as `begun_with`.
     """
     best, source, seen = fit.best_row, demos.manifest.source, spaces_of(training).obs[IMAGE]
     about = {
@@ -132,6 +166,7 @@ def write_weights(out: Path, fit: Fit, demos: Demos, training: Training) -> Mapp
         "licence": source.licence or "",
         "step": str(best.step),
         "held_out": repr(best.held_out),
+        **(begun_with(training) if begun is None else begun),
     }
     try:
         make_folder(out.absolute().parent)

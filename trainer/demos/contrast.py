@@ -29,7 +29,7 @@ from trainer.errors import ConfigError
 NEGATIVES = 3
 L1_WEIGHT = L2_WEIGHT = 1e-5
 #: Frames of each film in a batch: earlier, middle, later.
-_FRAMES = 3
+FRAMES = 3
 #: Held-out triples, drawn once.
 _MEASURED = 128
 #: Triples that are read at once there.
@@ -50,12 +50,12 @@ class TimeContrast:
         self._spec, self._footage = spec, footage
         self._news = {e: _news(footage.film(e)) for e in (*chosen, *held)}
         self._chosen, self._held = (
-            [e for e in part if np.count_nonzero(self._news[e]) >= _FRAMES] for part in (chosen, held)
+            [e for e in part if np.count_nonzero(self._news[e]) >= FRAMES] for part in (chosen, held)
         )
         if len(self._chosen) < 2 or not self._held:
             raise ConfigError(
                 f"in {len(self._chosen) + len(self._held)} of {len(self._news)} films something moves from frame to "
-                f"frame, {_FRAMES} frames long; without actions three are needed: two to tell apart, and one that is "
+                f"frame, {FRAMES} frames long; without actions three are needed: two to tell apart, and one that is "
                 "held out"
             )
         self._measured = self._draw(np.random.default_rng([seed, 1]), _MEASURED, self._held)
@@ -77,10 +77,10 @@ class TimeContrast:
     def _draw(self, rng: np.random.Generator, rows: int, chosen: list[int]) -> tuple[Tensor, I64, Tensor]:
         """(the film of each row [B], places [B, 3], and for each row NEGATIVES others [NEGATIVES, B])."""
         films = np.array(chosen)[rng.integers(len(chosen), size=rows)]
-        places = np.empty((rows, _FRAMES), np.int64)
+        places = np.empty((rows, FRAMES), np.int64)
         for row, film in enumerate(films.tolist()):
             news = self._news[film]
-            drawn = rng.choice(len(news), _FRAMES, replace=False, p=news)
+            drawn = rng.choice(len(news), FRAMES, replace=False, p=news)
             places[row] = self._footage.begins[film] + np.sort(drawn)
         negatives = np.stack([rng.permutation(rows) for _ in range(NEGATIVES)])
         return torch.from_numpy(films), places, torch.from_numpy(negatives)

@@ -34,8 +34,11 @@ _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpeg,mpegts,ogg,asf
 _MOST_PIXELS = 7680 * 4320
 #: What FFmpeg says where a packet is not all there, because the file has ended before it.
 _ENDED_EARLY = ("corrupt input packet", "partial file")
-_CLOCK = re.compile(r"Duration: (\d+):(\d+):(\d+(?:\.\d+)?)")
-_RATE = re.compile(r"Video:.*?(\d+(?:\.\d+)?) (?:fps|tbr)")
+#: Lines of its own: a title says what its writer likes.
+_CLOCK = re.compile(r"^\s*Duration: (\d+):(\d+):(\d+(?:\.\d+)?)", re.MULTILINE)
+_RATE = re.compile(r"^\s*Stream #\d+:\d+.*?: Video:.*?(\d+(?:\.\d+)?) (?:fps|tbr)", re.MULTILINE)
+#: What may go on when the pictures have ended; a film's length is that of the longest.
+_BESIDE = re.compile(r"^\s*Stream #\d+:\d+.*?: (?:Audio|Subtitle):", re.MULTILINE)
 _WORDS = 200
 
 
@@ -45,7 +48,7 @@ class FilmError(ConfigError):
 
 @dataclass(frozen=True)
 class FilmFacts:
-    """What a film says of itself: pictures a second, and how long it is (None: it does not say)."""
+    """What a film says of itself: pictures a second, and how long they last (None: it does not say, or has sound)."""
 
     fps: float
     seconds: float | None
@@ -58,12 +61,14 @@ def facts_of(path: Path) -> FilmFacts:
         done = subprocess.run(command, capture_output=True, timeout=SILENCE_S, check=False)
     except subprocess.TimeoutExpired:
         raise FilmError(f"{path}: FFmpeg said nothing about it for {SILENCE_S:.0f} s; is the disk there?") from None
+    except OSError as error:
+        raise _not_run(error) from None
     said = done.stderr.decode(errors="replace")
     rate, clock = _RATE.search(said), _CLOCK.search(said)
     if rate is None or not float(rate[1]):
         raise FilmError(f"{path} is no film that can be read, from its second 0 on ({_cause(said)}); leave it out")
     seconds = None
-    if clock is not None:
+    if clock is not None and _BESIDE.search(said) is None:
         hours, minutes, rest = clock.groups()
         seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest)
     return FilmFacts(float(rate[1]), seconds)
@@ -96,6 +101,10 @@ class Film:
         self._pipe = read
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, stderr=self._words)
+        except OSError as error:
+            os.close(read)
+            self._words.close()
+            raise _not_run(error) from None
         finally:
             os.close(write)
 
@@ -167,10 +176,15 @@ def _ffmpeg() -> str:
     try:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
-        raise ConfigError(
-            f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
-            "or pip install --force-reinstall imageio-ffmpeg"
-        ) from None
+        raise _not_run(error) from None
+
+
+def _not_run(error: Exception) -> ConfigError:
+    """What is said where FFmpeg is not there, or is no program."""
+    return ConfigError(
+        f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
+        "or pip install --force-reinstall imageio-ffmpeg"
+    )
 
 
 def _cause(said: str) -> str:

@@ -20,8 +20,18 @@ from trainer.envs.frames import stacked
 from trainer.envs.spaces import I64, IMAGE, ArraySpec, Spaces
 from trainer.errors import ConfigError, OutOfMemoryError
 
-#: What is not the demonstrations' own: torch, nets, a batch.
+#: What is neither the demonstrations' own nor a batch's: torch, nets.
 _PROGRAM_BYTES = 2**30
+#: The smallest --batch-size.
+LEAST_BATCH = 2
+
+
+@dataclass(frozen=True)
+class BatchNeed:
+    """A batch of `size` (`--batch-size`), of each of which learning keeps so many bytes until it has the gradient."""
+
+    size: int
+    bytes_each: int
 
 
 @dataclass(frozen=True)
@@ -37,11 +47,16 @@ class Footage:
     arrays: dict[str, npt.NDArray[Any]]
 
     @classmethod
-    def of(cls, demos: Demos, free_bytes: int | None, *, pictures: bool = True) -> Footage:
-        """`pictures`: whether they are looked at. Errors: OutOfMemoryError, with what would fit; DamagedDemosError."""
+    def of(
+        cls, demos: Demos, free_bytes: int | None, *, pictures: bool = True, batch: BatchNeed | None = None
+    ) -> Footage:
+        """`pictures`: whether they are looked at; `batch`: what learning takes of the same memory, if that is known.
+
+        Errors: OutOfMemoryError, with what would fit; DamagedDemosError.
+        """
         manifest = demos.manifest
         if pictures:
-            _check_memory(manifest.num_frames, manifest.frame_bytes, free_bytes)
+            _check_memory(manifest.num_frames, manifest.frame_bytes, batch or BatchNeed(0, 0), free_bytes)
         episodes = manifest.episodes
         begins = np.concatenate([[0], np.cumsum([episode.frames for episode in episodes])]).astype(np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -92,11 +107,23 @@ def held_out(count: int, share: float, rng: np.random.Generator) -> tuple[list[i
     return sorted(order[out:]), sorted(order[:out])
 
 
-def _check_memory(frames: int, size: int, free_bytes: int | None) -> None:
-    if free_bytes is not None and size + _PROGRAM_BYTES > free_bytes:
-        room = max(0, free_bytes - _PROGRAM_BYTES)
-        smaller = math.floor(100 * math.sqrt(room / size)) if size else 100
+def _check_memory(frames: int, size: int, batch: BatchNeed, free_bytes: int | None) -> None:
+    kept = batch.size * batch.bytes_each
+    if free_bytes is None or size + kept + _PROGRAM_BYTES <= free_bytes:
+        return
+    room = max(0, free_bytes - _PROGRAM_BYTES)
+    takes = f"the demonstrations' {frames:,} frames take {sized(size)}, "
+    if kept:
+        takes += f"what is learned from a batch of {batch.size:,} takes {sized(kept)}, "
+    takes += f"and {sized(room)} of memory are free for them: "
+    if kept > size:
+        fits = max(0, room - size) // batch.bytes_each
+        if fits >= LEAST_BATCH:
+            raise OutOfMemoryError(f"{takes}lower --batch-size from {batch.size:,} to {fits:,} at most")
         raise OutOfMemoryError(
-            f"the demonstrations' {frames:,} frames take {sized(size)}, and {sized(room)} of memory are free for them: "
-            f"import them with a --size of at most {smaller} % of this one, with a lower --fps, or fewer of them"
+            f"{takes}no --batch-size fits; choose a smaller network.encoder.arch, or import them with a smaller --size"
         )
+    smaller = math.floor(100 * math.sqrt(room / (size + kept)))
+    raise OutOfMemoryError(
+        f"{takes}import them with a --size of at most {smaller} % of this one, with a lower --fps, or fewer of them"
+    )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.printable import printable
+from anchorleg.words import did_you_mean
 from trainer.demos import lerobot, manifest
 from trainer.demos.films import Film, Frame
 from trainer.demos.importing import Progress, asked, licence_in, side_by_side
@@ -30,6 +31,8 @@ _MOST_EPISODES, _MOST_FILE_BYTES = 1_000_000, 2**31
 _TOLD = {lerobot.REWARD: manifest.REWARD, lerobot.SUCCESS: manifest.SUCCESS}
 _KINDS = {manifest.REWARD: np.float32, manifest.SUCCESS: np.bool_}
 _WORDS = 200
+#: Names of tasks in a sentence.
+_NAMES = 10
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,16 @@ class EpisodeRow:
     films: Mapping[str, tuple[int, int, float]]
 
 
-def import_lerobot(folder: Path, out: Path, size: int, cameras: Sequence[str], progress: Progress) -> Demos:
-    """Each episode of `cameras` (none: all), `size` pixels a side. What `out` has of it already stays.
+def import_lerobot(
+    folder: Path, out: Path, size: int, cameras: Sequence[str], progress: Progress, task: str | None = None
+) -> Demos:
+    """Each episode of `task` (None: of all), by `cameras` (none: all), `size` pixels a side. What `out` has stays.
 
     Errors: ConfigError; FilmError; SaveError; ModuleNotFoundError without pyarrow.
     """
     info = lerobot.LerobotInfo.read(folder)
     chosen = info.chosen(list(cameras))
-    rows = _episodes(folder, chosen)
+    rows = _of_task(_episodes(folder, chosen), task)
     tasks = tuple(dict.fromkeys(row.task for row in rows))
     frame = (COLOURS * len(chosen), size, size)
     longest = max(row.length for row in rows)
@@ -89,6 +94,18 @@ def import_lerobot(folder: Path, out: Path, size: int, cameras: Sequence[str], p
             writer.add(episode, arrays)
     progress(len(rows), len(rows))
     return writer.finish()
+
+
+def _of_task(rows: list[EpisodeRow], task: str | None) -> list[EpisodeRow]:
+    """Those that show `task`, by its name as the data set has it; None: all. Errors: ConfigError."""
+    if task is None:
+        return rows
+    found = [row for row in rows if row.task == printable(task, _WORDS)]
+    if not found:
+        names = sorted({row.task for row in rows})
+        shown = f"it has {', '.join(map(repr, names[:_NAMES]))}{', …' if names[_NAMES:] else ''}"
+        raise ConfigError(f"--task: there is no task {task!r}; {did_you_mean(task, names, shown)}")
+    return found
 
 
 class _Strip:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
 
@@ -88,6 +88,13 @@ class DemosManifest(_Record):
             except (KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"spaces: {error}") from None
         return value
+
+    @model_validator(mode="after")
+    def _tasks_are_there(self) -> Self:
+        wrong = next((episode for episode in self.episodes if episode.task >= len(self.tasks)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong.name!r} shows task {wrong.task}, and there are {len(self.tasks)}")
+        return self
 
     @property
     def episodes(self) -> tuple[DemoEpisode, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.words import counted
 from trainer.demos.manifest import REWARD, DemosManifest
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, IMAGE, PRIVILEGED, STATE, Box, Discrete, Spaces
 from trainer.errors import ConfigError
@@ -66,18 +67,19 @@ def must_reward(manifest: DemosManifest, spaces: Spaces) -> None:
 
 
 def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]:
-    """Of each episode the number of its task. A training of one task takes what is named otherwise for it, as people
-    do; but not what is of several of which that is one. Errors: ConfigError.
+    """Of each episode the number of its task. A training of one task takes one task that is named otherwise for it, as
+    people do; but not several, nor what is of several of which that is one. Errors: ConfigError.
     """
     numbers = {name: number for number, name in enumerate(spaces.tasks)}
     shown = [manifest.tasks[episode.task] for episode in manifest.episodes]
-    if len(spaces.tasks) == 1 and spaces.tasks[0] not in manifest.tasks:
+    if len(spaces.tasks) == len(set(shown)) == 1 and spaces.tasks[0] not in manifest.tasks:
         return [0] * len(shown)
     unknown = sorted(set(shown) - numbers.keys())
     if unknown:
+        more = f" and {counted(len(unknown) - 1, 'other')}" if unknown[1:] else ""
         raise ConfigError(
-            f"the demonstrations show the task {unknown[0]!r}, and the training has {', '.join(spaces.tasks)}: set "
-            f"env.tasks, or {way_out}"
+            f"the demonstrations show the task {unknown[0]!r}{more}, and the training has {', '.join(spaces.tasks)}: "
+            f"set env.tasks, import or record the one that is meant alone (--task), or {way_out}"
         )
     return [numbers[name] for name in shown]
 

@@ -21,6 +21,7 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos.manifest import ACTION, REWARD, TERMINATED
+from trainer.demos.matching import tasks_of
 from trainer.demos.store import BLOCKS, DamagedDemosError, Demos
 from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.collector import Transition
@@ -199,11 +200,25 @@ def test_what_values_cannot_be_learned_from_is_refused_in_a_sentence(demos, tmp_
             asked,
             r"Discrete\(n=3\), the training's Box\(size=1\)",
         ),
-        (demos.manifest, replace(asked, tasks=("left", "up")), "show the task 'middle', and the training has left, up"),
+        (
+            demos.manifest,
+            replace(asked, tasks=("left", "up")),
+            "'middle' and 1 other, and the training has left, up",
+        ),
+        (
+            demos.manifest,
+            replace(asked, tasks=("reach",)),
+            r"the task 'left' and 2 others, .*record the one .*\(--task\)",
+        ),
         (demos.manifest, seen(image_size=32), "3 x 16 x 16 numbers .* and the training's 3 x 32 x 32"),
     ):
         with pytest.raises(ConfigError, match=words):
             rows_of(manifest, spaces)
+
+
+def test_one_task_is_taken_for_the_trainings_whatever_it_is_called(demos, tmp_path):
+    asked = replace(spaces_of(training(demos)), tasks=("reach",))
+    assert set(tasks_of(recorded(tmp_path / "one", task="left").manifest, asked, "…")) == {0}
 
 
 def seen(**more):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +18,12 @@ from demos import SIZE, all_of, episode, recorded, silent, training
 from spots import Eye
 
 from anchorleg.job import Job
+from trainer.commands.demos import fit
+from trainer.config.encoders import ARCHES
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos import begin, contrast, footage
 from trainer.demos.fit import run
-from trainer.demos.footage import Footage
+from trainer.demos.footage import BatchNeed, Footage
 from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.store import Demos, DemosWriter
 from trainer.envs.frames import FrameStacks
@@ -28,7 +33,9 @@ from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutO
 from trainer.evaluation.checkpoints import evaluate_checkpoint
 from trainer.evaluation.playable import find_playable
 from trainer.exporting.export import export
+from trainer.machine.host import Host
 from trainer.nets.encoders.base import encoder_for
+from trainer.nets.kept import kept_bytes
 
 pytestmark = pytest.mark.trainer
 
@@ -202,6 +209,41 @@ def test_a_fit_begins_with_the_weights_that_its_training_names_and_teaches_them(
     assert all(parameter.requires_grad for parameter in again.encoder.parameters())
 
 
+def test_what_a_fit_began_with_stays_with_what_it_leaves_sum_and_licence(demos, tmp_path, monkeypatch):
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=4, every=2)
+    assert not begin.begun_with(asked)
+    assert "weights_sha256" not in begin.write_weights(tmp_path / "first.safetensors", done, demos, asked)
+    published = replace(ARCHES["impala"], weights=ARCHES["timesformer"].weights)
+    monkeypatch.setitem(ARCHES, "spots:Eye", published)
+    nets = {"encoder": {"arch": "spots:Eye", "weights": str(tmp_path / "first.safetensors")}}
+    done, asked = fitted(demos, tmp_path / "again", by_actions=True, steps=4, every=2, network=nets)
+    sha256 = hashlib.sha256((tmp_path / "first.safetensors").read_bytes()).hexdigest()
+    begun = begin.begun_with(asked)
+    (tmp_path / "first.safetensors").unlink()
+    about = begin.write_weights(tmp_path / "second.safetensors", done, demos, asked, begun)
+    assert about["weights_sha256"] == sha256
+    assert "CC-BY-NC 4.0: not for commercial use" in about["weights_licence"]
+    with safetensors.safe_open(tmp_path / "second.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["about"]) == about
+
+
+def test_the_command_says_the_licence_of_what_it_begins_with(demos, tmp_path, monkeypatch, capsys):
+    done, asked = fitted(demos, tmp_path / "run", by_actions=True, steps=2, every=2)
+    begin.write_weights(tmp_path / "first.safetensors", done, demos, asked)
+    published = replace(ARCHES["impala"], weights=ARCHES["timesformer"].weights)
+    monkeypatch.setitem(ARCHES, "spots:Eye", published)
+    monkeypatch.setattr(Job, "listen", lambda job: None)
+    encoder = {"arch": "spots:Eye", "weights": str(tmp_path / "first.safetensors")}
+    env = {"name": "spots:Spots", "observation": "both", "image_size": SIZE}
+    config = {"env": env, "network": {"encoder": encoder, "actor_hidden": [8]}, "algorithm": "sac"}
+    (tmp_path / "training.json").write_text(json.dumps(config))
+    out, places = tmp_path / "second.safetensors", {"config": tmp_path / "training.json", "run_dir": tmp_path / "again"}
+    fit(demos.folder, out, steps=2, batch_size=4, measure_every=2, as_json=True, **places)
+    told = capsys.readouterr()
+    assert "the published weights of spots:Eye: CC-BY-NC 4.0: not for commercial use" in told.err
+    assert "CC-BY-NC 4.0" in json.loads(told.out)["about"]["weights_licence"]
+
+
 def test_what_failed_is_not_imitated_and_is_still_a_film(tmp_path):
     films = films_of(tmp_path / "films", *(episode(seed, 6) for seed in range(4)), success=False)
     assert begin.learner_of(films, training(observation="cameras"), by_actions=False).name == "time"
@@ -249,6 +291,32 @@ def test_other_actions_and_rows_are_refused_with_the_way_out(demos):
 def test_memory_that_is_not_there_is_said_before_it_is_taken(demos):
     with pytest.raises(OutOfMemoryError, match=r"frames take .* and 0 B of memory are free for them: import them with"):
         Footage.of(demos, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("size", "each", "words"),
+    [
+        (100, 2**20, r"a batch of 100 takes 100 MiB, and 30 MiB of .*lower --batch-size from 100 to 2[0-9] at most$"),
+        (100, 2**30, r"no --batch-size fits; choose a smaller network\.encoder\.arch"),
+        (1, 1, r"of memory are free for them: import them with a --size of at most \d+ % of this one"),
+    ],
+)
+def test_a_batch_that_memory_cannot_learn_from_is_said_with_one_that_it_can(demos, size, each, words):
+    free = 2**30 + (30 * 2**20 if each > 1 else demos.manifest.frame_bytes)
+    with pytest.raises(OutOfMemoryError, match=words):
+        Footage.of(demos, free, batch=BatchNeed(size, each))
+
+
+@pytest.mark.parametrize(("by_actions", "frames"), [(True, 1), (False, 3)])
+def test_a_fit_asks_for_what_a_batch_keeps_before_it_reads_a_frame(demos, monkeypatch, by_actions, frames):
+    spec = spaces_of(training()).obs[IMAGE]
+    each = frames * kept_bytes(encoder_for(IMAGE, spec, training().network, None), spec)
+    free = 2**30 + demos.manifest.frame_bytes + 500 * each
+    monkeypatch.setattr(begin, "read_host", lambda: Host("here", 1, None, free))
+    assert begin.learner_of(demos, training(), by_actions=by_actions, batch_size=500)
+    monkeypatch.setattr(Demos, "read", lambda demos: pytest.fail("it was read"))
+    with pytest.raises(OutOfMemoryError, match="lower --batch-size from 501 to 500 at most"):
+        begin.learner_of(demos, training(), by_actions=by_actions, batch_size=501)
 
 
 def test_every_episode_is_either_learned_from_or_held_out():
