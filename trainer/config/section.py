@@ -100,17 +100,40 @@ class TrainingSection(BaseModel):
 
 
 def put(section: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set one field of what a user wrote: by its short name, or after its section's (`network.actor_hidden`)."""
-    outer, dot, name = dotted.rpartition(".")
-    inner = section.get(outer)
-    others = {"tasks", "benchmark"} if name in {"tasks", "benchmark"} else {name}  # each replaces the other
-    for other in others:
-        section.pop(other, None)
-    if dot:
-        kept = {"name": inner} if isinstance(inner, str) else inner if isinstance(inner, dict) else {}
-        section[outer] = {**{known: said for known, said in kept.items() if known not in others}, name: value}
-    else:
-        section[name] = value
+    """Set one field of what a user wrote: by its short name (`actor_hidden`, `encoder.arch`), or behind its section's
+    (`network.actor_hidden`, `network.encoder.arch`). What else stands on the way stays.
+    """
+    *folders, name = dotted.split(".")
+    if folders and folders[0] not in section:  # a short name of what stands in its section
+        folders = [*_holding(folders[0], section), *folders]
+    if folders and folders[0] in SECTIONS:
+        if len(folders) == 1:
+            _drop(section, name)
+        elif folders[1] in section:  # the short name is stronger: it moves to where the rest is written
+            section[folders[0]] = {**_opened(section.get(folders[0])), folders[1]: section.pop(folders[1])}
+    at = section
+    for folder in folders:
+        at[folder] = _opened(at.get(folder))
+        at = at[folder]
+    _drop(at, name)
+    at[name] = value
+
+
+def _holding(name: str, section: Mapping[str, Any]) -> list[str]:
+    """The one in which `name` is written, if it is."""
+    written = {outer: section.get(outer) for outer in SECTIONS}
+    return [outer for outer, inner in written.items() if isinstance(inner, Mapping) and name in inner][:1]
+
+
+def _opened(value: Any) -> dict[str, Any]:
+    """A copy, to write into; a name alone is an object with that name."""
+    return {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
+
+
+def _drop(values: dict[str, Any], name: str) -> None:
+    """Without it; tasks and a benchmark replace each other."""
+    for gone in {"tasks", "benchmark"} if name in {"tasks", "benchmark"} else {name}:
+        values.pop(gone, None)
 
 
 def resolve(section: TrainingSection) -> Training:
