@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from typing import Any, Self, cast
 
@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -19,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from anchorleg.words import did_you_mean
+from trainer.config.asked import check_asked
 from trainer.config.find import files_of, settings_of
 from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
@@ -38,6 +40,8 @@ from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merg
 _USUAL = {"env": "metaworld", "algorithm": "mtsac"}
 #: What there is to say of demonstrations where they are a second buffer.
 _OF_DEMOS = {name for name in OffPolicySettings.model_fields if name.startswith("demos")}
+#: How a section is validated that was trained with before.
+_TRAINED = object()
 
 
 class TrainingSection(BaseModel):
@@ -59,9 +63,9 @@ class TrainingSection(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _it_resolves(self) -> Self:
+    def _it_resolves(self, info: ValidationInfo) -> Self:
         # The default is right by a test. Not asking saves programs of one's own the import of every setting.
-        if self.preset != DEFAULT_PRESET or self.model_extra:
+        if info.context is not _TRAINED and (self.preset != DEFAULT_PRESET or self.model_extra):
             resolve(self)
         return self
 
@@ -138,6 +142,18 @@ def _drop(values: dict[str, Any], name: str) -> None:
 
 def resolve(section: TrainingSection) -> Training:
     """The preset's values, overlaid by the user's. Errors: ValidationError, at the places where they were written."""
+    return _resolved(section, check_asked)
+
+
+def trained(values: Mapping[str, Any]) -> Training:
+    """The training that `values`, a dump of an older version or of this one, are of: it was begun, so what it asks for
+    without need is no mistake. Errors: ValidationError.
+    """
+    return _resolved(TrainingSection.model_validate(values, context=_TRAINED), lambda _: None)
+
+
+def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Training:
+    """As `resolve`; `check` refuses more."""
     written, preset = section.written, PRESETS[section.preset]
     presets_own = _classes(preset)
     classes = _classes({**preset, **written})
@@ -155,9 +171,11 @@ def resolve(section: TrainingSection) -> Training:
         value = merged(value, more)
     num_envs = tasks * -(-algorithm.NUM_ENVS // tasks)  # of each task as many
     try:
-        return Training.model_validate({"num_envs": num_envs, "preset": section.preset, **value})
+        training = Training.model_validate({"num_envs": num_envs, "preset": section.preset, **value})
+        check(training)
     except ValidationError as error:
         raise _where_written(error, written, classes) from None
+    return training
 
 
 def presets() -> dict[str, tuple[str, Training]]:

@@ -106,7 +106,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_stack_as_well():
 
 
 def test_environments_whose_last_frames_do_not_fit_are_refused():
-    sac = {"name": "sac", "batch_size": 3, "buffer_size": 10_000}
+    sac = {"name": "sac", "batch_size": 3, "buffer_size": 200_000}
     looks = {"observation": "clips", "frame_stack": 64, "frame_stride": 10, "horizon": 1_000}
     found, words = advice(2 * GB, algorithm=sac, total_steps=2_000, num_envs=200, **looks)
     assert "the last frames of 200 environments = 4.65 GB" in words
