@@ -115,6 +115,21 @@ def test_environments_whose_last_frames_do_not_fit_are_refused():
         check(a_training(sac, total_steps=2_000, **lowered), "cpu", 2 * GB)
 
 
+def test_what_only_the_environment_knows_is_checked_as_soon_as_it_is_opened():
+    """Keys of observations, and whether one of them is what a file of weights is for."""
+    training = a_training(observation="both")
+    check(training.changed(encoders={"image": "nature"}, frame_stack=1), "cpu", None)
+    with pytest.raises(ConfigError, match=r"training.network.encoders.imge: the policy sees no 'imge'; .*\"image\"\?"):
+        check(training.changed(encoders={"imge": "nature"}), "cpu", None)
+    arch, words = training.network.encoder.arch, "encoder.weights: nothing reads this file, as what the policy sees"
+    of_file = training.changed(encoder={"arch": arch, "weights": "glance.safetensors"})
+    check(of_file, "cpu", None)
+    with pytest.raises(ConfigError, match=rf"{words} \(image, state\)"):
+        check(of_file.changed(encoders={"image": "nature"}, frame_stack=1), "cpu", None)
+    with pytest.raises(ConfigError, match=rf"{words} \(state\)"):
+        check(of_file.changed(observation="state", cameras=[], frame_stack=1), "cpu", None)
+
+
 def test_what_is_counted_of_a_rollout_is_what_it_takes():
     training = a_training({"name": "ppo", "rollout_steps": 50})
     rollout = Rollout(spaces_of(training), 50, 3)
