@@ -13,12 +13,16 @@ from trainer.config.settings import EnvSettings, refused
 Observation = Literal["state", "cameras", "both", "clips"]
 ImageSize = Annotated[int, Field(ge=16, le=1024)]
 StackSize = Annotated[int, Field(ge=1, le=64)]
+#: The observations that have pictures.
+SEEING = ("cameras", "both", "clips")
 #: A clip where nobody says how long: what published video encoders are given at least, over 0.4 s of Meta-World.
 CLIP_FRAMES, CLIP_STRIDE = 8, 4
 #: Of a process that draws: Mesa, with LLVM [measured: 84 MiB].
 _OPENGL_BYTES = 80 * 2**20
 #: What there is to say of pictures, and is refused where there are none.
 OF_PICTURES = ("cameras", "image_size", "frame_stack", "frame_stride", "randomize_view", "critic_sees")
+#: The same of algorithms.
+OF_MOVED_PICTURES = ("random_shift",)
 
 
 class PictureSettings(EnvSettings):
@@ -57,7 +61,7 @@ class PictureSettings(EnvSettings):
     @property
     def has_pictures(self) -> bool:
         """Whether the policy sees any."""
-        return self.observation in {"cameras", "both", "clips"}
+        return self.observation in SEEING
 
     @property
     def draws(self) -> Literal["no", "mujoco", "itself"]:

@@ -23,6 +23,7 @@ from anchorleg.words import did_you_mean
 from trainer.config.asked import check_asked
 from trainer.config.find import files_of, settings_of
 from trainer.config.group import GroupSettings
+from trainer.config.pictures import OF_MOVED_PICTURES, OF_PICTURES, SEEING
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
 from trainer.config.settings import (
     SENTENCE,
@@ -158,7 +159,7 @@ def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Tr
     presets_own = _classes(preset)
     classes = _classes({**preset, **written})
     above = in_sections(written, classes)
-    below = _of_preset(preset, presets_own, classes)
+    below = _as_seen(_of_preset(preset, presets_own, classes), above)
     tasks = _count(merged(below, above).get("env", {}), classes["env"])
     value: dict[str, Any] = {name: {"name": usual} for name, usual in _USUAL.items()}
     algorithm = cast("type[AlgorithmSettings]", classes["algorithm"])
@@ -206,6 +207,18 @@ def _of_preset(
     if "algorithm" in other:
         other.add("network")
     return {section: value for section, value in in_sections(values, its_own).items() if section not in other}
+
+
+def _as_seen(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's values without what is for pictures, where the user says that there are none."""
+    env = above.get("env")
+    if not isinstance(env, Mapping) or env.get("observation", SEEING[0]) in SEEING:
+        return dict(below)
+    gone = {*OF_PICTURES, *OF_MOVED_PICTURES}
+    return {
+        section: {name: said for name, said in value.items() if name not in gone} if section in SECTIONS else value
+        for section, value in below.items()
+    }
 
 
 def _count(env: Mapping[str, Any], settings: type[TrainingSettings]) -> int:

@@ -403,6 +403,25 @@ def test_set_reaches_a_field_of_an_encoder(before):
     assert read_section(None, None, settings).training.network.encoder.arch == "simple2dcnn"
 
 
+@pytest.mark.parametrize("preset", ["arm-pixels", "reach-pixels"])
+def test_a_preset_that_sees_is_turned_to_the_state_by_one_setting(preset):
+    seeing = resolve(TrainingSection(preset=preset))
+    training = read_section(None, preset, ["observation=state"]).training
+    assert training.env == type(training.env)(
+        tasks=seeing.env.tasks, horizon=seeing.env.horizon, **({"goals": "box"} if preset == "arm-pixels" else {})
+    )
+    rest = {"random_shift": getattr(type(seeing.algorithm).model_fields.get("random_shift"), "default", None)}
+    assert {**dict(seeing.algorithm), **rest} == {**dict(training.algorithm), **rest}
+    assert training.network == seeing.network
+    assert resolve(TrainingSection(**training.model_dump(mode="json"))) == training
+    nested = resolve(TrainingSection(preset=preset, env={"name": seeing.env.name, "observation": "state"}))
+    assert nested == training
+    assert resolve(TrainingSection(preset=preset, observation="cameras")).env.cameras == seeing.env.cameras
+    assert "cameras is for pictures: set observation to" in refusal(
+        preset=preset, observation="state", cameras=seeing.env.cameras[:1]
+    )  # fmt: skip
+
+
 def test_differences_name_what_a_checkpoint_insists_on():
     training = resolve(TrainingSection(preset="tiny"))
     saved = training.model_dump(mode="json")
