@@ -95,6 +95,15 @@ class PictureSettings(EnvSettings):
         """Frames from the oldest to the newest that is seen, both counted."""
         return (self.frame_stack - 1) * self.frame_stride + 1
 
+    def longer_than_an_episode(self, steps: int, by: str = "horizon") -> str | None:
+        """Why an episode that `by` gives `steps` shows not all frames that are asked for; None: it does."""
+        if self.frame_reach <= steps:
+            return None
+        return (
+            f"{self.frame_stack} frames, {self.frame_stride} steps apart, reach over {self.frame_reach} steps, and "
+            f"an episode has {steps} ({by}): lower frame_stack or frame_stride"
+        )
+
     @model_validator(mode="before")
     @classmethod
     def _with_the_usual_clip(cls, value: Any) -> Any:
@@ -114,11 +123,7 @@ class PictureSettings(EnvSettings):
                 raise refused([(("cameras",), words, name)])
         if len(set(self.cameras)) < len(self.cameras):
             raise refused([(("cameras",), "each camera is named once", self.cameras)])
-        if self.frame_reach > self.horizon:
-            words = (
-                f"{self.frame_stack} frames, {self.frame_stride} steps apart, reach over {self.frame_reach} steps, and "
-                f"an episode has {self.horizon} (horizon): lower frame_stack or frame_stride"
-            )
+        if (words := self.longer_than_an_episode(self.horizon)) is not None:
             raise refused([(("frame_stack",), words, self.frame_stack)])
         if self.observation == "clips" and self.frame_stack == 1:
             raise refused([(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)])

@@ -27,8 +27,9 @@ from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
-from trainer.nets.encoders.base import check_read, kept_spaces
+from trainer.nets.encoders.base import kept_spaces
 from trainer.training.memory_parts import Lever, Part, in_gb, largest, two_digits
+from trainer.training.seen import check_seen
 
 _FLOAT_BYTES = 4
 #: The smallest `image_size` that there is.
@@ -58,10 +59,10 @@ def check(
 
     `device`: the type of the learner's; `shown`: rows of demonstrations beside its own; `here`: how many of its `ranks`
     share that memory: each has the nets, and a part of the rest; `accepts`: contributors' rows. Errors: ConfigError,
-    also for nets that cannot be built, and for an encoder of what is not seen.
+    also for nets that cannot be built, an encoder of what is not seen, frames that no episode has.
     """
     try:
-        check_read(training.network, spaces_of(training))
+        check_seen(training, spaces_of(training))
         _check_addresses(training)
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]

@@ -11,7 +11,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from anchorleg.words import did_you_mean
 from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
 from trainer.config.find import ENCODERS, find
 from trainer.config.settings import Network
@@ -57,23 +56,6 @@ def arch_of(spec: ArraySpec, network: Network) -> str:
     if arch == AUTO:
         arch = AUTO_CLIPS if spec.is_clip else AUTO_PICTURES
     return arch
-
-
-def check_read(network: Network, spaces: Spaces) -> None:
-    """Errors: ValueError, a sentence, where `network` has an encoder for a key that the policy does not see, or a file
-    of weights for none: only the environment knows what it shows.
-    """
-    seen = spaces.of_policy.obs
-    for key in network.encoders:
-        if key not in seen:
-            raise ValueError(f"training.network.encoders.{key}: the policy sees no {key!r}; {did_you_mean(key, seen)}")
-    reads = any(len(spec.shape) != 1 for key, spec in seen.items() if key not in network.encoders)
-    if network.encoder.weights is not None and not reads:
-        raise ValueError(
-            "training.network.encoder.weights: nothing reads this file, as what the policy sees "
-            f"({', '.join(sorted(seen))}) is rows of numbers, or has an encoder of its own (network.encoders): leave "
-            "it out"
-        )
 
 
 def is_frozen(key: str, network: Network) -> bool:
