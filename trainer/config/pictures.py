@@ -123,8 +123,8 @@ class PictureSettings(EnvSettings):
                 raise refused([(("cameras",), words, name)])
         if len(set(self.cameras)) < len(self.cameras):
             raise refused([(("cameras",), "each camera is named once", self.cameras)])
-        if (words := self.longer_than_an_episode(self.horizon)) is not None:
-            raise refused([(("frame_stack",), words, self.frame_stack)])
+        if (why := self.longer_than_an_episode(self.horizon)) is not None:
+            raise refused([(("frame_stack",), why, self.frame_stack)])
         if self.observation == "clips" and self.frame_stack == 1:
             raise refused([(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)])
         return self
