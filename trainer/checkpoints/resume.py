@@ -21,7 +21,7 @@ from trainer.checkpoints.checkpoint import (
     versions,
 )
 from trainer.checkpoints.rows import read_into
-from trainer.config.section import TrainingSection, resolve
+from trainer.config.section import trained
 from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
@@ -135,7 +135,7 @@ def load_exact(
 def training_of(manifest: CheckpointManifest) -> Training:
     """The training that made a checkpoint. Errors: DamagedCheckpointError where another version wrote it otherwise."""
     try:
-        return resolve(TrainingSection.model_validate(manifest.training))
+        return trained(manifest.training)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))

@@ -13,12 +13,16 @@ from trainer.config.settings import EnvSettings, refused
 Observation = Literal["state", "cameras", "both", "clips"]
 ImageSize = Annotated[int, Field(ge=16, le=1024)]
 StackSize = Annotated[int, Field(ge=1, le=64)]
+#: The observations that have pictures.
+SEEING = ("cameras", "both", "clips")
 #: A clip where nobody says how long: what published video encoders are given at least, over 0.4 s of Meta-World.
 CLIP_FRAMES, CLIP_STRIDE = 8, 4
 #: Of a process that draws: Mesa, with LLVM [measured: 84 MiB].
 _OPENGL_BYTES = 80 * 2**20
 #: What there is to say of pictures, and is refused where there are none.
 OF_PICTURES = ("cameras", "image_size", "frame_stack", "frame_stride", "randomize_view", "critic_sees")
+#: The same of algorithms.
+OF_MOVED_PICTURES = ("random_shift",)
 
 
 class PictureSettings(EnvSettings):
@@ -57,7 +61,7 @@ class PictureSettings(EnvSettings):
     @property
     def has_pictures(self) -> bool:
         """Whether the policy sees any."""
-        return self.observation in {"cameras", "both", "clips"}
+        return self.observation in SEEING
 
     @property
     def draws(self) -> Literal["no", "mujoco", "itself"]:
@@ -91,6 +95,15 @@ class PictureSettings(EnvSettings):
         """Frames from the oldest to the newest that is seen, both counted."""
         return (self.frame_stack - 1) * self.frame_stride + 1
 
+    def longer_than_an_episode(self, steps: int, by: str = "horizon") -> str | None:
+        """Why an episode that `by` gives `steps` shows not all frames that are asked for; None: it does."""
+        if self.frame_reach <= steps:
+            return None
+        return (
+            f"{self.frame_stack} frames, {self.frame_stride} steps apart, reach over {self.frame_reach} steps, and "
+            f"an episode has {steps} ({by}): lower frame_stack or frame_stride"
+        )
+
     @model_validator(mode="before")
     @classmethod
     def _with_the_usual_clip(cls, value: Any) -> Any:
@@ -110,12 +123,8 @@ class PictureSettings(EnvSettings):
                 raise refused([(("cameras",), words, name)])
         if len(set(self.cameras)) < len(self.cameras):
             raise refused([(("cameras",), "each camera is named once", self.cameras)])
-        if self.frame_reach > self.horizon:
-            words = (
-                f"{self.frame_stack} frames, {self.frame_stride} steps apart, reach over {self.frame_reach} steps, and "
-                f"an episode has {self.horizon} (horizon): lower frame_stack or frame_stride"
-            )
-            raise refused([(("frame_stack",), words, self.frame_stack)])
+        if (why := self.longer_than_an_episode(self.horizon)) is not None:
+            raise refused([(("frame_stack",), why, self.frame_stack)])
         if self.observation == "clips" and self.frame_stack == 1:
             raise refused([(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)])
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from typing import Any, Self, cast
 
@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -19,8 +20,10 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from anchorleg.words import did_you_mean
+from trainer.config.asked import check_asked
 from trainer.config.find import files_of, settings_of
 from trainer.config.group import GroupSettings
+from trainer.config.pictures import OF_MOVED_PICTURES, OF_PICTURES, SEEING
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
 from trainer.config.settings import (
     SENTENCE,
@@ -38,6 +41,8 @@ from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merg
 _USUAL = {"env": "metaworld", "algorithm": "mtsac"}
 #: What there is to say of demonstrations where they are a second buffer.
 _OF_DEMOS = {name for name in OffPolicySettings.model_fields if name.startswith("demos")}
+#: How a section is validated that was trained with before.
+_TRAINED = object()
 
 
 class TrainingSection(BaseModel):
@@ -59,9 +64,9 @@ class TrainingSection(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _it_resolves(self) -> Self:
+    def _it_resolves(self, info: ValidationInfo) -> Self:
         # The default is right by a test. Not asking saves programs of one's own the import of every setting.
-        if self.preset != DEFAULT_PRESET or self.model_extra:
+        if info.context is not _TRAINED and (self.preset != DEFAULT_PRESET or self.model_extra):
             resolve(self)
         return self
 
@@ -100,26 +105,61 @@ class TrainingSection(BaseModel):
 
 
 def put(section: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set one field of what a user wrote: by its short name, or after its section's (`network.actor_hidden`)."""
-    outer, dot, name = dotted.rpartition(".")
-    inner = section.get(outer)
-    others = {"tasks", "benchmark"} if name in {"tasks", "benchmark"} else {name}  # each replaces the other
-    for other in others:
-        section.pop(other, None)
-    if dot:
-        kept = {"name": inner} if isinstance(inner, str) else inner if isinstance(inner, dict) else {}
-        section[outer] = {**{known: said for known, said in kept.items() if known not in others}, name: value}
-    else:
-        section[name] = value
+    """Set one field of what a user wrote: by its short name (`actor_hidden`, `encoder.arch`), or behind its section's
+    (`network.actor_hidden`, `network.encoder.arch`). What else stands on the way stays.
+    """
+    *folders, name = dotted.split(".")
+    if folders and folders[0] not in section:  # a short name of what stands in its section
+        folders = [*_holding(folders[0], section), *folders]
+    if folders and folders[0] in SECTIONS:
+        if len(folders) == 1:
+            _drop(section, name)
+        elif folders[1] in section:  # the short name is stronger: it moves to where the rest is written
+            section[folders[0]] = {**_opened(section.get(folders[0])), folders[1]: section.pop(folders[1])}
+    at = section
+    for folder in folders:
+        at[folder] = _opened(at.get(folder))
+        at = at[folder]
+    _drop(at, name)
+    at[name] = value
+
+
+def _holding(name: str, section: Mapping[str, Any]) -> list[str]:
+    """The one in which `name` is written, if it is."""
+    written = {outer: section.get(outer) for outer in SECTIONS}
+    return [outer for outer, inner in written.items() if isinstance(inner, Mapping) and name in inner][:1]
+
+
+def _opened(value: Any) -> dict[str, Any]:
+    """A copy, to write into; a name alone is an object with that name."""
+    return {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
+
+
+def _drop(values: dict[str, Any], name: str) -> None:
+    """Without it; tasks and a benchmark replace each other."""
+    for gone in {"tasks", "benchmark"} if name in {"tasks", "benchmark"} else {name}:
+        values.pop(gone, None)
 
 
 def resolve(section: TrainingSection) -> Training:
     """The preset's values, overlaid by the user's. Errors: ValidationError, at the places where they were written."""
+    return _resolved(section, check_asked)
+
+
+def trained(values: Mapping[str, Any]) -> Training:
+    """The training that `values`, a dump of an older version or of this one, are of: it was begun, so what it asks for
+    without need is no mistake. Errors: ValidationError.
+    """
+    return _resolved(TrainingSection.model_validate(values, context=_TRAINED), lambda _: None)
+
+
+def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Training:
+    """As `resolve`; `check` refuses more."""
     written, preset = section.written, PRESETS[section.preset]
     presets_own = _classes(preset)
     classes = _classes({**preset, **written})
     above = in_sections(written, classes)
-    below = _of_preset(preset, presets_own, classes)
+    below = _as_seen(_of_preset(preset, presets_own, classes), above)
     tasks = _count(merged(below, above).get("env", {}), classes["env"])
     value: dict[str, Any] = {name: {"name": usual} for name, usual in _USUAL.items()}
     algorithm = cast("type[AlgorithmSettings]", classes["algorithm"])
@@ -132,9 +172,11 @@ def resolve(section: TrainingSection) -> Training:
         value = merged(value, more)
     num_envs = tasks * -(-algorithm.NUM_ENVS // tasks)  # of each task as many
     try:
-        return Training.model_validate({"num_envs": num_envs, "preset": section.preset, **value})
+        training = Training.model_validate({"num_envs": num_envs, "preset": section.preset, **value})
+        check(training)
     except ValidationError as error:
         raise _where_written(error, written, classes) from None
+    return training
 
 
 def presets() -> dict[str, tuple[str, Training]]:
@@ -165,6 +207,18 @@ def _of_preset(
     if "algorithm" in other:
         other.add("network")
     return {section: value for section, value in in_sections(values, its_own).items() if section not in other}
+
+
+def _as_seen(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's values without what is for pictures, where the user says that there are none."""
+    env = above.get("env")
+    if not isinstance(env, Mapping) or env.get("observation", SEEING[0]) in SEEING:
+        return dict(below)
+    gone = {*OF_PICTURES, *OF_MOVED_PICTURES}
+    return {
+        section: {name: said for name, said in value.items() if name not in gone} if section in SECTIONS else value
+        for section, value in below.items()
+    }
 
 
 def _count(env: Mapping[str, Any], settings: type[TrainingSettings]) -> int:

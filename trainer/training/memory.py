@@ -34,6 +34,7 @@ from trainer.training.memory_pictures import (
     pictures,
     smaller,
 )
+from trainer.training.seen import check_seen
 
 _FLOAT_BYTES = 4
 #: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
@@ -61,9 +62,10 @@ def check(
 
     `device`: the type of the learner's; `shown`: rows of demonstrations beside its own; `here`: how many of its `ranks`
     share that memory: each has the nets, and a part of the rest; `accepts`: contributors' rows. Errors: ConfigError,
-    also for nets that cannot be built.
+    also for nets that cannot be built, an encoder of what is not seen, frames that no episode has.
     """
     try:
+        check_seen(training, spaces_of(training))
         _check_addresses(training)
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]

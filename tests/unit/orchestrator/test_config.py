@@ -275,6 +275,11 @@ class TestOverrides:
             "wandb": {},
         }
 
+    def test_a_setting_of_a_training_lies_as_deep_as_its_dots(self, tmp_path: Path) -> None:
+        path = written(tmp_path, '{"training": {"algorithm": "sac", "observation": "clips"}}')
+        config = load_config(path, {"training.network.encoder.arch": "simple2dcnn"})
+        assert resolve(config.training_of(0)).network.encoder.arch == "simple2dcnn"
+
     @pytest.mark.parametrize("item", ["training.seed", "=3", ""])
     def test_what_is_no_assignment_is_refused(self, item: str) -> None:
         with pytest.raises(ConfigError, match="--set"):

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 from point_run import PointRun
+from pydantic import ValidationError
 from slot_digest import digest_of, parts_of
 
 from anchorleg.job import Job
@@ -27,7 +28,7 @@ from trainer.checkpoints.checkpoint import (
     read_manifest,
 )
 from trainer.checkpoints.find import find_policy
-from trainer.checkpoints.resume import find_start
+from trainer.checkpoints.resume import find_start, training_of
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import identity
@@ -220,6 +221,16 @@ def test_a_folder_that_cannot_be_read_for_a_moment_costs_one_checkpoint_at_most(
     assert "could not be looked through: Stale file handle" in said[0]
     run.steps().publish()
     assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
+
+
+def test_settings_that_nothing_reads_are_a_mistake_of_whoever_begins_and_of_no_checkpoint(run):
+    [folder] = run.checkpoints(1)
+    manifest = read_manifest(folder)
+    network = {**manifest.training["network"], "encoder": {"weights_sha256": "ab" * 32}}
+    told = {**manifest.training, "network": network}
+    with pytest.raises(ValidationError, match="the sum of a file that is not given"):
+        TrainingSection.model_validate(told)
+    assert training_of(manifest.model_copy(update={"training": told})).network.encoder.weights_sha256 == "ab" * 32
 
 
 def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(run):

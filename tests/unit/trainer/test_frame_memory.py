@@ -160,13 +160,28 @@ def test_a_frozen_encoders_weights_are_counted_in_the_training_and_in_the_evalua
 
 
 def test_environments_whose_last_frames_do_not_fit_are_refused():
-    sac = {"name": "sac", "batch_size": 3, "buffer_size": 10_000}
+    sac = {"name": "sac", "batch_size": 3, "buffer_size": 200_000}
     looks = {"observation": "clips", "frame_stack": 64, "frame_stride": 10, "horizon": 1_000}
     found, words = advice(2 * GB, algorithm=sac, total_steps=2_000, num_envs=200, **looks)
     assert "the last frames of 200 environments = 4.65 GB" in words
     for name in ("num_envs", "env.frame_stack", "env.image_size"):
         lowered = {"num_envs": 200, **looks, name.removeprefix("env."): found[name]}
         check(a_training(sac, total_steps=2_000, **lowered), "cpu", 2 * GB)
+
+
+def test_what_only_the_environment_knows_is_checked_as_soon_as_it_is_opened():
+    """Keys of observations, and whether one of them is what a file of weights is for."""
+    training = a_training(observation="both")
+    check(training.changed(encoders={"image": "nature"}, frame_stack=1), "cpu", None)
+    with pytest.raises(ConfigError, match=r"training.network.encoders.imge: the policy sees no 'imge'; .*\"image\"\?"):
+        check(training.changed(encoders={"imge": "nature"}), "cpu", None)
+    arch, words = training.network.encoder.arch, "encoder.weights: nothing reads this file, as what the policy sees"
+    of_file = training.changed(encoder={"arch": arch, "weights": "glance.safetensors"})
+    check(of_file, "cpu", None)
+    with pytest.raises(ConfigError, match=rf"{words} \(image, state\)"):
+        check(of_file.changed(encoders={"image": "nature"}, frame_stack=1), "cpu", None)
+    with pytest.raises(ConfigError, match=rf"{words} \(state\)"):
+        check(of_file.changed(observation="state", cameras=[], frame_stack=1), "cpu", None)
 
 
 def test_what_is_counted_of_a_rollout_is_what_it_takes():

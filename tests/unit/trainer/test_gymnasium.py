@@ -21,6 +21,7 @@ from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongA
 from trainer.envs.suites.gymnasium.suite import Suite
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
+from trainer.training.memory import check
 
 pytestmark = pytest.mark.trainer
 
@@ -93,6 +94,20 @@ def test_the_sooner_of_both_limits_cuts(env_id, asked, horizon, caplog):
     suite._tell_of_horizon.cache_clear()
     assert opened(env_id, horizon=asked).spaces.horizon == horizon
     assert ("CartPole-v1 has episodes of 500 steps, and horizon cuts them at 20" in caplog.text) == (asked < 500)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_clip_is_not_longer_than_the_environments_own_limit_where_a_training_begins(fits):
+    env = {"name": "gymnasium", "id": "odd_envs:Drawers-v0", "observation": "clips", "frame_stack": 8}
+    training = resolve(TrainingSection(env={**env, "frame_stride": 1 if fits else 2}, algorithm="ppo"))
+    assert opened(training.env.id).spaces.horizon == 14
+    SuiteRef(training.env).open()  # as whoever plays a checkpoint does
+    if fits:
+        check(training, "cpu", None)
+        return
+    words = r"frame_stack: 8 frames, 2 steps apart, reach over 15 steps, and an episode has 14 \(the environment's own"
+    with pytest.raises(ConfigError, match=words):
+        check(training, "cpu", None)
 
 
 def test_nothing_but_the_horizon_cuts_an_episode():

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac, Td3
 from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, PRESETS
+from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.settings import AlgorithmSettings, Network
@@ -377,6 +378,48 @@ def test_what_is_typed_replaces_what_stands_there_in_either_form():
     assert (training.algorithm.batch_size, training.env.tasks) == (32, MT10)
     over = TrainingSection(**nested).over({"batch_size": 20, "benchmark": "MT10"})
     assert (resolve(over).algorithm.batch_size, resolve(over).env.tasks) == (20, MT10)
+
+
+def test_what_is_typed_goes_as_deep_as_its_dots():
+    clips = {"algorithm": "sac", "env": {"observation": "clips"}}
+    put(clips, "network.encoder.arch", "simple2dcnn")
+    put(clips, "network.encoder.over_time", "mean")
+    put(clips, "encoder.features", 64)  # beside what stands in its section
+    encoder = resolve(TrainingSection(**clips)).network.encoder
+    assert (encoder.arch, encoder.over_time, encoder.features) == ("simple2dcnn", "mean", 64)
+    short = {"algorithm": "sac", "observation": "clips", "encoder": {"arch": "simple2dcnn", "features": 64}}
+    before = short["encoder"]
+    put(short, "network.encoder.over_time", "mean")
+    assert resolve(TrainingSection(**short)).network.encoder == encoder
+    assert before == {"arch": "simple2dcnn", "features": 64}
+    cart = {"env": {"name": "gymnasium", "id": "CartPole-v1"}, "algorithm": "ppo"}
+    put(cart, "env.kwargs.sutton_barto_reward", value=True)
+    assert resolve(TrainingSection(**cart)).env.kwargs == {"sutton_barto_reward": True}
+
+
+@pytest.mark.parametrize("before", ["", "training."])
+def test_set_reaches_a_field_of_an_encoder(before):
+    settings = ["algorithm=sac", "observation=clips", f"{before}network.encoder.arch=simple2dcnn"]
+    assert read_section(None, None, settings).training.network.encoder.arch == "simple2dcnn"
+
+
+@pytest.mark.parametrize("preset", ["arm-pixels", "reach-pixels"])
+def test_a_preset_that_sees_is_turned_to_the_state_by_one_setting(preset):
+    seeing = resolve(TrainingSection(preset=preset))
+    training = read_section(None, preset, ["observation=state"]).training
+    assert training.env == type(training.env)(
+        tasks=seeing.env.tasks, horizon=seeing.env.horizon, **({"goals": "box"} if preset == "arm-pixels" else {})
+    )
+    rest = {"random_shift": getattr(type(seeing.algorithm).model_fields.get("random_shift"), "default", None)}
+    assert {**dict(seeing.algorithm), **rest} == {**dict(training.algorithm), **rest}
+    assert training.network == seeing.network
+    assert resolve(TrainingSection(**training.model_dump(mode="json"))) == training
+    nested = resolve(TrainingSection(preset=preset, env={"name": seeing.env.name, "observation": "state"}))
+    assert nested == training
+    assert resolve(TrainingSection(preset=preset, observation="cameras")).env.cameras == seeing.env.cameras
+    assert "cameras is for pictures: set observation to" in refusal(
+        preset=preset, observation="state", cameras=seeing.env.cameras[:1]
+    )  # fmt: skip
 
 
 def test_differences_name_what_a_checkpoint_insists_on():

@@ -1,0 +1,89 @@
+"""What a user is refused though a checkpoint that says so still loads: settings that nothing reads, and a replay that
+nothing could be drawn of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trainer.config.pictures import PictureSettings
+from trainer.config.settings import OffPolicySettings, refused
+from trainer.config.training import Training
+
+#: The key of pictures, as `trainer.envs.spaces` has it.
+_IMAGE = "image"
+#: Suites that show what their settings say. Others may have pictures, and keys, of their own.
+_OURS = {"metaworld", "arm"}
+#: What reads the numbers of a state alone, and no file.
+_STATE_ALONE = "mtsac"
+_SEE = "set env.observation to cameras, both or clips"
+
+
+class _Mistake(NamedTuple):
+    place: tuple[str, ...]
+    words: str
+    value: Any
+
+
+def check_asked(training: Training) -> None:
+    """Errors: ValidationError, a sentence for each mistake."""
+    found = [*_unread_files(training), *_unmoved(training), *_short_replay(training)]
+    if found:
+        raise refused(found)
+
+
+def _has_no_pictures(training: Training) -> bool:
+    """Whether that is known."""
+    env = training.env
+    return isinstance(env, PictureSettings) and env.name in _OURS and not env.has_pictures
+
+
+def _unread_files(training: Training) -> Iterator[_Mistake]:
+    """Of weights, and sums of files that are not given."""
+    encoder, others = training.network.encoder, training.network.encoders
+    if encoder.weights is None:
+        if encoder.weights_sha256 is not None:
+            words = (
+                "this is the sum of a file that is not given: give the file (network.encoder.weights), or leave it out"
+            )
+            yield _Mistake(("network", "encoder", "weights_sha256"), words, encoder.weights_sha256)
+        return
+    why = None
+    if training.algorithm.name == _STATE_ALONE:
+        why = f"{_STATE_ALONE} reads the numbers of a state, and no file: leave it out, or use sac, ppo or drqv2"
+    elif _has_no_pictures(training):
+        why = f"the policy sees no pictures, so nothing reads this file: {_SEE}, or leave it out"
+    elif training.env.name in _OURS and _IMAGE in others:
+        why = f"{others[_IMAGE]} reads the pictures (network.encoders), and nothing this file: leave one of both out"
+    if why is not None:
+        yield _Mistake(("network", "encoder", "weights"), why, encoder.weights)
+
+
+def _unmoved(training: Training) -> Iterator[_Mistake]:
+    """Pictures that there are not. An algorithm's usual value stands in every dump, and may stay."""
+    field = type(training.algorithm).model_fields.get("random_shift")
+    if field is None or not _has_no_pictures(training):
+        return
+    shift = training.algorithm.random_shift  # type: ignore[attr-defined]
+    if shift not in {0, field.default}:
+        words = f"random_shift {shift} moves pictures, and the policy sees none: {_SEE}, or leave it out"
+        yield _Mistake(("algorithm", "random_shift"), words, shift)
+
+
+def _short_replay(training: Training) -> Iterator[_Mistake]:
+    """A step can be drawn while the frames that are seen before it and the steps summed up behind it are all kept. Of
+    each environment that is a row for each of them, and one for where an episode begins; rows of the environments of
+    one task come by turns, and each task has a ring of its own, all as long (`trainer.buffers.frames`).
+    """
+    env, settings, tasks = training.env, training.algorithm, len(training.env.tasks)
+    if not isinstance(settings, OffPolicySettings) or not isinstance(env, PictureSettings) or not env.has_pictures:
+        return
+    least = tasks * -(-training.num_envs // tasks) * (env.frame_reach + settings.steps_summed + 1)
+    if settings.buffer_size < least:
+        words = (
+            f"buffer_size {settings.buffer_size:,} is too small for {training.num_envs:,} environments whose policy "
+            f"sees frames of {env.frame_reach:,} steps: they would be overwritten before they are learned from; use "
+            f"{least:,} or more, or lower num_envs, frame_stack or frame_stride"
+        )
+        yield _Mistake(("algorithm", "buffer_size"), words, settings.buffer_size)
