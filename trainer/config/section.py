@@ -157,7 +157,7 @@ def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Tr
     """As `resolve`; `check` refuses more."""
     written, preset = section.written, PRESETS[section.preset]
     presets_own = _classes(preset)
-    classes = _classes({**preset, **written})
+    classes = _classes({**preset, **_named_as(preset, written)})
     above = in_sections(written, classes)
     below = _as_seen(_of_preset(preset, presets_own, classes), above)
     tasks = _count(merged(below, above).get("env", {}), classes["env"])
@@ -182,6 +182,16 @@ def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Tr
 def presets() -> dict[str, tuple[str, Training]]:
     """Name → what the preset is for, in a sentence, and what it resolves to."""
     return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
+
+
+def _named_as(preset: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user `written` has, whose sections without a name are for the suite and the algorithm of the `preset`."""
+    named = dict(written)
+    for section in _USUAL:
+        value, own = written.get(section), preset.get(section)
+        if isinstance(value, Mapping) and own is not None:
+            named[section] = {"name": own["name"] if isinstance(own, Mapping) else own, **value}
+    return named
 
 
 def _classes(written: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:

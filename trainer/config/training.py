@@ -303,7 +303,7 @@ def section_of(name: str, classes: Mapping[str, type[TrainingSettings]]) -> str 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Both, in sections; `above` is stronger. Of tasks and a benchmark, the one that is above replaces the other; a
-    section that is for another suite or algorithm replaces all of it.
+    section that is for another suite or algorithm replaces all of it, as another encoder does.
     """
     result = {**below, **above}
     for section in IN_PARTS:
@@ -314,6 +314,13 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
             continue
         gone = _TASKS if _TASKS & new.keys() else set()
         result[section] = {**{name: value for name, value in old.items() if name not in gone}, **new}
+        one, other = old.get("encoder"), new.get("encoder")
+        if (
+            isinstance(one, Mapping)
+            and isinstance(other, Mapping)
+            and other.get("arch", one.get("arch")) == one.get("arch")
+        ):
+            result[section]["encoder"] = {**one, **other}
     return result
 
 

@@ -251,6 +251,30 @@ def test_more_than_half_of_a_batch_is_never_demonstrations():
     assert "less than or equal to 0.5" in refusal(demos="x", demos_share=0.6)
 
 
+@pytest.mark.parametrize(
+    ("written", "suite", "algorithm"),
+    [
+        ({"preset": "arm-sac", "env": {"horizon": 30}}, "arm", "sac"),
+        ({"preset": "arm-ppo", "algorithm": {"batch_size": 64}}, "arm", "ppo"),
+        ({"preset": "cartpole-ppo", "env": {"horizon": 100}}, "gymnasium", "ppo"),
+        ({"preset": "arm-ppo", "env": {"name": "metaworld", "horizon": 30}}, "metaworld", "ppo"),
+        ({"preset": "tiny", "env": {"horizon": 30}}, "metaworld", "mtsac"),
+    ],
+)
+def test_a_section_that_does_not_say_its_name_is_the_presets(written, suite, algorithm):
+    training = resolve(TrainingSection(**written))
+    assert (training.env.name, training.algorithm.name) == (suite, algorithm)
+    assert written.get("env", {}).get("horizon", training.env.horizon) == training.env.horizon
+
+
+def test_of_an_algorithms_own_encoder_one_setting_changes_and_another_encoder_takes_its_place():
+    def of(**encoder):
+        return resolve(TrainingSection(algorithm="drqv2", env={"observation": "both"}, encoder=encoder)).network.encoder
+
+    assert (of(lr_scale=0.5).arch, of(lr_scale=0.5).lr_scale) == ("drq", 0.5)
+    assert of(arch="impala").arch == "impala"
+
+
 def test_a_benchmark_replaces_the_presets_tasks():
     assert resolve(TrainingSection(preset="tiny", benchmark="mt50")).env.tasks == MT50
     assert resolve(TrainingSection(env={"benchmark": "mt50"})).env.tasks == MT50
