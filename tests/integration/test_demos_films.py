@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("imageio_ffmpeg")
 
 import imageio_ffmpeg
+from daemons import PATIENCE_S
 from demos import SIZE, all_of, episode, film, films, silent
 
 from trainer.demos import store
@@ -34,7 +35,7 @@ def flip(path):
 def made_by_ffmpeg(film, *words):
     """The last one of `words`: a path."""
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", film, *words]
-    subprocess.run(command, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
     return words[-1]
 
 
