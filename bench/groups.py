@@ -14,11 +14,13 @@ Claim, from before any run: at most 1 % of the time of the 1,000 updates that li
 
 `python bench/groups.py learn FOLDER [GROUPS [STEPS]]` trains: GROUPS (5) times four slots of `rows`, of `rows` and
 `adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then; and apart from one
-beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 100 + 4 g + k in each of the five, so the slots
+beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 200 + 4 g + k in each of the five, so the slots
 that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted, and makes
 no group again that is in groups_learning.csv: a row a group, for a group is one sample.
-Claims, from before any run: with rows the share of slots that solve 0.8 of the task that fewer slots apart solve at the
-end at least doubles. Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots
+Four slots apart with the seeds 100 to 103 came to 0.76, 0.38, 0.74, 0.24 of door-lock-v3 and 0, 0.5, 0.1, 0 of
+window-close-v3 after 60,000 steps: so many there are, and half of a task counts as solved.
+Claims, from before any other run: with rows the share of slots that solve 0.5 of the task that fewer slots apart solve
+at the end at least doubles. Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots
 apart from one beginning; that it is above it is not claimed.
 """
 
@@ -62,7 +64,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 BLOCK_UPDATES = 1_400
-SLOTS, FIRST_SEED, SOLVED = 4, 100, 0.8
+SLOTS, FIRST_SEED, SOLVED = 4, 200, 0.5
 TASKS = ("door-lock-v3", "window-close-v3")
 LEARNING = ["way", "group", "steps", "mean success", *(f"slots that solve {task}" for task in TASKS)]
 #: A pace that cluster nodes reach.
@@ -267,7 +269,7 @@ def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
 if __name__ == "__main__":
     words = sys.argv[1:]
     if words[:1] == ["learn"]:
-        learn(Path(words[1]), int(words[2]) if len(words) > 2 else 5, int(words[3]) if len(words) > 3 else 300_000)
+        learn(Path(words[1]), int(words[2]) if len(words) > 2 else 5, int(words[3]) if len(words) > 3 else 60_000)
     elif words[:1] == ["mix"]:
         mixing(int(words[1]) if len(words) > 1 else 10)
     else:
