@@ -20,8 +20,8 @@ no group again that is in groups_learning.csv: a row a group, for a group is one
 Four slots apart with the seeds 100 to 103 came to 0.76, 0.38, 0.74, 0.24 of door-lock-v3 and 0, 0.5, 0.1, 0 of
 window-close-v3 after 60,000 steps: so many there are, and half of a task counts as solved.
 Claims, from before any other run: with rows the share of slots that solve 0.5 of the task that fewer slots apart solve
-at the end at least doubles. Mixing does no harm: the mean success of its groups is not more than 0.05 below that of slots
-apart from one beginning; that it is above it is not claimed.
+at the end at least doubles. Mixing does no harm: the mean success of its groups is not more than 0.05 below that of
+slots apart from one beginning; that it is above it is not claimed.
 """
 
 from __future__ import annotations
