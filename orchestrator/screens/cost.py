@@ -24,7 +24,7 @@ class Cost(Frozen):
     left_steps: int
     left_s: float | None
     left: float | None
-    others: int = 0
+    others: int
 
 
 def cost_of(view: RunView, per_hour: float) -> Cost | None:

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from autograd_keeps import really_kept
 
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay, keeps_frames
@@ -116,32 +117,15 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_stack_as_well():
     check(a_training(sac, total_steps=2_000, image_size=found["env.image_size"]), "cpu", 2 * GB)
 
 
-def tensors_that_autograd_keeps(training, rows):
-    """Bytes, of one forward pass of the encoder of `rows` pictures, with numbers."""
-    spec = spaces_of(training).obs[IMAGE]
-    encoder = encoder_for(IMAGE, spec, training.network, torch.Generator().manual_seed(0))
-    weights = {weight.untyped_storage().data_ptr() for weight in encoder.parameters()}
-    kept = {}
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = (storage.nbytes(), tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        encoder(torch.zeros(rows, *spec.shape, dtype=torch.uint8))
-    return sum(size for size, _ in kept.values())
-
-
 @pytest.mark.parametrize("arch", ["drq", "impala", "simple3dcnn"])
 def test_what_an_encoder_keeps_of_an_update_is_counted_where_the_update_is_made(arch):
     shown = {"observation": "clips", "frame_stack": 8, "frame_stride": 1} if arch == "simple3dcnn" else {}
     training = a_training({"name": "sac", "batch_size": 12}, encoder={"arch": arch, "freeze": False}, **shown)
-    kept = tensors_that_autograd_keeps(training, 12)
-    of_update = part(training, "pictures of an update").bytes - 2 * 12 * np.prod(spaces_of(training).obs[IMAGE].shape)
+    spec = spaces_of(training).obs[IMAGE]
+    kept = 12 * really_kept(encoder_for(IMAGE, spec, training.network, torch.Generator()), spec)
+    of_update = part(training, "pictures of an update").bytes - 2 * 12 * np.prod(spec.shape)
     assert kept > 0
-    assert of_update == pytest.approx(kept, rel=0.1)
+    assert of_update == pytest.approx(kept, rel=0.02)
     (on_host,) = [one for one in host_parts(training, "cuda", 0) if "pictures of an update" in one.what]
     assert on_host.bytes == part(training, "pictures of an update").bytes - of_update
     assert gpu_parts(training)[-1].bytes == of_update
