@@ -39,9 +39,7 @@ def test_of_a_module_that_reads_numbers_nothing_is_said() -> None:
     ("arch", "spec"),
     [("nature", _STACK), ("drq", _STACK), ("simple2dcnn", _CLIP), ("r3d18", _CLIP), ("timesformer_tiny", _CLIP)],
 )
-def test_with_numbers_as_much_is_kept_and_the_measure_leaves_the_encoder_as_it_was(
-    arch: str, spec: ArraySpec
-) -> None:
+def test_with_numbers_as_much_is_kept_and_the_measure_leaves_the_encoder_as_it_was(arch: str, spec: ArraySpec) -> None:
     network = Network.model_validate({"encoder": {"arch": arch}})
     encoder = encoder_for("image", spec, network, torch.Generator().manual_seed(1))
     assert encoder is not None
