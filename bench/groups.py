@@ -1,10 +1,11 @@
 """What slots of a group bring each other, and what that costs one of them.
 
-`python bench/groups.py [ROUNDS]` measures the cost: preset `tiny` (small nets: the case in which it weighs most) in
-this process, in blocks of 1,400 updates that take turns: alone; giving every seventh episode; giving, and taking what
-three other slots of the same pace give. Prints steps a second and CPU seconds a step as ratios to the block alone of
-the same round, their means over ROUNDS (30) with standard errors, and what a slot writes at 700 steps a second. Writes
-groups.csv.
+`python bench/groups.py [STEPS]` measures the cost: preset `tiny` (small nets: the case in which it weighs most) for
+STEPS (60,000) vector steps with their updates, and the default preset for a sixtieth of them. A slot in this process
+gives every seventh episode, while three others of its pace give too. A coin says for each step whether others' rows are
+in its batches, so that a machine that slows down slows both down. Times of a step without them, of what they take more,
+of giving and of taking in between the steps, and the CPU time of the threads beside, less what these had before there
+was a group. Means with standard errors, and what a slot writes at 700 steps a second. Writes groups.csv.
 Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
 
 `python bench/groups.py mix [ROUNDS]` measures what a mean of weights costs: preset `tiny`, the medians over ROUNDS (10)
@@ -26,13 +27,16 @@ slots apart from one beginning; that it is above it is not claimed.
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,7 @@ import torch
 
 from anchorleg.job import Job
 from trainer.algorithms.base import Mixing
+from trainer.config.presets import DEFAULT_PRESET
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, group_identity
 from trainer.envs.step import VectorSpec
@@ -69,7 +74,8 @@ TASKS = ("door-lock-v3", "window-close-v3")
 LEARNING = ["way", "group", "steps", "mean success", *(f"slots that solve {task}" for task in TASKS)]
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700
-ALONE, GIVING, TAKING = "alone", "giving", "giving, taking in"
+ALONE, DRAWING = "a step alone", "others' rows in its batches"
+GIVING, TAKING, IN_ALL, BESIDE = "giving", "taking in", "in all", "CPU of threads beside"
 #: Fields of the training.
 WAYS: dict[str, dict[str, Any]] = {
     "apart": {},
@@ -80,20 +86,6 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def block(state: TrainingRun, giver: EpisodeGiver | None, intake: Intake | None) -> tuple[float, float]:
-    """(steps a second, CPU seconds a step) over one block."""
-    steps, updates = state.step, state.updates
-    wall, cpu = time.perf_counter(), time.process_time()
-    while state.updates < updates + BLOCK_UPDATES:
-        transition = advance(state)
-        if giver is not None and transition is not None:
-            giver.add(transition)
-        if intake is not None:
-            intake.take(state)
-    done = state.step - steps
-    return done / (time.perf_counter() - wall), (time.process_time() - cpu) / done
-
-
 def others_give(others: list[Giving], episodes: Iterator[Segment], count: int) -> None:
     """Each of the other slots gives `count` episodes."""
     for slot, giving in enumerate(others, 1):
@@ -102,13 +94,18 @@ def others_give(others: list[Giving], episodes: Iterator[Segment], count: int) -
             giving.give(one.episode, encode(replace(one, slot=slot)))
 
 
-def cost(rounds: int) -> None:
-    """Measure and print."""
+def cost(steps: int) -> None:
+    """Measure, print, and write the CSV."""
+    torch.set_num_threads(1)
+    lines = [line for preset, count in (("tiny", steps), (DEFAULT_PRESET, steps // 60)) for line in of(preset, count)]
+    figures.save("groups", ["preset", "what", "us_a_step", "error", "of_alone", "mb_an_hour"], lines)
+
+
+def of(preset: str, steps: int) -> list[list[str]]:
+    """Measure a slot that trains by `preset`, and print."""
     from segments_of import played  # noqa: PLC0415 - tests/support/ is on the path only now
 
-    training = resolve(TrainingSection(preset="tiny", contribution_max_lag=10**9, group={"rows": True}))
-    torch.set_num_threads(1)
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in (ALONE, GIVING, TAKING)}
+    training = resolve(TrainingSection(preset=preset, contribution_max_lag=10**9, group={"rows": True}))
     with tempfile.TemporaryDirectory() as folder:
         jobs = [Job.standalone(Path(folder) / "bench", slot) for slot in range(SLOTS)]
         for job in jobs:
@@ -127,43 +124,80 @@ def cost(rounds: int) -> None:
             for slot in range(1, SLOTS):
                 intake.peers._versions_of(slot).know(0, 0, 0)  # noqa: SLF001 - no policy is published here
             intake.begin()
-            assert state.experience is not None
-            rows = None
-            for _ in range(rounds):
-                steps = state.step
-                found[ALONE].append(block(state, None, None))
-                given = max(1, (state.step - steps) // training.env.horizon // training.group.every)
-                found[GIVING].append(block(state, giver, None))
-                others_give(others, episodes, given)
-                state.experience.peers = rows
-                found[TAKING].append(block(state, giver, intake))
-                state.experience.peers, rows = None, state.experience.peers
+            before = beside(lambda: [advance(state) for _ in range(steps // 10)]) / (steps // 10)
+            times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}
+            others_too = partial(others_give, others, episodes, 1)
+            after = beside(lambda: timed(times, state, giver, intake, others_too, steps)) / steps
             giver.close()
             intake.close()
         files = [path.stat().st_size for path in jobs[0].attempt_dir.glob("episodes-*/*")]
-    report(found, training, statistics.mean(files) if files else 0.0, rows.ring_rows if rows is not None else 0)
+    return report(preset, times, after - before, training, statistics.mean(files) if files else 0.0)
 
 
-def report(found: dict[str, list[tuple[float, float]]], training: Training, size: float, rows_in: int) -> None:
-    """Print, and write the CSV."""
+def beside(work: Callable[[], object]) -> float:
+    """CPU seconds of this process's other threads during `work`."""
+    process, thread = time.process_time(), time.thread_time()
+    work()
+    return time.process_time() - process - (time.thread_time() - thread)
+
+
+def timed(
+    times: dict[str, list[float]],
+    state: TrainingRun,
+    giver: EpisodeGiver,
+    intake: Intake,
+    others: Callable[[], None],
+    steps: int,
+) -> None:
+    """Into `times`: seconds of each vector step, without and with others' rows in its batches, and of what is between
+    two steps.
+
+    `others`: an episode more of each.
+    """
+    coin = random.Random(0)
+    one_more = state.training.group.every * state.training.env.horizon // state.training.num_envs
+    experience, rows = state.experience, None
+    assert experience is not None
+    for step in range(steps):
+        if step % one_more == 0:
+            others()
+        experience.peers = rows if (is_with := coin.random() < 0.5) else None
+        began = time.perf_counter()
+        transition = advance(state)
+        stepped = time.perf_counter()
+        if transition is not None:
+            giver.add(transition)
+        experience.peers = rows
+        given = time.perf_counter()
+        intake.take(state)
+        taken, rows = time.perf_counter(), experience.peers
+        if rows is not None:  # from the first rows of others on
+            times[DRAWING if is_with else ALONE].append(stepped - began)
+            times[GIVING].append(given - stepped)
+            times[TAKING].append(taken - given)
+
+
+def report(
+    preset: str, times: dict[str, list[float]], beside_s: float, training: Training, size: float
+) -> list[list[str]]:
+    """Print, and rows of the CSV."""
+    means = {what: mean_and_error(seconds) for what, seconds in times.items()}
+    alone, error = means[ALONE]
+    means[DRAWING] = means[DRAWING][0] - alone, math.hypot(means[DRAWING][1], error)
+    parts = [means[what] for what in (GIVING, TAKING, DRAWING)]
+    means[IN_ALL] = sum(mean for mean, _ in parts), math.hypot(*(error for _, error in parts))
+    means[BESIDE] = beside_s, 0.0
     an_hour = 3600 * STEPS_PER_S / training.env.horizon / training.group.every * size / 1e6
     lines = []
-    for way, measured in found.items():
-        rate = statistics.median(value for value, _ in measured)
-        pairs = list(zip(measured, found[ALONE], strict=True))  # with the block of the same round: machines drift
-        rates, rates_error = mean_and_error([one[0] / alone[0] for one, alone in pairs])
-        cpus, cpus_error = mean_and_error([one[1] / alone[1] for one, alone in pairs])
-        written = 0.0 if way == ALONE else an_hour
-        numbers = (rates, rates_error, cpus, cpus_error)
-        lines.append([way, len(measured), f"{rate:.1f}", *(f"{number:.3f}" for number in numbers), f"{written:.0f}"])
-        print(
-            f"{way}: {rate:.1f} steps/s, {rates:.3f} +- {rates_error:.3f} of alone; "
-            f"CPU a step {cpus:.3f} +- {cpus_error:.3f} of alone"
-        )
-    print(f"{rows_in:,} rows were taken in; an episode is {size / 1e3:.1f} kB")
-    print(f"{an_hour:.0f} MB an hour at {STEPS_PER_S} steps/s")
-    head = ["what", "blocks", "steps_per_s", "of_alone", "error", "cpu_a_step_of_alone", "cpu_error", "mb_an_hour"]
-    figures.save("groups", head, lines)
+    for what in (ALONE, GIVING, TAKING, DRAWING, IN_ALL, BESIDE):
+        mean, error = means[what]
+        written = f"{an_hour:.0f}" if what == GIVING else ""
+        share = f"{mean / alone:.4f}"
+        error_us = "" if what == BESIDE else f"{1e6 * error:.1f}"
+        lines.append([preset, what, f"{1e6 * mean:.1f}", error_us, share, written])
+        print(f"{preset}, {what}: {1e6 * mean:.1f} +- {error_us or '?'} us a step, {share} of a step alone")
+    print(f"an episode is {size / 1e3:.1f} kB: {an_hour:.0f} MB an hour at {STEPS_PER_S} steps/s")
+    return lines
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -273,4 +307,4 @@ if __name__ == "__main__":
     elif words[:1] == ["mix"]:
         mixing(int(words[1]) if len(words) > 1 else 10)
     else:
-        cost(int(words[0]) if words else 30)
+        cost(int(words[0]) if words else 60_000)

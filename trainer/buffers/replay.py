@@ -59,8 +59,9 @@ def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
     each, left_over = divmod(batch_size, filled.size)
     counts = np.zeros(sizes.shape[0], np.int64)
     counts[filled] = each
-    counts[filled[(turn + np.arange(left_over)) % filled.size]] += 1
-    return counts, int((turn + left_over) % filled.size)
+    if left_over:
+        counts[filled[(turn + np.arange(left_over)) % filled.size]] += 1
+    return counts, (turn + left_over) % filled.size
 
 
 class Ring:
@@ -179,7 +180,8 @@ class Ring:
     def _drawn(self, counts: I64, rng: np.random.Generator) -> tuple[I64, I64]:
         """(task [B], place [B]) of `counts[k]` rows of each task, any of them."""
         task = np.repeat(np.arange(self.num_tasks), counts)
-        return task, task * self.capacity + rng.integers(0, self.sizes[task])
+        # A third of what `integers` takes with a bound for each; a row's chance is even to the 53 bits of a number.
+        return task, task * self.capacity + (rng.random(task.shape[0]) * self.sizes[task]).astype(np.int64)
 
 
 class Drawn(NamedTuple):
