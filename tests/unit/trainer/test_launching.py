@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S, wait_for
 
 from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.errors import ConfigError
 from trainer.machine import launching
-from trainer.machine.launching import RankPlace, check_ranks, check_starter, cores_of_rank, launch, place_of
+from trainer.machine.launching import RankPlace, check_ranks, check_starter, cores_of_rank, launch, leave_code, place_of
 
 #: A stand-in for srun: the tasks one after the other, last first, and the largest exit code, as srun gives it.
 SRUN = """#!/bin/bash
@@ -27,6 +29,18 @@ for ((rank = n - 1; rank >= 0; rank--)); do
     ((code > largest)) && largest=$code
 done
 exit $largest
+"""
+
+#: Another: all tasks at once.
+SRUN_AT_ONCE = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+for rank in 0 1; do SLURM_PROCID=$rank SLURM_LOCALID=$rank "$@" & echo $! >> "$WORDS.tasks"; done
+wait
+"""
+#: And a stand-in for scancel, which signals its tasks.
+SCANCEL = """#!/bin/bash
+echo "$@" > "$WORDS.scancel"
+kill -ABRT $(cat "$WORDS.tasks")
 """
 
 
@@ -90,12 +104,6 @@ def test_ranks_know_their_job_and_their_place(job: Job) -> None:
     assert found.hand_over_file == job.attempt_dir / "hand-over"
 
 
-def eval_of(text: str) -> list[tuple[str, str]]:
-    import ast
-
-    return ast.literal_eval(text)
-
-
 def test_a_signal_asks_for_a_hand_over_by_the_file(job: Job) -> None:
     # It may not listen yet when it is signalled first.
     asks = (
@@ -144,6 +152,59 @@ def test_in_a_job_of_several_tasks_srun_starts_them_and_rank_0_says_the_code(job
     assert words.startswith("--kill-on-bad-exit=1 --ntasks=3 --export=ALL --cpus-per-task=4 ")
 
 
+@pytest.mark.parametrize(("nodes", "host"), [("1", "127.0.0.1"), ("2", os.uname().nodename)])
+def test_ranks_of_one_node_meet_on_its_loopback_address(job: Job, tmp_path: Path, nodes: str, host: str) -> None:
+    tells = (
+        "folder = os.environ['ANCHORLEG_ATTEMPT_DIR'] + '/'\n"
+        "open(folder + f'host-{rank}', 'w').write(os.environ['ANCHORLEG_RANKS_HOST'])\n"
+        "if rank == 0: open(folder + 'ranks-exit', 'w').write('0')"
+    )
+    assert launched(job, tells, **srun(tmp_path, SLURM_JOB_NUM_NODES=nodes)) == (0, [])
+    assert {path.read_text() for path in job.attempt_dir.glob("host-*")} == {host}
+
+
+def test_the_first_word_of_how_the_ranks_end_stays(job: Job) -> None:
+    leave_code(job.attempt_dir, 75)
+    leave_code(job.attempt_dir, 8)
+    assert (job.attempt_dir / "ranks-exit").read_text() == "75"
+    leave_code(job.attempt_dir / "nowhere", 8)
+
+
+@pytest.mark.parametrize("with_srun", [False, True])
+def test_who_prints_the_stacks_of_a_hung_training_gets_those_of_all_ranks(tmp_path: Path, with_srun: bool) -> None:
+    """In a process of its own, which dies of it as a hung training does."""
+    listens = (
+        "import os, signal, sys, time\n"
+        "rank = os.environ.get('ANCHORLEG_RANK', os.environ.get('SLURM_PROCID'))\n"
+        "def end(*_):\n    open(sys.argv[1] + '/stacks-' + rank, 'w').close()\n    sys.exit(8)\n"
+        "signal.signal(signal.SIGABRT, end)\n"
+        "open(sys.argv[1] + '/listens-' + rank, 'w').close()\n"
+        "while True: time.sleep(0.01)"
+    )
+    starts = (
+        "import os, sys\nfrom pathlib import Path\nfrom anchorleg.job import Job\n"
+        "from trainer.machine.launching import launch\n"
+        "sys.exit(launch(Job.standalone(Path(sys.argv[1]) / 'run'), 2, os.environ, sys.argv[2:], print))"
+    )
+    env = {**os.environ}
+    if with_srun:
+        env |= srun(tmp_path, SLURM_NTASKS="2")
+        (tmp_path / "bin/srun").write_text(SRUN_AT_ONCE)
+        (tmp_path / "bin/scancel").write_text(SCANCEL)
+        (tmp_path / "bin/scancel").chmod(0o755)
+    words = [sys.executable, "-c", starts, str(tmp_path), sys.executable, "-S", "-c", listens, str(tmp_path)]
+    with subprocess.Popen(words, env=env) as starter:
+        try:
+            wait_for(lambda: len(list(tmp_path.glob("listens-*"))) == 2, "two ranks that listen")
+            starter.send_signal(signal.SIGABRT)
+            assert starter.wait(PATIENCE_S) == 128 + signal.SIGABRT
+            assert {path.name for path in tmp_path.glob("stacks-*")} == {"stacks-0", "stacks-1"}
+            if with_srun:
+                assert (tmp_path / "words.scancel").read_text() == "--signal=ABRT 7\n"
+        finally:
+            starter.kill()
+
+
 def test_an_srun_that_does_not_end_with_rank_0_is_ended(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +239,7 @@ def test_a_task_of_srun_knows_its_place() -> None:
 
 
 def test_ranks_and_shards_that_do_not_fit_are_refused_in_a_sentence(job: Job, tmp_path: Path) -> None:
+    check_ranks(4, 2)
     with pytest.raises(ConfigError, match=r"^3 ranks cannot share 4 shards evenly: set algorithm.shards to 3, or "):
         check_ranks(4, 3)
     with pytest.raises(ConfigError, match=r"^this job has 3 tasks, and --ranks is 2: ask for as many \(slurm.ranks\)"):
