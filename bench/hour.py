@@ -5,10 +5,10 @@ where the last one stopped, or was killed. `python bench/hour.py` runs the publi
 stable-baselines3, `SEEDS` seeds each, one after another, on a machine that does nothing else (about seven hours;
 `--minutes 5 --seeds 1` tries it). Runs that are complete in hour.csv are not made again.
 
-**The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, TD3 or MTSAC, number
-of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each side (ours,
-stable-baselines3) for twice as long, from scratch, and so on to the last one. Better is what solves more of `TASTE`
-goals a task by the deterministic policy, of equals what has the higher return. Every result is appended to
+**The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, TD3 or MTSAC,
+temperatures, number of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each
+side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one. Better is what solves more of
+`TASTE` goals a task by the deterministic policy, of equals what has the higher return. Every result is appended to
 hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it least. It is not the clock:
 where stepping and updates run beside each other, an hour on two cores is up to two hours of it. One seed a run, so
 neighbours in the table may change places by chance.
@@ -98,6 +98,7 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (OURS, "mtsac many"): {**_MTSAC, "num_envs": 40},
     (OURS, "mtsac far"): {**_MTSAC, "gamma": 0.99},
     (OURS, "mtsac warm"): {**_MTSAC, "init_temperature": 1.0, "target_entropy": -4.0},
+    (OURS, "mtsac one temperature"): {**_MTSAC, "shared_temperature": True},
     (OURS, "mtsac slow"): {**_MTSAC, "learning_rate": 3e-4},
     (OURS, "td3"): _TD3,
     (OURS, "td3 one step"): {**_TD3, "n_step": 1},
