@@ -35,6 +35,7 @@ from trainer.machine.host import read_host
 from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
 from trainer.nets.kept import kept_bytes
+from trainer.nets.seen import check_seen
 from trainer.streams import RandomStream
 
 _NO_PICTURES = (
@@ -69,6 +70,10 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool, batch_size
     device = machine.choose_device(training.device)
     machine.set_deterministic(training.threads)
     spaces = spaces_of(training)
+    try:
+        check_seen(training, spaces)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     must_fit(demos.manifest, spaces, by_actions=by_actions)
     tasks = tasks_of(demos.manifest, spaces, _WAY_OUT) if by_actions else []
     network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)

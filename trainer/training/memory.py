@@ -23,6 +23,7 @@ from trainer.envs.memory import need_bytes
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
+from trainer.nets.seen import check_seen
 from trainer.training.memory_parts import Lever, Part, in_gb, largest, two_digits
 from trainer.training.memory_pictures import (
     frame_bytes,
@@ -34,7 +35,6 @@ from trainer.training.memory_pictures import (
     pictures,
     smaller,
 )
-from trainer.training.seen import check_seen
 
 _FLOAT_BYTES = 4
 #: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.

@@ -277,6 +277,11 @@ def training_of(more):
     return training(**more)
 
 
+def test_an_encoder_of_what_is_not_seen_is_refused(demos):
+    with pytest.raises(ConfigError, match=r"^training.network.encoders.picture: the policy sees no 'picture'"):
+        fitted(demos, None, by_actions=True, steps=1, network={"encoders": {"picture": "nature"}})
+
+
 def test_other_actions_and_rows_are_refused_with_the_way_out(demos):
     spaces = spaces_of(training())
     with pytest.raises(ConfigError, match="--without-actions"):
