@@ -254,7 +254,8 @@ def main() -> None:
         print(", ".join(row))
     print(verdict)
     temperatures = by_temperature(read())
-    figures.save("learning_temperature", TEMPERATURES, temperatures)
+    if temperatures:
+        figures.save("learning_temperature", TEMPERATURES, temperatures)
     for row in temperatures:
         print(", ".join(row))
 
