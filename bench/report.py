@@ -300,9 +300,9 @@ of them. Claimed before: 1 % at most.
 
 `python bench/groups.py learn FOLDER`: four slots of preset `tiny` on door-lock-v3 and window-close-v3, 60,000 steps
 each; the slots of group g have the same seeds in each way. A task is solved from 0.5 of 50 goals on. Means over the
-groups that were trained so far (five are wanted; each row of `groups_learning.csv` is one). Claimed before: with `rows`
-the share of slots that solve the task that fewer slots apart solve at least doubles; `mix` is not more than 0.05 below
-slots apart from one beginning.
+groups that were trained so far: five are wanted, and one says little (each is a row of `groups_learning.csv`). Claimed
+before: with `rows` the share of slots that solve the task that fewer slots apart solve at least doubles; `mix` is not
+more than 0.05 below slots apart from one beginning.
 
 @{groups_learning_summary}
 
