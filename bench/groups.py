@@ -87,12 +87,11 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def others_give(others: list[Giving], episodes: Iterator[Segment], count: int) -> None:
-    """Each of the other slots gives `count` episodes."""
+def others_give(others: list[Giving], episodes: Iterator[Segment]) -> None:
+    """Each of the other slots gives an episode."""
     for slot, giving in enumerate(others, 1):
-        for _ in range(count):
-            one = next(episodes)
-            giving.give(one.episode, encode(replace(one, slot=slot)))
+        one = next(episodes)
+        giving.give(one.episode, encode(replace(one, slot=slot)))
 
 
 def cost(steps: int) -> None:
@@ -127,7 +126,7 @@ def of(preset: str, steps: int) -> list[list[str]]:
             intake.begin()
             before = beside(lambda: [advance(state) for _ in range(steps // 10)]) / (steps // 10)
             times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}
-            others_too = partial(others_give, others, episodes, 1)
+            others_too = partial(others_give, others, episodes)
             after = beside(lambda: timed(times, state, giver, intake, others_too, steps)) / steps
             giver.close()
             intake.close()

@@ -180,7 +180,7 @@ class Ring:
     def _drawn(self, counts: I64, rng: np.random.Generator) -> tuple[I64, I64]:
         """(task [B], place [B]) of `counts[k]` rows of each task, any of them."""
         task = np.repeat(np.arange(self.num_tasks), counts)
-        # A third of what `integers` takes with a bound for each; a row's chance is even to the 53 bits of a number.
+        # `integers` is slow with a bound for each; here a row's chance is even to the 53 bits of a number.
         return task, task * self.capacity + (rng.random(task.shape[0]) * self.sizes[task]).astype(np.int64)
 
 

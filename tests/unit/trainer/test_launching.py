@@ -174,12 +174,12 @@ def test_the_first_word_of_how_the_ranks_end_stays(job: Job) -> None:
 def test_who_prints_the_stacks_of_a_hung_training_gets_those_of_all_ranks(tmp_path: Path, with_srun: bool) -> None:
     """In a process of its own, which dies of it as a hung training does."""
     listens = (
-        "import os, signal, sys, time\n"
+        "import os, signal, sys, time\nstarter = os.getppid()\n"
         "rank = os.environ.get('ANCHORLEG_RANK', os.environ.get('SLURM_PROCID'))\n"
         "def end(*_):\n    open(sys.argv[1] + '/stacks-' + rank, 'w').close()\n    sys.exit(8)\n"
         "signal.signal(signal.SIGABRT, end)\n"
         "open(sys.argv[1] + '/listens-' + rank, 'w').close()\n"
-        "while True: time.sleep(0.01)"
+        "while os.getppid() == starter: time.sleep(0.01)"
     )
     starts = (
         "import os, sys\nfrom pathlib import Path\nfrom anchorleg.job import Job\n"
