@@ -18,7 +18,7 @@ Claim, from before any run: at most 1 % of the time of the 1,000 updates that li
 beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 200 + 4 g + k in each of the five, so the slots
 that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted, and makes
 no group again that is in groups_learning.csv: a row a group, for a group is one sample. groups_learning_summary.csv has
-the means of each way.
+the means of each way. `steps to a half`: of the first evaluation with a mean success of 0.5; all, where there was none.
 Four slots apart with the seeds 100 to 103 came to 0.76, 0.38, 0.74, 0.24 of door-lock-v3 and 0, 0.5, 0.1, 0 of
 window-close-v3 after 60,000 steps: so many there are, and half of a task counts as solved.
 Claims, from before any other run: with rows the share of slots that solve 0.5 of the task that fewer slots apart solve
@@ -72,7 +72,8 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 BLOCK_UPDATES = 1_400
 SLOTS, FIRST_SEED, SOLVED = 4, 200, 0.5
 TASKS = ("door-lock-v3", "window-close-v3")
-LEARNING = ["way", "group", "steps", "mean success", *(f"slots that solve {task}" for task in TASKS)]
+SOLVING = tuple(f"slots that solve {task}" for task in TASKS)
+LEARNING = ["way", "group", "steps", "mean success", *SOLVING, "steps to a half"]
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700
 ALONE, DRAWING = "a step alone", "others' rows in its batches"
@@ -251,8 +252,10 @@ def other_learner(learner: Mixing, slot: int, updates: int) -> OtherLearner:
     return OtherLearner(slot, 0, 0, updates, safetensors.torch.save(weights))
 
 
-def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: int) -> dict[str, float]:
-    """Train one slot to its end, and what its last evaluation says of each task."""
+def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: int) -> tuple[dict[str, float], int]:
+    """Train one slot to its end: (success in each task at its last evaluation, the steps at the first one whose mean
+    success was a half; all, where there was none).
+    """
     training = resolve(
         TrainingSection(
             preset="tiny", tasks=TASKS, seed=seed, **fields, total_steps=steps,
@@ -261,13 +264,16 @@ def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: i
     )  # fmt: skip
     with TrainingDisplay(live=False) as display:
         run(Job.standalone(folder, slot), training, display)
-    return dict(read_evaluations(folder / "slots" / str(slot))[-1]["success"])
+    found = [(row["step"], dict(row["success"])) for row in read_evaluations(folder / "slots" / str(slot))]
+    half = [step for step, success in found if statistics.mean(success.values()) >= SOLVED]
+    return found[-1][1], min(half, default=steps)
 
 
 def learn(folder: Path, groups: int, steps: int) -> None:
     """Train what is missing, and write a row a group."""
     file = figures.newest("groups_learning")
-    lines = [row for row in (figures.read(file)[1:] if file.exists() else []) if row[2] == str(steps)]
+    kept = figures.read(file) if file.exists() else []
+    lines = [row for row in kept[1:] if kept[0] == LEARNING and row[2] == str(steps)]
     for number in range(groups):
         for way, fields in WAYS.items():
             if any(row[:2] == [way, str(number)] for row in lines):
@@ -277,10 +283,11 @@ def learn(folder: Path, groups: int, steps: int) -> None:
                 seeds = [FIRST_SEED + SLOTS * number + slot for slot in range(SLOTS)]
                 began = [pool.submit(trained, home, slot, seed, fields, steps) for slot, seed in enumerate(seeds)]
                 ends = [one.result() for one in began]
-            success = {task: [end[task] for end in ends] for task in TASKS}
+            success = {task: [end[task] for end, _ in ends] for task in TASKS}
             lines.append(
                 [way, str(number), str(steps), f"{statistics.mean(map(statistics.mean, success.values())):.3f}"]
                 + [f"{sum(rate >= SOLVED for rate in rates) / SLOTS:.2f}" for rates in success.values()]
+                + [f"{statistics.mean(half for _, half in ends):.0f}"]
             )
             print(*lines[-1], flush=True)
             order = sorted(lines, key=lambda row: (list(WAYS).index(row[0]), int(row[1])))
@@ -292,13 +299,13 @@ def learn(folder: Path, groups: int, steps: int) -> None:
 
 
 def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Way by way, over its groups: means of success and of the slots that solve each task."""
+    """Way by way, over its groups: means of success, of the slots that solve each task, and of the steps to a half."""
     rows = []
     for way in WAYS:
         its = [[float(cell) for cell in row[3:]] for row in lines if row[0] == way]
         if its:
-            mean, *solve = (statistics.mean(column) for column in zip(*its, strict=True))
-            rows.append([way, str(len(its)), f"{mean:.3f}", *(f"{share:.2f}" for share in solve)])
+            mean, *solve, half = (statistics.mean(column) for column in zip(*its, strict=True))
+            rows.append([way, str(len(its)), f"{mean:.3f}", *(f"{share:.2f}" for share in solve), f"{half:,.0f}"])
     return rows
 
 

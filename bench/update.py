@@ -1,12 +1,13 @@
 """One SAC update: ours, stable-baselines3's, a plain one in CleanRL's manner, and the matrix products alone.
 
 `python bench/update.py [ROUNDS] [SHAPE]`: MT10's shapes (49 inputs, 4 actions), one thread, all in one process, by
-turns; a round is so many updates of one as take about half a second. Every update draws its batch itself. The figure is
-CPU time an update (one thread: the same as wall time on an idle machine), the median over rounds, with the quarter and
-three-quarter points. The floor is the products of one update alone, each at the best rate that documented settings of
-torch reach in the same run: that many operations nobody can save. Ours computes its products by the library that
-`trainer.machine.products` chooses here, as `trainer train` does; `plain products`: by torch's default, which the rivals
-have (they would gain by the same setting). `by torch alone`: ours without the C between the products,
+turns; a round is so many updates of one as take about a tenth of a second. Every update draws its batch itself. The
+figure is CPU time an update (one thread: the same as wall time on an idle machine), the median over rounds, with the
+quarter and three-quarter points; a ratio is the median over rounds of both in the same round, because a neighbour on
+the machine slows some rounds down by a third. The floor is the products of one update alone, each at the best rate that
+documented settings of torch reach in the same run: that many operations nobody can save. Ours computes its products by
+the library that `trainer.machine.products` chooses here, as `trainer train` does; `plain products`: by torch's default,
+which the rivals have (they would gain by the same setting). `by torch alone`: ours without the C between the products,
 as where there is no compiler. `with the moving average`: ours, and the actor's average after it, as
 `training.averaging` has it; its own cost, in the same run, is what is printed last. Writes update.csv.
 """
@@ -52,7 +53,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
 }
 INPUTS, ACTIONS, TASKS, ROWS = 49, 4, 10, 100_000
 SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
-ROUND_S, FLOOR_CALLS = 0.5, 4
+ROUND_S, FLOOR_CALLS = 0.1, 4
 OURS, OURS_TORCH, OURS_AVERAGED, OURS_PLAIN, SB3, PLAIN, FLOOR = (
     "ours",
     "ours, by torch alone",
@@ -196,7 +197,7 @@ def timed(update: Callable[[], object], count: int) -> float:
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     wanted = sys.argv[2] if len(sys.argv) > 2 else ""
     machine.set_deterministic(1)
     replay = Replay(ROWS, TASKS, fields_of(SPACES))
@@ -233,18 +234,23 @@ def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) 
             products.use(route if who in {OURS, OURS_TORCH, OURS_AVERAGED} else products.PLAIN)
             found[who].append(timed(update, counts[who]))
         found[FLOOR].append(floor_round())
-    mine, products_s = (statistics.median(found[who]) for who in (OURS, FLOOR))
     lines = []
     for who, all_s in found.items():
         low, mid, high = statistics.quantiles(all_s, n=4) if len(all_s) > 1 else 3 * all_s
         numbers = [f"{1e3 * value:.2f}" for value in (mid, low, high)]
-        lines.append([name, who, *numbers, f"{mid / products_s:.2f}", f"{mid / mine:.2f}"])
+        lines.append([name, who, *numbers, *(f"{paired(all_s, found[peer]):.2f}" for peer in (FLOOR, OURS))])
     for line in lines:
         print(", ".join(line), flush=True)
     follow = follow_alone(shape)
     alone = statistics.median(timed(follow, counts[OURS]) for _ in range(rounds))
-    print(f"{name}: the moving average alone: {1e6 * alone:.0f} µs, {alone / mine:.2%} of an update", flush=True)
+    of_ours = alone / statistics.median(found[OURS])
+    print(f"{name}: the moving average alone: {1e6 * alone:.0f} µs, {of_ours:.2%} of an update", flush=True)
     return lines
+
+
+def paired(one: list[float], other: list[float]) -> float:
+    """How many times as long `one` took as `other`, round by round."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
 if __name__ == "__main__":

@@ -278,7 +278,7 @@ WIDE void adam(const struct adam *how, int64_t size, float scale, float *restric
     float keep = (float)(1.0 - how->rate * how->weight_decay), eps = (float)how->eps;
     float new1 = (float)(1.0 - how->beta1), old2 = (float)how->beta2, new2 = (float)(1.0 - how->beta2);
     float length = (float)(how->rate / (1.0 - to_the(how->beta1, times)));
-    float root = (float)sqrt(1.0 - to_the(how->beta2, times));
+    float unbias = (float)(1.0 / sqrt(1.0 - to_the(how->beta2, times)));
     for (int64_t from = 0; from < size; from += 1024) {
         int64_t to = from + 1024 < size ? from + 1024 : size;
         for (int64_t i = from; i < to; i++) {
@@ -287,7 +287,7 @@ WIDE void adam(const struct adam *how, int64_t size, float scale, float *restric
             v = v < 1e-30f ? 0.0f : v;
             mean[i] = m;
             square[i] = v;
-            weight[i] = weight[i] * keep - length * m / (sqrtf(v) / root + eps);
+            weight[i] = weight[i] * keep - length * m / (sqrtf(v) * unbias + eps);
         }
         if (target)
             for (int64_t i = from; i < to; i++) target[i] += tau * (weight[i] - target[i]);

@@ -26,16 +26,31 @@ _INDEX_BYTES = 8
 
 
 class Pinned:
-    """A tensor that stays where it is, and its address."""
+    """A tensor that stays where it is, and what each update needs of it, as asking torch takes as long as a kernel: its
+    address, its first and its last length, and itself transposed.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self.at = tensor.data_ptr()
+        self.rows, self.width = tensor.shape[0], tensor.shape[-1]
+        self.transposed = tensor.t()
 
     @classmethod
     def of(cls, *shape: int, kind: torch.dtype = torch.float32) -> Pinned:
         """One with nothing in it yet."""
         return cls(torch.zeros(shape, dtype=kind))
+
+
+class Seen(Pinned):
+    """What critics read, [B, O + K + A]: `by_actor` [B, O + K] is its part that an actor reads, `action` the address of
+    the first row's action.
+    """
+
+    def __init__(self, tensor: Tensor, actions: int) -> None:
+        super().__init__(tensor)
+        self.by_actor = tensor[:, : self.width - actions]
+        self.action = self.at + tensor.element_size() * (self.width - actions)
 
 
 class Net:
@@ -50,21 +65,22 @@ class Net:
         self._bias_gradients = [layer.bias_gradient.data_ptr() for layer in layers]
         self.widths = [len(layer.bias) for layer in layers]
         self.last_bias = self._biases[-1]
+        self.last_weight = self._weights[-1].data_ptr()
 
     def forward(self, x: Tensor, hidden: Sequence[Pinned], outputs: Tensor) -> None:
         """`x` [B, inputs] → `hidden` and `outputs`, which lack the last bias."""
-        for place, weight, bias, width in zip(hidden, self._transposed, self._biases, self.widths, strict=False):
+        for place, weight, bias in zip(hidden, self._transposed, self._biases, strict=False):
             torch.mm(x, weight, out=place.tensor)
             x = place.tensor
-            self._kernels.bias_relu(len(x), width, bias, place.at)
+            self._kernels.bias_relu(place.rows, place.width, bias, place.at)
         torch.mm(x, self._transposed[-1], out=outputs)
 
     def backward(self, x: Tensor, hidden: Sequence[Pinned], gradient: Pinned, back: Sequence[Pinned]) -> None:
         """Leave the gradients of weights and biases, from the derivative by the outputs. `back`: shaped as `hidden`."""
-        torch.mm(gradient.tensor, self._weights[-1], out=back[-1].tensor)
+        last = back[-1]
+        torch.mm(gradient.tensor, self._weights[-1], out=last.tensor)
         self._last_backward(hidden, gradient)
-        rows, width = back[-1].tensor.shape
-        self._kernels.through_relu(rows, width, hidden[-1].at, back[-1].at, self._bias_gradients[-2])
+        self._kernels.through_relu(last.rows, last.width, hidden[-1].at, last.at, self._bias_gradients[-2])
         self._hidden_backward(x, hidden, back)
 
     def critic_backward(
@@ -72,19 +88,18 @@ class Net:
     ) -> None:
         """As `backward`, where `gradient` is `by_q` [B] at the head of each row's `task`, and 0 elsewhere."""
         self._last_backward(hidden, gradient)
-        rows, width = back[-1].tensor.shape
-        heads, weight = self.widths[-1], self._weights[-1].data_ptr()
-        self._kernels.through_head(rows, None, heads, task, width, weight, hidden[-1].at, by_q.at, back[-1].at)
-        self._kernels.sum_rows(rows, width, back[-1].at, self._bias_gradients[-2])
+        last, heads = back[-1], self.widths[-1]
+        rows, width = last.rows, last.width
+        self._kernels.through_head(rows, None, heads, task, width, self.last_weight, hidden[-1].at, by_q.at, last.at)
+        self._kernels.sum_rows(rows, width, last.at, self._bias_gradients[-2])
         self._hidden_backward(x, hidden, back)
 
     def by_action(
         self, picked: int, rows: int, hidden: Sequence[Pinned], task: int, back: Sequence[Pinned], found: Tensor
     ) -> None:
         """The derivative of Q by the action, `found` [rows, A], of as many rows as `picked` points to."""
-        heads, weight = self.widths[-1], self._weights[-1].data_ptr()
-        width = self.widths[-2]
-        self._kernels.through_head(rows, picked, heads, task, width, weight, hidden[-1].at, None, back[-1].at)
+        width, heads = self.widths[-2:]
+        self._kernels.through_head(rows, picked, heads, task, width, self.last_weight, hidden[-1].at, None, back[-1].at)
         gradient = back[-1].tensor[:rows]
         for i in reversed(range(len(hidden) - 1)):
             lower = back[i].tensor[:rows]
@@ -94,18 +109,17 @@ class Net:
         torch.mm(gradient, self._weights[0][:, -found.shape[1] :], out=found)
 
     def _last_backward(self, hidden: Sequence[Pinned], gradient: Pinned) -> None:
-        torch.mm(gradient.tensor.t(), hidden[-1].tensor, out=self._weight_gradients[-1])
-        self._kernels.sum_rows(*gradient.tensor.shape, gradient.at, self._bias_gradients[-1])
+        torch.mm(gradient.transposed, hidden[-1].tensor, out=self._weight_gradients[-1])
+        self._kernels.sum_rows(gradient.rows, gradient.width, gradient.at, self._bias_gradients[-1])
 
     def _hidden_backward(self, x: Tensor, hidden: Sequence[Pinned], back: Sequence[Pinned]) -> None:
         for i in reversed(range(len(hidden))):
-            gradient = back[i].tensor
-            torch.mm(gradient.t(), hidden[i - 1].tensor if i else x, out=self._weight_gradients[i])
+            gradient = back[i]
+            torch.mm(gradient.transposed, hidden[i - 1].tensor if i else x, out=self._weight_gradients[i])
             if i:
-                lower = back[i - 1]
-                torch.mm(gradient, self._weights[i], out=lower.tensor)
-                rows, width = lower.tensor.shape
-                self._kernels.through_relu(rows, width, hidden[i - 1].at, lower.at, self._bias_gradients[i - 1])
+                under, lower = hidden[i - 1], back[i - 1]
+                torch.mm(gradient.tensor, self._weights[i], out=lower.tensor)
+                self._kernels.through_relu(lower.rows, lower.width, under.at, lower.at, self._bias_gradients[i - 1])
 
 
 class Workspace:
@@ -114,8 +128,8 @@ class Workspace:
     def __init__(self, rows: int, inputs: int, actions: int, actor: Sequence[int], critic: Sequence[int]) -> None:
         *actor_widths, outputs = actor
         *critic_widths, heads = critic
-        self.rows = rows
-        self.seen, self.next_seen = Pinned.of(rows, inputs + actions), Pinned.of(rows, inputs + actions)
+        self.rows, self.actions = rows, actions
+        self.seen, self.next_seen = (Seen(torch.zeros(rows, inputs + actions), actions) for _ in range(2))
         self.actor_hidden = [Pinned.of(rows, width) for width in actor_widths]
         self.actor_back = [Pinned.of(rows, width) for width in actor_widths]
         self.actor_outputs, self.actor_gradient = Pinned.of(rows, outputs), Pinned.of(rows, outputs)
@@ -180,6 +194,9 @@ class NativeUpdates:
         tasks = learner.num_tasks
         self._temperature, self._temperature_gradient = Pinned.of(tasks), Pinned.of(tasks)
         self._sums = np.zeros(5)
+        self._critic_sums, self._actor_sums, self._temperature_sum = (
+            self._sums[first:].ctypes.data for first in (0, 2, 4)
+        )
 
     @torch.no_grad()
     def learn(self, inputs: Inputs) -> Tensor:
@@ -218,15 +235,12 @@ class NativeUpdates:
         where = obs.data_ptr(), inputs.task.data_ptr(), None if action is None else action.data_ptr(), into.at
         self._kernels.fill_inputs(rows, numbers, self._learner.num_tasks, inputs.action.shape[1], *where)
 
-    def _draw(self, work: Workspace, seen: Pinned, noise: Tensor) -> None:
+    def _draw(self, work: Workspace, seen: Seen, noise: Tensor) -> None:
         """Actions into `seen`, by the actor."""
-        rows, actions = noise.shape
-        width = seen.tensor.shape[1]
-        self._actor.forward(seen.tensor[:, :-actions], work.actor_hidden, work.actor_outputs.tensor)
-        action = seen.at + seen.tensor.element_size() * (width - actions)
+        self._actor.forward(seen.by_actor, work.actor_hidden, work.actor_outputs.tensor)
         self._kernels.draw_actions(
-            rows, actions, work.actor_outputs.at, self._actor.last_bias, noise.data_ptr(), action, width,
-            work.log_prob.at, work.step.at, work.squeeze.at,
+            work.rows, work.actions, work.actor_outputs.at, self._actor.last_bias, noise.data_ptr(), seen.action,
+            seen.width, work.log_prob.at, work.step.at, work.squeeze.at,
         )  # fmt: skip
 
     def _smaller(self, work: Workspace, inputs: Inputs, nets: Sequence[Net]) -> int:
@@ -258,17 +272,17 @@ class NativeUpdates:
             net.forward(x, hidden, work.q[0].tensor)
             self._kernels.critic_gradient(
                 work.rows, net.widths[-1], task, work.q[0].at, net.last_bias, work.value.at, work.by_q.at,
-                work.critic_gradient.at, self._sums.ctypes.data,
+                work.critic_gradient.at, self._critic_sums,
             )  # fmt: skip
             net.critic_backward(x, hidden, task, work.critic_gradient, work.by_q, work.critic_back)
         self._step("critics", target=self._learner.stacks["targets"].flat.data_ptr())
 
     def _actor_step(self, work: Workspace, inputs: Inputs) -> None:
-        self._draw(work, work.seen, inputs.current_noise)
+        task, actions, seen = inputs.task.data_ptr(), work.actions, work.seen
+        self._draw(work, seen, inputs.current_noise)
         for net, hidden, q in zip(self._critics, work.critic_hidden, work.q, strict=True):
-            net.forward(work.seen.tensor, hidden, q.tensor)
+            net.forward(seen.tensor, hidden, q.tensor)
         first = self._smaller(work, inputs, self._critics)
-        task, actions, width = inputs.task.data_ptr(), inputs.action.shape[1], work.seen.tensor.shape[1]
         for net, hidden, begin, count in zip(
             self._critics, work.critic_hidden, (0, first), (first, work.rows - first), strict=True
         ):
@@ -276,12 +290,11 @@ class NativeUpdates:
                 picked = work.picked.at + begin * _INDEX_BYTES
                 net.by_action(picked, count, hidden, task, work.critic_back, work.found.tensor[:count])
                 self._kernels.put_rows(count, picked, actions, work.found.at, work.by_action.at)
-        action = work.seen.at + work.seen.tensor.element_size() * (width - actions)
         self._kernels.actor_gradient(
-            work.rows, actions, action, width, work.by_action.at, work.step.at, work.squeeze.at, task,
-            self._temperature.at, work.log_prob.at, work.value.at, work.actor_gradient.at, self._sums[2:].ctypes.data,
+            work.rows, actions, seen.action, seen.width, work.by_action.at, work.step.at, work.squeeze.at, task,
+            self._temperature.at, work.log_prob.at, work.value.at, work.actor_gradient.at, self._actor_sums,
         )  # fmt: skip
-        self._actor.backward(work.seen.tensor[:, :-actions], work.actor_hidden, work.actor_gradient, work.actor_back)
+        self._actor.backward(seen.by_actor, work.actor_hidden, work.actor_gradient, work.actor_back)
         self._step("actor")
 
     def _temperature_step(self, work: Workspace, inputs: Inputs) -> None:
@@ -289,7 +302,7 @@ class NativeUpdates:
         self._kernels.temperature_gradient(
             work.rows, self._learner.num_tasks, settings.shared_temperature, inputs.task.data_ptr(), work.log_prob.at,
             settings.target_entropy, log_temperature.data_ptr(), self._temperature_gradient.at,
-            self._sums[4:].ctypes.data,
+            self._temperature_sum,
         )  # fmt: skip
         self._step("temperature", clip=False)
 
