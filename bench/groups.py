@@ -260,6 +260,7 @@ def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: i
         TrainingSection(
             preset="tiny", tasks=TASKS, seed=seed, **fields, total_steps=steps,
             evaluation_interval=steps // 10, evaluation_goals=50, evaluation_unseen_goals=0,
+            averaging=0,  # the average's own evaluations would take as much again
         )
     )  # fmt: skip
     with TrainingDisplay(live=False) as display:
