@@ -17,6 +17,7 @@ from trainer.algorithms.common.tensors import (
     load_moments,
     moments_of,
     named,
+    take_step,
     torch_generator,
     under,
 )
@@ -83,7 +84,7 @@ class ActorCritic:
             clip_gradients(self.learned, self.settings.grad_clip)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["part"]
-        self.optimizer.step()
+        take_step(self.optimizer)
 
     def learned_state(self) -> State:
         """All of it."""

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer.algorithms.common.tensors import take_step
+
 
 def optimizers_of(
     learned: Mapping[str, list[nn.Parameter]],
@@ -48,7 +50,7 @@ def descend(
         parameter.grad = gradient
     if clip:
         nn.utils.clip_grad_norm_(learned, clip)
-    optimizer.step()
+    take_step(optimizer)
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.descents import Descent, descend_all
+from trainer.algorithms.common.tensors import take_step
 from trainer.algorithms.mtsac.inputs import Inputs, prepare
 from trainer.algorithms.mtsac.learner import Learner
 from trainer.buffers.rows import Batch
@@ -84,7 +85,7 @@ def descend(learner: Learner, name: str, gradients: Sequence[Tensor]) -> None:
             parameter.grad = gradient
     if learner.settings.grad_clip > 0 and name != "temperature":
         nn.utils.clip_grad_norm_(parameters, learner.settings.grad_clip)
-    optimizer.step()
+    take_step(optimizer)
 
 
 @torch.no_grad()
