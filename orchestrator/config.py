@@ -139,8 +139,8 @@ class RunConfig(Section):
                 f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
             )
         if self.command is None:
-            shards = resolve(self.training).algorithm.shards
-            self._check_ranks(shards)
+            for slot in range(self.slots if self.slurm.ranks > 1 else 0):
+                self._check_ranks(resolve(self.training.over(self.fields_of(slot))).algorithm.shards, slot)
             if self.params:
                 raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
             if self.relay.keep_checkpoints is not None:
@@ -152,11 +152,13 @@ class RunConfig(Section):
             self._check_params(self.command)
         return self
 
-    def _check_ranks(self, shards: int) -> None:
+    def _check_ranks(self, shards: int, slot: int) -> None:
         ranks = self.slurm.ranks
+        whose = f" of slot {slot}" if self.fields_of(slot) else ""
+        what = f"{shards} {'shards' if shards > 1 else 'shard'}{whose}"
         if self.role == "train" and shards % ranks:
             raise ValueError(
-                f"slurm.ranks: {ranks} ranks cannot share {shards} {'shards' if shards > 1 else 'shard'} evenly: set "
+                f"slurm.ranks: {ranks} ranks cannot share {what} evenly: set "
                 f"training.algorithm.shards to {ranks}, or a multiple of it (docs/ranks.md)"
             )
         if ranks > 1 and self.role == "actors":

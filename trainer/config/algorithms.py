@@ -29,7 +29,7 @@ class Mtsac(OffPolicySettings):
     """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
 
     SHARES: ClassVar[bool] = True
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")

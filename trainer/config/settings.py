@@ -231,6 +231,7 @@ def in_shards(algorithm: AlgorithmSettings, num_envs: int) -> str | None:
 class OnPolicySettings(AlgorithmSettings):
     """Of an algorithm that learns from what its present policy did, and then forgets it."""
 
+    VERSION: ClassVar[str] = "2"
     NETWORK: ClassVar[Mapping[str, Any]] = {"actor_hidden": (64, 64), "critic_hidden": (64, 64), "activation": "tanh"}
     NUM_ENVS: ClassVar[int] = 8
 
@@ -257,6 +258,7 @@ class OnPolicySettings(AlgorithmSettings):
 class OffPolicySettings(AlgorithmSettings):
     """Of an algorithm that learns from kept transitions, whoever made them: only such ones take contributions."""
 
+    VERSION: ClassVar[str] = "2"
     batch_size: PositiveInt = Field(512, description="Transitions an update learns from, shared by the tasks.")
     buffer_size: PositiveInt = Field(2_000_000, description="Transitions kept for replay, all tasks together.")
     random_steps: CountInt = Field(10_000, description="First steps, taken at random and without updates.")

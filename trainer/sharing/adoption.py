@@ -7,7 +7,7 @@ tenth of its training at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,12 @@ def whom_to_follow(own: Rows, others: Mapping[int, Rows]) -> list[Leader]:
     Rows as of `evaluations.jsonl`, oldest first. Pure.
     """
     leads = {slot: _lead(own, rows) for slot, rows in others.items()}
-    found = [Leader(slot, lead) for slot, lead in leads.items() if lead is not None]
-    return sorted(found, key=lambda one: (-one.lead, one.slot))
+    return furthest_first(Leader(slot, lead) for slot, lead in leads.items() if lead is not None)
+
+
+def furthest_first(leaders: Iterable[Leader]) -> list[Leader]:
+    """In the order in which they are followed."""
+    return sorted(leaders, key=lambda one: (-one.lead, one.slot))
 
 
 def _lead(own: Rows, other: Rows) -> float | None:
@@ -78,6 +82,8 @@ def _lead(own: Rows, other: Rows) -> float | None:
     if len(pairs) < _TWICE or len(own) < _TWICE or len(other) < _TWICE:
         return None
     if not all(_says_enough(one) and is_comparable(one, its) for one, its in pairs):
+        return None
+    if not all(0 <= score_of(row) <= 1 for pair in pairs for row in pair):  # which NaN is not, either
         return None
     leads = [score_of(its) - score_of(one) for one, its in pairs]
     return leads[-1] if min(leads) > LEAD else None

@@ -101,9 +101,15 @@ class PeerReader:
             self._stop.wait(ROUND_S)
 
     def one_round(self) -> None:
-        """Look once. Errors: OSError; the next round goes on."""
+        """Look once. Errors: the first slot's that cannot be read, after all others; the next round goes on."""
+        broken: Exception | None = None
         for slot in peers_of(self._job):
-            self._read_all_of(slot)
+            try:
+                self._read_all_of(slot)
+            except Exception as error:  # noqa: BLE001 - whatever lies there, the others count
+                broken = broken or error
+        if broken is not None:
+            raise broken
 
     def _read_all_of(self, slot: int) -> None:
         given, is_other = given_by(self._job, slot, self._group)

@@ -5,7 +5,9 @@ barrier. What it is, and when, `trainer.sharing.adoption` says; journal and barr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
@@ -13,7 +15,15 @@ from anchorleg.notices import Notices
 from trainer.algorithms.base import Adopting
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
-from trainer.sharing.adoption import Leader, OtherLearner, find_learner, is_allowed, tensors_in, whom_to_follow
+from trainer.sharing.adoption import (
+    Leader,
+    OtherLearner,
+    find_learner,
+    furthest_first,
+    is_allowed,
+    tensors_in,
+    whom_to_follow,
+)
 from trainer.sharing.episodes import keep_taken, peers_of
 from trainer.sharing.journal import Adopted, Entry, of_line
 from trainer.sharing.segment import name_of
@@ -39,7 +49,8 @@ class Adoptions:
         """A row of `evaluations.jsonl` was made, and the training is at `step`: look whom to follow."""
         self._new[int(row["step"])] = row
         is_busy = self._thread is not None and self._thread.is_alive()
-        if not is_busy and self.found is None and self.may(step):
+        is_ending = step >= self._training.total_steps or self._job.hand_over_reason() is not None
+        if not is_busy and not is_ending and self.found is None and self.may(step):
             self._thread = threading.Thread(target=self._look, name="adopting", daemon=True)
             self._thread.start()
 
@@ -60,7 +71,7 @@ class Adoptions:
         if not write([entry]):
             return None
         self._steps.add(entry.step)
-        self.found = None
+        self.found, self.kept = None, ""  # from now on the entry says that the copy is needed
         self._notices.note(put_in(state, entry, learner.data))
         return entry
 
@@ -68,27 +79,42 @@ class Adoptions:
         """It was to be done again, and cannot be: it keeps the slot from nothing."""
         self._steps.discard(entry.step)
 
+    def close(self, wait_s: float) -> None:
+        """Wait for a look under way: a thread that comes out of torch while the interpreter ends aborts the process."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
 
     def _look(self) -> None:
-        job = self._job
-        try:
+        job, rows, folders = self._job, list[Mapping[str, Any]](), dict[int, Path]()
+        with self._whatever_lies_there("another slot"):
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
-            leaders = whom_to_follow(rows, {slot: read_evaluations(folder) for slot, folder in folders.items()})
-            for leader in leaders:  # some are of another group
+        leaders: list[Leader] = []
+        for slot, folder in folders.items():
+            with self._whatever_lies_there(f"slot {slot}"):
+                leaders += whom_to_follow(rows, {slot: read_evaluations(folder)})
+        for leader in furthest_first(leaders):  # some are of another group
+            with self._whatever_lies_there(f"slot {leader.slot}"):
                 learner = find_learner(folders[leader.slot], leader.slot, self._training)
                 if learner is not None:
                     self.kept = name_of(learner.data)
                     keep_taken(job, self.kept, learner.data)
                     self.found = (learner, leader)
                     return
-        except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
+
+    @contextmanager
+    def _whatever_lies_there(self, whose: str) -> Iterator[None]:
+        """The training goes on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - as it says
             what = f"{type(error).__name__}: {error}"
-            self._notices.note(f"whether another slot is better cannot be told now ({what}): the training goes on")
+            self._notices.note(f"whether {whose} is better cannot be told now ({what}): the training goes on")
 
 
 def _entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:

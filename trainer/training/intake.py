@@ -213,6 +213,9 @@ class Intake:
         for door in (self.ingester, self.peers):
             if door is not None:
                 door.close(CLOSE_WAIT_S)
+        for learners in (self.adoptions, self._mixes):
+            if learners is not None:
+                learners.close(CLOSE_WAIT_S)
         self._copies.close(CLOSE_WAIT_S)
         self._say_gone()
 

@@ -89,6 +89,11 @@ class Mixes:
         """The learner was replaced: what it moved until now is not its own."""
         self._since = {}
 
+    def close(self, wait_s: float) -> None:
+        """Wait for a look under way: a thread that comes out of torch while the interpreter ends aborts the process."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
@@ -144,7 +149,7 @@ class Mixes:
 
     def _begin_looking(self) -> None:
         is_looking = self._thread is not None and self._thread.is_alive()
-        if not self.found and not is_looking:
+        if not self.found and not is_looking and self._job.hand_over_reason() is None:
             look = partial(self._look, self._at, self._since.keys())
             self._thread = threading.Thread(target=look, name="mixing", daemon=True)
             self._thread.start()
@@ -193,8 +198,8 @@ def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:
         return f"the weights of {slots} are not mixed in: this algorithm cannot"
     try:
         peers = [WeighedPeer(tensors_in(one), peer.counts) for one, peer in zip(data, entry.mix, strict=True)]
-        _put(learner, mixed(learner.weights(), peers, entry.share))
-    except (KeyError, RuntimeError, ValueError) as error:
+        _put(learner, mixed(copied(learner.weights()), peers, entry.share))  # on the CPU, as it was judged
+    except (KeyError, ValueError) as error:
         return f"the weights of {slots} are not mixed in: {error}"
     state.mixed += 1
     return ""

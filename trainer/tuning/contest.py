@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from anchorleg.files import make_folder, read_json_or_none, write_json
 from anchorleg.job import HANDED_OVER, attempt_numbers
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.training import SECTIONS, Training, differences
+from trainer.config.training import SECTIONS, SEEDS, Training, differences
 from trainer.errors import ConfigError, TrainerError
 
 #: A bar moves as often as a training reports.
@@ -64,7 +64,12 @@ class Contestant:
 
 
 def entries(chosen: Mapping[str, Training], seeds: int, folder: Path) -> list[Contestant]:
-    """Each of them with each of `seeds` seeds, from its own on: `folder/ppo-0`, `folder/ppo-1`, …"""
+    """Each of them with each of `seeds` seeds, from its own on: `folder/ppo-0`, `folder/ppo-1`, … Errors: ConfigError
+    where there are not so many.
+    """
+    for name, one in chosen.items():
+        if one.seed + seeds > SEEDS:
+            raise ConfigError(f"{name}: {seeds} seeds from {one.seed} on end above the largest, {SEEDS - 1}")
     return [
         Contestant(folder / f"{name.replace(':', '.')}-{seed}", one.changed(seed=seed))
         for name, one in chosen.items()

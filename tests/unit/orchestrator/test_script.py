@@ -184,6 +184,15 @@ def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for() -> None:
             {"slurm": {"ranks": 2}},
             "slurm.ranks: 2 ranks cannot share 1 shard evenly: set training.algorithm",
         ),
+        (
+            {
+                "slurm": {"ranks": 2},
+                "slots": 2,
+                "training": {"algorithm": {"shards": 2}},
+                "slot_overrides": {"1": {"algorithm": {"shards": 1}}},
+            },
+            "slurm.ranks: 2 ranks cannot share 1 shard of slot 1 evenly: set training.algorithm",
+        ),
         ({"slurm": {"extra": ["--ntasks=4"], "ranks": 2}}, '"--ntasks=4" is set by the orchestrator'),
         ({"slurm": {"extra": ["-N2"], "ranks": 2, "nodes": 2}}, '"-N2" is set by the orchestrator'),
         ({"slurm": {"ranks": 2}, "role": "actors", "actors": {"shared_dir": "x"}}, "actors play each by itself"),

@@ -72,6 +72,10 @@ class TestWhom:
             (rows(0.0, 0.0), rows(1.0, 1.0, score="return")),
             (rows(0.0, 0.0, score="return"), rows(1.0, 1.0, score="return")),
             (rows(0.0, 0.0), [row | {"success": {"reach": 1.0}} for row in rows(1.0, 1.0)]),
+            (rows(0.0, 0.0), rows(float("inf"), float("inf"))),
+            (rows(0.0, 0.0), rows(1.0, float("nan"))),
+            (rows(0.0, 0.0), rows(1.5, 1.5)),
+            (rows(-1.0, float("-inf")), rows(1.0, 1.0)),
         ],
     )
     def test_nobody_where_evaluations_say_too_little_or_are_of_two_kinds(self, own, other):
@@ -131,6 +135,39 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
     assert adoptions.found is not None
     assert adoptions.found[0].slot == adoptions.found[1].slot == 3
     assert read_taken(jobs[1], adoptions.kept) == b"three"
+    entry = adoptions.enter(run_of(SimpleNamespace(), step=100), lambda _: True)
+    assert entry is not None
+    assert (entry.adopt, adoptions.found, adoptions.kept) == (3, None, "")  # the entry says what is needed
+
+
+@pytest.mark.parametrize("broken", [{"mean_success": 0.9}, {"step": 2}, {"step": 2, "goals_per_task": "many"}])
+def test_a_row_that_says_nothing_keeps_nobody_from_following_another(tmp_path, monkeypatch, broken):
+    jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(3)]
+    for job, score in zip(jobs, (0.9, 0.0, 0.9), strict=True):
+        job.start_from(None)
+        found = [row if job.slot else row | broken for row in rows(0.0, score, score)[1:]]
+        if job.slot == 0 and "step" not in broken:
+            found = [{key: value for key, value in row.items() if key != "step"} for row in found]
+        (job.attempt_dir / EVALUATIONS).write_text("".join(json.dumps(row) + "\n" for row in found))
+    learner = OtherLearner(2, 0, 90, 9, b"two")
+    monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: learner if slot == 2 else None)
+    adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
+    adoptions._look()
+    assert adoptions.found is not None
+    assert adoptions.found[0] is learner
+
+
+def test_nobody_is_looked_for_when_the_job_is_about_to_end(tmp_path):
+    job = Job.standalone(tmp_path / "run", 1)
+    job.start_from(None)
+    training = section(group={"adopt": True})
+    adoptions = adopting.Adoptions(job, training, [])
+    adoptions.evaluated(rows(0.0)[0], training.total_steps)
+    assert adoptions._thread is None
+    adoptions.evaluated(rows(0.0)[0], 10)
+    assert adoptions._thread is not None
+    adoptions.close(60.0)
+    assert not adoptions._thread.is_alive()
 
 
 def made(name, seed, updates=3, **fields):
@@ -149,8 +186,8 @@ def made(name, seed, updates=3, **fields):
     return algorithm
 
 
-def run_of(algorithm, average=None):
-    return SimpleNamespace(algorithm=algorithm, average=average, adopted=0)
+def run_of(algorithm, average=None, step=0):
+    return SimpleNamespace(algorithm=algorithm, average=average, adopted=0, step=step)
 
 
 @pytest.mark.parametrize("name", ["mtsac", "sac", "td3"])
@@ -184,6 +221,25 @@ class TestALearner:
             with pytest.raises(ValueError, match="is missing or has another shape"):
                 own.adopt({**rest, **broken})
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
+
+    @pytest.mark.parametrize("updates", [0, 3])
+    @pytest.mark.parametrize("forged", ["another", "a count of another", "missing", "negative"])
+    def test_moments_that_no_optimizer_has_are_a_sentence_and_change_nothing(self, name, updates, forged):
+        own = made(name, 0, updates)
+        before, tensors = own.state(), dict(made(name, 1).state().tensors)
+        if forged == "missing":
+            del tensors["adam.critics.0.exp_avg"]
+        elif forged == "negative":
+            tensors["adam.critics.0.exp_avg_sq"] = -tensors["adam.critics.0.exp_avg_sq"] - 1
+        else:
+            kind, shape = ("exp_avg", (3,)) if forged == "another" else ("step", ())
+            tensors[f"adam.critics.99.{kind}"] = torch.zeros(shape)
+        with pytest.raises(ValueError, match=r"moments of critics are not those of its parameters|is below 0"):
+            own.adopt(tensors)
+        after = own.state()
+        assert after.tensors.keys() == before.tensors.keys()
+        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in after.tensors.items())
+        own.update()
 
     @pytest.mark.parametrize("more", ["policy.another", "adam.critics.0.exp_avg", "adam.actor.first.step"])
     def test_one_with_something_else_in_it_is_a_sentence_and_changes_nothing(self, name, more):

@@ -156,3 +156,10 @@ def test_a_group_is_one_seed_with_the_means_of_its_slots(trained):
     (one,) = group.seeds
     assert one.seed == 0
     assert one.evaluations[0].mean == pytest.approx((0.5 + 0.1 + 0.3 + 0.7) / 4)
+
+
+def test_seeds_that_end_above_the_largest_are_refused(tmp_path):
+    last = resolve(TrainingSection(preset="tiny", seed=2**32 - 1))
+    assert len(contest.entries({"one": last}, 1, tmp_path)) == 1
+    with pytest.raises(ConfigError, match="2 seeds from 4294967295 on end above the largest, 4294967295"):
+        contest.entries({"one": last}, 2, tmp_path)

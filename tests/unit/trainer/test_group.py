@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import replace
@@ -28,7 +29,17 @@ from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
 from trainer.sharing import episodes, peers, segment
 from trainer.sharing import giver as giver_module
-from trainer.sharing.episodes import Giving, clear_older, clear_taken, given_by, keep_taken, peers_of, read_taken
+from trainer.sharing.episodes import (
+    GivenEpisode,
+    Giving,
+    clear_older,
+    clear_taken,
+    given_by,
+    keep_taken,
+    peers_of,
+    read_given,
+    read_taken,
+)
 from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import encode, name_of
@@ -108,6 +119,31 @@ class TestReading:
         assert [next(word for word in ("(name)", "cannot be read", "(other_run)", "(not_finite)") if word in sentence)
                 for sentence in said] == ["(name)", "cannot be read", "(other_run)", "(not_finite)"]  # fmt: skip
         assert os.listdir(one.attempt_dir / "taken") == [name_of(good)]
+
+    def test_a_slot_that_cannot_be_read_keeps_no_other_out(self, tmp_path, monkeypatch):
+        one, other, third = (slot(tmp_path, number) for number in range(3))
+        for job in (other, third):
+            Giving(job, GROUP).give(0, episode(job, 0))
+        given_by = peers.given_by
+
+        def hangs(job, number, group):
+            if number == other.slot:
+                raise OSError(errno.EIO, "Input/output error")
+            return given_by(job, number, group)
+
+        monkeypatch.setattr(peers, "given_by", hangs)
+        reader = Reader(one)
+        with pytest.raises(OSError, match="Input/output"):
+            reader.looked()
+        assert [data.sha256 for data in reader.at_hand.take(10**9)] == [name_of(episode(third, 0))]
+
+    def test_a_folder_in_the_place_of_an_episode_stays_open_nowhere(self, tmp_path):
+        folder = GivenEpisode(1, tmp_path, "0" * 64)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            with pytest.raises(OSError, match="directory"):
+                read_given(folder)
+        assert len(os.listdir("/proc/self/fd")) == before
 
     def test_a_policy_that_turns_up_late_loses_no_episode(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)

@@ -22,6 +22,7 @@ from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.descents import Descent, descend_all, of_shards
 from trainer.algorithms.common.precision import must_be_had, rounding
 from trainer.algorithms.common.sample import Sample
+from trainer.algorithms.common.tensors import check_moments
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay
 from trainer.buffers.replay import Ring, shares
@@ -196,10 +197,11 @@ class OffPolicy:
                 raise ValueError(f"{name} is missing or has another shape")
         if unknown := sorted(name for name in learned.keys() - own.tensors.keys() if not _is_moment(name)):
             raise ValueError(f"{unknown[0]} is nothing that is learned here")
+        check_moments(learned, own.tensors)
         kept = {name: tensor for name, tensor in own.tensors.items() if _is_own(name)}
         try:
             self.load(State({**learned, **kept}, own.numbers))
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
             self.load(own)
             raise ValueError(str(error)) from error
 

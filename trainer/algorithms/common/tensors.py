@@ -14,6 +14,8 @@ from trainer.streams import seeds_of
 #: How often moments are looked through, in steps: that takes as long as a step.
 _LOOKED_THROUGH = 100
 _NOTHING = 1e-30
+#: What Adam remembers of a parameter.
+_ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def torch_generator(seed: int, stream: int, *more: int) -> torch.Generator:
@@ -70,6 +72,23 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
         for moment in moments.values():
             if moment.ndim:
                 moment.masked_fill_(moment.abs() < _NOTHING, 0.0)  # NaN stays
+
+
+def check_moments(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Whether the moments among `given` can take the place of `own` ones: for each optimizer, of the same parameters
+    the same, or none at all; where it has made no step, Adam's, of each parameter from the first on. Counts and mean
+    squares are not below 0. Errors: ValueError.
+    """
+    theirs, ours = ({name for name in tensors if name.startswith("adam.")} for tensors in (given, own))
+    for optimizer in {name.split(".")[1] for name in theirs}:
+        prefix = f"adam.{optimizer}."
+        names, had = ({name for name in these if name.startswith(prefix)} for these in (theirs, ours))
+        count = len({name.removeprefix(prefix).partition(".")[0] for name in names})
+        if names != (had or {f"{prefix}{index}.{kind}" for index in range(count) for kind in _ADAM}):
+            raise ValueError(f"the moments of {optimizer} are not those of its parameters")
+    for name in theirs:
+        if name.endswith((".step", "_sq", ".square_avg")) and bool((given[name] < 0).any()):
+            raise ValueError(f"{name} is below 0")
 
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
