@@ -3,7 +3,8 @@
 `python bench/hour.py search MINUTES` spends about so many CPU minutes on the search, two runs at a time, and goes on
 where the last one stopped, or was killed. `python bench/hour.py` runs the published hour: preset `laptop` and
 stable-baselines3, `SEEDS` seeds each, one after another, on a machine that does nothing else (about seven hours;
-`--minutes 5 --seeds 1` tries it). Runs that are complete in hour.csv are not made again.
+`--minutes 5 --seeds 1` tries it, and writes hour_try.csv). Runs that are complete in hour.csv are not made again; one
+that was interrupted is thrown away, and begins anew.
 
 **The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, TD3 or MTSAC,
 temperatures, number of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each
@@ -15,7 +16,8 @@ neighbours in the table may change places by chance.
 
 **The hour.** Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so
 the hour has starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone:
-its evaluations stop its clock. Both are played from Meta-World's 50 goals a task by the same protocol.
+its evaluations stop its clock, and it has as many threads as are quicker. Both are played from the same 50 goals a task
+of Meta-World by the same protocol. No seed of the hour is one of the search's.
 
 The claims, written down before any run of the hour:
 
@@ -23,6 +25,7 @@ The claims, written down before any run of the hour:
 2. It solves more than stable-baselines3 by its best settings of the search in the same hour: the lower end of the 95 %
    interval of the difference (Welch's t over seeds) is above 0.
 3. At as many steps as stable-baselines3 makes in its hour it is not worse by more than 0.05 (the same interval).
+   Of ours the last evaluation before counts; where there is none, nothing is told.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +62,7 @@ from trainer.envs.spaces import STATE, Obs  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
+from trainer.errors import TrainerError  # noqa: E402
 from trainer.evaluation.protocol import Act, Evaluation, evaluate  # noqa: E402
 from trainer.history.read import read, read_evaluations  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
@@ -69,7 +74,12 @@ FIRST_S, RUNGS, TASTE, GOALS, SEEDS, MINUTES = 180.0, 4, 10, 50, 3, 60.0
 #: Five of them in the hour.
 JOB_LIMIT = "0:12:00"
 POINTS = 6
-SUITE = SuiteRef(Metaworld(tasks=MT10), 0)
+#: Below every return.
+DIVERGED = -1e9
+#: The search has seed 0.
+FIRST_SEED = 100
+#: The steps that a rival's threads are timed for.
+TIMED_ROUNDS = 6
 SEARCHED = ["side", "candidate", "rung", "cpu minutes", "seed", "steps", "updates", "success", "return"]
 HEAD = ["side", "seed", "minutes", "step", *MT10, "mean"]
 
@@ -122,6 +132,11 @@ class Run:
     close: Callable[[], None]
 
 
+def goals_of(seed: int) -> SuiteRef:
+    """What a run of this seed trains on, and is played from."""
+    return SuiteRef(Metaworld(tasks=MT10), seed)
+
+
 def training_of(settings: dict[str, Any], seed: int) -> Any:
     """A candidate of ours as a training."""
     return resolve(TrainingSection(seed=seed, **settings))
@@ -131,7 +146,7 @@ def ours(settings: dict[str, Any], seed: int) -> Run:
     """The trainer's own loop, on threads as `trainer train` has them."""
     training = training_of(settings, seed)
     products.choose_products(training.network.widest)
-    envs = VectorEnv(VectorSpec(SUITE, training.num_envs, seed), 0)
+    envs = VectorEnv(VectorSpec(goals_of(seed), training.num_envs, seed), 0)
     run = as_begun(training, torch.device("cpu"), envs)
     policy = run.algorithm.policy
 
@@ -152,7 +167,7 @@ def stable_baselines3(settings: dict[str, Any], seed: int) -> Run:
     """SB3's `learn`, on our environments: on Meta-World's own vectors it is slower."""
     values = dict(settings)
     nets, batch = values.pop("nets"), values.pop("batch")
-    envs = vectors.OurVector(VectorSpec(SUITE, len(MT10), seed), 0)
+    envs = vectors.OurVector(VectorSpec(goals_of(seed), len(MT10), seed), 0)
     model = sac.stable_baselines3(
         vectors.for_sb3(envs), nets, nets, batch, 1_000_000, seed, learning_starts=5_000, train_freq=1, **values
     )
@@ -181,9 +196,9 @@ def trained(run: Run, seconds: float, clock: Callable[[], float]) -> None:
         run.more()
 
 
-def played(act: Act, goals: int) -> Evaluation:
+def played(act: Act, goals: int, seed: int) -> Evaluation:
     """By the protocol."""
-    found = evaluate(act, SUITE, goals)
+    found = evaluate(act, goals_of(seed), goals)
     assert found is not None
     return found
 
@@ -226,12 +241,16 @@ def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tup
     if packages not in sys.path:
         sys.path.append(packages)
     run = begin(side, name, 0)
-    trained(run, seconds, time.process_time)
-    found = played(run.act, TASTE)
+    try:
+        trained(run, seconds, time.process_time)
+        found = played(run.act, TASTE, 0)
+        success, total = found.mean_success, float(np.mean(list(found.returns.values())))
+    except (TrainerError, ValueError) as error:  # it diverged, and would again
+        print(f"{side}, {name}: {error}", flush=True)
+        success, total = 0.0, DIVERGED
     run.close()
     steps, updates = run.made()
-    total = float(np.mean(list(found.returns.values())))
-    row = [side, name, rung, f"{seconds / 60:g}", 0, steps, updates, f"{found.mean_success:.3f}", f"{total:.0f}"]
+    row = [side, name, rung, f"{seconds / 60:g}", 0, steps, updates, f"{success:.3f}", f"{total:.0f}"]
     return [str(cell) for cell in row], time.process_time() - began
 
 
@@ -285,7 +304,7 @@ def best(side: str) -> str:
 
 def by_relay(seed: int, minutes: float) -> list[list[str]]:
     """The curve of preset `laptop`, trained by the relay; its films and plot go to bench/out/hour-<seed>/."""
-    folder = figures.OWN / f"hour-{seed}"
+    folder = figures.OWN / f"{'hour' if minutes == MINUTES else 'hour-try'}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run_dir = folder / "run"
     config = {
@@ -305,6 +324,9 @@ def by_relay(seed: int, minutes: float) -> list[list[str]]:
             sys.exit(f"{' '.join(command)} ended with code {done.returncode}: {done.stdout}")
         return done.stdout
 
+    if run_dir.exists():  # of a call that was interrupted; its job may train on
+        call("orchestrator", "stop")
+        shutil.rmtree(run_dir)
     whole = int(60 * minutes)
     call("orchestrator", "start", "--for", f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}")
     slot = run_dir / "slots" / "0"
@@ -327,12 +349,28 @@ def by_sb3(seed: int, minutes: float) -> list[list[str]]:
     run, lines, spent = begin(THEIRS, best(THEIRS), seed), [], 0.0
     for point in range(POINTS):
         began = time.monotonic()
+        if not point:
+            torch.set_num_threads(quicker(run.more))
         trained(run, 60 * minutes * (point + 1) / POINTS - spent, time.monotonic)
         spent += time.monotonic() - began
-        lines.append(line(THEIRS, seed, spent / 60, run.made()[0], played(run.act, GOALS).success))
+        lines.append(line(THEIRS, seed, spent / 60, run.made()[0], played(run.act, GOALS, seed).success))
         print(", ".join(lines[-1]), flush=True)
     run.close()
     return lines
+
+
+def quicker(more: Callable[[], None]) -> int:
+    """With how many threads `more` takes less time: one, or as many as there are cores."""
+    took = {}
+    for _ in range(TIMED_ROUNDS):  # before there are updates
+        more()
+    for threads in (1, os.cpu_count() or 1):
+        torch.set_num_threads(threads)
+        began = time.monotonic()
+        for _ in range(TIMED_ROUNDS):
+            more()
+        took[threads] = time.monotonic() - began
+    return min(took, key=lambda threads: took[threads])
 
 
 def line(side: str, seed: int, minutes: float, step: int, success: Any) -> list[str]:
@@ -350,29 +388,40 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     if len(seeds) < 2:
         return []
     one, other = ([curves[side, seed][-1][1] for seed in seeds] for side in (OURS, THEIRS))
-    equal = [float(np.interp(curves[THEIRS, seed][-1][0], *np.array(curves[OURS, seed]).T)) for seed in seeds]
-    hour, steps = difference(one, other), difference(equal, other)
+    equal = [before(curves[OURS, seed], curves[THEIRS, seed][-1][0]) for seed in seeds]
+    hour = difference(one, other)
+    known = [success for success in equal if success is not None]
+    steps = difference(known, other) if len(known) == len(seeds) else None
+    third = "not told" if steps is None else "shown" if steps[1] > -0.05 else "not shown"
     return [
         ["success after the hour", f"{np.mean(one):.3f}", f"{np.mean(other):.3f}", ""],
         ["1: at least 0.5", "shown" if np.mean(one) >= 0.5 else "refuted", "", ""],
         ["2: more in the same hour", "shown" if hour[1] > 0 else "not shown", "", words(hour)],
-        ["3: not worse by 0.05 at equal steps", "shown" if steps[1] > -0.05 else "not shown", "", words(steps)],
+        ["3: not worse by 0.05 at equal steps", third, "", words(steps) if steps is not None else ""],
     ]
+
+
+def before(curve: Sequence[tuple[float, float]], step: float) -> float | None:
+    """The success of the last point up to `step`; None: there is none."""
+    return max((point for point in curve if point[0] <= step), default=(0.0, None))[1]
 
 
 def hour(seeds: int, minutes: float) -> None:
     """Make what is missing, print, write."""
-    path = figures.newest("hour")
+    name = "hour" if minutes == MINUTES else "hour_try"
+    if name == "hour" and due(searched()) is not None:
+        sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
+    path = figures.newest(name)
     lines = figures.read(path)[1:] if path.exists() else []
     with tempfile.TemporaryDirectory() as folder:
         sac.install(Path(folder))
-        for seed in range(seeds):
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
             for side, make in ((OURS, by_relay), (THEIRS, by_sb3)):
                 if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
                     lines += make(seed, minutes)
-                    figures.save("hour", HEAD, lines)
+                    figures.save(name, HEAD, lines)
     rows = summary(lines)
-    figures.save("hour_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
+    figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
     for row in rows:
         print(", ".join(row))
 

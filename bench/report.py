@@ -167,7 +167,8 @@ the first seeds of both. `seeds without door-lock-v3`: below 0.05 of it in the e
 
 `python bench/hour.py`: preset [`laptop`](presets.md#an-hour-on-a-laptop), trained for an hour of the clock by
 `orchestrator start --for 1:00:00` with jobs of 12 minutes, beside stable-baselines3 with the best settings that the
-search found for it; three seeds, MT10, 50 goals a task. Claimed before any run: success of 0.5 at least; more than
+search found for it (goals of the same seeds, not the search's; as many threads as are quicker); three seeds, MT10, 50
+goals a task. Claimed before any run: success of 0.5 at least; more than
 stable-baselines3 in the same hour (the lower end of the 95 % interval above 0); at as many steps not worse by 0.05.
 
 @{hour_summary}

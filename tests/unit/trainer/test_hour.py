@@ -18,6 +18,7 @@ from daemons import WORK_S
 
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.tasknames import MT10
+from trainer.errors import NotFiniteError
 
 pytestmark = pytest.mark.trainer
 BENCH = Path(__file__).resolve().parents[3] / "bench"
@@ -110,7 +111,7 @@ def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monke
     run = SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
     monkeypatch.setattr(hour, "begin", lambda *which: asked.append(which) or run)
     monkeypatch.setattr(hour, "trained", lambda _run, seconds, clock: asked.append((seconds, clock)))
-    monkeypatch.setattr(hour, "played", lambda _act, _goals: found)
+    monkeypatch.setattr(hour, "played", lambda _act, _goals, _seed: found)
     line, took = hour.tried("ours", "d", 1, 25, "nowhere")
     assert line == ["ours", "d", "1", "0.416667", "0", "1000", "100", "0.500", "15"]
     assert took >= 0
@@ -144,6 +145,27 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have(script):
     assert found["2: more in the same hour"] == "shown"
     assert found["3: not worse by 0.05 at equal steps"] == "not shown"  # 0.08 less at 1,000 steps
     assert hour.summary(lines[:3]) == []
+    late = [[*row[:3], "1001", *row[4:]] if row[0] == "ours" and row[3] == "1000" else row for row in lines]
+    verdicts = {name: verdict for name, verdict, *_ in hour.summary(late)}
+    assert verdicts["3: not worse by 0.05 at equal steps"] == "not told"  # of ours nothing is known so early
+
+
+def test_a_candidate_that_diverges_is_the_last_of_all(script, monkeypatch):
+    hour = script("hour")
+    run = SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
+
+    def diverges(*_):
+        raise NotFiniteError("a loss is not finite", what=["q"])
+
+    monkeypatch.setattr(hour, "begin", lambda *_: run)
+    monkeypatch.setattr(hour, "trained", diverges)
+    assert hour.tried("ours", "d", 0, 25, "nowhere")[0][-2:] == ["0.000", "-1000000000"]
+
+
+def test_the_hour_waits_for_the_search(script):
+    hour = script("hour")
+    with pytest.raises(SystemExit, match="end the search first"):
+        hour.hour(1, hour.MINUTES)
 
 
 def test_without_a_gpu_nothing_is_measured_and_one_sentence_says_so(script, monkeypatch, capsys, tmp_path):
