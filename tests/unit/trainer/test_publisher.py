@@ -297,16 +297,18 @@ def test_a_version_is_told_before_it_can_be_seen(learning):
 
 
 class Awaited(PointMasses):
-    """At every tenth vector step of a training that publishes at each, a newer policy is waited for: where a training
-    is quicker than its publisher, the newest alone is published.
+    """At every tenth vector step of a training that publishes every few updates, a newer policy is waited for: where a
+    training is quicker than its publisher, the newest alone is published.
     """
 
+    #: The first 90 steps, of four environments each time, are random ones without updates.
+    RANDOM = 23
     shared: store.Shared
     steps, newest = 0, -1
 
     def step(self, actions):
         self.steps += 1
-        if self.steps % 10 == 0 and self.shared.slots():
+        if self.steps % 10 == 0 and self.steps > self.RANDOM and self.shared.slots():
             wait_for(self.is_newer, "a newer policy")
         return super().step(actions)
 
