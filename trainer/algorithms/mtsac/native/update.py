@@ -42,7 +42,7 @@ class Pinned:
         return cls(torch.zeros(shape, dtype=kind))
 
 
-class Seen(Pinned):
+class CriticInputs(Pinned):
     """What critics read, [B, O + K + A]: `by_actor` [B, O + K] is its part that an actor reads, `action` the address of
     the first row's action.
     """
@@ -129,7 +129,7 @@ class Workspace:
         *actor_widths, outputs = actor
         *critic_widths, heads = critic
         self.rows, self.actions = rows, actions
-        self.seen, self.next_seen = (Seen(torch.zeros(rows, inputs + actions), actions) for _ in range(2))
+        self.seen, self.next_seen = (CriticInputs(torch.zeros(rows, inputs + actions), actions) for _ in range(2))
         self.actor_hidden = [Pinned.of(rows, width) for width in actor_widths]
         self.actor_back = [Pinned.of(rows, width) for width in actor_widths]
         self.actor_outputs, self.actor_gradient = Pinned.of(rows, outputs), Pinned.of(rows, outputs)
@@ -235,7 +235,7 @@ class NativeUpdates:
         where = obs.data_ptr(), inputs.task.data_ptr(), None if action is None else action.data_ptr(), into.at
         self._kernels.fill_inputs(rows, numbers, self._learner.num_tasks, inputs.action.shape[1], *where)
 
-    def _draw(self, work: Workspace, seen: Seen, noise: Tensor) -> None:
+    def _draw(self, work: Workspace, seen: CriticInputs, noise: Tensor) -> None:
         """Actions into `seen`, by the actor."""
         self._actor.forward(seen.by_actor, work.actor_hidden, work.actor_outputs.tensor)
         self._kernels.draw_actions(
