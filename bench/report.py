@@ -101,7 +101,7 @@ before the run: at least 0.5 with demonstrations, and 0.3 more than without. Not
 one thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster
 of the two libraries that torch has. Which of them that is depends on the processor: on an AMD Zen 5 oneDNN has twice
 MKL's rate, on the one below they are as fast, and `plain products` costs nothing. What was wanted is 1.4 times the
-products; the nets of 256 units are above it.
+products; nets of 256 units are at it, within what neighbours on the machine change from run to run.
 
 @{update}
 
