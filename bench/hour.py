@@ -78,7 +78,7 @@ POINTS = 6
 DIVERGED = -1e9
 #: The search has seed 0.
 FIRST_SEED = 100
-#: The steps that a rival's threads are timed for.
+#: A rival's rounds of 1,000 steps before it has updates, and those that are timed with each number of threads.
 TIMED_ROUNDS = 6
 SEARCHED = ["side", "candidate", "rung", "cpu minutes", "seed", "steps", "updates", "success", "return"]
 HEAD = ["side", "seed", "minutes", "step", *MT10, "mean"]

@@ -101,7 +101,7 @@ before the run: at least 0.5 with demonstrations, and 0.3 more than without. Not
 one thread, by turns in one process. `of the products`: of the matrix products of one update alone, each by the faster
 of the two libraries that torch has. Which of them that is depends on the processor: on an AMD Zen 5 oneDNN has twice
 MKL's rate, on the one below they are as fast, and `plain products` costs nothing. What was wanted is 1.4 times the
-products; nets of 256 units are at it, within what neighbours on the machine change from run to run.
+products. Ratios are medians over rounds of both in the same round.
 
 @{update}
 
@@ -168,8 +168,8 @@ the first seeds of both. `seeds without door-lock-v3`: below 0.05 of it in the e
 `python bench/hour.py`: preset [`laptop`](presets.md#an-hour-on-a-laptop), trained for an hour of the clock by
 `orchestrator start --for 1:00:00` with jobs of 12 minutes, beside stable-baselines3 with the best settings that the
 search found for it (goals of the same seeds, not the search's; as many threads as are quicker); three seeds, MT10, 50
-goals a task. Claimed before any run: success of 0.5 at least; more than
-stable-baselines3 in the same hour (the lower end of the 95 % interval above 0); at as many steps not worse by 0.05.
+goals a task. Claimed before any run: success of 0.5 at least; more than stable-baselines3 in the same hour (the lower
+end of the 95 % interval above 0); at as many steps not worse by 0.05.
 
 @{hour_summary}
 

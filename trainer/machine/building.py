@@ -133,13 +133,8 @@ def _build(recipe: Recipe, folder: Path) -> Library:
         path = folder / f"{recipe.name}-{digest}.so"
         # One that another process has built meanwhile stays: on a network folder a job elsewhere that runs it would
         # lose its pages, and be killed by SIGBUS.
-        try:
-            os.link(output, path)
-        except FileExistsError:
-            pass
-        except OSError:  # a folder without hard links
-            if not path.exists():
-                os.replace(output, path)
+        if not path.exists():
+            os.replace(output, path)
     if not _loads(path):
         raise NoLibraryError(f"{path} was built and does not load")
     return Library(path, digest)

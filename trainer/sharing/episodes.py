@@ -104,13 +104,7 @@ def given_by(job: Job, slot: int, group: str) -> tuple[list[GivenEpisode], bool]
 
 def read_given(one: GivenEpisode) -> bytes:
     """Its bytes; of a file that is too long, one more than a segment may have. Errors: OSError."""
-    descriptor = os.open(one.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        file = open(descriptor, "rb")  # noqa: SIM115 - closed below
-    except OSError:  # of a folder, which would keep it open
-        os.close(descriptor)
-        raise
-    with file:
+    with open(one.path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         return file.read(MAX_SEGMENT_BYTES + 1)
 
 
