@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,20 @@ def write_bytes(
         temporary.unlink(missing_ok=True)
         raise
     fsync_folder(path.parent)
+
+
+def read_regular(path: str | os.PathLike[str], most: int, *, follow: bool = False) -> bytes:
+    """The first `most` bytes of a file that somebody else may have put there: no pipe or device is waited for, and no
+    link is followed unless `follow`. Errors: OSError, with EINVAL where it is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(fd)
 
 
 def to_json(value: Any) -> bytes:

@@ -145,12 +145,14 @@ def candidates_before(slot_dir: Path, attempt: int) -> Iterator[CheckpointRef]:
             at, bound = parent.attempt, parent.step
 
 
-def lineage(slot_dir: Path) -> list[Stretch]:
+def lineage(slot_dir: Path, newest: int | None = None) -> list[Stretch]:
     """The attempts whose steps make up the slot's history, oldest first, each cut at its successor's parent.
 
-    An attempt that died before its first checkpoint is not in it, unless it is the newest one.
+    An attempt that died before its first checkpoint is not in it, unless it is the newest one. `newest`: as it was when
+    that attempt was the newest.
     """
-    decided = [a for a in attempt_numbers(slot_dir) if _read_parent(slot_dir, a)[0]]
+    known = [a for a in attempt_numbers(slot_dir) if newest is None or a <= newest]
+    decided = [a for a in known if _read_parent(slot_dir, a)[0]]
     if not decided:
         return []
     at: int | None = decided[-1]

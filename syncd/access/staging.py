@@ -10,6 +10,7 @@ killed gate left. What cannot be removed keeps the next one out, so it cannot ad
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from anchorleg.files import read_regular
 from syncd.access import places
 from syncd.errors import StorageError, UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, STAGING_PREFIX, Inbox
@@ -99,10 +101,13 @@ class Staging:
         if len(parts) != 3 or not SLOT.fullmatch(parts[1]) or not entry.is_file(follow_symlinks=False):
             return Refusal("name", "it is not called <run id>/<slot>/<sha256>")
         try:
-            with open(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                data = file.read(MAX_SEGMENT_BYTES + 1)
+            data = read_regular(entry.path, MAX_SEGMENT_BYTES + 1)
         except PermissionError:
             return Refusal("name", "its mode forbids to read it")
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ELOOP):
+                raise
+            return Refusal("name", "it is no file any more")
         answer = receive(self._inbox, parts[0], int(parts[1]), parts[2], len(data), self._quota)
         if not isinstance(answer, Reception):
             return answer

@@ -19,7 +19,7 @@ from suites import metaworld
 
 pytest.importorskip("metaworld")
 
-from trainer.envs.native import build
+from trainer.envs.native import build, verdicts
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
 from trainer.envs.suites.metaworld.native import check, library
@@ -55,6 +55,15 @@ def test_a_library_is_built_once_and_then_found(tmp_path, monkeypatch):
     assert [path.name for path in folder.iterdir()] == [f"stepper-{built.digest}.so"]
     monkeypatch.setenv("CC", "/nonexistent/cc")  # a node without a compiler uses what another has built
     assert find_or_build(folder) == built
+
+
+def test_flags_in_cc_are_another_library(monkeypatch):
+    folders = []
+    for words in ("", "gcc", "clang", "gcc -O1", "gcc -O0"):
+        monkeypatch.setenv("CC", words)
+        folders.append(building.cache_folder(build.recipe(library.SOURCES), "native"))
+    assert folders[0] == folders[1] == folders[2]
+    assert len(set(folders)) == 3
 
 
 def damaged(path, content):
@@ -229,6 +238,22 @@ def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
     monkeypatch.setattr(stepper, "machine", "another processor")
     check.approved(stepper, TASKS[:1])
     assert asked == [*TASKS, TASKS[0]]
+
+
+def test_a_verdict_is_of_the_python_code_that_it_compared(tmp_path):
+    for name, text in (("a.py", "one"), ("native/b.py", "two"), ("c.txt", "no code")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    seen = [verdicts.code_digest(tmp_path)]
+    (tmp_path / "c.txt").write_text("other words")
+    assert verdicts.code_digest(tmp_path) == seen[0]
+    for change in (
+        lambda: (tmp_path / "native" / "b.py").write_text("three"),
+        lambda: (tmp_path / "a.py").rename(tmp_path / "d.py"),
+    ):
+        change()
+        seen.append(verdicts.code_digest(tmp_path))
+    assert len(set(seen)) == 3
 
 
 def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):

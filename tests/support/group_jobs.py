@@ -121,7 +121,7 @@ def again(schedule: Path) -> None:
         if start is not None:
             return inherited(job, start)
         shutil.copytree(job.run_dir / "kept", job.attempt_dir / "taken")
-        return [], entries
+        return journal.Inherited(later=entries)
 
     intake.inherited = scheduled
 

@@ -128,7 +128,8 @@ def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], 
     files = pool(run_id_of(run_dir))
     if journal is not None:
         schedule = [intakelog._entry(json.loads(line)) for line in journal.read_text().splitlines()]
-        intake.inherited = lambda _job, start: ([], schedule) if start is None else intakelog.inherited(_job, start)
+        begins = intakelog.Inherited(later=schedule)
+        intake.inherited = lambda _job, start: begins if start is None else intakelog.inherited(_job, start)
     return [in_a_process_of_its_own(partial(attempt, run_dir, plan, fields, files)) for plan in attempts]
 
 

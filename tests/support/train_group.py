@@ -172,7 +172,8 @@ def main(run_dir: Path, slot: int, attempts: list[dict[str, Any]], fields: dict[
     Dispatch.close.__defaults__ = (30.0,)  # on a slow machine, too, what was given is there when an attempt has ended
     if journal is not None:
         schedule = [intakelog._entry(json.loads(line)) for line in journal.read_text().splitlines()]
-        intake.inherited = lambda _job, start: ([], schedule) if start is None else intakelog.inherited(_job, start)
+        begins = intakelog.Inherited(later=schedule)
+        intake.inherited = lambda _job, start: begins if start is None else intakelog.inherited(_job, start)
     return [in_a_process_of_its_own(partial(attempt, run_dir, slot, plan, fields)) for plan in attempts]
 
 

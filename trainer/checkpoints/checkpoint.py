@@ -32,7 +32,7 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from anchorleg.files import make_folder, publish_folder, write_bytes, write_json
+from anchorleg.files import make_folder, publish_folder, read_regular, write_bytes, write_json
 from trainer.checkpoints.rows import RowsFile
 from trainer.config.training import Training, identity
 from trainer.errors import DamagedCheckpointError
@@ -42,6 +42,8 @@ FORMAT = 2
 #: Written by version 0.1: its nets are read for playing, and nothing else of it.
 OLD_FORMAT = 1
 MANIFEST = "manifest.json"
+#: Some 200 bytes a file of rows, and the training section: a thousand times what there is.
+MOST_MANIFEST_BYTES = 64 * 2**20
 NETS = "nets.safetensors"
 AVERAGED_NETS = "averaged.safetensors"
 LEARNER = "learner.safetensors"
@@ -59,7 +61,7 @@ _LEARNS = "algorithm"
 _ACTOR = "actor."
 
 #: Packages whose versions decide whether a resume can be bit-equal.
-_PACKAGES = ("torch", "numpy", "mujoco", "metaworld", "gymnasium")
+_PACKAGES = ("anchorleg", "torch", "numpy", "mujoco", "metaworld", "gymnasium")
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,8 @@ def write_policy(
 def read_manifest(folder: Path) -> CheckpointManifest:
     """The manifest of a published checkpoint. Errors: DamagedCheckpointError."""
     try:
-        manifest = CheckpointManifest.model_validate_json((folder / MANIFEST).read_bytes())
+        data = read_regular(folder / MANIFEST, MOST_MANIFEST_BYTES, follow=True)
+        manifest = CheckpointManifest.model_validate_json(data)
     except OSError as error:
         raise DamagedCheckpointError(f"{MANIFEST}: {error.strerror}") from error
     except ValidationError as error:
@@ -299,9 +302,11 @@ def _verified(folder: Path, manifest: CheckpointManifest, name: str) -> bytes:
     if record is None:
         raise DamagedCheckpointError(f"{name} is not in its manifest")
     try:
-        data = (folder / name).read_bytes()
+        data = read_regular(folder / name, record.bytes + 1, follow=True)
     except OSError as error:
         raise DamagedCheckpointError(f"{name}: {error.strerror}") from error
+    if len(data) > record.bytes:
+        raise DamagedCheckpointError(f"{name} has more than its {record.bytes} bytes")
     if len(data) != record.bytes:
         raise DamagedCheckpointError(f"{name} has {len(data)} of {record.bytes} bytes")
     if _sha256(data) != record.sha256:

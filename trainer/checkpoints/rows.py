@@ -15,7 +15,7 @@ import safetensors
 import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field
 
-from anchorleg.files import make_folder, write_bytes
+from anchorleg.files import make_folder, read_regular, write_bytes
 from trainer.buffers.packing import packed, unpacked
 from trainer.buffers.replay import Block, Ring
 from trainer.errors import DamagedCheckpointError
@@ -97,7 +97,7 @@ def _read(ring: Ring, slot_dir: Path, segment: RowsFile) -> Block:
     if PurePosixPath(segment.path).is_absolute() or ".." in PurePosixPath(segment.path).parts:
         raise DamagedCheckpointError(f"{segment.path} lies outside the slot's folder")
     try:
-        data = (slot_dir / segment.path).read_bytes()
+        data = read_regular(slot_dir / segment.path, segment.bytes + 1, follow=True)
     except OSError as error:
         raise DamagedCheckpointError(f"{segment.path}: {error.strerror}") from error
     if len(data) != segment.bytes or hashlib.sha256(data).hexdigest() != segment.sha256:

@@ -43,7 +43,7 @@ OnResult = Callable[[Mapping[str, Any]], None]
 class Evaluations:
     """All methods are for the loop's thread and return at once, but `wait`.
 
-    `wanted`: all steps that the run has chosen so far. `workers`: how many step the training's environments.
+    `wanted`: all steps that the run has chosen so far. `busy`: the cores that the training has here.
     `on_result` gets each new row of `evaluations.jsonl`, `say` the sentences for the user.
     """
 
@@ -54,7 +54,7 @@ class Evaluations:
         wanted: Sequence[int],
         *,
         begin: Begin,
-        workers: int,
+        busy: int,
         say: Callable[[str], None],
         on_result: OnResult,
     ) -> None:
@@ -65,7 +65,7 @@ class Evaluations:
         self._job = job
         self._training = training
         self._begin = begin
-        self._busy = training.threads + workers
+        self._busy = busy
         self._say = say
         self._on_result = on_result
         self._results = Journal(job.attempt_dir / EVALUATIONS)

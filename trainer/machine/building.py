@@ -1,8 +1,8 @@
 """Shared libraries of C: compiled when first needed, kept in the user's cache, never taken from others.
 
 A library's file name holds the digest of its content, so a damaged one is seen before it is loaded, and processes that
-build at the same time disturb nobody. The folder's name holds the digest of what it is made from, except the compiler:
-a node without one uses what another node has built.
+build at the same time disturb nobody. The folder's name holds the digest of what it is made from, with the flags in CC
+and without the compiler: a node that has none uses what another node has built.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Of all of it, and of the system and the kind of processor."""
+        """Of all of it, of the system and the kind of processor, and of what CC says beside the compiler's name."""
         digest = hashlib.sha256()
         headers = [path for folder in self.shared for path in folder.glob("*.h")]
         for path in sorted([*self.sources.glob("*.c"), *self.sources.glob("*.h"), *headers]):
             digest.update(f"{path.name}\n".encode() + path.read_bytes())
-        digest.update(f"{self.flags} {platform.system()} {platform.machine()} {self.versions}".encode())
+        more = _compiler()[1:]  # CC="gcc -march=native" makes another library; without CC any will do
+        digest.update(f"{self.flags} {more} {platform.system()} {platform.machine()} {self.versions}".encode())
         return digest.hexdigest()
 
 
@@ -67,7 +68,7 @@ class Library:
 def cache_folder(recipe: Recipe, prefix: str) -> Path:
     """Where libraries of `recipe` are kept: `$XDG_CACHE_HOME/anchorleg/<prefix>-…`.
 
-    Errors: NoLibraryError where there is no home folder.
+    Errors: NoLibraryError where there is no home folder, or CC is no command.
     """
     try:
         cache = own_folder("cache")
@@ -140,11 +141,15 @@ def _build(recipe: Recipe, folder: Path) -> Library:
     return Library(path, digest)
 
 
-def _compile(recipe: Recipe, output: Path) -> None:
+def _compiler() -> list[str]:
     try:
-        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        return shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:
         raise NoLibraryError(f"CC={os.environ['CC']!r} is no command ({error})") from error
+
+
+def _compile(recipe: Recipe, output: Path) -> None:
+    compiler = _compiler()
     include = [word for folder in (*recipe.foreign, *recipe.shared) for word in ("-I", str(folder))]
     source = recipe.sources / f"{recipe.name}.c"
     command = [*compiler, *recipe.flags, *include, str(source), "-o", str(output), "-lm", "-lpthread"]

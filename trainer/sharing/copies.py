@@ -9,7 +9,7 @@ from functools import partial
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
-from trainer.sharing.episodes import clear_older, clear_taken
+from trainer.sharing.episodes import clear_all, clear_older, clear_taken
 
 
 class Copies:
@@ -29,6 +29,11 @@ class Copies:
         done = set(files)
         if done:
             self._in_a_thread(partial(clear_taken, self._job, done))
+
+    def end(self, wait_s: float) -> None:
+        """The training is complete: no copy is needed any more, whether it was taken or not. Waits as `close` does."""
+        self._in_a_thread(partial(clear_all, self._job))
+        self.close(wait_s)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""

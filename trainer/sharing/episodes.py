@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from anchorleg.files import make_folder, write_bytes
+from anchorleg.files import make_folder, read_regular, write_bytes
 from anchorleg.job import Job, attempt_numbers
 from trainer.sharing.segment import MAX_SEGMENT_BYTES, name_of
 
@@ -104,8 +104,7 @@ def given_by(job: Job, slot: int, group: str) -> tuple[list[GivenEpisode], bool]
 
 def read_given(one: GivenEpisode) -> bytes:
     """Its bytes; of a file that is too long, one more than a segment may have. Errors: OSError."""
-    with open(one.path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-        return file.read(MAX_SEGMENT_BYTES + 1)
+    return read_regular(one.path, MAX_SEGMENT_BYTES + 1)
 
 
 def keep_taken(job: Job, sha256: str, data: bytes) -> None:
@@ -135,6 +134,11 @@ def clear_older(job: Job, but: Collection[str]) -> None:
     """Remove what older attempts copied, but for the files `but`. Errors: OSError."""
     own = job.attempt_dir / _TAKEN
     _remove(job, [path for path in _taken(job) if path.parent != own and path.name not in but])
+
+
+def clear_all(job: Job) -> None:
+    """Remove all that the slot copied. Errors: OSError."""
+    _remove(job, _taken(job))
 
 
 def _remove(job: Job, paths: Iterable[Path]) -> None:

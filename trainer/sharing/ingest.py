@@ -53,9 +53,9 @@ class Ingester:
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
     `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
-    `scheduled`: segments that the loop will take again by itself. `resimulate`: makes what does segments again, in the
-    thread; None where this run's environments cannot be repeated. `step`: where the learner is. `takings`: who gave
-    what. `at_hand`: the good, for the loop to take.
+    `taken`: others that are in it, or that the loop will take again by itself. `resimulate`: makes what does
+    segments again, in the thread; None where this run's environments cannot be repeated. `step`: where the learner
+    is. `takings`: who gave what. `at_hand`: the good, for the loop to take.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Ingester:
         step: int,
         seen: Iterable[str] = (),
         counted: Sequence[Taken] = (),
-        scheduled: Sequence[Taken] = (),
+        taken: Sequence[Taken] = (),
         resimulate: Callable[[], Redo | None] = lambda: None,
         clock: Callable[[], float] = time.time,
         judge: Judge = judge,
@@ -80,11 +80,11 @@ class Ingester:
         self._clock = clock
         self._judge, self._most_ready_rows = judge, most_ready_rows
         self._shared = store.Shared(job.shared_dir)
-        self._seen = dict.fromkeys([*seen, *(entry.content for entry in scheduled)])
+        self._seen = dict.fromkeys([*seen, *(entry.content for entry in taken)])
         self._marks: dict[bytes, None] = {}
-        self._scheduled = {entry.sha256 for entry in scheduled}
+        self._taken = {entry.sha256 for entry in taken}
         self._counted: deque[Taken] = deque(counted)
-        self._versions = Versions(self._shared.slot(job.run_id, job.slot))
+        self._versions = Versions(self._shared.slot(job.run_id, job.slot), training.contribution_max_lag)
         self._judged_at = step
         self._listed: dict[str, deque[Path]] = {}
         self._served_last = ""
@@ -238,7 +238,7 @@ class Ingester:
         run_id, slot = self._job.run_id, self._job.slot
         line = self._listed.get(inbox.who)
         if line is None:  # at first: what an attempt that came to nothing had accepted, and nobody has counted
-            known = self._scheduled | {entry.sha256 for entry in self._counted}
+            known = self._taken | {entry.sha256 for entry in self._counted}
             left = inbox.place("accepted", run_id, slot)
             line = self._listed[inbox.who] = deque(
                 file.path
@@ -257,7 +257,7 @@ class Ingester:
             inbox.acknowledge([path.name])
 
     def _sort(self, inbox: store.Inbox, path: Path) -> None:
-        if path.name in self._scheduled:
+        if path.name in self._taken:
             inbox.accept(path, now=self._clock())  # a kill came between the journal and the move
             return
         try:

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from anchorleg.files import append_lines, as_line, write_bytes
-from anchorleg.job import Job, lineage
+from anchorleg.job import Job, Stretch, attempt_numbers, checkpoints_of, lineage
 from anchorleg.rollback import rollbacks
 from trainer.checkpoints.resume import Start
 from trainer.history.read import lines
@@ -116,6 +116,17 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
 _TAKEN: TypeAdapter[Any] = TypeAdapter(Taken)
 
 
+@dataclass(frozen=True)
+class Inherited:
+    """What entered before this attempt: `counted`, segments that two checkpoints have; `held`, what only the one that
+    it starts from has, needed again where that turns out damaged and a resume walks back; `later`, what came after it.
+    """
+
+    counted: Sequence[Taken] = ()
+    held: Sequence[Taken | OfSlots] = ()
+    later: Sequence[Entry] = ()
+
+
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
     """Add `new` durably, all or none. Errors: OSError."""
     append_lines(attempt_dir / CONTRIBUTIONS, *(as_line(asdict(entry)) for entry in new))
@@ -141,23 +152,46 @@ def entries(attempt_dir: Path) -> list[Entry]:
 def of_line(slot_dir: Path) -> Iterator[Entry]:
     """What entered the slot's training in all the attempts that it is made of, each event once. Errors: OSError."""
     for stretch in lineage(slot_dir):
-        for entry in entries(slot_dir / "attempts" / str(stretch.attempt)):
-            if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until):
-                yield entry
+        yield from _of_stretch(slot_dir, stretch)
 
 
-def inherited(job: Job, start: Start | None) -> tuple[list[Taken], list[Entry]]:
-    """From the attempt that `start` belongs to: (segments that the checkpoint has, what came after it).
+def _of_stretch(slot_dir: Path, stretch: Stretch) -> Iterator[Entry]:
+    for entry in entries(slot_dir / "attempts" / str(stretch.attempt)):
+        if entry.step > stretch.after and (stretch.until is None or entry.step <= stretch.until):
+            yield entry
 
-    What somebody sent to be rid of whom the slot went back is not among the latter.
+
+def inherited(job: Job, start: Start | None) -> Inherited:
+    """What an attempt that goes on from `start` has to do with what entered before it. Errors: OSError, ValueError.
+
+    What somebody sent to be rid of whom the slot went back does not enter again.
     """
     if start is None:
-        return [], []
-    unwanted = {back.without for back in rollbacks(job.slot_dir) if start.ref.attempt <= back.attempt}
-    found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
-    counted = [entry for entry in found if entry.step <= start.ref.step and isinstance(entry, Taken)]
-    later = [entry for entry in found if entry.step > start.ref.step]
-    return counted, [entry for entry in later if _whose(entry) not in unwanted]
+        return Inherited()
+    at, backs = start.ref, rollbacks(job.slot_dir)
+    unwanted = {back.without for back in backs if at.attempt <= back.attempt}
+    before = next((ref.step for ref in job.candidates() if ref.step < at.step), at.step)
+    line = [*_line_before(job, at.attempt, after=before, is_rolled_back=bool(unwanted))]
+    own = entries(job.slot_dir / "attempts" / str(at.attempt))
+    return Inherited(
+        counted=[entry for entry in own if entry.step <= before and isinstance(entry, Taken)],
+        held=[entry for entry in line if before < entry.step <= at.step and not isinstance(entry, Removed)],
+        later=[entry for entry in line if entry.step > at.step and _whose(entry) not in unwanted],
+    )
+
+
+def _line_before(job: Job, started: int, *, after: int, is_rolled_back: bool) -> Iterator[Entry]:
+    """What entered later than step `after` in the attempts up to the newest before this one that published anything: a
+    damaged checkpoint is walked past, and what entered in between enters again, in whichever attempt that was. Attempt
+    `started` alone where the slot went back on purpose: what came after it was to go.
+    """
+    saved = [at for at in attempt_numbers(job.slot_dir) if at < job.attempt and checkpoints_of(job.slot_dir, at)]
+    stretches = [] if is_rolled_back else lineage(job.slot_dir, max(saved, default=started))
+    if started not in [stretch.attempt for stretch in stretches]:
+        stretches = [Stretch(started, -1, None)]
+    for stretch in stretches:
+        if stretch.until is None or stretch.until > after:
+            yield from _of_stretch(job.slot_dir, stretch)
 
 
 def copies_of(entries: Iterable[Entry]) -> Iterator[str]:
@@ -167,20 +201,6 @@ def copies_of(entries: Iterable[Entry]) -> Iterator[str]:
             yield from (peer.sha256 for peer in entry.mix)
         elif isinstance(entry, OfSlots):
             yield entry.sha256
-
-
-def only_in(job: Job, start: Start | None) -> list[OfSlots]:
-    """What of other slots only the checkpoint of `start` has: needed again where that turns out damaged, and a resume
-    walks back to the one before. Errors: OSError, ValueError.
-    """
-    if start is None:
-        return []
-    before = next((ref.step for ref in job.candidates() if ref.step < start.ref.step), None)
-    if before is None:
-        return []
-    found = entries(job.slot_dir / "attempts" / str(start.ref.attempt))
-    late = [entry for entry in found if before < entry.step <= start.ref.step]
-    return [entry for entry in late if isinstance(entry, OfSlots)]
 
 
 def _whose(entry: Entry) -> str | None:

@@ -136,7 +136,8 @@ class PeerReader:
 
     def _versions_of(self, slot: int) -> Versions:
         if slot not in self._versions:
-            self._versions[slot] = Versions(store.Shared(self._job.shared_dir).slot(self._job.run_id, slot))
+            place = store.Shared(self._job.shared_dir).slot(self._job.run_id, slot)
+            self._versions[slot] = Versions(place, self._training.contribution_max_lag)
         return self._versions[slot]
 
     def _look_at(self, one: GivenEpisode, versions: Versions, *, is_last_try: bool) -> bool:

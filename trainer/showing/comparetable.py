@@ -48,11 +48,10 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
             ["is better", "than", "probability"],
             [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],
         )
-    fewest = min(len(one.seeds) for one in order)
-    if fewest < MIN_SEEDS:
-        print(f"{fewest} seeds: intervals are over episodes, and say nothing of other seeds; use {MIN_SEEDS} or more")
-    else:
-        print("in brackets: 95 % intervals over seeds")
+    fewest = min(order, key=lambda one: len(one.seeds))
+    print(f"in brackets: {fewest.interval}")
+    if (count := len(fewest.seeds)) < MIN_SEEDS:
+        print(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
 
 
 def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
@@ -64,6 +63,7 @@ def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
                 "algorithm": one.name,
                 "seeds": [seed.seed for seed in one.seeds],
                 "iqm": asdict(one.final),
+                "interval": one.interval,
                 "mean_return": one.mean_return,
                 "area": one.area,
                 "worst_seed": one.worst,

@@ -4,14 +4,12 @@ barrier. What it is, and when, `trainer.sharing.adoption` says; journal and barr
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
 from trainer.algorithms.base import Adopting
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
@@ -27,6 +25,7 @@ from trainer.sharing.adoption import (
 from trainer.sharing.episodes import keep_taken, peers_of
 from trainer.sharing.journal import Adopted, Entry, of_line
 from trainer.sharing.segment import name_of
+from trainer.training.looking import Looks
 from trainer.training.run import TrainingRun
 
 
@@ -39,20 +38,18 @@ class Adoptions:
         self.found: tuple[OtherLearner, Leader] | None = None
         self.kept = ""
         self._job, self._training = job, training
-        before = {entry.step for entry in _made_by(job)}
-        self._steps = before | {entry.step for entry in ahead if isinstance(entry, Adopted)}
+        before = [entry for entry in (*of_line(job.slot_dir), *ahead) if isinstance(entry, Adopted)]
+        self._steps = {entry.step for entry in before}
+        self._known = {entry.adopt: (entry.attempt, entry.of) for entry in before}
         self._new: dict[int, Mapping[str, Any]] = {}
-        self._notices = Notices()
-        self._thread: threading.Thread | None = None
+        self._looks = Looks("adopting")
 
     def evaluated(self, row: Mapping[str, Any], step: int) -> None:
         """A row of `evaluations.jsonl` was made, and the training is at `step`: look whom to follow."""
         self._new[int(row["step"])] = row
-        is_busy = self._thread is not None and self._thread.is_alive()
         is_ending = step >= self._training.total_steps or self._job.hand_over_reason() is not None
-        if not is_busy and not is_ending and self.found is None and self.may(step):
-            self._thread = threading.Thread(target=self._look, name="adopting", daemon=True)
-            self._thread.start()
+        if self._looks.is_idle() and not is_ending and self.found is None and self.may(step):
+            self._looks.begin(self._look)
 
     def may(self, step: int) -> bool:
         """Whether a learner may be taken over at `step`."""
@@ -71,8 +68,9 @@ class Adoptions:
         if not write([entry]):
             return None
         self._steps.add(entry.step)
+        self._known[entry.adopt] = (entry.attempt, entry.of)
         self.found, self.kept = None, ""  # from now on the entry says that the copy is needed
-        self._notices.note(put_in(state, entry, learner.data))
+        self._looks.say(put_in(state, entry, learner.data))
         return entry
 
     def lost(self, entry: Adopted) -> None:
@@ -80,41 +78,36 @@ class Adoptions:
         self._steps.discard(entry.step)
 
     def close(self, wait_s: float) -> None:
-        """Wait for a look under way: a thread that comes out of torch while the interpreter ends aborts the process."""
-        if self._thread is not None:
-            self._thread.join(wait_s)
+        """Wait for a look under way."""
+        self._looks.close(wait_s)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
-        self._notices.tell(say)
+        self._looks.tell(say)
 
     def _look(self) -> None:
         job, rows, folders = self._job, list[Mapping[str, Any]](), dict[int, Path]()
-        with self._whatever_lies_there("another slot"):
+        with self._looking_at("another slot"):
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
         leaders: list[Leader] = []
         for slot, folder in folders.items():
-            with self._whatever_lies_there(f"slot {slot}"):
+            with self._looking_at(f"slot {slot}"):
                 leaders += whom_to_follow(rows, {slot: read_evaluations(folder)})
         for leader in furthest_first(leaders):  # some are of another group
-            with self._whatever_lies_there(f"slot {leader.slot}"):
-                learner = find_learner(folders[leader.slot], leader.slot, self._training)
+            with self._looking_at(f"slot {leader.slot}"):
+                learner = find_learner(
+                    folders[leader.slot], leader.slot, self._training, known=self._known.get(leader.slot)
+                )
                 if learner is not None:
                     self.kept = name_of(learner.data)
                     keep_taken(job, self.kept, learner.data)
                     self.found = (learner, leader)
                     return
 
-    @contextmanager
-    def _whatever_lies_there(self, whose: str) -> Iterator[None]:
-        """The training goes on."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - as it says
-            what = f"{type(error).__name__}: {error}"
-            self._notices.note(f"whether {whose} is better cannot be told now ({what}): the training goes on")
+    def _looking_at(self, whose: str) -> AbstractContextManager[None]:
+        return self._looks.at(whose, f"whether {whose} is better cannot be told now")
 
 
 def _entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:
@@ -140,8 +133,3 @@ def put_in(state: TrainingRun, entry: Adopted, data: bytes) -> str:
                 f"which solved {entry.lead:.0%} more; its own rows and counters stay"
             )
     return f"what slot {entry.adopt} has learned is not taken over: {why}"
-
-
-def _made_by(job: Job) -> list[Adopted]:
-    """What the slot took over so far, in all its attempts."""
-    return [entry for entry in of_line(job.slot_dir) if isinstance(entry, Adopted)]

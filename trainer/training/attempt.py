@@ -70,7 +70,7 @@ class TrainingAttempt:
             self.training,
             self.state.wanted,
             begin=self.evaluator,
-            workers=self.numeric["workers"],
+            busy=self.state.group.here * (self.training.threads + self.numeric["workers"]),
             say=self.show.say,
             on_result=self.evaluated,
         )
@@ -116,7 +116,7 @@ class TrainingAttempt:
                 self.intake.take(self.state)
                 if self.tap is not None:
                     self.tap.after(self.state.step, self.state.collector.task[: self._shown])
-                if self.intake.has_rolled_back:
+                if self.intake.ends_unsaved:
                     self.count_published()
                     return HANDED_OVER
                 self.after(before)
@@ -245,9 +245,8 @@ class TrainingAttempt:
         self.secure()
         if self.evaluations.last is not None and self.evaluations.last["step"] == self.state.step:
             self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
-        self.intake.counted(self.state.step)  # once more: nobody goes on from a checkpoint before this one
         leave_final(self.job, self.show.say)
-        self.intake.close()  # first: it says again and again that experience is taken
+        self.intake.complete(self.state.step)  # first: it says again and again that experience is taken
         say_over(self.job, self.state.step, self.show.say)
         self.report(now=True)
         self.show.say(

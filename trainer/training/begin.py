@@ -239,7 +239,9 @@ def choose_numerics(
         if sentence is not None:
             show.say(sentence)
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
-    then = recorded.get("updates", KERNELS) if recorded else None
+    # On another device bits are others anyway, so the way is chosen as for a new run.
+    is_same_device = recorded.get("device") == numeric["device"]
+    then = recorded.get("updates", KERNELS) if is_same_device else None
     numeric["updates"], sentence = algorithm.choose_launch_mode(training, spaces, chosen, then)
     if sentence is not None:
         show.say(sentence)

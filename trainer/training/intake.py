@@ -8,23 +8,19 @@ segment at its step; new ones come after the last of these.
 
 from __future__ import annotations
 
-import errno
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
-from syncd import store
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
 from trainer.envs.suite import suite_of
 from trainer.sharing.admission import why_none
+from trainer.sharing.again import HungError, in_time, read_segment
 from trainer.sharing.athand import Ready
 from trainer.sharing.copies import Copies
 from trainer.sharing.episodes import read_taken
@@ -41,9 +37,8 @@ from trainer.sharing.journal import (
     begin,
     copies_of,
     inherited,
-    only_in,
 )
-from trainer.sharing.judge import Accepted, BadSegmentError, decode, name_of
+from trainer.sharing.judge import Accepted, BadSegmentError, decode
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_useless
@@ -57,8 +52,6 @@ from trainer.training.run import TrainingRun
 TAKE_EVERY_S = 1.0
 #: Rows that enter at one barrier: 10,000 are added in 3 ms.
 MAX_ROWS = 10_000
-#: While the inbox does not answer, it is asked this often whether the job must hand over.
-LOOK_S = 0.25
 #: The ingester is waited for this long at the end.
 CLOSE_WAIT_S = 5.0
 
@@ -66,7 +59,8 @@ CLOSE_WAIT_S = 5.0
 class Intake:
     """What enters from outside, for one attempt. All methods are for the loop's thread.
 
-    `has_rolled_back`: the slot goes on from an older checkpoint; what this attempt does from now on counts for nothing.
+    `ends_unsaved`: the attempt ends at this barrier, and saves nothing more: the slot goes on from an older checkpoint,
+    or what entered at this step before could not be read in the time that is left.
     """
 
     def __init__(
@@ -76,18 +70,18 @@ class Intake:
         start: Start | None,
         resimulate: Callable[[], Redo | None] = lambda: None,
     ) -> None:
-        counted, schedule = inherited(job, start)
+        before = inherited(job, start)
+        schedule = before.later
         self._job = job
         self._training = training
         self._schedule: deque[Entry] = deque(schedule)
-        self._uncounted: list[Taken | OfSlots] = [*only_in(job, start)]
+        self._uncounted: list[Taken | OfSlots] = [*before.held]
         self._copies = Copies(job)
         self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
-        self._is_hung = False
-        self.has_rolled_back = False
+        self.ends_unsaved = False
         self._notices = Notices()
         self.ingester: Ingester | None = None
         self.peers: PeerReader | None = None
@@ -115,15 +109,15 @@ class Intake:
                 ],
             )
         others = experience.others if experience is not None else None
-        from_others = [entry for entry in schedule if isinstance(entry, Taken | Removed)]
+        from_others = [entry for entry in (*before.held, *schedule) if isinstance(entry, Taken | Removed)]
         if job.accepts_contributions or from_others or others is not None:
             self.ingester = Ingester(
                 job,
                 training,
                 step=start.ref.step if start else 0,
                 seen=others.recent if others is not None else (),
-                counted=counted,
-                scheduled=[entry for entry in schedule if isinstance(entry, Taken)],
+                counted=before.counted,
+                taken=[entry for entry in (*before.held, *schedule) if isinstance(entry, Taken)],
                 resimulate=resimulate,
             )
 
@@ -141,10 +135,7 @@ class Intake:
         for door in doors:
             door.step = state.step
         if self._schedule:
-            while self._schedule and self._schedule[0].step <= state.step:
-                self._take_again(self._schedule.popleft(), state)
-            if not self._schedule:
-                self._say_gone()
+            self._take_due(state)
             return
         for learners in (self.adoptions, self._mixes):
             if learners is not None and (entry := learners.enter(state, self._written)) is not None:
@@ -162,6 +153,21 @@ class Intake:
             ready = door.at_hand.take(MAX_ROWS)
             if ready:
                 self._take_new(state, ready, door)
+
+    def _take_due(self, state: TrainingRun) -> None:
+        while self._schedule and self._schedule[0].step <= state.step:
+            try:
+                self._take_again(self._schedule[0], state)
+            except HungError:
+                self.ends_unsaved = True
+                self._notices.note(
+                    f"what entered at step {self._schedule[0].step:,} before cannot be read in the time that is left: "
+                    "the job hands over without another checkpoint, and the next one tries again"
+                )
+                return
+            self._schedule.popleft()
+        if not self._schedule:
+            self._say_gone()
 
     def counted(self, step: int) -> None:
         """The checkpoint of `step` is published: what the one before it holds need not be kept for a resume.
@@ -219,6 +225,12 @@ class Intake:
         self._copies.close(CLOSE_WAIT_S)
         self._say_gone()
 
+    def complete(self, step: int) -> None:
+        """The last checkpoint, of `step`, is published: `close`, and keep nothing for a resume."""
+        self.counted(step)  # once more: nobody goes on from a checkpoint before this one
+        self.close()
+        self._copies.end(CLOSE_WAIT_S)
+
     def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester | PeerReader) -> None:
         taken = [_entry_of(one, state.step, is_peer=isinstance(door, PeerReader)) for one in ready]
         if not self._written(taken):
@@ -258,7 +270,7 @@ class Intake:
             self._notices.note(advice(self._job, ref, who, first))
         elif self._job.superseded_by() is None:
             roll_back_to(self._job, ref, who)
-            self.has_rolled_back = True
+            self.ends_unsaved = True
             self._notices.note(
                 f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
                 f"{ref.step:,}, without them"
@@ -283,7 +295,7 @@ class Intake:
             self._learn_again(entry, state)
             return
         try:
-            segment = decode(self._in_time(partial(self._read, entry)), self._spaces)
+            segment = decode(in_time(partial(read_segment, self._job, entry), self._job), self._spaces)
             task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._gone.append((entry, error))
@@ -292,7 +304,7 @@ class Intake:
 
     def _learn_again(self, entry: Adopted | Mixed, state: TrainingRun) -> None:
         try:
-            data = [self._in_time(partial(read_taken, self._job, sha256)) for sha256 in copies_of([entry])]
+            data = [in_time(partial(read_taken, self._job, sha256), self._job) for sha256 in copies_of([entry])]
         except (OSError, ValueError) as error:
             self._gone.append((entry, error))
             if self.adoptions is not None and isinstance(entry, Adopted):
@@ -315,39 +327,6 @@ class Intake:
                 "interrupted"
             )
             self._gone.clear()
-
-    def _in_time(self, read: Callable[[], bytes]) -> bytes:
-        """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
-
-        Errors: those of `read`; TimeoutError where the job must hand over and there is no answer yet.
-        """
-        answer: Future[bytes] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(read())
-            except Exception as error:  # noqa: BLE001 - raised again by `result`
-                answer.set_exception(error)
-
-        threading.Thread(target=work, name="intake", daemon=True).start()
-        while not answer.done():
-            wait([answer], timeout=0 if self._is_hung else LOOK_S)
-            self._is_hung = not answer.done() and self._job.hand_over_reason() is not None
-            if self._is_hung:
-                raise TimeoutError(errno.ETIMEDOUT, "the inbox does not answer, and the job must hand over")
-        return answer.result()
-
-    def _read(self, entry: Taken | TakenFromPeer) -> bytes:
-        if isinstance(entry, TakenFromPeer):
-            return read_taken(self._job, entry.sha256)
-        inbox = store.Inbox.of(store.Shared(self._job.shared_dir), entry.who)
-        path: Path | None = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
-        if path is None:
-            raise FileNotFoundError(2, f"{entry.sha256[:12]}… is not in the inbox")
-        data = inbox.read(path)
-        if name_of(data) != entry.sha256:
-            raise ValueError(f"{entry.sha256[:12]}… is not what was sent")
-        return data
 
     def _add(self, state: TrainingRun, entry: Taken | TakenFromPeer, task: int, rows: dict[str, Any]) -> None:
         experience = state.experience

@@ -8,16 +8,14 @@ stay the own ones.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import torch
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
 from trainer.algorithms.base import Mixing
 from trainer.algorithms.common.tensors import copied
 from trainer.config.training import Training
@@ -27,6 +25,7 @@ from trainer.sharing.episodes import keep_taken, peers_of
 from trainer.sharing.journal import Entry, Mixed, MixedPeer, copies_of, of_line
 from trainer.sharing.mixing import WeighedPeer, Weights, counted, is_harmless, is_worse, misfit, mixed, share_of
 from trainer.sharing.segment import name_of
+from trainer.training.looking import Looks
 from trainer.training.run import TrainingRun, crossed
 
 #: After so many means in a row that own rows spoke against, the slot keeps to itself for so many intervals.
@@ -54,9 +53,7 @@ class Mixes:
         self._at = 0
         self._refusals = 0
         self._rests_until = 0
-        self._told: set[str] = set()
-        self._notices = Notices()
-        self._thread: threading.Thread | None = None
+        self._looks = Looks("mixing")
 
     def enter(self, state: TrainingRun, write: Callable[[list[Entry]], bool]) -> Mixed | None:
         """At a barrier: mix in what was found, where it is due. `write` journals it, or says False; what was not
@@ -90,13 +87,12 @@ class Mixes:
         self._since = {}
 
     def close(self, wait_s: float) -> None:
-        """Wait for a look under way: a thread that comes out of torch while the interpreter ends aborts the process."""
-        if self._thread is not None:
-            self._thread.join(wait_s)
+        """Wait for a look under way."""
+        self._looks.close(wait_s)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
-        self._notices.tell(say)
+        self._looks.tell(say)
 
     def _mix(
         self,
@@ -125,7 +121,7 @@ class Mixes:
         self._refusals = 0
         self._since = copied(learner.weights())
         state.mixed += 1
-        self._say_once(f"the weights of {whom} are mixed in from step {state.step:,} on", kind="first")
+        self._looks.say_once(f"the weights of {whom} are mixed in from step {state.step:,} on", cause="first")
         return entry
 
     def _weighed(self, own: Weights, one: OtherLearner) -> WeighedPeer | None:
@@ -133,35 +129,32 @@ class Mixes:
         counts = counted(self._at, one.updates, self._every)
         why = misfit(own, weights) if counts else None
         if why is not None:
-            self._say_once(f"the weights of slot {one.slot} are not mixed in: {why}", kind=f"{one.slot} {why}")
+            self._looks.say_once(f"the weights of slot {one.slot} are not mixed in: {why}", cause=f"{one.slot} {why}")
         return WeighedPeer(weights, counts) if counts and why is None else None
 
     def _refuse(self, words: str) -> None:
         self._refusals += 1
-        self._say_once(words, kind="refused")
+        self._looks.say_once(words, cause="refused")
         if self._refusals == REFUSALS:
             self._refusals, self._rests_until = 0, self._at + REST * self._every
-            self._say_once(
+            self._looks.say_once(
                 f"own rows spoke against {REFUSALS} means in a row: no weights are mixed in until update "
                 f"{self._rests_until:,}",
-                kind="rests",
+                cause="rests",
             )
 
     def _begin_looking(self) -> None:
-        is_looking = self._thread is not None and self._thread.is_alive()
-        if not self.found and not is_looking and self._job.hand_over_reason() is None:
-            look = partial(self._look, self._at, self._since.keys())
-            self._thread = threading.Thread(target=look, name="mixing", daemon=True)
-            self._thread.start()
+        if not self.found and self._looks.is_idle() and self._job.hand_over_reason() is None:
+            self._looks.begin(partial(self._look, self._at, self._since.keys()))
 
     def _look(self, updates: int, names: Collection[str]) -> None:
         slots: list[int] = []
         own: Sequence[Mapping[str, Any]] = ()
         found: list[OtherLearner] = []
-        with self._whatever_lies_there("the other slots"):
+        with self._looking_at("the other slots"):
             slots, own = peers_of(self._job), read_evaluations(self._job.slot_dir)
         for slot in slots:
-            with self._whatever_lies_there(f"slot {slot}"):
+            with self._looking_at(f"slot {slot}"):
                 folder = self._job.run_dir / "slots" / str(slot)
                 one = find_learner(folder, slot, self._training, names.__contains__, self._known.get(slot))
                 if one is None:
@@ -174,19 +167,8 @@ class Mixes:
                     found.append(one)
         self.found = found
 
-    @contextmanager
-    def _whatever_lies_there(self, where: str) -> Iterator[None]:
-        """The training goes on."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - as it says
-            what = f"the weights of {where} cannot be read now ({type(error).__name__}: {error}); the training goes on"
-            self._say_once(what, kind=f"{where} {type(error).__name__}")
-
-    def _say_once(self, sentence: str, *, kind: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            self._notices.note(sentence)
+    def _looking_at(self, where: str) -> AbstractContextManager[None]:
+        return self._looks.at(where, f"the weights of {where} cannot be read now")
 
 
 def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:

@@ -10,7 +10,6 @@ import array
 import hashlib
 import json
 import math
-import os
 import struct
 import sys
 import zlib
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anchorleg.files import read_regular
 from anchorleg.live.batches import MOST_SCENE_BYTES
 
 SUFFIX = ".scene"
@@ -171,11 +171,6 @@ class SceneShelf:
 
 def _read(path: Path) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        with os.fdopen(fd, "rb") as file:
-            return file.read(MOST_SCENE_BYTES + 1)
+        return read_regular(path, MOST_SCENE_BYTES + 1)
     except OSError:
         return None

@@ -19,6 +19,7 @@ from anchorleg.files import (
     make_folder,
     publish_folder,
     read_json_or_none,
+    read_regular,
     write_bytes,
     write_json,
 )
@@ -278,3 +279,26 @@ def test_every_name_on_the_way_to_a_new_folder_is_made_durable(tmp_path, monkeyp
     assert (tmp_path / "a" / "b").is_dir()
     make_folder(tmp_path / "a" / "b")
     assert len(made) == 2
+
+
+class TestAFileOfSomebodyElse:
+    def test_no_more_of_it_is_read_than_was_asked_for(self, tmp_path):
+        (tmp_path / "file").write_bytes(b"12345")
+        assert [read_regular(tmp_path / "file", most) for most in (3, 5, 9)] == [b"123", b"12345", b"12345"]
+
+    @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+    def test_what_is_none_is_not_waited_for_and_no_descriptor_stays(self, tmp_path, make):
+        make(tmp_path / "file")
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(OSError, match="no regular file") as caught:
+            read_regular(tmp_path / "file", 9)
+        assert caught.value.errno == errno.EINVAL
+        assert os.listdir("/proc/self/fd") == before
+
+    def test_a_link_is_followed_where_that_is_wanted(self, tmp_path):
+        (tmp_path / "file").write_bytes(b"12345")
+        (tmp_path / "link").symlink_to("file")
+        assert read_regular(tmp_path / "link", 9, follow=True) == b"12345"
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - its number says it
+            read_regular(tmp_path / "link", 9)
+        assert caught.value.errno == errno.ELOOP

@@ -129,7 +129,7 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
             "".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:])
         )
     of_group = {0: OtherLearner(0, 0, 90, 9, b"zero"), 3: OtherLearner(3, 0, 90, 9, b"three")}
-    monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: of_group.get(slot))
+    monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training, known=None: of_group.get(slot))
     adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
     adoptions._look()
     assert adoptions.found is not None
@@ -150,11 +150,43 @@ def test_a_row_that_lacks_something_keeps_nobody_from_following_another(tmp_path
             del one[broken]
         (job.attempt_dir / EVALUATIONS).write_text("".join(json.dumps(row) + "\n" for row in found))
     learner = OtherLearner(2, 0, 90, 9, b"two")
-    monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training: learner if slot == 2 else None)
+    monkeypatch.setattr(
+        adopting, "find_learner", lambda _folder, slot, _training, known=None: learner if slot == 2 else None
+    )
     adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
     adoptions._look()
     assert adoptions.found is not None
     assert adoptions.found[0] is learner
+
+
+def test_the_same_learner_is_not_taken_over_twice(tmp_path, monkeypatch):
+    """One of a slot that is away: its evaluations stay the best, and what it had learned stays the same."""
+    jobs = [Job.standalone(tmp_path / "run", number) for number in (0, 1)]
+    for job, success in zip(jobs, (0.9, 0.1), strict=True):
+        job.start_from(None)
+        (job.attempt_dir / EVALUATIONS).write_text(
+            "".join(json.dumps(row) + "\n" for row in rows(success, success, success))
+        )
+    learner, asked = OtherLearner(0, 3, 90, 9, b"zero"), []
+
+    def find(_folder, _slot, _training, known):
+        asked.append(known)
+        return learner if known != (3, 90) else None
+
+    monkeypatch.setattr(adopting, "find_learner", find)
+    monkeypatch.setattr(adopting, "is_allowed", lambda *_: True)
+    monkeypatch.setattr(adopting, "put_in", lambda *_: "done")
+    adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
+    adoptions._look()
+    entry = adoptions.enter(run_of(object(), step=2), lambda _: True)
+    later = {row["step"]: row for row in rows(0.1, 0.1, 0.1, 0.1, 0.1)}
+    adoptions._new = later
+    adoptions._look()
+    resumed = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [entry])
+    resumed._new = later
+    resumed._look()
+    assert asked == [None, (3, 90), (3, 90)]
+    assert (adoptions.found, resumed.found) == (None, None)
 
 
 def test_nobody_is_looked_for_when_the_job_is_about_to_end(tmp_path):
@@ -163,11 +195,11 @@ def test_nobody_is_looked_for_when_the_job_is_about_to_end(tmp_path):
     training = section(group={"adopt": True})
     adoptions = adopting.Adoptions(job, training, [])
     adoptions.evaluated(rows(0.0)[0], training.total_steps)
-    assert adoptions._thread is None
+    assert adoptions._looks._thread is None
     adoptions.evaluated(rows(0.0)[0], 10)
-    assert adoptions._thread is not None
+    assert adoptions._looks._thread is not None
     adoptions.close(60.0)
-    assert not adoptions._thread.is_alive()
+    assert adoptions._looks.is_idle()
 
 
 def made(name, seed, updates=3, **fields):

@@ -49,6 +49,16 @@ def successor(run):
     return find_start(Job.standalone(run.job.run_dir), run.training)
 
 
+def lengthen(path):
+    with open(path, "ab") as file:
+        file.truncate(2**40)  # nobody reads a terabyte to see that it is not what was written
+
+
+def a_pipe(path):
+    path.unlink()
+    os.mkfifo(path)  # which nobody writes to
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-7])
 
@@ -78,7 +88,7 @@ def test_nothing_is_pickled(run):
         json.loads(header)
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink, lengthen, a_pipe])
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_sends_the_loader_one_back_and_it_says_which_why_and_what_instead(run, name, damage):
     _, newest = run.checkpoints(2)
@@ -91,7 +101,7 @@ def test_a_damaged_file_sends_the_loader_one_back_and_it_says_which_why_and_what
     assert "going back to step 100 of attempt 0" in note
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink, lengthen, a_pipe])
 def test_damaged_rows_send_the_loader_back_to_where_they_were_not_needed(run, damage):
     run.checkpoints(2)
     rows = sorted((run.job.attempt_dir / "rows").iterdir())

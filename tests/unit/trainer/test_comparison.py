@@ -44,6 +44,17 @@ def test_who_is_better_is_first_and_how_likely_is_said():
     assert probability_of_improvement(strong, strong).value == 0.5
 
 
+@pytest.mark.parametrize(("count", "least"), [(3, 0.5), (5, 0.64), (20, 0.9)])
+def test_a_few_seeds_that_are_all_better_are_no_certainty(count, least):
+    """`least`: what its authors' formula gives, solved by hand on a grid of hundredths."""
+    strong, weak = (contender(name, *([value] for _ in range(count))) for name, value in (("a", 0.9), ("b", 0.1)))
+    found = probability_of_improvement(strong, weak)
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(least, abs=0.01)
+    back = probability_of_improvement(weak, strong)
+    assert (back.low, back.value, back.high) == (0.0, 0.0, pytest.approx(1 - found.low))
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=1, max_size=4))
 def test_one_of_two_is_better_or_the_other(mine, theirs):
     one, other = contender("a", *([x] for x in mine)), contender("b", *([x] for x in theirs))
@@ -73,5 +84,7 @@ def test_where_no_success_is_told_returns_are_compared():
     assert (good.worst, bad.largest_drop) == (400, 0)
     assert good.steps_to(0.5) is None
     assert probability_of_improvement(good, bad).value == pytest.approx(8 / 9)
-    few = by_return("c", 1, 3).final
-    assert (few.value, few.low, few.high) == (2, 1, 3)
+    few = by_return("c", 1, 3)
+    assert (few.final.value, few.final.low, few.final.high) == (2, 1, 3)
+    assert (few.interval, good.interval) == ("from the lowest seed to the highest", "95 % over seeds")
+    assert contender("d", [0.5]).interval == "95 % over episodes"

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from suites import SPACES
 
 pytest.importorskip("torch")
 
-from train_contributed import HORIZON, made_up
+from train_contributed import HORIZON, made_up, send
 from train_point_mass import section
 
-from anchorleg.job import CheckpointRef, Job
+from anchorleg.job import CheckpointRef, Job, run_id_of
+from anchorleg.rollback import Rollback, roll_back
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
+from trainer.checkpoints.rows import PEERS
+from trainer.checkpoints.saver import Saver
 from trainer.sharing.episodes import keep_taken
-from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Taken, TakenFromPeer, append, copies_of
+from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Taken, TakenFromPeer, append, copies_of, inherited
+from trainer.sharing.judge import Accepted
 from trainer.sharing.segment import encode, name_of
 from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun
@@ -165,3 +170,108 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     intake.tell(said.append)
     words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: no going back undoes that"
     assert said == ([f"{words} (docs/trust.md)"] if is_said else [])
+
+
+def test_nothing_of_a_complete_training_stays_whether_it_was_taken_or_not(tmp_path):
+    slot = Resumed(tmp_path, from_peer(290, 290)[0], rows=True)
+    for data in (b"waits for the loop", b"about to be mixed in"):
+        keep_taken(slot.job, name_of(data), data)
+    keep_taken(slot.first, slot_file := from_peer(290, 290)[0].sha256, from_peer(290, 290)[1])
+    intake = slot.intake()
+    intake.begin()
+    intake._copies.close(PATIENCE_S)
+    assert slot.copies == [slot_file]
+    intake.complete(400)
+    assert slot.copies == []
+    assert os.listdir(slot.job.attempt_dir / "taken") == []
+
+
+class Line:
+    """Attempts of one slot, each with what it took and saved; the last one is about to begin."""
+
+    def __init__(self, tmp_path, slot=1):
+        self.run, self.slot = tmp_path / "run", slot
+
+    def attempt(self, parent, *took, saved=()):
+        job = Job.standalone(self.run, self.slot, accepts_contributions=True)
+        job.start_from(parent and self.ref(*parent))
+        if took:
+            append(job.attempt_dir, took)
+        for step in saved:
+            (job.attempt_dir / "checkpoints" / str(step)).mkdir(parents=True)
+        return job
+
+    def ref(self, attempt, step):
+        path = self.run / "slots" / str(self.slot) / "attempts" / str(attempt) / "checkpoints" / str(step)
+        return CheckpointRef(attempt, step, path)
+
+    def inherited(self, attempt, step):
+        job = self.attempt((attempt, step))
+        made = inherited(job, Start(self.ref(attempt, step), None, None, None, ()))
+        return [[entry.step for entry in part] for part in (made.counted, made.held, made.later)]
+
+
+def sent(*steps, who="alice"):
+    return [Taken(step, who, f"{step:064x}", HORIZON, f"{step:064x}", 60) for step in steps]
+
+
+@pytest.mark.parametrize("is_walked_back_twice", [False, True])
+def test_what_a_damaged_checkpoint_has_is_taken_again_whichever_attempt_took_it(tmp_path, is_walked_back_twice):
+    line = Line(tmp_path)
+    line.attempt(None, *sent(80, 110), saved=(50, 100))
+    line.attempt((0, 100), *sent(110, 120, 160), saved=(150,))  # it wrote down what it inherited
+    line.attempt((1, 150), *sent(160, 170))  # and died
+    if is_walked_back_twice:
+        line.attempt((0, 100), *sent(110, 120, 160))  # and died, too
+    assert line.inherited(0, 100) == [[], [80], [110, 120, 160]]
+    assert line.inherited(1, 150) == [[], [110, 120], [160]]
+
+
+def test_of_one_that_goes_on_as_usual_the_last_attempt_counts(tmp_path):
+    line = Line(tmp_path)
+    line.attempt(None, *sent(40, 80, 110), saved=(50, 100))
+    line.attempt((0, 100), *sent(110, 120, 130, 160), saved=(125, 150))
+    assert line.inherited(1, 150) == [[110, 120], [130], [160]]
+
+
+def test_where_the_slot_went_back_on_purpose_nothing_that_came_after_is_taken_again(tmp_path):
+    line = Line(tmp_path)
+    line.attempt(None, *sent(80), *sent(110, who="mallory"), saved=(50, 100))
+    second = line.attempt((0, 100), *sent(110, who="mallory"), *sent(120), saved=(150,))
+    roll_back(second.slot_dir, Rollback(1, 100, 0.0, without="mallory"))
+    assert line.inherited(0, 100) == [[], [80], []]
+
+
+def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_is_not_judged_again(tmp_path):
+    line = Line(tmp_path, slot=0)
+    run_id = run_id_of(line.run)
+    files = {step: encode(made_up(run_id, step)) for step in (80, 130)}
+    paths = {step: send(line.run / "shared", "alice", run_id, data, state="accepted") for step, data in files.items()}
+    took = [Taken(step, "alice", name_of(data), HORIZON, f"{step:064x}", 60) for step, data in files.items()]
+    line.attempt(None, *took, saved=(100, 150))
+    job = line.attempt((0, 150))
+    intake = Intake(job, section(horizon=HORIZON), Start(line.ref(0, 150), None, None, None, ()))
+    intake.ingester.one_round()
+    assert [step for step, path in paths.items() if path.exists()] == [130]
+    intake.counted(200)
+    intake.ingester.one_round()
+    assert not paths[130].exists()
+    assert intake.summary() == {"accepted": 0, "refused": 0}
+
+
+def test_files_of_others_rows_are_listed_as_long_as_the_ring_has_any_of_them(tmp_path):
+    """Two slots share the room: each has half of it, and its older rows went."""
+    training = section(horizon=HORIZON, group={"rows": True})
+    job, experience = Job.standalone(tmp_path / "run", 1), Experience(training, SPACES)
+    job.start_from(None)
+    saver, peers = Saver(job, training, (), None), experience.join()
+    for number in range(3 * peers.capacity // HORIZON):
+        rows = made_up("run", number)
+        taken = Accepted(rows, 0, f"{number:064x}", 0).rows()
+        peers.add(str(2 * (number % 2)), taken, task=0, content=f"{number}", policy_step=0, step=number)
+        unsaved = saver.unsaved(experience).foreign[PEERS]
+        saver.foreign[PEERS] = saver._with_foreign(SimpleNamespace(step=number), PEERS, unsaved)
+        has = sum(sum(file.counts) for file in saver.foreign[PEERS])
+        assert peers.ring_rows <= has < peers.ring_rows + 2 * HORIZON
+    assert peers.ring_rows == 2 * peers.ring.capacity
+    saver.close()

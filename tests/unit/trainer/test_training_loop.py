@@ -151,6 +151,9 @@ def test_updates_are_made_as_the_checkpoint_says(tmp_path, monkeypatch):
     _, _, job = train(tmp_path, at=1)
     assert asked == [None, "kernels"]
     assert numeric_of(job)["updates"] == "kernels"
+    monkeypatch.setattr(begin.machine, "device_name", lambda _: "another GPU")
+    train(tmp_path, at=1)
+    assert asked == [None, "kernels", None]  # bits are others there, so that way may be chosen anew
 
 
 def test_the_parent_is_reported_before_the_first_step(tmp_path, monkeypatch):

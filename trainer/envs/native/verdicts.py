@@ -1,6 +1,7 @@
 """What may be stepped natively here: that whose every bit was the Python path's, on this type of processor.
 
-The verdicts are kept beside the library, one file a library, processor type and set of versions.
+The verdicts are kept beside the library, one file a library, processor type, set of versions and Python code of ours
+that either path runs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Protocol, get_args
 from anchorleg.files import read_json_or_none, write_json
 from trainer.envs.suite import StepperChoice, StepperUnavailableError
 
+_HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
 
 
@@ -27,13 +29,13 @@ class Judged(Protocol):
 
 
 def approved(
-    library: Judged, names: Sequence[str], packages: Sequence[str], steps_alike: Callable[[str], bool]
+    library: Judged, names: Sequence[str], packages: Sequence[str], suite: Path, steps_alike: Callable[[str], bool]
 ) -> frozenset[str]:
     """Those of `names` that step alike on both paths; unknown ones are tried, the others are logged.
 
-    `packages`: those whose version may change a bit of a step.
+    `packages`: those whose version may change a bit of a step. `suite`: the folder of the suite's Python code.
     """
-    path = verdict_file(library, packages)
+    path = verdict_file(library, packages, suite)
     kept = read_json_or_none(path)
     known: dict[str, Any] = kept if isinstance(kept, dict) else {}
     missing = [name for name in names if not isinstance(known.get(name), bool)]
@@ -49,10 +51,19 @@ def approved(
     return frozenset(name for name in names if known[name])
 
 
-def verdict_file(library: Judged, packages: Sequence[str]) -> Path:
+def verdict_file(library: Judged, packages: Sequence[str], suite: Path) -> Path:
     """Where they are kept."""
-    name = " ".join([library.digest, library.machine, *map(version, packages)])
+    name = " ".join([library.digest, library.machine, *map(version, packages), code_digest(suite, _HERE)])
     return library.folder / f"checked-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+
+def code_digest(*folders: Path) -> str:
+    """Of all Python files in them."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def none_natively(choice: StepperChoice, why: str) -> frozenset[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +27,7 @@ _TURN = 10
 _MEET, _NEAR = 35, 0.02
 #: Packages whose version may change a bit of a step.
 _PACKAGES = ("mujoco", "numpy")
+_SUITE = Path(__file__).parents[1]
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ def name_of(settings: Arm) -> str:
 def approved(settings: Arm) -> frozenset[str]:
     """The name of `settings` where arms of them step alike on both paths. Errors: StepperUnavailableError."""
     library = load()
-    return verdicts.approved(library, [name_of(settings)], _PACKAGES, lambda _: steps_alike(library, settings))
+    name = name_of(settings)
+    return verdicts.approved(library, [name], _PACKAGES, _SUITE, lambda _: steps_alike(library, settings))
 
 
 def steps_alike(library: ArmLibrary, settings: Arm) -> bool:

@@ -10,6 +10,7 @@ from trainer.envs.suites.metaworld.native.library import StepperLibrary
 
 #: Packages whose version may change a bit of a step.
 _PACKAGES = ("metaworld", "mujoco", "numpy", "scipy")
+_SUITE = Path(__file__).parents[1]
 
 
 def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
@@ -20,8 +21,8 @@ def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
 
         return steps_alike(stepper, task)
 
-    return verdicts.approved(stepper, tasks, _PACKAGES, alike)
+    return verdicts.approved(stepper, tasks, _PACKAGES, _SUITE, alike)
 
 
 def _verdict_file(stepper: StepperLibrary) -> Path:
-    return verdicts.verdict_file(stepper, _PACKAGES)
+    return verdicts.verdict_file(stepper, _PACKAGES, _SUITE)
