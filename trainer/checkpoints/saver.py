@@ -122,7 +122,7 @@ class Saver:
         if others.restarts != self._restarts.get(kind, 0):
             self.foreign[kind], self._restarts[kind] = (), others.restarts
         block = others.ring.block_since(saved_until(self.foreign.get(kind, ()), others.ring.num_tasks))
-        return UnsavedForeign(block, tuple(others.ring.counts.tolist()), others.capacity)
+        return UnsavedForeign(block, tuple(others.ring.counts.tolist()), others.ring.capacity)
 
     @property
     def is_done(self) -> bool:
