@@ -70,7 +70,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 BLOCK_UPDATES = 1_400
-SLOTS, FIRST_SEED, SOLVED = 4, 200, 0.5
+SLOTS, FIRST_SEED, SOLVED, CLAIMED = 4, 200, 0.5, 5
 TASKS = ("door-lock-v3", "window-close-v3")
 SOLVING = tuple(f"slots that solve {task}" for task in TASKS)
 LEARNING = ["way", "group", "steps", "mean success", *SOLVING, "steps to a half"]
@@ -297,6 +297,7 @@ def learn(folder: Path, groups: int, steps: int) -> None:
     figures.save("groups_learning_summary", ["way", "groups", *LEARNING[3:]], rows)
     for row in rows:
         print(*row, sep=", ")
+    print(*claims(lines), sep="\n")
 
 
 def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -308,6 +309,28 @@ def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
             mean, *solve, half = (statistics.mean(column) for column in zip(*its, strict=True))
             rows.append([way, str(len(its)), f"{mean:.3f}", *(f"{share:.2f}" for share in solve), f"{half:,.0f}"])
     return rows
+
+
+def claims(lines: Sequence[Sequence[str]]) -> list[str]:
+    """What became of what was claimed, over the groups that both ways have; from `CLAIMED` groups on."""
+
+    def means(way: str, other: str) -> tuple[int, list[list[float]]]:
+        of = {name: {row[1]: [float(cell) for cell in row[3:]] for row in lines if row[0] == name} for name in WAYS}
+        both = sorted(set(of[way]) & set(of[other]))
+        sides = ([of[name][group] for group in both] for name in (way, other))
+        return len(both), [[statistics.mean(column) for column in zip(*side, strict=True)] for side in sides]
+
+    said = []
+    groups, (rows, apart) = means("rows", "apart")
+    if groups >= CLAIMED:
+        place = 1 + min(range(len(TASKS)), key=lambda task: apart[1 + task])
+        at_least = "met" if rows[place] >= 2 * apart[place] else "not met"
+        said.append(f"{TASKS[place - 1]}: {rows[place]:.2f} of slots with rows, {apart[place]:.2f} apart: {at_least}")
+    groups, (mix, alone) = means("mix", "one beginning")
+    if groups >= CLAIMED:
+        harm = "met" if mix[0] >= alone[0] - 0.05 else "not met"
+        said.append(f"mix {mix[0]:.3f}, slots apart from one beginning {alone[0]:.3f}: {harm}")
+    return said or [f"nothing is judged from fewer than {CLAIMED} groups"]
 
 
 if __name__ == "__main__":
