@@ -91,10 +91,11 @@ def read_regular(path: str | os.PathLike[str], most: int, *, follow: bool = Fals
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
         with open(fd, "rb", closefd=False) as file:
-            return file.read(most)
+            return file.read(min(most, found.st_size + 1))  # room for `most` is not there, where that is forged
     finally:
         os.close(fd)
 

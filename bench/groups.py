@@ -324,7 +324,7 @@ def claims(lines: Sequence[Sequence[str]]) -> list[str]:
     groups, (rows, apart) = means("rows", "apart")
     if groups >= CLAIMED:
         place = 1 + min(range(len(TASKS)), key=lambda task: apart[1 + task])
-        at_least = "met" if rows[place] >= 2 * apart[place] else "not met"
+        at_least = "met" if rows[place] >= 2 * apart[place] > 0 else "not met"
         said.append(f"{TASKS[place - 1]}: {rows[place]:.2f} of slots with rows, {apart[place]:.2f} apart: {at_least}")
     groups, (mix, alone) = means("mix", "one beginning")
     if groups >= CLAIMED:

@@ -244,15 +244,15 @@ def test_a_verdict_is_of_the_python_code_that_it_compared(tmp_path):
     for name, text in (("a.py", "one"), ("native/b.py", "two"), ("c.txt", "no code")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    seen = [verdicts.code_digest(tmp_path)]
+    seen = [verdicts.code_digest(tmp_path, tmp_path / "shared")]
     (tmp_path / "c.txt").write_text("other words")
-    assert verdicts.code_digest(tmp_path) == seen[0]
+    assert verdicts.code_digest(tmp_path, tmp_path / "shared") == seen[0]
     for change in (
         lambda: (tmp_path / "native" / "b.py").write_text("three"),
         lambda: (tmp_path / "a.py").rename(tmp_path / "d.py"),
     ):
         change()
-        seen.append(verdicts.code_digest(tmp_path))
+        seen.append(verdicts.code_digest(tmp_path, tmp_path / "shared"))
     assert len(set(seen)) == 3
 
 

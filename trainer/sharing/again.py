@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -15,14 +16,17 @@ from trainer.sharing.segment import name_of
 
 #: While a folder does not answer, it is asked this often whether the job must hand over.
 LOOK_S = 0.25
+#: A read that takes longer than that hangs, if the job must hand over: a learner of 100 MB takes seconds on a slow
+#: network.
+HUNG_S = 10.0
 
 
 class HungError(Exception):
     """A folder does not answer, and the job must hand over."""
 
 
-def in_time(read: Callable[[], bytes], job: Job) -> bytes:
-    """`read()` in a thread, so that a folder that hangs does not eat the job's lead.
+def in_time(read: Callable[[], bytes], job: Job, meanwhile: Callable[[], None]) -> bytes:
+    """`read()` in a thread, so that a folder that hangs does not eat the job's lead; `meanwhile` is called until then.
 
     Errors: those of `read`; HungError where the job must hand over and there is no answer yet.
     """
@@ -35,10 +39,13 @@ def in_time(read: Callable[[], bytes], job: Job) -> bytes:
             answer.set_exception(error)
 
     threading.Thread(target=work, name="intake", daemon=True).start()
+    began = time.monotonic()
+    wait([answer], timeout=LOOK_S)
     while not answer.done():
-        wait([answer], timeout=LOOK_S)
-        if not answer.done() and job.hand_over_reason() is not None:
+        if time.monotonic() - began >= HUNG_S and job.hand_over_reason() is not None:
             raise HungError
+        meanwhile()
+        wait([answer], timeout=LOOK_S)
     return answer.result()
 
 

@@ -338,7 +338,7 @@ class Ingester:
             slot=self._job.slot,
             spaces=self._suite.spaces,
             bounds=bounds_of(self._suite),
-            versions=self._versions.sorted(),
+            versions=self._versions.sorted(self.step),
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,
             seen=self._seen,

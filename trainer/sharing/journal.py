@@ -168,30 +168,35 @@ def inherited(job: Job, start: Start | None) -> Inherited:
     """
     if start is None:
         return Inherited()
-    at, backs = start.ref, rollbacks(job.slot_dir)
-    unwanted = {back.without for back in backs if at.attempt <= back.attempt}
-    before = next((ref.step for ref in job.candidates() if ref.step < at.step), at.step)
-    line = [*_line_before(job, at.attempt, after=before, is_rolled_back=bool(unwanted))]
+    at = start.ref
+    backs = [back for back in rollbacks(job.slot_dir) if at.attempt <= back.attempt]
+    unwanted = {back.without for back in backs}
+    older = [ref.step for ref in job.candidates() if ref.step < at.step]
+    before, earlier = (*(older or [at.step]), -1, -1)[:2]
+    line = [*_line_before(job, at.attempt, after=earlier, back=max((back.attempt for back in backs), default=-1))]
     own = entries(job.slot_dir / "attempts" / str(at.attempt))
+    # Its parent's, too: an attempt may have died before it removed what its first checkpoint made superfluous.
+    taken = dict.fromkeys(entry for entry in (*own, *line) if isinstance(entry, Taken))
     return Inherited(
-        counted=[entry for entry in own if entry.step <= before and isinstance(entry, Taken)],
+        counted=[entry for entry in taken if entry.step <= before],
         held=[entry for entry in line if before < entry.step <= at.step and not isinstance(entry, Removed)],
         later=[entry for entry in line if entry.step > at.step and _whose(entry) not in unwanted],
     )
 
 
-def _line_before(job: Job, started: int, *, after: int, is_rolled_back: bool) -> Iterator[Entry]:
+def _line_before(job: Job, started: int, *, after: int, back: int) -> Iterator[Entry]:
     """What entered later than step `after` in the attempts up to the newest before this one that published anything: a
     damaged checkpoint is walked past, and what entered in between enters again, in whichever attempt that was. Attempt
-    `started` alone where the slot went back on purpose: what came after it was to go.
+    `started` alone where that newest one is not above `back`, up to which the slot went back on purpose.
     """
     saved = [at for at in attempt_numbers(job.slot_dir) if at < job.attempt and checkpoints_of(job.slot_dir, at)]
-    stretches = [] if is_rolled_back else lineage(job.slot_dir, max(saved, default=started))
+    newest = max(saved, default=started)
+    stretches = lineage(job.slot_dir, newest) if newest > back else []
     if started not in [stretch.attempt for stretch in stretches]:
         stretches = [Stretch(started, -1, None)]
     for stretch in stretches:
         if stretch.until is None or stretch.until > after:
-            yield from _of_stretch(job.slot_dir, stretch)
+            yield from (entry for entry in _of_stretch(job.slot_dir, stretch) if entry.step > after)
 
 
 def copies_of(entries: Iterable[Entry]) -> Iterator[str]:

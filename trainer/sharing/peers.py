@@ -174,7 +174,7 @@ class PeerReader:
             slot=one.slot,
             spaces=self._suite.spaces,
             bounds=bounds_of(self._suite),
-            versions=versions.sorted(),
+            versions=versions.sorted(step),
             step=step,
             max_lag=self._training.contribution_max_lag,
             seen=self._seen,

@@ -30,17 +30,19 @@ class Versions:
         self._news: deque[Version] = deque()
         self._has_looked = False
         self._many = MANY
+        self._step = 0
 
     def know(self, attempt: int, seq: int, step: int) -> None:
         """A policy of this slot is about to be seen."""
         self._news.append((attempt, seq, step))
 
-    def sorted(self) -> Sequence[Version]:
-        """(attempt, seq, step) of each, ascending."""
+    def sorted(self, step: int) -> Sequence[Version]:
+        """(attempt, seq, step) of each, ascending; `step`: the learner's, from which it is told what is too old."""
+        self._step = step
         while self._news:
             self._add(self._news.popleft())
         if len(self._known) > self._many:
-            self._known = thinned(self._known, self._max_lag)
+            self._known = thinned(self._known, self._max_lag, step)
             self._many = max(MANY, 2 * len(self._known))
         return self._known
 
@@ -78,16 +80,18 @@ class Versions:
     def _is_old(self, attempt: int, seq: int) -> bool:
         """Whether it was thinned out, or might have been."""
         step = step_of(attempt, seq, self._known)
-        return step is not None and step < _oldest(self._known, self._max_lag)
+        return step is not None and step < _oldest(self._known, self._max_lag, self._step)
 
     def _add(self, version: Version) -> None:
         if not self._is_known(*version[:2]):
             bisect.insort(self._known, version)
 
 
-def thinned(versions: Sequence[Version], max_lag: int) -> list[Version]:
-    """Without those, but the first and last of each attempt, that lie twice `max_lag` behind the newest. Pure."""
-    oldest = _oldest(versions, max_lag)
+def thinned(versions: Sequence[Version], max_lag: int, step: int) -> list[Version]:
+    """Without those, but the first and last of each attempt, that lie twice `max_lag` behind the newest and behind the
+    learner, who is at `step`. Pure.
+    """
+    oldest = _oldest(versions, max_lag, step)
     kept: list[Version] = []
     for _, group in groupby(versions, key=lambda one: (one[0], one[2] >= oldest)):
         first, *others = group
@@ -95,6 +99,8 @@ def thinned(versions: Sequence[Version], max_lag: int) -> list[Version]:
     return kept
 
 
-def _oldest(versions: Sequence[Version], max_lag: int) -> int:
-    """The step from which on all are remembered."""
-    return versions[-1][2] - 2 * max_lag
+def _oldest(versions: Sequence[Version], max_lag: int, step: int) -> int:
+    """The step from which on all are remembered. The learner may be behind the newest: one of another slot, or one that
+    went back.
+    """
+    return min(versions[-1][2], step) - 2 * max_lag

@@ -48,9 +48,8 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
             ["is better", "than", "probability"],
             [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],
         )
-    fewest = min(order, key=lambda one: len(one.seeds))
-    print(f"in brackets: {fewest.interval}")
-    if (count := len(fewest.seeds)) < MIN_SEEDS:
+    print(f"in brackets: {' or '.join(dict.fromkeys(one.interval for one in order))}")
+    if (count := min(len(one.seeds) for one in order)) < MIN_SEEDS:
         print(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
 
 

@@ -76,6 +76,7 @@ class Adoptions:
     def lost(self, entry: Adopted) -> None:
         """It was to be done again, and cannot be: it keeps the slot from nothing."""
         self._steps.discard(entry.step)
+        self._known.pop(entry.adopt, None)
 
     def close(self, wait_s: float) -> None:
         """Wait for a look under way."""

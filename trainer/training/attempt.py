@@ -70,11 +70,11 @@ class TrainingAttempt:
             self.training,
             self.state.wanted,
             begin=self.evaluator,
-            busy=self.state.group.here * (self.training.threads + self.numeric["workers"]),
+            busy=self._busy_cores(),
             say=self.show.say,
             on_result=self.evaluated,
         )
-        self.intake = Intake(self.job, self.training, self.start, self.resimulate)
+        self.intake = Intake(self.job, self.training, self.start, self.resimulate, self._wait_for_files)
         self.publisher = Publisher(
             self.job,
             self.training,
@@ -90,11 +90,23 @@ class TrainingAttempt:
         self._marks: deque[tuple[float, int, int]] = deque()
         self._reported_at = float("-inf")
 
+    def _busy_cores(self) -> int:
+        """Of this machine: each of its ranks has threads, and workers unless it only assists."""
+        here, workers = self.state.group.here, int(self.numeric["workers"])
+        return here * self.training.threads + (workers if self.training.uses_experience else here * workers)
+
     def _giver(self) -> EpisodeGiver:
         """What gives the other slots of the group episodes of this one."""
         state, is_fresh = self.state, self.start is None
         spaces = state.collector.envs.spaces
         return EpisodeGiver(self.job, self.training, spaces, finished=state.episodes, is_fresh=is_fresh)
+
+    def _wait_for_files(self) -> None:
+        """What entered before is read, and takes its time."""
+        self.doing = "waiting for the files of what entered before"
+        self.state.group.tell(Order.WAIT)
+        self.report()
+        self.doing = "training"
 
     def _on_version(self, attempt: int, seq: int, step: int) -> None:
         """A policy of this attempt is about to be seen. In the publisher's thread."""

@@ -5,6 +5,7 @@ The training itself is `trainer.training.attempt`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -40,6 +41,7 @@ from trainer.machine.host import read_host
 from trainer.machine.launching import check_ranks
 from trainer.machine.processor import processor
 from trainer.nets.encoders.base import kept_spaces
+from trainer.sharing.episodes import clear_all
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import gpu_memory, memory
@@ -177,6 +179,8 @@ def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) 
     step = start.ref.step
     leave_final(job, show.say)  # where the job before this one did not come to it
     say_over(job, step, show.say)
+    with contextlib.suppress(OSError):  # they take room alone
+        clear_all(job)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
 

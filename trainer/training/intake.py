@@ -57,7 +57,8 @@ CLOSE_WAIT_S = 5.0
 
 
 class Intake:
-    """What enters from outside, for one attempt. All methods are for the loop's thread.
+    """What enters from outside, for one attempt. All methods are for the loop's thread. `meanwhile` is called now and
+    then while what entered before is read again.
 
     `ends_unsaved`: the attempt ends at this barrier, and saves nothing more: the slot goes on from an older checkpoint,
     or what entered at this step before could not be read in the time that is left.
@@ -69,11 +70,13 @@ class Intake:
         training: Training,
         start: Start | None,
         resimulate: Callable[[], Redo | None] = lambda: None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         before = inherited(job, start)
         schedule = before.later
         self._job = job
         self._training = training
+        self._meanwhile = meanwhile
         self._schedule: deque[Entry] = deque(schedule)
         self._uncounted: list[Taken | OfSlots] = [*before.held]
         self._copies = Copies(job)
@@ -295,7 +298,7 @@ class Intake:
             self._learn_again(entry, state)
             return
         try:
-            segment = decode(in_time(partial(read_segment, self._job, entry), self._job), self._spaces)
+            segment = decode(in_time(partial(read_segment, self._job, entry), self._job, self._meanwhile), self._spaces)
             task = self._training.env.tasks.index(segment.task)
         except (OSError, ValueError, BadSegmentError) as error:
             self._gone.append((entry, error))
@@ -304,7 +307,10 @@ class Intake:
 
     def _learn_again(self, entry: Adopted | Mixed, state: TrainingRun) -> None:
         try:
-            data = [in_time(partial(read_taken, self._job, sha256), self._job) for sha256 in copies_of([entry])]
+            data = [
+                in_time(partial(read_taken, self._job, sha256), self._job, self._meanwhile)
+                for sha256 in copies_of([entry])
+            ]
         except (OSError, ValueError) as error:
             self._gone.append((entry, error))
             if self.adoptions is not None and isinstance(entry, Adopted):

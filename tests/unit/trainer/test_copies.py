@@ -224,7 +224,7 @@ def test_what_a_damaged_checkpoint_has_is_taken_again_whichever_attempt_took_it(
     if is_walked_back_twice:
         line.attempt((0, 100), *sent(110, 120, 160))  # and died, too
     assert line.inherited(0, 100) == [[], [80], [110, 120, 160]]
-    assert line.inherited(1, 150) == [[], [110, 120], [160]]
+    assert line.inherited(1, 150) == [[80], [110, 120], [160]]
 
 
 def test_of_one_that_goes_on_as_usual_the_last_attempt_counts(tmp_path):
@@ -234,7 +234,23 @@ def test_of_one_that_goes_on_as_usual_the_last_attempt_counts(tmp_path):
     assert line.inherited(1, 150) == [[110, 120], [130], [160]]
 
 
-def test_where_the_slot_went_back_on_purpose_nothing_that_came_after_is_taken_again(tmp_path):
+def test_what_an_attempt_did_not_come_to_clear_away_its_successor_counts(tmp_path):
+    """The first attempt's last segment is in two checkpoints when the second dies before it removes the file."""
+    line = Line(tmp_path)
+    line.attempt(None, *sent(80, 130), saved=(100, 150))
+    line.attempt((0, 150), saved=(200,))
+    assert line.inherited(1, 200) == [[130], [], []]
+
+
+def test_a_walk_back_after_the_slot_went_back_on_purpose_loses_nothing_either(tmp_path):
+    line = Line(tmp_path)
+    first = line.attempt(None, *sent(110, who="mallory"), saved=(100, 150))
+    roll_back(first.slot_dir, Rollback(0, 100, 0.0, without="mallory"))
+    line.attempt((0, 100), *sent(120), saved=(140,))  # which turned out damaged
+    assert line.inherited(0, 100) == [[], [], [120]]
+
+
+def test_where_the_slot_went_back_on_purpose_what_later_attempts_took_is_not_taken_again(tmp_path):
     line = Line(tmp_path)
     line.attempt(None, *sent(80), *sent(110, who="mallory"), saved=(50, 100))
     second = line.attempt((0, 100), *sent(110, who="mallory"), *sent(120), saved=(150,))

@@ -31,7 +31,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import AlgorithmSettings
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
 from trainer.envs.suite import Bounds, SuiteRef
-from trainer.sharing import ingest
+from trainer.sharing import again, ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.conduct import LEAST
 from trainer.sharing.ingest import Ingester
@@ -479,6 +479,7 @@ class TestAResume:
         due = [Taken(104, "alice", path.name, HORIZON, path.name, 60) for path in paths]
         made._schedule.extend(due)
         monkeypatch.setattr(store.Inbox, "read", lambda _inbox, _path: answers.wait(PATIENCE_S) and b"")
+        monkeypatch.setattr(again, "HUNG_S", 0.0)
         job.deadline = time.time() + 0.5
         made.take(_state(104))  # and not until the inbox answers
         assert not answers.is_set()

@@ -1,7 +1,7 @@
 """What may be stepped natively here: that whose every bit was the Python path's, on this type of processor.
 
-The verdicts are kept beside the library, one file a library, processor type, set of versions and Python code of ours
-that either path runs.
+The verdicts are kept beside the library, one file a library, processor type, set of versions and Python code of the
+suite and of what all suites share.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def approved(
 
 def verdict_file(library: Judged, packages: Sequence[str], suite: Path) -> Path:
     """Where they are kept."""
-    name = " ".join([library.digest, library.machine, *map(version, packages), code_digest(suite, _HERE)])
+    name = " ".join([library.digest, library.machine, *map(version, packages), code_digest(suite, _HERE.parent)])
     return library.folder / f"checked-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
 
 
-def code_digest(*folders: Path) -> str:
-    """Of all Python files in them."""
+def code_digest(suite: Path, envs: Path) -> str:
+    """Of all Python files of a suite, and of those that all suites share."""
     digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
+    for folder, found in ((suite, suite.rglob("*.py")), (envs, (*envs.glob("*.py"), *envs.glob("native/*.py")))):
+        for path in sorted(found):
             digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
