@@ -44,6 +44,7 @@ from typing import Any
 import figures
 import safetensors.torch
 import torch
+from scipy import stats
 
 from anchorleg.job import Job
 from trainer.algorithms.base import Mixing
@@ -330,6 +331,15 @@ def claims(lines: Sequence[Sequence[str]]) -> list[str]:
     if groups >= CLAIMED:
         harm = "met" if mix[0] >= alone[0] - 0.05 else "not met"
         said.append(f"mix {mix[0]:.3f}, slots apart from one beginning {alone[0]:.3f}: {harm}")
+    of = {(row[0], row[1]): float(row[3]) for row in lines}
+    for way in ("rows", "rows, adopt"):
+        more = [
+            score - of["apart", group] for (name, group), score in of.items() if name == way and ("apart", group) in of
+        ]
+        if len(more) >= CLAIMED:
+            mean, half = statistics.mean(more), stats.sem(more) * stats.t.ppf(0.975, len(more) - 1)
+            interval = f"{mean - half:+.2f} to {mean + half:+.2f}"
+            said.append(f"{way}: {mean:+.2f} success beside apart, group by group, 95 % {interval}")
     return said or [f"nothing is judged from fewer than {CLAIMED} groups"]
 
 
