@@ -82,7 +82,7 @@ class Ingester:
         self._shared = store.Shared(job.shared_dir)
         self._seen = dict.fromkeys([*seen, *(entry.content for entry in taken)])
         self._marks: dict[bytes, None] = {}
-        self._taken = {entry.sha256 for entry in taken}
+        self._taken = {(entry.who, entry.sha256) for entry in taken}
         self._counted: deque[Taken] = deque(counted)
         self._versions = Versions(self._shared.slot(job.run_id, job.slot), training.contribution_max_lag)
         self._judged_at = step
@@ -238,12 +238,12 @@ class Ingester:
         run_id, slot = self._job.run_id, self._job.slot
         line = self._listed.get(inbox.who)
         if line is None:  # at first: what an attempt that came to nothing had accepted, and nobody has counted
-            known = self._taken | {entry.sha256 for entry in self._counted}
+            known = self._taken | {(entry.who, entry.sha256) for entry in self._counted}
             left = inbox.place("accepted", run_id, slot)
             line = self._listed[inbox.who] = deque(
                 file.path
                 for file in inbox.files("accepted")
-                if file.path.parent == left and file.path.name not in known
+                if file.path.parent == left and (inbox.who, file.path.name) not in known
             )
         if not line:
             line.extend(inbox.waiting(run_id, slot, now=self._clock()))
@@ -257,7 +257,7 @@ class Ingester:
             inbox.acknowledge([path.name])
 
     def _sort(self, inbox: store.Inbox, path: Path) -> None:
-        if path.name in self._taken:
+        if (inbox.who, path.name) in self._taken:
             inbox.accept(path, now=self._clock())  # a kill came between the journal and the move
             return
         try:

@@ -470,6 +470,9 @@ class TestTheDoor:
         door = Door(job, taken=[entry]).look(2)
         assert [one.sha256 for one in door.at_hand.take(1000)] == [orphan.name]
         assert inbox_of(job).accepted(job.run_id, 0, scheduled.name).exists()
+        sent(job, 1, who="bob")  # the same bytes are not his
+        door.look(2)
+        assert set(reasons(job, "bob").values()) == {"duplicate"}
 
 
 class TestAResume:
