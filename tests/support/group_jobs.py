@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from daemons import WORK_S
 from killed_between_updates import hurt
 from train_point_mass import Judged
 
@@ -72,8 +73,7 @@ def look_at_once() -> None:
 
     def looked(self: adopting.Adoptions, row: Any, step: int) -> None:
         evaluated(self, row, step)
-        if self._thread is not None:
-            self._thread.join()
+        self.close(WORK_S)
 
     adopting.Adoptions.evaluated = looked  # type: ignore[method-assign]
 
