@@ -6,7 +6,7 @@ stable-baselines3, `SEEDS` seeds each, one after another, on a machine that does
 `--minutes 5 --seeds 1` tries it, and writes hour_try.csv). Runs that are complete in hour.csv are not made again; one
 that was interrupted is thrown away, and begins anew.
 
-**The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, TD3 or MTSAC,
+**The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, MTSAC, TD3 or PPO,
 temperatures, number of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each
 side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one. Better is what solves more of
 `TASTE` goals a task by the deterministic policy, of equals what has the higher return. Every result is appended to
@@ -94,6 +94,13 @@ _TD3: dict[str, Any] = {
     "learning_rate": 1e-3, "gamma": 0.97, "n_step": 3, "exploration_noise": 0.05, "exploration_noise_max": 0.4,
     "updates_per_step": 0.1, "random_steps": 5_000, "num_envs": 10, "buffer_size": 1_000_000,
 }  # fmt: skip
+#: Discount and lambda of rainx0r/metaworld-algorithms' PPO on MT10 (examples/multi_task/ppo_mt10.py); an entropy that
+#: counts a little, and nets, rollouts and epochs that a CPU bears.
+_PPO: dict[str, Any] = {
+    "algorithm": "ppo", "actor_hidden": (256, 256), "critic_hidden": (256, 256), "batch_size": 1_000, "epochs": 8,
+    "learning_rate": 5e-4, "gamma": 0.99, "gae_lambda": 0.97, "entropy_coef": 5e-3, "rollout_steps": 500,
+    "num_envs": 40,
+}  # fmt: skip
 _SB3: dict[str, Any] = {
     "nets": (256, 256), "batch": 256, "gradient_steps": 1, "learning_rate": 1e-3, "gamma": 0.97,
     "ent_coef": "auto_0.1", "target_entropy": -2.0,
@@ -115,6 +122,7 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (OURS, "td3 eight steps"): {**_TD3, "n_step": 8},
     (OURS, "td3 often"): {**_TD3, "updates_per_step": 0.4},
     (OURS, "td3 categorical"): {**_TD3, "critic_loss": "categorical", "value_limit": 350.0},
+    (OURS, "ppo"): _PPO,
     (THEIRS, "sac"): _SB3,
     (THEIRS, "sac often"): {**_SB3, "gradient_steps": 4},
     (THEIRS, "sac small"): {**_SB3, "nets": (128, 128), "batch": 128},

@@ -303,8 +303,8 @@ of them. Claimed before: 1 % at most.
 each; the slots of group g have the same seeds in each way. A task is solved from 0.5 of 50 goals on. Means over five
 groups, each a row of `groups_learning.csv`. Claimed before: with `rows` the share of slots that solve the task that
 fewer slots apart solve at least doubles: it does, window-close-v3, and door-lock-v3 is solved by no more slots.
-`mix` is not more than 0.05 below slots apart from one beginning: it is not. In the groups 1 to 4 no mean was taken at
-all, so their slots came to the very numbers of slots apart.
+`mix` is not more than 0.05 below slots apart from one beginning: it is not. No mean was taken in
+any group, so its slots came to the very numbers of slots apart from one beginning.
 
 @{groups_learning_summary}
 
