@@ -14,6 +14,7 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from anchorleg.words import did_you_mean
@@ -21,8 +22,8 @@ from trainer.config.settings import TrainingSettings
 
 
 class Kind(NamedTuple):
-    """Where things of one kind lie: their folder, the file in a folder of its own, the class, the entry points, and the
-    module of our own settings.
+    """Where things of one kind lie: their folder, the file in a folder of its own, the class, the entry points, the
+    module of our own settings, and the protocol that a class of somebody else is held against.
     """
 
     folder: str
@@ -30,10 +31,18 @@ class Kind(NamedTuple):
     cls: str
     group: str
     settings: str = ""
+    protocol: str = ""
 
 
-SUITES = Kind("envs/suites", "suite", "Suite", "anchorleg.suites", "trainer.config.suites")
-ALGORITHMS = Kind("algorithms", "algorithm", "Algorithm", "anchorleg.algorithms", "trainer.config.algorithms")
+SUITES = Kind("envs/suites", "suite", "Suite", "anchorleg.suites", "trainer.config.suites", "trainer.envs.suite")
+ALGORITHMS = Kind(
+    "algorithms",
+    "algorithm",
+    "Algorithm",
+    "anchorleg.algorithms",
+    "trainer.config.algorithms",
+    "trainer.algorithms.base",
+)
 
 ENCODERS = Kind("nets/encoders", "encoder", "Encoder", "anchorleg.encoders")
 
@@ -73,8 +82,13 @@ def checked(kind: Kind, name: str) -> str:
 def find(kind: Kind, name: str) -> Any:
     """The class. Errors: ValueError, which says what is wrong with the name or the package that it is from."""
     checked(kind, name)
-    own = files_of(kind).get(name)
-    return _loaded(kind, name, f"{own}:{kind.cls}" if own is not None else None, kind.group)
+    found = _class_of(kind, name)
+    if name not in files_of(kind) and kind.protocol and (lacks := _lacks(found, kind)):
+        raise ValueError(
+            f"the {kind.file} {name!r} ({getattr(found, '__qualname__', found)}) lacks {', '.join(lacks)}: see the "
+            f"protocol {kind.cls} in {kind.protocol.replace('.', '/')}.py"
+        )
+    return found
 
 
 def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
@@ -83,7 +97,7 @@ def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
     own = f"{kind.settings}:{name.capitalize()}" if name in files_of(kind) else None
     group = f"{kind.group}.settings"
     if own is None and name not in _points(group, tuple(sys.path)):
-        found = getattr(find(kind, name), "Settings", None)
+        found = getattr(_class_of(kind, name), "Settings", None)
     else:
         found = _loaded(kind, name, own, group)
     if not (isinstance(found, type) and issubclass(found, TrainingSettings)):
@@ -91,6 +105,21 @@ def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
             f"the {kind.file} {name!r} has no class called Settings (a trainer.config.settings.TrainingSettings)"
         )
     return found
+
+
+def _class_of(kind: Kind, name: str) -> Any:
+    own = files_of(kind).get(name)
+    return _loaded(kind, name, f"{own}:{kind.cls}" if own is not None else None, kind.group)
+
+
+def _lacks(found: Any, kind: Kind) -> list[str]:
+    """The methods of the protocol that `found` does not have. Properties are left out: an instance may set them."""
+    methods = vars(getattr(importlib.import_module(kind.protocol), kind.cls))
+    return [
+        f"`{name}`"
+        for name, value in methods.items()
+        if not name.startswith("_") and isinstance(value, FunctionType | classmethod) and not hasattr(found, name)
+    ]
 
 
 @cache
