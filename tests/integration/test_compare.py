@@ -71,6 +71,9 @@ def test_what_is_asked_wrongly_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "give each name once" in twice.stderr
     both = compare(tmp_path, "--algorithms", "arm-ppo,a2c", "--preset", "arm-a2c")
     assert "arm-ppo is a preset; leave out --preset" in both.stderr
+    trained = compare(tmp_path, "all/ppo-0", "--steps", "600")
+    assert trained.returncode == 2
+    assert "--steps, --config, --run-dir: the runs that are named were trained" in trained.stderr
     assert not (tmp_path / "all").exists()
 
     place = tmp_path / "all/ppo-0/slots/0"

@@ -155,6 +155,21 @@ def test_a_film_is_as_fast_and_as_long_as_its_pictures_are_whatever_its_title_sa
     assert facts_of(path) == FilmFacts(10.0, 2.0)
 
 
+def test_a_film_of_a_thousand_pictures_a_second_is_read_as_such(tmp_path):
+    path = made_by_ffmpeg(
+        film(tmp_path / "plain.mp4", episode(0, 20)), "-c", "mpeg4", "-r", "1000", tmp_path / "quick.mkv"
+    )
+    assert facts_of(path).fps == 1000
+
+
+def test_a_name_that_no_json_can_say_is_refused_before_anything_is_decoded(tmp_path):
+    films(tmp_path / "films", 1)
+    os.rename(tmp_path / "films/000.mp4", os.fsencode(tmp_path / "films") + b"/caf\xe9.mp4")
+    with pytest.raises(ConfigError, match=r"'caf\\udce9\.mp4' is not UTF-8; rename this film"):
+        import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_film_that_is_broken_inside_is_refused_with_its_name_and_the_second(tmp_path):
     path = film(tmp_path / "films/broken.mp4", np.random.default_rng(0).integers(0, 255, (40, 3, 64, 64), np.uint8))
     data = bytearray(path.read_bytes())

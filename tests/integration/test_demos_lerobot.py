@@ -85,6 +85,13 @@ def test_what_is_written_is_read_back(demos, written, tmp_path):
     assert chosen.manifest.cameras == ("aside",)
 
 
+def test_an_episode_that_is_too_long_is_refused_before_anything_is_decoded(written, tmp_path, monkeypatch):
+    monkeypatch.setattr("trainer.demos.lerobot_import.MAX_EPISODE_BYTES", 3 * 32 * 32)
+    with pytest.raises(ConfigError, match=r"episode 0 has .* frames, by 2 cameras .*: lower --size, or choose with"):
+        import_lerobot(written, tmp_path / "out", 32, (), silent)
+    assert not (tmp_path / "out").exists()
+
+
 def test_info_says_what_upstreams_reader_asks_for(written, demos):
     info = json.loads((written / "meta/info.json").read_text())
     assert {key: (feature["dtype"], feature["shape"]) for key, feature in info["features"].items()} == FEATURES

@@ -153,6 +153,15 @@ def test_the_actor_of_every_preset_comes_through(tmp_path, monkeypatch, preset, 
     assert np.abs(actions_of(done.path, obs, task) - policy.act(state_of(obs), task)).max() <= TOLERANCE
 
 
+def test_a_policy_with_a_trunk_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="arm-sac", algorithm="drqv2")))
+    policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
+    with pytest.raises(ConfigError, match="with a trunk, or with a frozen encoder, cannot be exported"):
+        export(policy, tmp_path / "policy.onnx")
+    assert not (tmp_path / "policy.onnx").exists()
+
+
 def test_a_policy_that_sees_is_refused_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="reach-pixels")))
@@ -290,6 +299,7 @@ def test_slots_are_chosen_by_number_in_run_folders_and_mirrors(tmp_path):
         (["damaged"], 3, "can be loaded: step 100 of attempt 0 (nets.safetensors has"),
         (["tomorrow"], 3, "another version of this program wrote it"),
         (["run", "--out", "file/policy.pt2"], 5, "cannot be written: "),
+        (["run", "--out", f"{'long' * 100}.pt2"], 5, "cannot be written: File name too long"),
     ],
 )
 def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(tmp_path, run, typed, words, code, sentence):

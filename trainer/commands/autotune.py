@@ -64,6 +64,8 @@ def autotune(
     training is to run, such as in a Slurm job.
     """
     if config is not None or preset is not None or settings:
+        if user_id is not None or again:
+            raise ConfigError("--user-id and --again are for actors, of whom the numbers are kept; leave them out here")
         _training(config, preset, settings or [], budget or TRAINING_S, save=save, as_json=as_json)
         return
     if save:

@@ -42,7 +42,12 @@ OutOption = Annotated[Path | None, typer.Option(help="The picture, .png or .svg;
 JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; a picture only with --out.")]
 
 
+#: Options that say how to train.
+_OF_TRAINING = ("algorithms", "steps", "seeds", "config", "preset", "settings", "run_dir", "jobs")
+
+
 def compare(
+    context: typer.Context,
     runs: RunsArgument = None,
     algorithms: AlgorithmsOption = "ppo,a2c,sac",
     steps: StepsOption = 50_000,
@@ -66,7 +71,12 @@ def compare(
     from trainer.showing.contenders import contenders_at, must_share_environment  # noqa: PLC0415
 
     console = Console(emoji=False, highlight=False, markup=False)
-    if not runs:
+    if runs:
+        unused = [name for name in _OF_TRAINING if is_given(context, name)]
+        if unused:
+            options = ["--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in unused]
+            raise ConfigError(f"{', '.join(options)}: the runs that are named were trained; leave it out, or the runs")
+    else:
         from trainer.envs.suite import spaces_of  # noqa: PLC0415
         from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
 
@@ -92,6 +102,12 @@ def compare(
         draw_comparison(contenders, picture, ", ".join(one.name for one in contenders))
         if not as_json:
             print(f"the picture: {picture}")
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line says this option, and not its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def chosen_of(

@@ -14,7 +14,7 @@ import typer
 
 from anchorleg.job import HANDED_OVER, Job
 from trainer.config.read import read_section
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from trainer.demos.fit import FitRow
@@ -175,7 +175,8 @@ def fit(
     found = Demos.open(demos)
     by_actions = found.manifest.spaces is not None and not without_actions
     begin.check_out(out, asked.training, by_actions=by_actions)
-    learner = begin.learner_of(found, asked.training, by_actions=by_actions, batch_size=batch_size)
+    with _in_memory(batch_size):
+        learner = begin.learner_of(found, asked.training, by_actions=by_actions, batch_size=batch_size)
     plan = begin.plan_of(
         found, asked.training, learner,
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,
@@ -188,7 +189,8 @@ def fit(
     begun = begin.begun_with(asked.training)
     if begun.get("weights_licence"):
         _say(begun["weights_licence"])
-    done = run(job, learner, plan, _row if not as_json else _silent, _say)
+    with _in_memory(batch_size):
+        done = run(job, learner, plan, _row if not as_json else _silent, _say)
     if done is None:
         raise typer.Exit(HANDED_OVER)
     about = begin.write_weights(out, done, found, asked.training, begun) if out is not None else {}
@@ -206,6 +208,23 @@ def fit(
         print(f"the weights: {out} (network.encoder.weights)")
     if policy is not None:
         print(f"the policy: {policy} (trainer play, evaluate, export)")
+
+
+@contextmanager
+def _in_memory(batch_size: int) -> Iterator[None]:
+    """Errors: OutOfMemoryError, for a library's own."""
+    from trainer.training.memory import words_of_shortage  # noqa: PLC0415 - numpy
+
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        words = words_of_shortage(error)
+        if words is None:
+            raise
+        raise OutOfMemoryError(
+            f"out of memory ({words}): --batch-size is {batch_size}: lower it, or ask for more (slurm.mem); what was "
+            "saved before is good"
+        ) from error
 
 
 def _alone(folder: Path) -> Job:

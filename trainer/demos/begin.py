@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -55,7 +56,7 @@ def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None
         if not by_actions:
             raise ConfigError("--out is missing: the encoder that is learned goes there, and there is no policy")
         return
-    if out.suffix != _SUFFIX or out.is_dir():
+    if out.suffix != _SUFFIX or os.path.isdir(out):
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
     if IMAGE not in spaces_of(training).obs:
         raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")

@@ -36,7 +36,7 @@ _MOST_PIXELS = 7680 * 4320
 _ENDED_EARLY = ("corrupt input packet", "partial file")
 #: Lines of its own: a title says what its writer likes.
 _CLOCK = re.compile(r"^\s*Duration: (\d+):(\d+):(\d+(?:\.\d+)?)", re.MULTILINE)
-_RATE = re.compile(r"^\s*Stream #\d+:\d+.*?: Video:.*?(\d+(?:\.\d+)?) (?:fps|tbr)", re.MULTILINE)
+_RATE = re.compile(r"^\s*Stream #\d+:\d+.*?: Video:.*?(\d+(?:\.\d+)?)(k?) (?:fps|tbr)", re.MULTILINE)
 #: What may go on when the pictures have ended; a film's length is that of the longest.
 _BESIDE = re.compile(r"^\s*Stream #\d+:\d+.*?: (?:Audio|Subtitle):", re.MULTILINE)
 _WORDS = 200
@@ -65,13 +65,14 @@ def facts_of(path: Path) -> FilmFacts:
         raise _not_run(error) from None
     said = done.stderr.decode(errors="replace")
     rate, clock = _RATE.search(said), _CLOCK.search(said)
-    if rate is None or not float(rate[1]):
+    fps = 0.0 if rate is None else float(rate[1]) * (1000 if rate[2] else 1)
+    if not fps:
         raise FilmError(f"{path} is no film that can be read, from its second 0 on ({_cause(said)}); leave it out")
     seconds = None
     if clock is not None and _BESIDE.search(said) is None:
         hours, minutes, rest = clock.groups()
         seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest)
-    return FilmFacts(float(rate[1]), seconds)
+    return FilmFacts(fps, seconds)
 
 
 class Film:

@@ -45,6 +45,9 @@ def films_in(folder: Path) -> list[str]:
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES and path.is_file()
     )
+    for name in names:
+        if name.encode(errors="replace").decode() != name:  # no JSON could say it
+            raise ConfigError(f"{folder}: the name {name!a} is not UTF-8; rename this film")
     if not names:
         raise ConfigError(f"there is no film in {folder}; those end in {', '.join(sorted(SUFFIXES))}")
     if len(names) > _MOST_FILMS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -56,7 +57,7 @@ def export(demos: Demos, out: Path, progress: Progress) -> Path:
 
 def _check(told: DemosManifest, out: Path) -> int:
     """Pictures a second. Errors: ConfigError."""
-    if out.exists():
+    if os.path.exists(out):
         raise ConfigError(f"{out} is there already: choose another --out, or remove it")
     rates = sorted({episode.fps for episode in told.episodes})
     if len(rates) > 1 or rates[0] != int(rates[0]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.printable import printable
-from anchorleg.words import did_you_mean
+from anchorleg.words import counted, did_you_mean, sized
 from trainer.demos import lerobot, manifest
 from trainer.demos.films import Film, Frame
 from trainer.demos.importing import Progress, asked, licence_in, side_by_side
-from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource, spaces_with
+from trainer.demos.manifest import MAX_EPISODE_BYTES, DemoEpisode, DemosManifest, DemoSource, spaces_with
 from trainer.demos.store import Arrays, Demos, DemosWriter
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE
@@ -59,6 +60,13 @@ def import_lerobot(
     rows = _of_task(_episodes(folder, chosen), task)
     tasks = tuple(dict.fromkeys(row.task for row in rows))
     frame = (COLOURS * len(chosen), size, size)
+    for row in rows:  # before hours of them are decoded
+        if row.length * prod(frame) > MAX_EPISODE_BYTES:
+            raise ConfigError(
+                f"episode {row.index} has {row.length:,} frames, by {counted(len(chosen), 'camera')} "
+                f"{sized(row.length * prod(frame))}; an episode has at most {sized(MAX_EPISODE_BYTES)}: lower --size, "
+                "or choose with --camera"
+            )
     longest = max(row.length for row in rows)
     spaces = None if info.action is None else spaces_with(frame, info.rows, info.action, tasks, longest)
     table = [[row.index, row.length, row.task, *row.data, row.first_row] for row in rows]

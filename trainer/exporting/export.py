@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def export(found: Found, out: Path) -> Exported:
     file cannot be written, or does not do what the policy does); ModuleNotFoundError.
     """
     kind = kind_of(out)
-    if out.is_dir():
+    if os.path.isdir(out):  # `Path.is_dir` raises for a name that is too long
         raise ConfigError(f"--out {out} is a folder: give the name of a file")
     module = of_policy(found.policy)
     if not all(tensor.isfinite().all() for tensor in module.state_dict().values()):

@@ -14,7 +14,7 @@ import safetensors
 from pydantic import ValidationError
 
 from anchorleg.job import Job, attempt_numbers, candidates_before
-from trainer.errors import TrainerError
+from trainer.errors import ConfigError, TrainerError
 from trainer.evaluation.playable import of_checkpoint
 from trainer.exporting.card import NAME, Card
 from trainer.exporting.export import export
@@ -38,6 +38,8 @@ def leave_final(job: Job, say: Callable[[str], None]) -> None:
         for older in finals(job):
             if older != path:
                 older.unlink(missing_ok=True)
+    except ConfigError as error:  # it never can be
+        say(f"no final policy is written: {error}; the training is complete, and its checkpoints have the policy")
     except Exception as error:  # noqa: BLE001 - whatever an export dies of, the training is complete
         why = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
         say(

@@ -89,6 +89,8 @@ def of_policy(policy: Policy) -> nn.Module:
     spec, net = policy.spec, policy.net
     if set(spec.spaces.obs) != {STATE} or net.encoders:
         raise ConfigError("only a policy that reads one row of numbers can be exported yet")
+    if net.trunk is not None or net.frozen:
+        raise ConfigError("a policy with a trunk, or with a frozen encoder, cannot be exported yet")
     *body, last = copy.deepcopy(net.body.layers).cpu()
     assert isinstance(last, nn.Linear)  # noqa: S101 - for the type checker
     low = high = scale = None

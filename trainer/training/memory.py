@@ -135,11 +135,19 @@ def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Pa
     return [gradients, *saved]
 
 
-def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
-    """The sentence for an `error` that says that there was no memory; None where it says something else."""
+def words_of_shortage(error: BaseException) -> str | None:
+    """What an `error` says of it where it is one of memory that was not there, else None."""
     words = " ".join(str(error).split())
     is_plain = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if not is_plain and not (isinstance(error, RuntimeError) and any(word in words.lower() for word in _WORDS)):
+        return None
+    return words[:_QUOTE] or type(error).__name__
+
+
+def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
+    """The sentence for an `error` that says that there was no memory; None where it says something else."""
+    words = words_of_shortage(error)
+    if words is None:
         return None
     on_gpu = any(word in words.lower() for word in ("cuda", "cublas"))
     parts = (
@@ -150,7 +158,7 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     most = largest(parts)
     lowered = most.lowered(most.bytes / 2) if most else None
     return OutOfMemoryError(
-        f"{'CUDA ' * on_gpu}out of memory ({words[:_QUOTE] or type(error).__name__}): "
+        f"{'CUDA ' * on_gpu}out of memory ({words}): "
         + (f"most is for {most}; " if most else "")
         + (f"{lowered}, which halves it, or " if lowered else "")
         + ("take a GPU with more of it" if on_gpu else "ask for more (slurm.mem)")

@@ -31,6 +31,8 @@ INFERENCE_S = 0.4
 #: The batch of a laptop's actors; the nets are the default preset's.
 BATCH = 16
 _SEED = 0
+#: Of what a library says of a device that does not work.
+_QUOTE = 160
 
 Say = Callable[[str], None]
 
@@ -46,7 +48,12 @@ def measure_machine(budget_s: float, say: Say) -> MachineRates:
     inference = []
     devices = [("cpu", 1), *([("cpu", 2)] if host.cores > 1 else []), *([(accelerator, 1)] if accelerator else [])]
     for device, threads in devices:
-        found = Inference(device, threads, _batches_per_s(torch.device(device), threads))
+        try:
+            rate = _batches_per_s(torch.device(device), threads)
+        except RuntimeError as error:  # a GPU that is full, or somebody's alone
+            say(f"policy on {device}: does not work here ({' '.join(str(error).split())[:_QUOTE]})")
+            continue
+        found = Inference(device, threads, rate)
         say(f"policy on {device}, {counted(threads, 'thread')}: {found.batches_per_s:,.0f} batches of {BATCH}/s")
         inference.append(found)
     torch.set_num_threads(1)

@@ -145,6 +145,8 @@ def test_what_is_saved_is_what_the_trainer_reads_and_the_rest_stays(tmp_path, be
         ({"save": True}, "give it with --config FILE"),
         ({"save": True, "preset": "tiny"}, "give it with --config FILE"),
         ({"preset": "tinny"}, 'did you mean "tiny"'),
+        ({"preset": "tiny", "again": True}, "--user-id and --again are for actors"),
+        ({"preset": "tiny", "user_id": "ann"}, "--user-id and --again are for actors"),
     ],
 )
 def test_wishes_that_cannot_be_met_are_refused_before_anything_is_measured(wish, words):

@@ -18,6 +18,7 @@ from suites import state_of
 from train_point_mass import in_a_process_of_its_own, judge, section
 
 from anchorleg.job import HANDED_OVER, Job
+from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable
 from trainer.exporting import export as exporting
 from trainer.exporting import final
@@ -145,6 +146,18 @@ def test_a_disk_that_has_no_room_for_it_is_told_and_the_training_is_complete(tmp
     assert "`trainer export` can write it any time" in sentence
     assert json.loads((tmp_path / "slots/0/attempts/0/progress.json").read_text())["checkpoint_step"] == 300
     assert finals(tmp_path) == {}
+
+
+def test_a_policy_that_can_never_be_exported_is_not_said_to_be_written_at_any_time(tmp_path, monkeypatch):
+    def refused(*_):
+        raise ConfigError("only others can be exported yet")
+
+    monkeypatch.setattr(final, "export", refused)
+    code, said = train(tmp_path)
+    assert code == 0
+    sentence = next(line for line in said if "only others can be exported yet" in line)
+    assert "no final policy is written" in sentence
+    assert "any time" not in sentence
 
 
 def test_an_attempt_that_was_taken_over_from_writes_and_removes_nothing(tmp_path):
