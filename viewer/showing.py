@@ -125,11 +125,12 @@ def own_pipes() -> tuple[int, int]:
 
 def serve_pipes(source: ViewSource, hub: Hub, pipes: tuple[int, int]) -> None:
     """Serve the page to another machine's viewer, until that is gone. Errors: ViewerError."""
-    from viewer.bridge.far_end import serve_over  # noqa: PLC0415 - as above
+    from anchorleg.printable import printable  # noqa: PLC0415 - as above
+    from viewer.bridge.far_end import serve_over  # noqa: PLC0415
     from viewer.bridge.frames import BRIDGE, Greeting  # noqa: PLC0415
     from viewer.server.serve import make_server  # noqa: PLC0415
 
-    greeting = Greeting(bridge=BRIDGE, version=own_version(), place=source.place, port=source.port)
+    greeting = Greeting(bridge=BRIDGE, version=own_version(), place=printable(source.place, 1000), port=source.port)
     serve_over(*pipes, greeting, lambda door, token: make_server(door, source, token, (), hub))
 
 
@@ -198,7 +199,7 @@ def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> t
     from viewer.server.private import alone_in, check_folder, free_socket, leave, socket_path  # noqa: PLC0415
     from viewer.server.serve import open_socket  # noqa: PLC0415
 
-    named = None if socket_at in {None, "auto"} else Path(str(socket_at)).expanduser().absolute()
+    named = None if socket_at in {None, "auto"} else Path(os.path.expanduser(str(socket_at))).absolute()
     path = named or socket_path(Path(source.place).name)
     if named is not None:
         check_folder(named.parent)

@@ -232,6 +232,27 @@ def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[st
         assert page.title().startswith("evil-0123abcd")
 
 
+def test_returns_are_no_percentages_and_small_numbers_are_not_0(
+    pages: Pages, tmp_path: Path, env: dict[str, str]
+) -> None:
+    metrics = tmp_path / "v1/runs/pole-0123abcd/0/metrics"
+    metrics.mkdir(parents=True)
+    rows = [
+        {"from": 100 * k, "to": 100 * k + 100, "at": time.time(), "updates": 1, "critic_loss": 1.0,
+         "tasks": {"pole": {"episodes": 6, "return": 195.0}, "beam": {"episodes": 6, "return": 0.0003}}}
+        for k in range(3)
+    ]  # fmt: skip
+    (metrics / "metrics-000000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with a_viewer(tmp_path, str(tmp_path), env=env) as url:
+        page = pages.open(url)
+        panel(page, "Curves").locator("select").first.select_option("critic_loss")
+        page.get_by_label("critic_loss by environment steps").wait_for()
+        told = panel(page, "Tasks").inner_text()
+    assert "195" in told
+    assert "0.0003" in told
+    assert "%" not in told.replace("95 %", "")
+
+
 def test_the_exported_file_opens_without_a_server_and_shows_the_same(pages: Pages, tmp_path: Path) -> None:
     run_dir = a_watched_run(tmp_path / "mt10", time.time())
     out = tmp_path / "page.html"

@@ -92,10 +92,10 @@ class Hub:
 
     # --- who is there ---------------------------------------------------------------------------------------------
 
-    def enter(self) -> Mailbox:
-        """A page more."""
+    def enter(self, run: str | None = "") -> Mailbox:
+        """A page more. `run`: which one it looks at; None: it gets nothing until it says so."""
         with self._changed:
-            box = Mailbox(self._changed)
+            box = Mailbox(self._changed, run)
             self._boxes.append(box)
             self._stir()
             return box

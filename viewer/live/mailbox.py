@@ -18,11 +18,13 @@ News = StageNews | SceneFile | AgentNews
 
 
 class Mailbox:
-    """Of one page. `changed`: the hub's lock. `run`: which run it chose, as in `ViewChoice`; `asleep`: hidden."""
+    """Of one page. `changed`: the hub's lock. `run`: which run it chose, as in `ViewChoice`; None: it has not said yet;
+    `asleep`: hidden.
+    """
 
-    def __init__(self, changed: threading.Condition) -> None:
+    def __init__(self, changed: threading.Condition, run: str | None = "") -> None:
         self._changed = changed
-        self.choice, self.run = LiveChoice(), ""
+        self.choice, self.run = LiveChoice(), run
         self.asleep = self.gone = False
         self._stage: dict[str, Any] | None = None
         self._told: dict[str, Any] | None = None

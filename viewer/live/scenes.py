@@ -85,8 +85,9 @@ def _bodies(raw: bytes) -> int:
         raise BadSceneError("it has too many parts, or none")
     if not all(isinstance(name, str) for name in names):
         raise BadSceneError("a body of it has no name")
+    left = len(binary)
     for mesh in meshes:
-        _check_mesh(mesh, binary)
+        left -= _check_mesh(mesh, binary, left)
     for geom in geoms:
         _check_geom(geom, len(names), len(meshes))
     camera = header["camera"]
@@ -110,13 +111,17 @@ def _check_geom(geom: Mapping[str, Any], bodies: int, meshes: int) -> None:
         raise BadSceneError("a rotation of it is none")
 
 
-def _check_mesh(mesh: Mapping[str, Any], binary: memoryview) -> None:
+def _check_mesh(mesh: Mapping[str, Any], binary: memoryview, left: int) -> int:
+    """The bytes that are its own, of `left`: meshes that shared theirs would take a browser's memory many times."""
     start, count, first, faces = (mesh[name] for name in ("vertices", "count", "triangles", "faces"))
     if any(type(one) is not int or one < 0 for one in (start, count, first, faces)) or type(mesh["wide"]) is not bool:
         raise BadSceneError("a mesh of it cannot be read")
     width = 4 if mesh["wide"] else 2
     if start % 2 or first % width or start + 6 * count > len(binary) or first + 3 * width * faces > len(binary):
         raise BadSceneError("a mesh of it ends beyond the file")
+    size: int = 6 * count + 3 * width * faces
+    if size > left:
+        raise BadSceneError("its meshes have more bytes than the file")
     places = array.array("I" if mesh["wide"] else "H", bytes(binary[first : first + 3 * width * faces]))
     if sys.byteorder == "big":
         places.byteswap()
@@ -124,6 +129,7 @@ def _check_mesh(mesh: Mapping[str, Any], binary: memoryview) -> None:
         raise BadSceneError("a mesh of it has a corner that is not there")
     if not 0 < mesh["unit"] < MOST_REACH_M or any(abs(one) > MOST_REACH_M for one in _numbers(mesh["place"], 3)):
         raise BadSceneError("a mesh of it is too far away")
+    return size
 
 
 def _numbers(values: Sequence[Any], count: int) -> list[float]:

@@ -44,7 +44,7 @@ class AgentLine:
 
     def __init__(self, hub: Hub, connection: LiveConnection, closed: type[Exception]) -> None:
         self._hub, self._connection, self._closed = hub, connection, closed
-        self._box = hub.enter()
+        self._box = hub.enter(None)  # a page that comes back would first be shown another run than its own
         threading.Thread(target=self._tell, name="agents", daemon=True).start()
 
     def hear(self, said: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ SIGN_S = 5.0
 #: Pages of one account, all tabs together; each costs a thread or two.
 MOST_WATCHERS = 16
 #: Close codes of our own (RFC 6455 leaves 4000 to 4999 to programs).
-NO_TOKEN, TOO_MANY = 4401, 4429
+NO_TOKEN, TOO_MANY, TOO_LATE = 4401, 4429, 4408
 #: What a thread of ours that ends by a defect leaves to be said.
 READER_DIED = "the thread that reads for the pages has ended ({}): please report it, and start the viewer again."
 #: The largest message of a page: a choice has some hundred bytes.
@@ -112,7 +112,12 @@ class Room:
 
     def watch(self, connection: PageConnection, entered: Callable[[], None] = lambda: None) -> None:
         """Serve one connection to its end. `entered`: called once it has shown the token."""
-        if not self._exchange(connection):
+        try:
+            is_known = self._exchange(connection)
+        except TimeoutError:
+            connection.close(TOO_LATE)
+            return
+        if not is_known:
             connection.close(NO_TOKEN)
             return
         me = _Watcher()
@@ -130,7 +135,7 @@ class Room:
             agents.leave()
 
     def _exchange(self, connection: PageConnection) -> bool:
-        """See `viewer.server.exchange`."""
+        """See `viewer.server.exchange`. Errors: TimeoutError."""
         until = time.monotonic() + ENTER_WITHIN_S
         try:
             hello = _parsed(connection.recv(ENTER_WITHIN_S)).get("hello")
@@ -139,7 +144,7 @@ class Room:
             answer = nonce()
             connection.send(_text({"nonce": answer, "proof": proof(self._token, "server", str(hello), answer)}))
             said = _parsed(connection.recv(max(0.0, until - time.monotonic())))
-        except (TimeoutError, self._closed):
+        except self._closed:
             return False
         return is_proof(said.get("proof"), proof(self._token, "page", str(hello), answer))
 
@@ -175,7 +180,8 @@ class Room:
                     if "choose" in said:
                         me.choice, me.asked = _choice(said["choose"]), me.asked + 1
                     self._changed.notify_all()
-                agents.look_at(me.choice.run)
+                if "choose" in said:
+                    agents.look_at(me.choice.run)
         except self._closed:
             self._leave(me)
 

@@ -36,7 +36,7 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
     """
     if word is None:
         return _here(environ, pacer)
-    path = Path(word).expanduser()
+    path = Path(os.path.expanduser(word))  # `Path.expanduser` raises for an account that there is not
     if path.is_dir():
         return _in_folder(path.resolve(), environ, pacer)
     if is_elsewhere(word):

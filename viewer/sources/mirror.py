@@ -57,6 +57,7 @@ class MirrorFolder:
         self._alone = alone
         self._folder = folder
         self._pacer = pacer or Pacer()
+        self._first: str | None = None
 
     def look(self, choice: ViewChoice, now: float) -> PageSnapshot:
         """See `ViewSource`."""
@@ -80,7 +81,9 @@ class MirrorFolder:
         if not newest:
             words = "Nothing is here yet: `syncd watch` brings the policies and curves of a run."
             return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
-        run_id = choice.run if choice.run in by_run else newest[0]
+        if self._first not in by_run:  # a page does not change its run because another one publishes
+            self._first = newest[0]
+        run_id = choice.run if choice.run in by_run else self._first
         page = self._page(view, run_id, by_run[run_id], choice, now)
         return PageSnapshot(source=self.kind, place=self.place, runs=rows, run=page)
 

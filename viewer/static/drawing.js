@@ -96,6 +96,7 @@ host.className = "chart";
 host.setAttribute("role", "img");
 let plot = null;
 let drawn = "";
+let latest = null; // what the bars of errors are of: the plot stays when its data change
 const watcher = new ResizeObserver(() => plot && plot.setSize({ width: host.clientWidth, height: HEIGHT }));
 watcher.observe(host);
 
@@ -113,6 +114,7 @@ function show(curves) {
   const colour = (name) => style.getPropertyValue(name).trim();
   const shape = JSON.stringify([curves.measure, curves.task, curves.lines.map((one) => [one.label, one.low.length]), colour("--ink")]);
   const { series, bands, data } = laid(curves, colour);
+  latest = curves;
   if (plot && shape === drawn) return plot.setData(data);
   plot?.destroy();
   drawn = shape;
@@ -127,7 +129,7 @@ function show(curves) {
       { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (success ? `${Math.round(100 * tick)} %` : inShort.format(tick))) },
     ],
     legend: { live: true }, cursor: { drag: { x: true, y: false } },
-    hooks: { draw: [(u) => errorBars(u, curves, colour)] },
+    hooks: { draw: [(u) => errorBars(u, latest, colour)] },
   }, data, host);
 }
 

@@ -7,7 +7,7 @@ import { chart, spark, timeline } from "./drawing.js";
 const number = (value) => (value == null ? "" : Math.round(value).toLocaleString("en"));
 const short = (value) => (value == null ? "" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value));
 const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`);
-const figure = (value) => (value == null ? "" : Number(value.toPrecision(4)).toLocaleString("en"));
+const figure = (value) => (value == null ? "" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
 
 function duration(seconds) {
   const minutes = Math.max(0, Math.round(seconds / 60));
@@ -209,7 +209,7 @@ function curves(state) {
 
 function tasks({ snapshot: { run }, choose }) {
   if (!run?.tasks.length) return nothing;
-  const success = run.curves.measure !== "return";
+  const success = run.curves.measure !== "return" && run.curves.measures.includes("success");
   const tell = success ? percent : figure;
   const rows = run.tasks.map((row) => [
     html`<button class="link" @click=${() => choose({ task: row.task })}>${row.task}</button>`,

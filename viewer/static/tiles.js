@@ -29,7 +29,7 @@ function h(tag, props, ...children) {
 
 const say = (element, text) => element.textContent !== text && (element.textContent = text);
 const show = (element, isShown) => element.hidden === isShown && (element.hidden = !isShown);
-const figure = (value) => (Number.isInteger(value) ? value : Number(value.toPrecision(4))).toLocaleString("en");
+const figure = (value) => value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 4 });
 
 function choices(select, rows, chosen) {
   const key = JSON.stringify(rows);

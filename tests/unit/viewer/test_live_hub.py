@@ -103,6 +103,20 @@ def test_the_best_are_asked_for_and_their_newest_batch_and_its_scene_come(
     assert isinstance(found[1], AgentNews), "the scene is sent once"
 
 
+def test_a_page_is_shown_no_run_before_it_says_which(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    for run in ("", "b"):
+        hub.tell(run, facts(shared))
+    page, other = hub.enter(None), hub.enter()
+    assert tiles(other)
+    assert page.take(0) is None
+    assert len(threads()) == 1
+    hub.leave(other)
+    wait_for(lambda: not wishes(shared) and not threads(), "an end where only a page is that has not said which run")
+    hub.change(page, run="b")
+    assert tiles(page)
+
+
 def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, new_hub: Callable[..., Hub]) -> None:
     hub = new_hub()
     hub.tell("", facts(shared))

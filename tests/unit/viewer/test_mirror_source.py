@@ -81,6 +81,18 @@ def test_several_runs_are_listed_and_chosen(tmp_path: Path) -> None:
     assert (found.run.run_id, found.run.slots) == ("other-0123abcd", 2)
 
 
+def test_a_page_that_chose_no_run_stays_with_the_first_one(tmp_path: Path) -> None:
+    source = MirrorFolder(a_mirror(tmp_path, 0), pacer=Pacer(look_s=NO_END))
+    found = source.look(ViewChoice(), NOW)
+    assert found.run is not None
+    assert found.run.run_id == RUN
+    a_mirror(tmp_path, 0, run_id="a-00000000")
+    again = source.look(ViewChoice(), NOW + 60)
+    assert len(again.runs) == 2
+    assert again.run is not None
+    assert again.run.run_id == RUN
+
+
 def test_an_empty_mirror_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "v1/runs").mkdir(parents=True)
     assert "syncd watch" in look(tmp_path).note

@@ -33,6 +33,13 @@ def with_mesh(**more: Any) -> dict[str, Any]:
     return {**header, "meshes": [{**header["meshes"][0], **more}]}
 
 
+def test_meshes_have_no_bytes_in_common() -> None:
+    header = a_header()
+    twice = {**header, "meshes": header["meshes"] * 2}
+    with pytest.raises(BadSceneError, match="its meshes have more bytes than the file"):
+        judged(scene_bytes(twice))
+
+
 def test_every_kind_of_geom_is_taken() -> None:
     assert judged(scene_bytes(a_header(EVERY_KIND, ["a", "b"]))).bodies == 2
 

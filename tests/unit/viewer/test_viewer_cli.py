@@ -109,6 +109,7 @@ def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
     (tmp_path / "music").mkdir()
     (tmp_path / "music" / "song.mp3").touch()
     for word, said in (
+        ("~nobody-of-this-name/runs", "there is no folder ~nobody-of-this-name/runs"),
         ("mt1O", 'did you mean "mt10"'), ("runs/none", "there is no folder runs/none; known here: mt10"),
         (str(tmp_path / "music"), r"it has song\.mp3\); known here: mt10"),
         (str(run_dir.slot(0)), "is one slot: name its run folder"),

@@ -21,7 +21,7 @@ from viewer.errors import BusyError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
 from viewer.server import watchers
 from viewer.server.serve import make_server, next_free, open_port, open_socket
-from viewer.server.watchers import MOST_WATCHERS, NO_TOKEN, TOO_MANY
+from viewer.server.watchers import MOST_WATCHERS, NO_TOKEN, TOO_LATE, TOO_MANY
 
 TOKEN = "t" * 43
 SECRET = "a-run-nobody-else-may-know-of"
@@ -132,6 +132,17 @@ def test_without_the_token_not_one_byte_of_data_is_sent(port: int, source: Count
             line.recv(PATIENCE_S)
     assert closed.value.rcvd is not None
     assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (NO_TOKEN, "")
+    assert source.looks == 0
+
+
+def test_a_line_that_stalls_before_the_proof_is_not_told_that_it_has_no_token(
+    port: int, source: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("viewer.server.watchers.ENTER_WITHIN_S", 0.05)
+    with enter(port) as line, pytest.raises(ConnectionClosed) as closed:
+        line.recv(PATIENCE_S)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == TOO_LATE
     assert source.looks == 0
 
 
