@@ -180,6 +180,18 @@ def test_statistics_of_all_are_those_of_their_parts():
     assert white["count"].tolist() == [100]
 
 
+@pytest.mark.parametrize("highest", [1, 7, 256])
+def test_statistics_of_pictures_are_those_of_their_pixels(highest):
+    frames = np.random.default_rng(highest).integers(0, highest, (30, 3, 5, 4), np.uint8)
+    found = stats_of_pictures(frames)
+    wanted = stats_of_rows(frames.transpose(0, 2, 3, 1).reshape(-1, 3) / 255)
+    assert list(found) == list(wanted)
+    for name, value in wanted.items():
+        if name != "count":
+            assert found[name].shape == (3, 1, 1)
+            assert np.allclose(found[name].ravel(), value, rtol=0, atol=1e-12), name
+
+
 def test_films_and_tables_go_on_in_the_next_file_where_one_is_full(demos, tmp_path, monkeypatch):
     monkeypatch.setattr(lerobot_export, "_FILM_BYTES", 12 * 3 * 32 * 32)
     monkeypatch.setattr(lerobot_export, "_DATA_BYTES", 900)
