@@ -160,7 +160,8 @@ judged once, with 20 seeds a side; so many were not trained yet, so there is no 
 
 `python bench/learning.py temperature`: ours with one temperature for all tasks, as stable-baselines3 has it, beside
 ours, seeds 7 to 13: the first seven raised the suspicion that a temperature a task keeps some seeds from door-lock-v3,
-which two of them never met by the code of then. `seeds without door-lock-v3`: below 0.05 of it in the end. Borne out were half as many of
+which two of them never met by the code of then.
+`seeds without door-lock-v3`: below 0.05 of it in the end. Borne out were half as many of
 them with one temperature, and more success. It is the other way round: a temperature a task is not the cause.
 
 @{learning_temperature}
