@@ -51,13 +51,15 @@ def read(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
-    """Write them whole with the machine that they are of, and say where: whoever is interrupted leaves the old ones."""
+def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]], gpu: str = "") -> None:
+    """Write them whole with the machine that they are of, and its `gpu`, and say where: whoever is interrupted leaves
+    the old ones.
+    """
     folder = COMMITTED if REPLACES else OWN
     folder.mkdir(exist_ok=True)
     target = folder / f"{name}.csv"
     _write(target, [head, *rows])
-    machines = {**measured_on(folder), name: _this_machine()}
+    machines = {**measured_on(folder), name: f"{gpu}{', ' if gpu else ''}{_this_machine()}"}
     _write(folder / MACHINES, [("figures", "machine"), *sorted(machines.items())])
     print(f"written: {target.relative_to(FOLDER.parent)}", flush=True)
 

@@ -1,8 +1,9 @@
 """What a GPU makes of the presets: rates, memory, an exact resume, and the first twenty minutes of `fast` on MT10.
 
-`python bench/gpu.py` takes 25 minutes at most, and all of the machine. Without an NVIDIA GPU it says so in one
-sentence, writes nothing, and ends with code 0. `--small` goes through all of it on the CPU in about a minute, with
-small nets and few environments: what it writes (gpu_small*.csv) measures nothing.
+`python bench/gpu.py` takes 25 minutes at most (`--minutes N`: so many), and all of the machine; `rates`, `resume` or
+`curve` takes one part of it. Without an NVIDIA GPU it says so in one sentence, writes nothing, and ends with code 0.
+`--small` goes through all of it on the CPU in about a minute, with small nets and few environments: what it writes
+(gpu_small*.csv) measures nothing.
 
 1. `guide`, `mclean` and `fast`, each with its updates launched one by one and as a CUDA graph, and in bfloat16: the
    training's own loop, past its random steps, for `MEASURE_S`. Steps and updates a second by the clock; `use`: the
@@ -17,6 +18,7 @@ Nothing was claimed before: these are measurements, with no bar to pass, but tha
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -50,9 +52,13 @@ from trainer.machine.host import read_host
 from trainer.training.run import advance, drain, fresh
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S, CURVE_S, WARM_UP_S, MEASURE_S, LOOK_S = 25 * 60.0, 20 * 60.0, 3.0, 10.0, 0.25
+LIMIT_MINUTES, CURVE_S, WARM_UP_S, MEASURE_S, LOOK_S = 25.0, 20 * 60.0, 3.0, 10.0, 0.25
 #: What a start and an end of `fast` take beside its training.
-AROUND_S = 240.0
+AROUND_S = 60.0
+PRESETS = ("guide", "mclean", "fast")
+PARTS = ("rates", "resume", "curve")
+#: What the curve has that `fast` has not: evaluations take cores from the stepping, and all of them are to fit.
+JUDGED = {"evaluation_interval": 2_000_000, "evaluation_unseen_goals": 0}
 WAYS: dict[str, dict[str, Any]] = {
     "kernels": {"cuda_graph": False},
     "graph": {"cuda_graph": True},
@@ -77,6 +83,8 @@ class Plan:
     """What is measured, and for how long."""
 
     small: bool
+    minutes: float = LIMIT_MINUTES
+    keep: Path | None = None
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -92,12 +100,17 @@ class Plan:
     @property
     def curve_s(self) -> float:
         """What is left for the curve."""
-        return min(CURVE_S, LIMIT_S - AROUND_S - (time.monotonic() - self.began))
+        return min(CURVE_S, 60 * self.minutes - AROUND_S - (time.monotonic() - self.began))
 
-    @property
-    def name(self) -> str:
-        """Of the figures."""
-        return "gpu_small" if self.small else "gpu"
+    def others(self, preset: str) -> list[list[str]]:
+        """The rows of rates that there are of other presets."""
+        found = figures.newest("gpu_small" if self.small else "gpu")
+        return [row for row in figures.read(found)[1:] if row[0] != preset] if found.exists() else []
+
+    def save(self, part: str, head: list[str], rows: list[list[str]]) -> None:
+        """Figures of one part."""
+        gpu = "" if self.small else f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+        figures.save(f"{'gpu_small' if self.small else 'gpu'}{part}", head, rows, gpu)
 
     def of(self, preset: str, **values: Any) -> dict[str, Any]:
         """Values of a training."""
@@ -256,15 +269,15 @@ def resumed(plan: Plan, scratch: Path) -> list[list[str]]:
 # --- the first minutes -----------------------------------------------------------------------------------------------
 
 
-def curve(plan: Plan, scratch: Path) -> list[list[str]]:
+def curve(plan: Plan, folder: Path) -> list[list[str]]:
     """Evaluations of `fast`, and when its steps were made."""
     seconds = plan.curve_s
-    values = {**plan.of("fast"), "max_runtime_seconds": seconds}
+    values = {**plan.of("fast", **JUDGED), "max_runtime_seconds": seconds}
     if plan.small:
         values |= {"total_steps": 1_600, "evaluation_interval": 800, "checkpoint_interval": 800, "evaluation_goals": 2}
         del values["max_runtime_seconds"]
-    train(values, scratch / "curve", limit_s=seconds + 900)
-    slot = scratch / "curve/slots/0"
+    train(values, folder, limit_s=seconds + 900)
+    slot = folder / "slots/0"
     began = (slot / "attempts/0/claim").stat().st_mtime
     at: Sequence[tuple[float, float]] = [(row["to"], (row["at"] - began) / 60) for row in read(slot)]
     rows = []
@@ -278,19 +291,26 @@ def curve(plan: Plan, scratch: Path) -> list[list[str]]:
 
 def main() -> None:
     """Measure, print, write."""
-    small = "--small" in sys.argv[1:]
-    if not small and not torch.cuda.is_available():
+    asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    asked.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all, where none is named")
+    asked.add_argument("--small", action="store_true", help="on the CPU: measures nothing")
+    asked.add_argument("--minutes", type=float, default=LIMIT_MINUTES, help="at most; the curve has what is left")
+    asked.add_argument("--presets", default=",".join(PRESETS), help="whose rates; the rows of others stay")
+    asked.add_argument("--keep", type=Path, help="a new folder, in which the curve's run stays")
+    said = asked.parse_args()
+    if not said.small and not torch.cuda.is_available():
         print("no NVIDIA GPU is here: nothing was measured (--small goes through all of it on the CPU)")
         return
-    plan = Plan(small)
-    rows = [row for preset in ("guide", "mclean", "fast") for row in rates(plan, preset)]
-    figures.save(plan.name, RATES, rows)
+    plan, parts = Plan(said.small, said.minutes, said.keep), said.parts or PARTS
+    for preset in said.presets.split(",") if "rates" in parts else ():
+        plan.save("", RATES, [*plan.others(preset), *rates(plan, preset)])
     with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        figures.save(f"{plan.name}_resume", ["preset", "steps", "attempts", "last checkpoint"], resumed(plan, scratch))
-        figures.save(f"{plan.name}_curve", ["step", "minutes", "mean", *MT10], curve(plan, scratch))
+        if "resume" in parts:
+            plan.save("_resume", ["preset", "steps", "attempts", "last checkpoint"], resumed(plan, Path(name)))
+        if "curve" in parts:
+            plan.save("_curve", ["step", "minutes", "mean", *MT10], curve(plan, plan.keep or Path(name) / "curve"))
     minutes = (time.monotonic() - plan.began) / 60
-    print(f"{torch.cuda.get_device_name() if not small else 'the CPU'}: {minutes:.1f} minutes in all")
+    print(f"{torch.cuda.get_device_name() if not plan.small else 'the CPU'}: {minutes:.1f} minutes in all")
 
 
 if __name__ == "__main__":

@@ -12,19 +12,23 @@ pytest.importorskip("metaworld")
 import metaworld as upstream
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.policies import ENV_POLICY_MAP
+from mujoco import MjModel
 from safetensors.numpy import load, save
 from suites import metaworld
 from vector_bytes import info_bytes
 
+from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MT10, MT50
 from trainer.envs.instances import EnvInstances
 from trainer.envs.step import EnvError
-from trainer.envs.suites.metaworld.env import TaskEnv
+from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer
 SEED = 5
+#: Whose environments move cameras and lights, too.
+VIEWED = Metaworld(observation="cameras", randomize_view=True)
 
 
 def upstream_env(task, goal):
@@ -137,6 +141,26 @@ def test_a_snapshot_does_not_change_with_the_environment():
     for action in some_actions(5):
         ours.step(action)
     assert before == {name: array.tobytes() for name, array in state.tensors.items()}
+
+
+@pytest.mark.parametrize("task", MT50)
+def test_a_copied_model_is_the_compiled_one_whatever_has_happened_to_the_one_that_it_was_copied_from(task):
+    env = MetaworldEnv(TaskEnv(task), goal_table(task, SEED), VIEWED)
+    for goal in (0, 1):
+        env.reset(goal, goal)
+        for action in some_actions(20, goal):
+            env.step(action)
+    another = TaskEnv(task)
+    copied, compiled = another.simulation[0], MjModel.from_xml_path(another.upstream.fullpath)
+    fields = [name for name in dir(compiled) if isinstance(getattr(compiled, name), np.ndarray)]
+    assert len(fields) > 300
+    # What upstream writes at each beginning lies in eq_data.
+    differ = [name for name in fields if getattr(copied, name).tobytes() != getattr(compiled, name).tobytes()]
+    assert differ in ([], ["eq_data"])
+    assert copied.vis.headlight.diffuse.tobytes() == compiled.vis.headlight.diffuse.tobytes()
+    assert (copied.vis.global_.offwidth, copied.stat.extent) == (compiled.vis.global_.offwidth, compiled.stat.extent)
+    env.close()
+    another.close()
 
 
 def test_windows_into_the_simulation_stay_windows():

@@ -111,7 +111,7 @@ ABOUT = {
     "arm-td3": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
     "100,000 steps; not trained on here.",
     "fast": "MT10 on one GPU by FastTD3's settings: 1,280 environments on the CPU, the replay on the GPU; not trained "
-    "here.",
+    "to its end here.",
     "laptop": "MT10 in an hour on two CPU cores: a first guess, not trained to its end here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
     "cartpole-a2c": "The same task by A2C: all of 500 steps with three seeds, after dips on the way.",
@@ -275,7 +275,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The same at FastTD3's size, on Meta-World: its nets, 10 steps at random of each environment, and twice the updates
     # of its BaseArgs, for its manipulation tasks have up to 8 a vector step. Batch 16,384 (32,768). Rewards are at most
     # 10, so returns at most 10 / (1 - 0.97) = 333. A multiple of ten environments, so that each keeps its task. A
-    # hypothesis: no GPU was at hand to train it.
+    # hypothesis, not trained to its end: bench/gpu.py.
     "fast": {
         **_FAST_TD3,
         "total_steps": 20_000_000,

@@ -27,13 +27,12 @@ from trainer.envs.simulator import physics_of, put_physics, state_size
 from trainer.envs.spaces import F32, F64, STATE, Obs
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
+from trainer.envs.suites.metaworld.models import MODEL_FIELDS
 from trainer.envs.suites.metaworld.resets import quick_class
 from trainer.envs.suites.metaworld.shapes import OWN as OWN_NUMBERS
 from trainer.envs.views import Views
 from trainer.state import State
 
-#: Model fields that some task's `reset_model` writes; the quaternions are kept as a precaution (they are small).
-MODEL_FIELDS = ("site_pos", "body_pos", "site_quat", "body_quat")
 #: Fields of `mjData` and `mjModel` that a task's attribute may be a window into.
 WINDOWS = {
     "data": ("xpos", "site_xpos", "geom_xpos", "xipos", "xquat", "qpos", "qvel", "mocap_pos", "mocap_quat"),

@@ -1,4 +1,4 @@
-"""Upstream's reset with the same outcome, bit for bit, in less than half of the time.
+"""Upstream's reset with the same outcome, bit for bit, in less than half of the time; and its beginning in a tenth.
 
 Upstream resets a task twice, and each time steps the simulation until the hand has come to its first place. Between the
 two it clears MuJoCo's data; so of the first only what it writes elsewhere counts: fields of the model and attributes,
@@ -16,6 +16,8 @@ import numpy.typing as npt
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 from metaworld.sawyer_xyz_env import SawyerXYZEnv
 
+from trainer.envs.suites.metaworld.models import model_of
+
 #: Of `_reset_hand`: to open the gripper.
 _OPENING = (-1, 1)
 
@@ -24,6 +26,13 @@ class _QuickReset(SawyerXYZEnv):
     """Between a task's class and upstream's base, so that a task's own `_reset_hand` comes first."""
 
     _hand_stays = False
+
+    def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """As gymnasium's `MujocoEnv`, by a copy of the model where one lives."""
+        model = model_of(self.fullpath)
+        model.vis.global_.offwidth = max(model.vis.global_.offwidth, self.width)
+        model.vis.global_.offheight = max(model.vis.global_.offheight, self.height)
+        return model, mujoco.MjData(model)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
