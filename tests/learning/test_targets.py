@@ -38,9 +38,9 @@ def through(layers, x):
 
 
 def played(layers, x, noise):
-    """(actions, log densities): tanh of a Gaussian whose log standard deviation is squeezed into [-10, 2]."""
+    """(actions, log densities): tanh of a Gaussian whose log standard deviation is cut off at -20 and 2."""
     mean, raw = through(layers, x).chunk(2, dim=1)
-    std = torch.exp(-4 + 6 * torch.tanh(raw))
+    std = torch.exp(raw.clamp(-20, 2))
     action = torch.tanh(mean + std * noise)
     gaussian = torch.distributions.Normal(mean, std).log_prob(mean + std * noise)
     return action, (gaussian - torch.log(1 - action**2)).sum(1)

@@ -29,7 +29,7 @@ class Mtsac(OffPolicySettings):
     """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
 
     SHARES: ClassVar[bool] = True
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
@@ -164,6 +164,8 @@ class Sac(PlainOffPolicy):
     """Soft actor-critic with a temperature of its own (Haarnoja et al. 2018, arXiv 1812.05905), for any observation;
     for actions that are one of several as in Christodoulou 2019, arXiv 1910.07207.
     """
+
+    VERSION: ClassVar[str] = "3"
 
     # stable-baselines3's defaults, but that it begins to learn at 100 steps.
     name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from trainer.nets.distributions import HALF_RANGE, LOG_STD_MIN, log_prob
+from trainer.nets.distributions import gaussian, log_prob
 from trainer.nets.mlp import MLP
 
 #: Rows times the numbers of the largest layer: OpenBLAS takes a second thread from 2^18 products on.
@@ -140,18 +140,17 @@ class Draw:
     log_prob: Tensor
     step: Tensor
     """Standard deviation times noise."""
-    squeeze: Tensor
-    """tanh of the net's outputs for log_std."""
+    within: Tensor
+    """1 where log_std is what the net gave, 0 where that was cut off."""
 
 
 def draw(outputs: Tensor, noise: Tensor) -> Draw:
     """As `distributions.gaussian` and `sample`, from the outputs [B, 2 A] of the actor's body."""
-    mean, raw = outputs.chunk(2, dim=-1)
-    squeeze = torch.tanh(raw)
-    log_std = squeeze.add(1).mul_(HALF_RANGE).add_(LOG_STD_MIN)
+    mean, log_std = gaussian(outputs)
+    within = (log_std == outputs[..., log_std.shape[-1] :]).to(outputs.dtype)
     step = log_std.exp().mul_(noise)
     u = mean + step
-    return Draw(torch.tanh(u), log_prob(u, log_std, noise), step, squeeze)
+    return Draw(torch.tanh(u), log_prob(u, log_std, noise), step, within)
 
 
 def output_gradient(drawn: Draw, action_gradient: Tensor, density_gradient: Tensor) -> Tensor:
@@ -162,7 +161,7 @@ def output_gradient(drawn: Draw, action_gradient: Tensor, density_gradient: Tens
     action, density = drawn.action, density_gradient.unsqueeze(-1)
     by_u = action_gradient * (1 - action.square()) + 2 * density * action
     by_log_std = by_u * drawn.step - density
-    return torch.cat([by_u, by_log_std.mul_(HALF_RANGE).mul_(1 - drawn.squeeze.square())], dim=-1)
+    return torch.cat([by_u, by_log_std.mul_(drawn.within)], dim=-1)
 
 
 @torch.no_grad()

@@ -161,12 +161,14 @@ def test_actions_and_their_density_are_exact_from_tiny_to_saturated(scale):
     outputs, bias = outputs * scale, torch.from_numpy(rng.standard_normal(8, np.float32)) * scale
     mean, log_std = distributions.gaussian(outputs.double() + bias.double())
     expected = distributions.sample(mean, log_std, noise.double())
-    action, step, squeeze = torch.zeros(3, rows, 4)
+    action, step, within = torch.zeros(3, rows, 4)
     log_prob = torch.zeros(rows)
     places = [tensor.data_ptr() for tensor in (outputs, bias, noise, action)]
-    library.load().draw_actions(rows, 4, *places, 4, log_prob.data_ptr(), step.data_ptr(), squeeze.data_ptr())
+    library.load().draw_actions(rows, 4, *places, 4, log_prob.data_ptr(), step.data_ptr(), within.data_ptr())
     for found, right in zip((action, log_prob), expected, strict=True):
         torch.testing.assert_close(found, right.float(), rtol=2e-7, atol=1e-30)
+    assert within.tolist() == (log_std == (outputs.double() + bias.double())[:, 4:]).float().tolist()
+    assert within.mean() < 1 or scale < 8
 
 
 @pytest.mark.parametrize("field", ["reward", "action", "obs"])

@@ -61,9 +61,11 @@ def test_loading_a_net_loads_the_stack():
 
 
 def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
-    outputs, drawn_noise = noise(9, 8).double().requires_grad_(), noise(9, 4, seed=3).double()
+    outputs, drawn_noise = noise(9, 8).double(), noise(9, 4, seed=3).double()
+    outputs[0, 4:] = torch.tensor([2.5, -21.0, 2.0, -19.0])
+    outputs.requires_grad_()
     mean, raw = outputs.chunk(2, dim=-1)
-    log_std = distributions.LOG_STD_MIN + 6 * (torch.tanh(raw) + 1)
+    log_std = torch.where(raw > 2, 2.0, torch.where(raw < -20, -20.0, raw))
     action, density = distributions.sample(mean, log_std, drawn_noise)
     action_gradient, density_gradient = noise(9, 4, seed=4).double(), noise(9, seed=5).double()
     expected = torch.autograd.grad((action * action_gradient).sum() + (density * density_gradient).sum(), outputs)[0]
@@ -71,6 +73,7 @@ def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
     assert torch.allclose(found.action, action.detach())
     assert torch.allclose(found.log_prob, density.detach())
     assert torch.allclose(fused.output_gradient(found, action_gradient, density_gradient), expected, rtol=1e-10)
+    assert (expected[0, 4:] == 0).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

@@ -18,8 +18,8 @@
 #define INLINE static inline __attribute__((always_inline))
 
 static const double LN2 = 0.69314718055994530942, HALF_LOG_2PI = 0.91893853320467274178;
-/* log_std lies in [-10, 2]: trainer.nets.distributions. */
-static const double LOG_STD_MIN = -10.0, HALF_RANGE = 6.0;
+/* Where log_std is cut off: trainer.nets.distributions. */
+static const double LOG_STD_MIN = -20.0, LOG_STD_MAX = 2.0;
 
 /* --- functions of one number, good to 1e-12 ----------------------------------------------------------------------- */
 
@@ -151,10 +151,10 @@ WIDE void sum_rows(int64_t count, int64_t width, const float *restrict values, f
 /* --- the actor ---------------------------------------------------------------------------------------------------- */
 
 /* Actions [B, A] (rows `stride` apart) and their log density [B], from what the last product left, `outputs` [B, 2 A].
-   `step` [B, A] is deviation times noise, `squeeze` [B, A] the tanh behind log_std: for the way back. */
+   `step` [B, A] is deviation times noise, `within` [B, A] 1 where log_std was not cut off, else 0: for the way back. */
 WIDE void draw_actions(int64_t count, int64_t actions, const float *restrict outputs, const float *restrict bias,
                        const float *restrict noise, float *restrict action, int64_t stride, float *restrict log_prob,
-                       float *restrict step, float *restrict squeeze) {
+                       float *restrict step, float *restrict within) {
     enum { BLOCK = 64 }; /* rows at once, so that the compiler has a loop over rows */
     for (int64_t from = 0; from < count; from += BLOCK) {
         int64_t rows = count - from < BLOCK ? count - from : BLOCK;
@@ -163,12 +163,13 @@ WIDE void draw_actions(int64_t count, int64_t actions, const float *restrict out
             for (int64_t r = 0; r < rows; r++) {
                 int64_t i = from + r;
                 double mean = (double)outputs[2 * i * actions + a] + bias[a], z = noise[i * actions + a];
-                double t = tangent((double)outputs[(2 * i + 1) * actions + a] + bias[actions + a]);
-                double log_std = LOG_STD_MIN + HALF_RANGE * (t + 1.0), s = exponential(log_std) * z, u = mean + s;
+                double raw = (double)outputs[(2 * i + 1) * actions + a] + bias[actions + a];
+                double log_std = raw < LOG_STD_MIN ? LOG_STD_MIN : raw > LOG_STD_MAX ? LOG_STD_MAX : raw;
+                double s = exponential(log_std) * z, u = mean + s;
                 density[r] += -0.5 * z * z - log_std - HALF_LOG_2PI - 2.0 * (LN2 - u - softplus(-2.0 * u));
                 action[i * stride + a] = (float)tangent(u);
                 step[i * actions + a] = (float)s;
-                squeeze[i * actions + a] = (float)t;
+                within[i * actions + a] = log_std == raw;
             }
         for (int64_t r = 0; r < rows; r++) log_prob[from + r] = (float)density[r];
     }
@@ -177,17 +178,17 @@ WIDE void draw_actions(int64_t count, int64_t actions, const float *restrict out
 /* The derivative of the actor's loss by its outputs, `gradient` [B, 2 A]. `by_action` [B, A]: dQ/da. `sums`: += the
    loss and the mean log density. */
 void actor_gradient(int64_t count, int64_t actions, const float *action, int64_t stride, const float *by_action,
-                    const float *step, const float *squeeze, const int64_t *task, const float *temperature,
+                    const float *step, const float *within, const int64_t *task, const float *temperature,
                     const float *log_prob, const float *value, float *gradient, double *sums) {
     float share = 1.0f / (float)count;
     for (int64_t i = 0; i < count; i++) {
         float density = temperature[task[i]] * share;
         for (int64_t a = 0; a < actions; a++) {
             int64_t at = i * actions + a;
-            float x = action[i * stride + a], t = squeeze[at];
+            float x = action[i * stride + a];
             float by_u = -by_action[at] * share * (1.0f - x * x) + 2.0f * density * x;
             gradient[2 * i * actions + a] = by_u;
-            gradient[(2 * i + 1) * actions + a] = (by_u * step[at] - density) * (float)HALF_RANGE * (1.0f - t * t);
+            gradient[(2 * i + 1) * actions + a] = (by_u * step[at] - density) * within[at];
         }
         sums[0] += ((double)temperature[task[i]] * log_prob[i] - value[i]) / (double)count;
         sums[1] += (double)log_prob[i] / (double)count;

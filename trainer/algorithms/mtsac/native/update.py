@@ -137,7 +137,7 @@ class Workspace:
         self.critic_back = [Pinned.of(rows, width) for width in critic_widths]
         self.q, self.critic_gradient = [Pinned.of(rows, heads) for _ in range(2)], Pinned.of(rows, heads)
         self.value, self.by_q, self.log_prob = (Pinned.of(rows) for _ in range(3))
-        self.step, self.squeeze, self.by_action, self.found = (Pinned.of(rows, actions) for _ in range(4))
+        self.step, self.within, self.by_action, self.found = (Pinned.of(rows, actions) for _ in range(4))
         self.picked = Pinned.of(rows, kind=torch.int64)
 
 
@@ -240,7 +240,7 @@ class NativeUpdates:
         self._actor.forward(seen.by_actor, work.actor_hidden, work.actor_outputs.tensor)
         self._kernels.draw_actions(
             work.rows, work.actions, work.actor_outputs.at, self._actor.last_bias, noise.data_ptr(), seen.action,
-            seen.width, work.log_prob.at, work.step.at, work.squeeze.at,
+            seen.width, work.log_prob.at, work.step.at, work.within.at,
         )  # fmt: skip
 
     def _smaller(self, work: Workspace, inputs: Inputs, nets: Sequence[Net]) -> int:
@@ -291,7 +291,7 @@ class NativeUpdates:
                 net.by_action(picked, count, hidden, task, work.critic_back, work.found.tensor[:count])
                 self._kernels.put_rows(count, picked, actions, work.found.at, work.by_action.at)
         self._kernels.actor_gradient(
-            work.rows, actions, seen.action, seen.width, work.by_action.at, work.step.at, work.squeeze.at, task,
+            work.rows, actions, seen.action, seen.width, work.by_action.at, work.step.at, work.within.at, task,
             self._temperature.at, work.log_prob.at, work.value.at, work.actor_gradient.at, self._actor_sums,
         )  # fmt: skip
         self._actor.backward(seen.by_actor, work.actor_hidden, work.actor_gradient, work.actor_back)
