@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = """# Benchmarks
 
-Every figure comes from a script in `bench/`. `make bench` runs them all, on a machine that should do nothing else, and
-leaves what it measured in `bench/out/`, which git ignores: CSV files, and this page with their figures
-(`bench/out/benchmarks.md`). `make bench REPLACE=1` writes over the committed figures in `bench/results/` and over this
-page instead; one benchmark alone does with `python bench/tick.py --replace` and `python bench/report.py --replace`.
-Rivals run in the same run, because machines are noisy: the ratios are what to trust. All figures: two cores of a
-virtual machine, loopback, no GPU. Under each table stands its processor, where it was written down.
+Every figure comes from a script in `bench/`. `make bench` runs them all but `bench/hour.py`, which takes seven hours,
+on a machine that should do nothing else, and leaves what it measured in `bench/out/`, which git ignores: CSV files, and
+this page with their figures (`bench/out/benchmarks.md`). `make bench REPLACE=1` writes over the committed figures in
+`bench/results/` and over this page instead; one benchmark alone does with `python bench/tick.py --replace` and `python
+bench/report.py --replace`. Rivals run in the same run, because machines are noisy: the ratios are what to trust. All
+figures but those of [a GPU](#on-a-gpu): two cores of a virtual machine, loopback, no GPU. Under each table stands its
+processor, where it was written down.
 
 ## Stepping
 
@@ -145,8 +146,8 @@ allocated; `memory gb`: the program's, on the machine. Hours are without evaluat
 
 @{gpu}
 
-`fast`, killed behind its first checkpoint and begun again, beside one that was never interrupted; `same`: all tensors
-and rows of their last checkpoints.
+`fast` with 40 environments, killed behind its first checkpoint and begun again, beside one that was never interrupted;
+`same`: all tensors and rows of their last checkpoints.
 
 @{gpu_resume}
 
@@ -163,7 +164,7 @@ seeds with 95 % intervals (Student's; of the difference Welch's). The claim, wri
 worse by more than 0.05 of success at the end (the mean of the last two evaluations). It is *shown* where the lower
 end of the difference's interval is above -0.05, *refuted* where its upper end is below that, else *undecided*. It is
 judged once, with 20 seeds a side; so many were not trained yet, so there is no verdict. Every run's curve is in
-`bench/results/learning.csv`.
+`bench/results/learning.csv`; they are of several machines, which changes the time that they took.
 
 @{learning_summary}
 

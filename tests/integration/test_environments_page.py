@@ -41,14 +41,14 @@ def shell(folder: Path, text: str) -> str:
     """What `text` says, where `trainer` is the one of this checkout."""
     stub = folder / "bin" / "trainer"
     stub.parent.mkdir()
-    stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trainer "$@" \n')
+    stub.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}:$PYTHONPATH" exec "{sys.executable}" -P -m trainer "$@" \n')
     stub.chmod(0o755)
     done = subprocess.run(
         ["sh", "-e", "-c", text],
         cwd=folder,
         env={
             "PATH": os.pathsep.join([str(stub.parent), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+            "PYTHONPATH": str(ROOT),
             "HOME": str(folder),
             "OMP_NUM_THREADS": "1",
         },

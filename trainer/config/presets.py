@@ -101,20 +101,18 @@ ABOUT = {
     "tiny": "Small nets that learn reach-v3 on a CPU.",
     "debug": "The guides' debugging values with small nets: a short run through all parts of the program.",
     "arm-ppo": "An arm learns to reach by PPO.",
-    "arm-a2c": "The same task by A2C: with five seeds it held 5 cm at 96 to 100 of 100 goals.",
-    "arm-sac": "The same task by SAC: after 25,000 steps, where we stopped, three seeds held 5 cm at 69 to 81 of 100 "
-    "goals.",
+    "arm-a2c": "The same task by A2C: with five seeds it held 5 cm at 97 to 100 of 100 goals.",
+    "arm-sac": "The same task by SAC: not trained to its end here.",
     "arm-pixels": "The arm learns to reach near goals by PPO from two cameras and what it feels of itself; its critic "
     "sees the state.",
     "reach-pixels": "DrQ-v2 on reach-v3 from two small pictures and where the hand is: nine of ten held-out goals "
     "after 20 minutes of a core.",
-    "arm-td3": "The arm by FastTD3's settings of TD3, with 128 environments: one seed came to 15 cm of the goals after "
-    "100,000 steps; not trained on here.",
+    "arm-td3": "The arm by FastTD3's settings of TD3, with 128 environments: not trained to its end here.",
     "fast": "MT10 on one GPU by FastTD3's settings: 1,280 environments on the CPU, the replay on the GPU; not trained "
     "to its end here.",
     "laptop": "MT10 in an hour on two CPU cores: a first guess, not trained to its end here.",
     "cartpole-ppo": "A pole is balanced by PPO.",
-    "cartpole-a2c": "The same task by A2C: all of 500 steps with three seeds, after dips on the way.",
+    "cartpole-a2c": "The same task by A2C: all of 500 steps with five seeds, after dips on the way.",
 }
 
 #: Preset → what differs from the guide, but for what is in `by_task`.
