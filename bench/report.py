@@ -176,6 +176,9 @@ by `python bench/learning.py temperature`, and with a temperature a task, which 
 
 @{learning_temperature}
 
+What [demonstrations](#demonstrations), [groups](#what-slots-of-a-group-bring-each-other) and [a
+contributor](#what-one-contributor-can-do-to-a-training) change in what SAC and MTSAC learn was measured before.
+
 ## An hour on two cores
 
 `python bench/hour.py`: preset [`laptop`](presets.md#an-hour-on-a-laptop), trained for an hour of the clock by
