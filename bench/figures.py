@@ -45,6 +45,11 @@ def newest(name: str) -> Path:
     return own if own.exists() and not REPLACES else committed(name)
 
 
+def written(name: str) -> Path:
+    """Where the figures `name` go."""
+    return (COMMITTED if REPLACES else OWN) / f"{name}.csv"
+
+
 def read(path: Path) -> list[list[str]]:
     """The head and the rows. Errors: FileNotFoundError."""
     with open(path, newline="", encoding="utf-8") as file:
@@ -55,9 +60,9 @@ def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]], gp
     """Write them whole with the machine that they are of, and its `gpu`, and say where: whoever is interrupted leaves
     the old ones.
     """
-    folder = COMMITTED if REPLACES else OWN
+    target = written(name)
+    folder = target.parent
     folder.mkdir(exist_ok=True)
-    target = folder / f"{name}.csv"
     _write(target, [head, *rows])
     machines = {**measured_on(folder), name: f"{gpu}{', ' if gpu else ''}{_this_machine()}"}
     _write(folder / MACHINES, [("figures", "machine"), *sorted(machines.items())])

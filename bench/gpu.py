@@ -19,6 +19,7 @@ Nothing was claimed before: these are measurements, with no bar to pass, but tha
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -100,17 +101,23 @@ class Plan:
     @property
     def curve_s(self) -> float:
         """What is left for the curve."""
-        return min(CURVE_S, 60 * self.minutes - AROUND_S - (time.monotonic() - self.began))
+        return max(1.0, min(CURVE_S, 60 * self.minutes - AROUND_S - (time.monotonic() - self.began)))
 
     def others(self, preset: str) -> list[list[str]]:
         """The rows of rates that there are of other presets."""
-        found = figures.newest("gpu_small" if self.small else "gpu")
-        return [row for row in figures.read(found)[1:] if row[0] != preset] if found.exists() else []
+        name = "gpu_small" if self.small else "gpu"
+        found = figures.written(name)
+        is_same = self.gpu in figures.measured_on(found.parent).get(name, "")
+        return [row for row in figures.read(found)[1:] if row[0] != preset] if found.exists() and is_same else []
+
+    @property
+    def gpu(self) -> str:
+        """Its name, and torch's version."""
+        return "" if self.small else f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
 
     def save(self, part: str, head: list[str], rows: list[list[str]]) -> None:
         """Figures of one part."""
-        gpu = "" if self.small else f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-        figures.save(f"{'gpu_small' if self.small else 'gpu'}{part}", head, rows, gpu)
+        figures.save(f"{'gpu_small' if self.small else 'gpu'}{part}", head, rows, self.gpu)
 
     def of(self, preset: str, **values: Any) -> dict[str, Any]:
         """Values of a training."""
@@ -173,6 +180,7 @@ def rates(plan: Plan, preset: str) -> list[list[str]]:
             )
             if refused:
                 print(refused)
+            gc.collect()  # a run refers to itself
             if device.type == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()

@@ -142,7 +142,8 @@ sentence and code 0; `--small` goes through all of it on the CPU. `trainer autot
 are best on a GPU, and `make test-gpu` tests exact resumes on one.
 
 `ms an update`: without stepping beside it. `way`: what the updates really were. `gpu gb`: the most that torch had
-allocated; `memory gb`: the program's, on the machine. Hours are without evaluations and starts.
+allocated (here in the later rows of a preset with what the rows before had left); `memory gb`: the program's, on the
+machine. Hours are without evaluations and starts.
 
 @{gpu}
 

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ from trainer.config.presets import PRESETS
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
-from trainer.errors import ConfigError, ElsewhereError, RanksError, SaveError, TrainerError
+from trainer.errors import ConfigError, DeviceError, ElsewhereError, RanksError, SaveError, TrainerError
 from trainer.machine.expendable import end_with
 from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, check_starter, launch, leave_code, place_of
 
@@ -242,6 +243,11 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is not None:
             raise short from error
+        if machine.is_of_the_gpu(error):
+            raise DeviceError(
+                f"the GPU of {socket.gethostname()} cannot go on ({' '.join(str(error).split())[:160]}); "
+                "the last checkpoint is good"
+            ) from error
         if not isinstance(error, OSError):
             raise
         place = error.filename or job.attempt_dir

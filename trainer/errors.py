@@ -10,6 +10,7 @@
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
     ├── RanksError (8)             a rank of the training is lost, or ranks have come to different numbers
+    ├── DeviceError (9)            the GPU that a job was given failed, or cannot be used
     ├── ElsewhereError             another rank failed: with its sentence and its exit code
     ├── NotFiniteError (93)        a loss is NaN or infinite: another job would not help
     └── DroppedError (93)          nothing is taken from this account any more: another job would not help
@@ -72,6 +73,12 @@ class RanksError(TrainerError):
     """The ranks of a training do not go on together. It does not mean that the last checkpoint is damaged."""
 
     exit_code = 8
+
+
+class DeviceError(TrainerError):
+    """The GPU cannot be used, or not any more. It does not mean that the last checkpoint is damaged."""
+
+    exit_code = 9
 
 
 class ElsewhereError(TrainerError):

@@ -27,7 +27,7 @@ from trainer.config.algorithms import Drqv2
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Actions, Spaces
-from trainer.machine.device import on_device
+from trainer.machine.device import on_device, to_device
 from trainer.nets.mlp import MLP, orthogonal
 from trainer.nets.twins import NetInputs
 from trainer.state import State
@@ -149,5 +149,5 @@ class Algorithm(TwinOffPolicy):
 
     def _noisy(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """[B, A] what is done by `outputs` and the `noise`; beyond the bounds its derivative is that within."""
-        moved = self.policy.distribution.mode(outputs) + noise.to(self.device)
+        moved = self.policy.distribution.mode(outputs) + to_device(noise, self.device)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()

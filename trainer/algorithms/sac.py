@@ -26,7 +26,7 @@ from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
 from trainer.envs.spaces import Box, Spaces
-from trainer.machine.device import on_device
+from trainer.machine.device import on_device, to_device
 from trainer.nets.twins import NetInputs, TwinCritics
 
 #: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
@@ -65,7 +65,7 @@ class Algorithm(TwinOffPolicy):
         critic_loss, q, inputs, task = self._judged(sample)
         yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
 
-        worth, log = self._worth(self.critics, self.for_actor(inputs), sample.drawn["noise"].to(self.device))
+        worth, log = self._worth(self.critics, self.for_actor(inputs), to_device(sample.drawn["noise"], self.device))
         temperature = self.log_temperature.detach().exp()[task]
         actor_loss = (temperature * log - worth).mean()
         temperature_loss = -(self.log_temperature[task] * (log.detach() + self.target_entropy)).mean()
@@ -80,7 +80,7 @@ class Algorithm(TwinOffPolicy):
     def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
         """As above."""
         loss, _, inputs, _ = self._judged(sample)
-        return loss, self._worth(self.critics, inputs, sample.drawn["noise"].to(self.device))[0]
+        return loss, self._worth(self.critics, inputs, to_device(sample.drawn["noise"], self.device))[0]
 
     def weights(self) -> Mapping[str, Tensor]:
         """As all, and the temperatures."""
@@ -106,7 +106,7 @@ class Algorithm(TwinOffPolicy):
         reward, terminated, action = (on_device(x, self.device) for x in (batch.reward, batch.terminated, batch.action))
         with torch.no_grad():
             following, task = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
-            worth, next_log = self._worth(self.targets, following, drawn["next_noise"].to(self.device))
+            worth, next_log = self._worth(self.targets, following, to_device(drawn["next_noise"], self.device))
             entropy = self.log_temperature.exp()[task] * next_log
             target = reward + self.settings.gamma * (1 - terminated) * (worth - entropy)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.autograd import follow
-from trainer.algorithms.common.cuda_graph import Record, Updates, choose_launch_mode, record_cuda_graph
+from trainer.algorithms.common.cuda_graph import Record, Updates, choose_launch_mode, not_recorded, record_cuda_graph
 from trainer.algorithms.common.descents import Descent, descend_all
 from trainer.algorithms.common.graph_check import leaves_same_bits
 from trainer.algorithms.common.precision import rounding
@@ -104,9 +104,11 @@ class Algorithm(TwinOffPolicy):
         def is_same() -> bool:
             return leaves_same_bits(partial(made_alone, training, spaces, device), training, spaces)
 
-        wanted = training.cuda_graph and not nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders
+        if nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders:
+            return not_recorded(training, device, "encoders that learn")
+        wanted, shards = training.cuda_graph, training.algorithm.shards
         with rounding(training.off_policy, device):
-            return choose_launch_mode(is_same, device, wanted=wanted, shards=training.algorithm.shards)
+            return choose_launch_mode(is_same, device, wanted=wanted, shards=shards)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:

@@ -178,6 +178,17 @@ class Training(TrainingSettings):
         return self
 
     @model_validator(mode="after")
+    def _episodes_of_others_are_young_enough(self) -> Self:
+        spans = self.num_envs * self.env.horizon
+        if self.group.rows and spans > self.contribution_max_lag:
+            why = (
+                f"an episode lasts {spans:,} steps of {self.num_envs:,} environments, so no other slot's would be "
+                f"taken; set {2 * spans:,}, or take fewer environments"
+            )
+            raise refused([(("contribution_max_lag",), why, self.contribution_max_lag)])
+        return self
+
+    @model_validator(mode="after")
     def _what_is_mixed_can_be(self) -> Self:
         if not self.group.mix:
             return self

@@ -135,10 +135,14 @@ class EnvGroup:
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
         """Put the slots that `meta` names where they were; the others are left alone."""
+        of_slot: dict[str, dict[str, npt.NDArray[Any]]] = {}
+        for name, array in arrays.items():
+            kind, number, own_name = name.split(".", 2)
+            if kind == "envs":
+                of_slot.setdefault(number, {})[own_name] = array
         for slot in self._slots:
             if str(slot.index) in meta:
-                prefix = f"envs.{slot.index}."
-                own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+                own = of_slot.get(str(slot.index), {})
                 with _named(slot):
                     slot.restore(own, meta[str(slot.index)])
                 self._show(slot)

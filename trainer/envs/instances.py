@@ -11,7 +11,7 @@ from trainer.envs.spaces import Obs
 from trainer.envs.suite import Env, Suite
 from trainer.state import State
 
-#: Idle instances kept in one process: 64 x 18 MiB = 1.1 GiB, and more than the 50 tasks that there are, so that
+#: Idle instances kept in one process: 64 x 20 MiB = 1.3 GiB, and more than the 50 tasks that there are, so that
 #: slots which walk through all tasks find a free one again.
 MAX_IDLE = 64
 #: For remembered resets to fixed starts: 50 of 50 tasks at about 10 KiB each take 25 MiB, with frames of one camera of

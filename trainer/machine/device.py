@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,11 +12,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DeviceError
 from trainer.machine.host import read_host
 
 #: More often than this tells no more.
 GPU_POLL_S = 10.0
+#: Where a job is told which GPUs are its own, and how that is said of none.
+_GIVEN = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")
+_NO_GPUS = {"", "-1", "NoDevFiles"}
+#: How torch begins what CUDA and its libraries say.
+_OF_CUDA = ("CUDA error", "CUDA driver error", "cuDNN error", "cuBLAS error")
 #: Below this many environments a worker costs more in messages than its stepping saves.
 _ENVS_A_WORKER = 2
 
@@ -39,6 +45,27 @@ def choose_device(wanted: str, there: Mapping[str, bool] | None = None) -> torch
             "use 'auto' or 'cpu', or ask for a node that has one"
         )
     return torch.device(wanted)
+
+
+def device_of_job(
+    wanted: str, environ: Mapping[str, str] = os.environ, there: Mapping[str, bool] | None = None
+) -> torch.device:
+    """As `choose_device`. Errors: ConfigError; DeviceError where the job was given a GPU that cannot be used, and
+    nobody asked for the CPU.
+    """
+    chosen = choose_device(wanted, there)
+    given = next((name for name in _GIVEN if environ.get(name, "").strip() not in _NO_GPUS), None)
+    if chosen.type == "cpu" and wanted == "auto" and given is not None:
+        raise DeviceError(
+            f"this job was given a GPU ({given} is {environ[given]}), and torch {torch.__version__} can use none on "
+            f"{socket.gethostname()}: `nvidia-smi` there says more; or set training.device to cpu"
+        )
+    return chosen
+
+
+def is_of_the_gpu(error: BaseException) -> bool:
+    """Whether CUDA or one of its libraries says that it cannot go on."""
+    return isinstance(error, RuntimeError) and str(error).lstrip().startswith(_OF_CUDA)
 
 
 def device_name(device: torch.device, model: Callable[[torch.device], str] = torch.cuda.get_device_name) -> str:

@@ -20,7 +20,8 @@ from trainer.sharing.episodes import Giving
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.sharing.segment import BadSegmentError, Segment, decode
 
-#: Episodes that wait for the disk. What comes beyond is not given: toys end hundreds a second.
+#: Episodes that wait for the disk, or as many as there are environments, which may all end at once. What comes beyond
+#: is not given: toys end hundreds a second.
 WAITING = 64
 #: What a row says of its policy before any was published; no judge knows it.
 _NONE_YET = (-1, -1)
@@ -40,7 +41,7 @@ class EpisodeGiver:
         origin = SegmentOrigin(job.run_id, job.slot, spaces, actor=f"{job.attempt:08x}")
         self._recorder = Recorder(origin, training.num_envs)
         self._giving = Giving(job, group_identity(training))
-        self._dispatch = Dispatch(self._write, WAITING)
+        self._dispatch = Dispatch(self._write, max(WAITING, training.num_envs))
         self._why = ""
         self._is_waiting = self._has_ended = self._is_refused = False
         self._notices = Notices()

@@ -30,7 +30,7 @@ TOLERANCE = 1e-2
 class Resimulator:
     """Does segments of the tasks of `suite` again, at the run's own starts. For one thread.
 
-    It builds a task's environment when it first needs it (0.1 s, 18 MiB) and keeps it. Errors of the constructor:
+    It builds a task's environment when it first needs it (0.1 s, 20 MiB) and keeps it. Errors of the constructor:
     StepperUnavailableError where `stepper` is "native" and cannot be had.
     """
 

@@ -84,7 +84,7 @@ def run(
     """
     group = group or Group.alone()
     check_ranks(training.algorithm.shards, group.size)
-    chosen = machine.choose_device(training.device)
+    chosen = machine.device_of_job(training.device)
     if chosen.type == "cuda" and group.size > 1:
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it

@@ -42,7 +42,15 @@ _ADDRESSES = 2**46
 #: The field that an actor's size goes with.
 _ACTOR = "network.actor_hidden"
 #: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
-_WORDS = ("can't allocate memory", "out of memory", "cannot allocate memory", "alloc_failed")
+_WORDS = (
+    "can't allocate memory",
+    "out of memory",
+    "cannot allocate memory",
+    "alloc_failed",
+    "cublas_status_not_initialized",
+)
+#: What CUDA takes of the machine's memory, in each process [measured: bench/gpu.py has 1.9 GB for `guide` on a GPU].
+_CUDA_BYTES = 10**9
 #: As much of a library's own words as a sentence can bear.
 _QUOTE = 160
 
@@ -74,7 +82,7 @@ def check(
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
     need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
-    need += evaluation_bytes(training)
+    need += evaluation_bytes(training) + (here * _CUDA_BYTES if device == "cuda" else 0)
     need += sum(part.bytes for part in parts)
     if limit_bytes is None or need <= limit_bytes:
         return
@@ -149,7 +157,7 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     words = words_of_shortage(error)
     if words is None:
         return None
-    on_gpu = any(word in words.lower() for word in ("cuda", "cublas"))
+    on_gpu = any(word in words.lower() for word in ("cuda", "cublas", "cudnn"))
     parts = (
         gpu_parts(training)
         if on_gpu

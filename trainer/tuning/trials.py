@@ -75,9 +75,9 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     began = time.monotonic()
     host = read_host()
     device = machine.choose_device(training.device)
-    small = training.changed(buffer_size=ROWS, num_envs=1) if training.uses_experience else training
+    small = training.changed(buffer_size=ROWS) if training.uses_experience else training
     memory.check(small, device.type, host.memory_bytes)  # as it is tried
-    gpu_memory.check(small, device.type, machine.memory_of(device))
+    gpu_memory.check(training, device.type, machine.memory_of(device))
     machine.set_deterministic(1)
     route = products.choose_products(training.network.widest)[0] if device.type == "cpu" else ""
     suite = suite_of(training, goals_dir)
@@ -102,7 +102,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
             return None
         try:
             rate, found = _rate(training, setting, device, suite, budget_s, is_first=alone is None)
-        except EnvError as error:
+        except (EnvError, RuntimeError) as error:
             if alone is None:
                 raise
             say(f"{words(setting)}: does not work here ({error})")
@@ -129,7 +129,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         updates_per_step=alone.updates_per_step,
         collected_per_s=alone.collected_per_s,
         memory=_memory(training, device, alone.rss_bytes, host),
-        gpu_bytes=_gpu_bytes(device),
+        gpu_bytes=_gpu_bytes(training, device),
         wall_s=time.monotonic() - began,
         gradient_bytes=_gradient_bytes(training, opened.spaces),
         batch_bytes=_batch_bytes(training, opened.spaces),
@@ -271,8 +271,10 @@ def _rss(pid: int) -> int:
         return 0
 
 
-def _gpu_bytes(device: torch.device) -> tuple[int, int] | None:
-    """(the most that was used, all there is) of the GPU."""
+def _gpu_bytes(training: Training, device: torch.device) -> tuple[int, int] | None:
+    """(the most that was used, with a replay of all its rows where that lies there; all there is) of the GPU."""
     if device.type != "cuda":
         return None
-    return torch.cuda.max_memory_reserved(device), torch.cuda.get_device_properties(device).total_memory
+    missing = training.off_policy.buffer_size - ROWS if memory.is_on_gpu(training, device.type) else 0
+    used = torch.cuda.max_memory_reserved(device) + max(0, missing) * memory.row_bytes(training)
+    return used, torch.cuda.get_device_properties(device).total_memory

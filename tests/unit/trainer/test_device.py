@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, DeviceError
 from trainer.machine import device as machine
 
 pytestmark = pytest.mark.trainer
@@ -27,6 +27,16 @@ def test_auto_takes_the_best_there_is():
     assert machine.devices_here().keys() == NO_GPU.keys()
     assert machine.choose_device("auto", NO_GPU).type == "cpu"
     assert machine.choose_device("auto", {**NO_GPU, "cuda": True}).type == "cuda"
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"])
+def test_a_job_that_was_given_a_gpu_does_not_train_without_it_unless_that_was_asked_for(name):
+    with pytest.raises(DeviceError, match=rf"given a GPU \({name} is 0,1\), and torch .* can use none on .* to cpu"):
+        machine.device_of_job("auto", {name: "0,1"}, NO_GPU)
+    assert machine.device_of_job("cpu", {name: "0,1"}, NO_GPU).type == "cpu"
+    assert machine.device_of_job("auto", {name: "0,1"}, {**NO_GPU, "cuda": True}).type == "cuda"
+    for nothing in ({}, {name: ""}, {name: "-1"}, {name: "NoDevFiles"}):
+        assert machine.device_of_job("auto", nothing, NO_GPU).type == "cpu"
 
 
 def test_a_gpu_is_named_with_its_model_because_models_round_differently():

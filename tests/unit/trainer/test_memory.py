@@ -233,6 +233,36 @@ def test_a_process_that_gets_no_memory_ends_with_one_sentence_and_code_7(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", ["CUDA error: an illegal memory access\nwas encountered", "cuDNN error: MAPPING"])
+def test_a_gpu_that_fails_ends_the_training_with_one_sentence_and_code_9(tmp_path, words):
+    code = (
+        "import sys\n"
+        "import trainer.training.begin as begin\n"
+        f"def fails(*_a, **_k): raise RuntimeError({words!r})\n"
+        "begin.run = fails\n"
+        "sys.argv = ['trainer', 'train', '--preset', 'tiny', '--run-dir', 'run']\n"
+        "from trainer.cli import main\n"
+        "main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 9, done.stderr
+    assert f"cannot go on ({' '.join(words.split())}); the last checkpoint is good" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_cuda_takes_of_the_machines_memory_is_counted():
+    training = a_training(preset="fast")
+    on_host = sum(part.bytes for part in host_parts(training, "cuda", training.off_policy.buffer_size))
+    assert on_host > 28 * GB  # measured: 30 GB with the program and CUDA (bench/results/gpu.csv)
+    with pytest.raises(ConfigError, match="1,280 environments"):
+        check(training, "cuda", on_host + GB)
+    check(training, "cuda", on_host + 3 * GB)
+
+
 def of_a_plugin(**fields):
     section = {"env": "anchorleg_toys.points:Points", "algorithm": "anchorleg_toys.drift:Drift", **fields}
     return resolve(TrainingSection(**section))

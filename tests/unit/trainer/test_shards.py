@@ -218,8 +218,8 @@ def test_each_row_is_in_one_shard_and_each_task_in_all_alike(case: str, shards: 
     algorithm, batch = made(case, 1), a_batch(case, steps=True)
     sample = Sample(batch, algorithm.draw(batch))
     parts = [sample.shard(number, shards) for number in range(shards)]
-    for name, array in sample._arrays().items():
-        of_parts = [part._arrays()[name] for part in parts]
+    for name, array in sample._arrays.items():
+        of_parts = [part._arrays[name] for part in parts]
         assert {len(part) for part in of_parts} == {ROWS // shards}
         again = np.stack(of_parts, axis=1).reshape(array.shape)
         assert np.array_equal(again, array)
@@ -235,10 +235,10 @@ def test_a_sample_comes_to_other_ranks_as_it_is(steps: bool) -> None:
     sample = Sample(batch, made("pictures", 1).draw(batch))
     found = Sample.unpacked(sample.packed())
     assert (found.batch.steps is None) == (not steps)
-    assert found._arrays().keys() == sample._arrays().keys()
-    for name, array in sample._arrays().items():
-        assert np.array_equal(found._arrays()[name], array)
-        assert found._arrays()[name].dtype == array.dtype
+    assert found._arrays.keys() == sample._arrays.keys()
+    for name, array in sample._arrays.items():
+        assert np.array_equal(found._arrays[name], array)
+        assert found._arrays[name].dtype == array.dtype
 
 
 def test_gradients_are_added_in_the_order_of_shards() -> None:

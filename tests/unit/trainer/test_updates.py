@@ -17,6 +17,7 @@ from trainer.algorithms.mtsac.algorithm import Algorithm
 from trainer.algorithms.mtsac.graph_check import is_same
 from trainer.algorithms.mtsac.inputs import prepare
 from trainer.buffers.rows import Batch
+from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 
 pytestmark = pytest.mark.trainer
@@ -92,6 +93,16 @@ def test_an_update_reads_no_number_back(kind):
 def test_a_graph_is_for_those_who_ask_and_have_a_gpu():
     assert choose_launch_mode(lambda: True, GPU, wanted=False) == (KERNELS, None)
     assert choose_launch_mode(lambda: True, CPU, wanted=True) == (KERNELS, None)
+
+
+@pytest.mark.parametrize("name", ["sac", "drqv2", "ppo", "a2c"])
+def test_who_records_no_updates_says_so_where_a_graph_was_asked_for(name):
+    algorithm, env = find(ALGORITHMS, name), {"observation": "cameras"} if name == "drqv2" else {}
+    training = resolve(TrainingSection(env={"name": "arm", **env}, algorithm=name, cuda_graph=True))
+    sentence = f"training.cuda_graph is left out: updates of {name} are not recorded"
+    assert algorithm.choose_launch_mode(training, SPACES, GPU, None) == (KERNELS, sentence)
+    assert algorithm.choose_launch_mode(training, SPACES, CPU, None) == (KERNELS, None)
+    assert algorithm.choose_launch_mode(training.changed(cuda_graph=False), SPACES, GPU, None) == (KERNELS, None)
 
 
 def test_a_graph_that_leaves_other_bits_is_left_out():

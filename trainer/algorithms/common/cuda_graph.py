@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+
+from trainer.config.training import Training
 
 #: The names of all ways, as a checkpoint's `numeric` has them; the third is MTSAC's on a CPU, with numbers of its own.
 KERNELS, GRAPH, NATIVE = "kernels", "graph", "native"
@@ -93,12 +96,25 @@ class Updates(Generic[Inputs]):
         """An update on a stream of its own, where work that is to be recorded must have been done before."""
         if self._device.type != "cuda":
             return self._learn(inputs)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = _stream_beside(self._device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             measured = self._learn(inputs)
         torch.cuda.current_stream().wait_stream(stream)
         return measured
+
+
+@cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    """Always the same one: cuBLAS keeps 32 MiB for each stream that it ever computed on."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def not_recorded(training: Training, device: torch.device, what: str) -> tuple[str, str | None]:
+    """`KERNELS`, for updates that nothing here records; `what`: whose. A sentence where a graph was asked for."""
+    if not training.cuda_graph or device.type != "cuda":
+        return KERNELS, None
+    return KERNELS, f"training.cuda_graph is left out: updates of {what} are not recorded"
 
 
 def choose_launch_mode(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.cuda_graph import not_recorded
 from trainer.algorithms.common.descents import Descent, descend_all, of_shards
 from trainer.algorithms.common.precision import must_be_had, rounding
 from trainer.algorithms.common.sample import Sample
@@ -109,13 +109,13 @@ class OffPolicy:
     @classmethod
     def choose_launch_mode(
         cls,
-        training: Training,  # noqa: ARG003 - as the protocol has it
-        spaces: Spaces,  # noqa: ARG003
-        device: torch.device,  # noqa: ARG003
+        training: Training,
+        spaces: Spaces,  # noqa: ARG003 - as the protocol has it
+        device: torch.device,
         recorded: str | None,  # noqa: ARG003
     ) -> tuple[str, str | None]:
         """One by one."""
-        return KERNELS, None
+        return not_recorded(training, device, training.algorithm.name)
 
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """At random for the first `random_steps`, then sampled from the policy."""

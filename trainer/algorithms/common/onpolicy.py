@@ -20,7 +20,7 @@ from torch import Tensor
 
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.actor_critic import ActorCritic, actor_and_critic
-from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.cuda_graph import not_recorded
 from trainer.algorithms.common.reading import ACTOR, CRITIC
 from trainer.algorithms.common.reward_scale import RewardScale
 from trainer.algorithms.common.tensors import (
@@ -35,6 +35,7 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, F64, I32, I64, Actions, Obs, Spaces, picked
 from trainer.errors import NotFiniteError
+from trainer.machine.device import to_device
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.twins import NetInputs
 from trainer.state import State
@@ -100,13 +101,13 @@ class OnPolicy(ActorCritic):
     @classmethod
     def choose_launch_mode(
         cls,
-        training: Training,  # noqa: ARG003 - as the protocol has it
-        spaces: Spaces,  # noqa: ARG003
-        device: torch.device,  # noqa: ARG003
+        training: Training,
+        spaces: Spaces,  # noqa: ARG003 - as the protocol has it
+        device: torch.device,
         recorded: str | None,  # noqa: ARG003
     ) -> tuple[str, str | None]:
         """One by one."""
-        return KERNELS, None
+        return not_recorded(training, device, training.algorithm.name)
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
@@ -186,7 +187,7 @@ class OnPolicy(ActorCritic):
 
     def differentiate(self) -> Tensor:
         """Leave the gradients of the next B steps of the order in `learned`; `METRICS` [M] of them."""
-        rows = self._order_of_steps[self._at : self._at + self.batch_size].to(self.device)
+        rows = to_device(self._order_of_steps[self._at : self._at + self.batch_size], self.device)
         self._at += len(rows)
         inputs, batch = self._part(self._lesson[rows])
         if self._reading.encodes:

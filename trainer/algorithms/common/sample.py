@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,18 @@ class Sample:
 
     def shard(self, number: int, shards: int) -> Sample:
         """Every V-th row, beginning with row `number`: as many of each task in each shard, but for one; copied."""
-        return _sample_of({name: np.array(array[number::shards]) for name, array in self._arrays().items()})
+        return _sample_of({name: np.array(array[number::shards]) for name, array in self._arrays.items()})
 
     def packed(self) -> bytes:
         """For `unpacked`."""
-        return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in self._arrays().items()})
+        return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in self._arrays.items()})
 
     @classmethod
     def unpacked(cls, data: bytes) -> Sample:
         """What was `packed`."""
         return _sample_of({name: array.copy() for name, array in safetensors.numpy.load(data).items()})
 
+    @cached_property
     def _arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {
             **{f"{_BATCH}{name}": array for name, array in self.batch.arrays().items()},
