@@ -249,14 +249,14 @@ def train(values: Mapping[str, Any], folder: Path, *, killed: bool = False, limi
         sys.exit(f"trainer train ended with code {code}: {' '.join(command(values, folder))}")
 
 
-def last(folder: Path) -> dict[str, Any]:
-    """Every array of the last checkpoint, by name."""
+def last(folder: Path) -> tuple[dict[str, Any], str]:
+    """(every array of the last checkpoint, by name; how updates were made)."""
     slot = folder / "slots/0"
     ref = next(iter(candidates_before(slot, max(attempt_numbers(slot)) + 1)))
     contents, experience = load_exact(ref.path, slot, read_manifest(ref.path))
     found = {f"{part}.{name}": x for part, state in contents.parts.items() for name, x in state.tensors.items()}
     assert experience is not None
-    return {**found, **experience.own.arrays(), "step": np.array(contents.step)}
+    return {**found, **experience.own.arrays(), "step": np.array(contents.step)}, contents.numeric["updates"]
 
 
 def resumed(plan: Plan, scratch: Path) -> list[list[str]]:
@@ -266,10 +266,16 @@ def resumed(plan: Plan, scratch: Path) -> list[list[str]]:
     train(values, scratch / "alone")
     train(values, scratch / "killed", killed=True)
     train(values, scratch / "killed")
-    one, other = last(scratch / "alone"), last(scratch / "killed")
+    (one, made), (other, _) = last(scratch / "alone"), last(scratch / "killed")
     differ = sorted(name for name in one if name not in other or not np.array_equal(one[name], other[name]))
     attempts = len(attempt_numbers(scratch / "killed/slots/0"))
-    row = ["fast", str(int(one["step"])), str(attempts), "same" if not differ else f"differ: {', '.join(differ[:3])}"]
+    row = [
+        "fast",
+        made,
+        str(int(one["step"])),
+        str(attempts),
+        "same" if not differ else f"differ: {', '.join(differ[:3])}",
+    ]
     print(", ".join(row), flush=True)
     return [row]
 
@@ -314,7 +320,8 @@ def main() -> None:
         plan.save("", RATES, [*plan.others(preset), *rates(plan, preset)])
     with tempfile.TemporaryDirectory() as name:
         if "resume" in parts:
-            plan.save("_resume", ["preset", "steps", "attempts", "last checkpoint"], resumed(plan, Path(name)))
+            head = ["preset", "way", "steps", "attempts", "last checkpoint"]
+            plan.save("_resume", head, resumed(plan, Path(name)))
         if "curve" in parts:
             plan.save("_curve", ["step", "minutes", "mean", *MT10], curve(plan, plan.keep or Path(name) / "curve"))
     minutes = (time.monotonic() - plan.began) / 60

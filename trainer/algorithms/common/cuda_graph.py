@@ -7,6 +7,7 @@ so inputs are copied to where they lay when it was recorded, and results are cop
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -33,10 +34,16 @@ _QUOTE = 160
 
 
 def record_cuda_graph(update: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """`update` as a CUDA graph."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        measured = update()
+    """`update` as a CUDA graph. No garbage is looked for meanwhile: it may hold a graph, which must not end then."""
+    graph, looks = torch.cuda.CUDAGraph(), gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph):
+            measured = update()
+    finally:
+        if looks:
+            gc.enable()
     return graph.replay, measured
 
 
