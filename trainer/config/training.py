@@ -175,16 +175,9 @@ class Training(TrainingSettings):
                 "processes train one agent as ranks in one job (trainer train --ranks N), and --slots N trains N apart"
             )
             raise refused([(("group", self.group.ways[0]), why, True)])
-        return self
-
-    @model_validator(mode="after")
-    def _episodes_of_others_are_young_enough(self) -> Self:
-        spans = self.num_envs * self.env.horizon
-        if self.group.rows and spans > self.contribution_max_lag:
-            why = (
-                f"an episode lasts {spans:,} steps of {self.num_envs:,} environments, so no other slot's would be "
-                f"taken; set {2 * spans:,}, or take fewer environments"
-            )
+        steps = self.num_envs * self.env.horizon
+        if self.group.rows and steps > self.contribution_max_lag:
+            why = f"an episode is {steps:,} steps of all environments, so no other slot's is taken; set {2 * steps:,}"
             raise refused([(("contribution_max_lag",), why, self.contribution_max_lag)])
         return self
 

@@ -137,7 +137,8 @@ class EnvGroup:
         """Put the slots that `meta` names where they were; the others are left alone."""
         of_slot: dict[str, dict[str, npt.NDArray[Any]]] = {}
         for name, array in arrays.items():
-            kind, number, own_name = name.split(".", 2)
+            kind, _, rest = name.partition(".")
+            number, _, own_name = rest.partition(".")
             if kind == "envs":
                 of_slot.setdefault(number, {})[own_name] = array
         for slot in self._slots:

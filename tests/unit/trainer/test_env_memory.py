@@ -149,7 +149,7 @@ def test_whoever_asks_for_more_than_there_is_room_for_is_warned_in_a_sentence():
         short == "about 2.5 GB of memory are needed for 100 environments, 1.5 GB are free: the machine may become slow"
     )
     [taken] = plan_memory(a_host(8, 8, 7.9), 250).notes
-    assert taken == "about 5.4 GB of memory are needed for 250 environments, less than 4 GB stay yours"
+    assert taken == "about 5.6 GB of memory are needed for 250 environments, less than 4 GB stay yours"
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_what_cannot_be_mixed_is_refused_in_a_sentence(fields, words):
 
 
 def test_slots_whose_episodes_would_be_too_old_for_each_other_are_refused():
-    words = "an episode lasts 640,000 steps of 1,280 environments, so no other slot's would be taken; set 1,280,000"
+    words = "an episode is 640,000 steps of all environments, so no other slot's is taken; set 1,280,000"
     assert words in refusal(preset="fast", group={"rows": True})
     assert resolve(TrainingSection(preset="fast", group={"rows": True}, contribution_max_lag=1_280_000))
     assert resolve(TrainingSection(preset="fast"))
