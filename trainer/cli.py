@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -245,8 +244,7 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
             raise short from error
         if machine.is_of_the_gpu(error):
             raise DeviceError(
-                f"the GPU of {socket.gethostname()} cannot go on ({' '.join(str(error).split())[:160]}); "
-                "the last checkpoint is good"
+                f"its GPU cannot go on ({' '.join(str(error).split())[:160]}); the last checkpoint is good"
             ) from error
         if not isinstance(error, OSError):
             raise

@@ -29,7 +29,7 @@ from syncd.shared.manifest import (
 
 OLD_FORMAT = 1
 #: What format 1 could say of a policy, and what that is now.
-_KIND, _DISTRIBUTION = "gaussian-mlp", "tanh-normal"
+_KIND, _DISTRIBUTION = "gaussian-mlp", "squashed-normal"
 _REWARD, _SUITE_VERSION = "v2", "1"
 
 

@@ -144,7 +144,7 @@ def test_the_order_of_frames_is_seen_by_a_gru_and_not_by_a_mean(over_time):
 def test_a_policy_reads_through_it_and_learns_it(name, array):
     spaces = Spaces({"seen": array}, Box(2), ("a", "b"), 10)
     network = NETWORK.model_copy(update={"encoders": {"seen": name}})
-    policy = PolicyNet(PolicySpec(spaces, network, "tanh-normal"), torch.Generator().manual_seed(0))
+    policy = PolicyNet(PolicySpec(spaces, network, "squashed-normal"), torch.Generator().manual_seed(0))
     policy.train()
     obs = {"seen": drawn(array, 3)}
     outputs = policy(obs, torch.tensor([0, 1, 0]))

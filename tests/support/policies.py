@@ -52,7 +52,7 @@ def a_draft(place: SlotPlace, attempt: int, seq: int, *, step: int = 0, created_
         step=step or 1000 * seq,
         updates=500 * seq,
         created_at=time.time() if created_at is None else created_at,
-        policy=PolicyFields(spaces=SPACES, network={"actor_hidden": list(HIDDEN)}, distribution="tanh-normal"),
+        policy=PolicyFields(spaces=SPACES, network={"actor_hidden": list(HIDDEN)}, distribution="squashed-normal"),
         suite=SuiteFields(
             name="metaworld",
             version="1",

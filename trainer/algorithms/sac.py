@@ -137,4 +137,4 @@ def target_entropy(settings: Sac, spaces: Spaces) -> float:
 
 def _shapes(spaces: Spaces) -> tuple[str, int]:
     """(the distribution, how many numbers each critic says)."""
-    return ("tanh-normal", 1) if isinstance(spaces.action, Box) else ("categorical", spaces.action.n)
+    return ("squashed-normal", 1) if isinstance(spaces.action, Box) else ("categorical", spaces.action.n)

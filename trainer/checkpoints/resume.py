@@ -149,7 +149,7 @@ def spec_of(manifest: CheckpointManifest) -> PolicySpec:
     """What the policy of a checkpoint is built from. Errors: DamagedCheckpointError, as `training_of`."""
     if manifest.format == OLD_FORMAT:
         training = training_of(manifest)
-        return PolicySpec(spaces_of(training), training.network, "tanh-normal")
+        return PolicySpec(spaces_of(training), training.network, "squashed-normal")
     try:
         return PolicySpec.from_json(manifest.policy)
     except (KeyError, TypeError, ValueError) as error:

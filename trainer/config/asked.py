@@ -1,5 +1,5 @@
-"""What a user is refused though a checkpoint that says so still loads: settings that nothing reads, and a replay that
-nothing could be drawn of.
+"""What a user is refused though a checkpoint that says so still loads: settings that nothing reads, a replay that
+nothing could be drawn of, and episodes that nobody would take.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Mistake(NamedTuple):
 
 def check_asked(training: Training) -> None:
     """Errors: ValidationError, a sentence for each mistake."""
-    found = [*_unread_files(training), *_unmoved(training), *_short_replay(training)]
+    found = [*_unread_files(training), *_unmoved(training), *_short_replay(training), *_old_episodes(training)]
     if found:
         raise refused(found)
 
@@ -69,6 +69,14 @@ def _unmoved(training: Training) -> Iterator[_Mistake]:
     if shift not in {0, field.default}:
         words = f"random_shift {shift} moves pictures, and the policy sees none: {_SEE}, or leave it out"
         yield _Mistake(("algorithm", "random_shift"), words, shift)
+
+
+def _old_episodes(training: Training) -> Iterator[_Mistake]:
+    """Other slots' that no learner would take: an episode is as old as the policy of its first step."""
+    steps, lag = training.num_envs * training.env.horizon, training.contribution_max_lag
+    if training.group.rows and steps > lag:
+        words = f"an episode may last {steps:,} steps of all environments, and no other slot's is taken then; set "
+        yield _Mistake(("contribution_max_lag",), f"{words}{2 * steps:,}", lag)
 
 
 def _short_replay(training: Training) -> Iterator[_Mistake]:

@@ -128,7 +128,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # McLean et al. 2025 as their code has it (rainx0r/mtrl): 87 % on MT10 after 20M steps at this width, 72.7 % on MT50
     # after 100M; 92 and 82 % at width 2048 (their figures 1 and 2). Theirs has heads in the actor too; by their figure
     # 6 heads made no difference on MT10 (85.7 to 85.4 %), and a published actor of ours has none. Theirs has he-normal
-    # weights and log_std in [-20, 2].
+    # weights.
     "mclean": {
         "actor_hidden": (1024, 1024, 1024),
         "critic_hidden": (1024, 1024, 1024),

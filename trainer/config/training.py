@@ -175,10 +175,6 @@ class Training(TrainingSettings):
                 "processes train one agent as ranks in one job (trainer train --ranks N), and --slots N trains N apart"
             )
             raise refused([(("group", self.group.ways[0]), why, True)])
-        steps = self.num_envs * self.env.horizon
-        if self.group.rows and steps > self.contribution_max_lag:
-            why = f"an episode is {steps:,} steps of all environments, so no other slot's is taken; set {2 * steps:,}"
-            raise refused([(("contribution_max_lag",), why, self.contribution_max_lag)])
         return self
 
     @model_validator(mode="after")

@@ -53,7 +53,7 @@ class Cloning:
         self._is_box = isinstance(spaces.action, Box)
         self.measures = "mean square error of the action" if self._is_box else "cross entropy of the action"
         spec = PolicySpec(
-            self._spaces, training.network, "tanh-normal" if self._is_box else "categorical", normalises=True
+            self._spaces, training.network, "squashed-normal" if self._is_box else "categorical", normalises=True
         )
         try:
             net = PolicyNet(spec, generator)

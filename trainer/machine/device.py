@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,16 +50,16 @@ def device_of_job(
     wanted: str, environ: Mapping[str, str] = os.environ, there: Mapping[str, bool] | None = None
 ) -> torch.device:
     """As `choose_device`. Errors: ConfigError; DeviceError where the job was given a GPU that cannot be used, and
-    nobody asked for the CPU.
+    nobody asked for the CPU. The sentence is the same on every node: `orchestrator.decisions.nodes` compares them.
     """
-    chosen = choose_device(wanted, there)
+    there = there or devices_here()
     given = next((name for name in _GIVEN if environ.get(name, "").strip() not in _NO_GPUS), None)
-    if chosen.type == "cpu" and wanted == "auto" and given is not None:
+    if given is not None and not there["cuda"] and wanted in {"auto", "cuda"}:
         raise DeviceError(
-            f"this job was given a GPU ({given} is {environ[given]}), and torch {torch.__version__} can use none on "
-            f"{socket.gethostname()}: `nvidia-smi` there says more; or set training.device to cpu"
+            f"this job was given a GPU ({given}), and torch {torch.__version__} can use none: `nvidia-smi` on its node "
+            "says more; or set training.device to cpu"
         )
-    return chosen
+    return choose_device(wanted, there)
 
 
 def is_of_the_gpu(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Box, Discrete
 
 #: Where the log standard deviation is cut off, as stable-baselines3 and McLean et al.'s code have it. BRC and MOORE
 #: squeeze it into [-10, 2] by a tanh instead: that begins at deviations of 0.02, and moves it up to six times as far a
-#: step. With one temperature for all tasks, trainings then missed rewards that they find so (bench/learning.py).
+#: step. With one temperature for all tasks, more trainings missed a reward so (bench/learning.py).
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -75,7 +75,7 @@ class TanhNormal:
 
     def __init__(self, action: Box | Discrete) -> None:
         if not isinstance(action, Box):
-            raise ValueError("tanh-normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
+            raise ValueError("squashed-normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
         self.size = action.size
         self.parameters = 2 * action.size
         self.free = 0
@@ -102,11 +102,11 @@ class TanhNormal:
 
     def entropy(self, outputs: Tensor) -> Tensor:
         """There is no formula for a squashed Gaussian's."""
-        raise NotImplementedError("a tanh-normal's entropy is the mean of -log_prob over samples")
+        raise NotImplementedError("a squashed-normal's entropy is the mean of -log_prob over samples")
 
     def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
         """Those that there are stand in `trainer.nets.fused`."""
-        raise NotImplementedError("a tanh-normal has no entropy to differentiate")
+        raise NotImplementedError("a squashed-normal has no entropy to differentiate")
 
     def clip(self, actions: Tensor) -> Tensor:
         """They lie within."""
@@ -271,7 +271,7 @@ class Categorical:
 
 #: Name → what makes it.
 DISTRIBUTIONS: dict[str, type[Distribution]] = {
-    "tanh-normal": TanhNormal,
+    "squashed-normal": TanhNormal,
     "tanh-noise": TanhNoise,
     "normal": Normal,
     "categorical": Categorical,

@@ -128,7 +128,7 @@ def _steps_per_s(spec: VectorSpec, workers: int) -> float:
 def _batches_per_s(device: torch.device, threads: int) -> float:
     """Batches that a policy of the default preset acts on in a second, the way to `device` and back included."""
     torch.set_num_threads(threads)
-    spec = PolicySpec(SuiteRef(Metaworld()).open().spaces, Network(), "tanh-normal")
+    spec = PolicySpec(SuiteRef(Metaworld()).open().spaces, Network(), "squashed-normal")
     policy = Policy(spec, actor_tensors(PolicyNet(spec, torch.Generator().manual_seed(_SEED))), device)
     generator = torch.Generator().manual_seed(_SEED)
     obs, task = spec.spaces.zeros(BATCH), np.arange(BATCH, dtype=np.int32) % len(spec.spaces.tasks)

@@ -75,7 +75,9 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     began = time.monotonic()
     host = read_host()
     device = machine.choose_device(training.device)
-    small = training.changed(buffer_size=ROWS) if training.uses_experience else training
+    small = training
+    if training.uses_experience:
+        small = training.changed(buffer_size=max(ROWS, len(training.env.tasks) * training.num_envs))
     memory.check(small, device.type, host.memory_bytes)  # as it is tried
     gpu_memory.check(training, device.type, machine.memory_of(device))
     machine.set_deterministic(1)
@@ -88,7 +90,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     way, refused = find(ALGORITHMS, training.algorithm.name).choose_launch_mode(
         training.changed(cuda_graph=True), opened.spaces, device, None
     )
-    if refused is not None:
+    if refused is not None and training.cuda_graph:
         say(refused)
     own = Setting(training.num_envs, num_workers, training.threads, training.cuda_graph and way == recorded.GRAPH)
     alone: _Alone | None = None
@@ -103,7 +105,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         try:
             rate, found = _rate(training, setting, device, suite, budget_s, is_first=alone is None)
         except (EnvError, RuntimeError) as error:
-            if alone is None:
+            if alone is None or not (isinstance(error, EnvError) or memory.words_of_shortage(error)):
                 raise
             say(f"{words(setting)}: does not work here ({error})")
             return None

@@ -41,7 +41,7 @@ class Drift:
         self.device = context.device
         self.step_size = settings.step_size
         self.noise = torch.Generator().manual_seed(seed + 1)
-        spec = PolicySpec(context.spaces, context.training.network, "tanh-normal")
+        spec = PolicySpec(context.spaces, context.training.network, "squashed-normal")
         self.policy = PolicyNet(spec, torch.Generator().manual_seed(seed)).to(self.device)
         self.rollout: list[tuple[dict[str, Any], I32, F32, F32]] = []
         self.left = 0

@@ -109,7 +109,7 @@ def test_deep_and_long_ones_are_refused():
 def test_one_of_format_1_is_read_in_the_words_of_this_one():
     manifest = parse_manifest(OLD)
     assert (manifest.format, str(manifest.version), manifest.tasks) == (1, "3-17", ("reach-v3", "push-v3"))
-    assert manifest.policy.distribution == "tanh-normal"
+    assert manifest.policy.distribution == "squashed-normal"
     assert manifest.policy.network == {"actor_hidden": [4]}
     assert (manifest.suite.name, manifest.suite.version, manifest.suite.seed) == ("metaworld", "1", 0)
     assert manifest.suite.packages == {"metaworld": "3.1.1", "mujoco": "3.3.7"}

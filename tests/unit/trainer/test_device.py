@@ -31,8 +31,9 @@ def test_auto_takes_the_best_there_is():
 
 @pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"])
 def test_a_job_that_was_given_a_gpu_does_not_train_without_it_unless_that_was_asked_for(name):
-    with pytest.raises(DeviceError, match=rf"given a GPU \({name} is 0,1\), and torch .* can use none on .* to cpu"):
-        machine.device_of_job("auto", {name: "0,1"}, NO_GPU)
+    for wanted in ("auto", "cuda"):
+        with pytest.raises(DeviceError, match=rf"was given a GPU \({name}\), and torch .* can use none: .* to cpu"):
+            machine.device_of_job(wanted, {name: "0,1"}, NO_GPU)
     assert machine.device_of_job("cpu", {name: "0,1"}, NO_GPU).type == "cpu"
     assert machine.device_of_job("auto", {name: "0,1"}, {**NO_GPU, "cuda": True}).type == "cuda"
     for nothing in ({}, {name: ""}, {name: "-1"}, {name: "NoDevFiles"}):

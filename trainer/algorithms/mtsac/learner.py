@@ -112,7 +112,7 @@ def actor_and_critics(
     if set(spaces.obs) != {STATE} or not isinstance(spaces.action, Box):
         raise ConfigError(f"mtsac reads one row of numbers and gives real ones; {training.env.name} has other spaces")
     inputs, actions = spaces.obs[STATE].shape[0] + len(spaces.tasks), spaces.action.size
-    actor = PolicyNet(PolicySpec(spaces, training.network, "tanh-normal"), init)
+    actor = PolicyNet(PolicySpec(spaces, training.network, "squashed-normal"), init)
     settings, network, tasks = settings_in(training), training.network, len(spaces.tasks)
 
     def critic() -> nn.Module:
