@@ -11,7 +11,8 @@
    to 2M and 20M steps at that rate, without evaluations and starts. `way`: what the updates really were.
 2. `fast` with few environments is killed with SIGKILL behind its first checkpoint and goes on: `same` if all tensors
    and rows of its last checkpoint are those of one that was never interrupted.
-3. `fast` as it is for what is left of the time, twenty minutes at most: its evaluations, 50 goals a task.
+3. `fast` for what is left of the time, twenty minutes at most, with half as many evaluations, on the 50 goals a task
+   that it is trained on.
 
 Nothing was claimed before: these are measurements, with no bar to pass, but that 2 says `same`.
 """

@@ -22,7 +22,8 @@ class Metaworld(PictureSettings):
     USUAL_CAMERAS: ClassVar[tuple[str, ...]] = ("corner2",)
     VERSION: ClassVar[str] = "1"
     SERIES: ClassVar[tuple[str, ...]] = ("metaworld",)
-    #: 20.5 MiB for its instance [measured: 1,280 of them, bench/gpu.py], and the remembered resets of its task.
+    #: Its instance, and the remembered resets of its task [measured: 1,280 take 28 GB more than ten, `memory gb` of
+    #: bench/results/gpu.csv].
     ENV_BYTES: ClassVar[int] = 21 * 2**20
     #: In C; bench/stepping.py.
     STEP_S: ClassVar[float] = 3e-4

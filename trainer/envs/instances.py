@@ -1,6 +1,6 @@
 """Environments shared by the slots of one process, and the resets they have already done.
 
-The first instance of a task of Meta-World costs 0.09 s to build, another one a tenth of that, each about 20 MiB; a real
+The first instance of a task of Meta-World costs 0.09 s to build, another one far less, and each about 20 MiB; a real
 reset costs 4 ms. Both can be shared without changing a bit, because a reset's outcome depends on (task, start, seed)
 alone.
 """

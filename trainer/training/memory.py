@@ -49,7 +49,8 @@ _WORDS = (
     "alloc_failed",
     "cublas_status_not_initialized",
 )
-#: What CUDA takes of the machine's memory, in each process [measured: bench/gpu.py has 1.9 GB for `guide` on a GPU].
+#: What CUDA takes of the machine's memory, in each process [measured: `memory gb` of `guide` in bench/results/gpu.csv
+#: is 1.9, half of which is counted elsewhere].
 _CUDA_BYTES = 10**9
 #: As much of a library's own words as a sentence can bear.
 _QUOTE = 160

@@ -1,4 +1,4 @@
-"""A task's model, compiled once and then copied: a copy takes a tenth of the time.
+"""A task's model, compiled once and then copied, which takes far less time.
 
 It is copied from one that lives, for a spare one would take 20 MB a task of each worker.
 """

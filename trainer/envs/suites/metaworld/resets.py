@@ -1,4 +1,4 @@
-"""Upstream's reset with the same outcome, bit for bit, in less than half of the time; and its beginning in a tenth.
+"""Upstream's reset with the same outcome, bit for bit, in less than half of the time.
 
 Upstream resets a task twice, and each time steps the simulation until the hand has come to its first place. Between the
 two it clears MuJoCo's data; so of the first only what it writes elsewhere counts: fields of the model and attributes,
