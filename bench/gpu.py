@@ -5,14 +5,14 @@
 `--small` goes through all of it on the CPU in about a minute, with small nets and few environments: what it writes
 (gpu_small*.csv) measures nothing.
 
-1. `guide`, `mclean` and `fast`, each with its updates launched one by one and as a CUDA graph, and in bfloat16: the
-   training's own loop, past its random steps, for `MEASURE_S`. Steps and updates a second by the clock; `use`: the
-   driver's per cent, the mean of what it says four times a second; `gpu gb`: the most that torch had allocated; hours
-   to 2M and 20M steps at that rate, without evaluations and starts. `way`: what the updates really were.
+1. `PRESETS`, each with its updates launched one by one and as a CUDA graph, and in bfloat16: the training's own loop,
+   past its random steps, for `MEASURE_S`. Steps and updates a second by the clock; `use`: the driver's per cent, the
+   mean of what it says four times a second; `gpu gb`: the most that torch had allocated; hours to 2M and 20M steps at
+   that rate, without evaluations and starts. `way`: what the updates really were.
 2. `fast` with few environments is killed with SIGKILL behind its first checkpoint and goes on: `same` if all tensors
    and rows of its last checkpoint are those of one that was never interrupted.
-3. `fast` for what is left of the time, twenty minutes at most, with half as many evaluations, on the 50 goals a task
-   that it is trained on.
+3. `fast` (`--curve-of`: another preset) for what is left of the time, twenty minutes at most, with fewer evaluations,
+   on the 50 goals a task that it is trained on.
 
 Nothing was claimed before: these are measurements, with no bar to pass, but that 2 says `same`.
 """
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -57,13 +57,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT_MINUTES, CURVE_S, WARM_UP_S, MEASURE_S, LOOK_S = 25.0, 20 * 60.0, 3.0, 10.0, 0.25
 #: What a start and an end of `fast` take beside its training.
 AROUND_S = 60.0
-PRESETS = ("guide", "mclean", "fast")
+PRESETS = ("guide", "mclean", "fast", "fast-td3")
 PARTS = ("rates", "resume", "curve")
 #: What the curve has that `fast` has not: evaluations take cores from the stepping, and all of them are to fit.
-JUDGED = {"evaluation_interval": 2_000_000, "evaluation_unseen_goals": 0}
+JUDGED = {"evaluation_interval": 1_300_000, "evaluation_unseen_goals": 0}
 WAYS: dict[str, dict[str, Any]] = {
-    "kernels": {"cuda_graph": False},
-    "graph": {"cuda_graph": True},
+    "kernels": {"cuda_graph": False, "precision": "float32"},
+    "graph": {"cuda_graph": True, "precision": "float32"},
     "graph, bf16": {"cuda_graph": True, "precision": "bf16"},
 }
 #: `fast` in the test of its resume: steps, and where it is killed.
@@ -78,6 +78,11 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 RATES = ["preset", "updates", "way", "steps/s", "updates/s", "ms an update", "use %", "gpu gb", "memory gb"]
 RATES += ["hours to 2M", "hours to 20M"]
+
+
+def named_gpu() -> str:
+    """The GPU's name, and torch's version."""
+    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
 
 
 @dataclass
@@ -104,9 +109,9 @@ class Plan:
         """What is left for the curve."""
         return max(1.0, min(CURVE_S, 60 * self.minutes - AROUND_S - (time.monotonic() - self.began)))
 
-    def others(self, preset: str) -> list[list[str]]:
-        """The rows of rates that there are of other presets."""
-        name = "gpu_small" if self.small else "gpu"
+    def others(self, part: str, preset: str) -> list[list[str]]:
+        """The rows of a part that there are of other presets, on this GPU."""
+        name = self.name(part)
         found = figures.written(name)
         is_same = self.gpu in figures.measured_on(found.parent).get(name, "")
         return [row for row in figures.read(found)[1:] if row[0] != preset] if found.exists() and is_same else []
@@ -114,11 +119,15 @@ class Plan:
     @property
     def gpu(self) -> str:
         """Its name, and torch's version."""
-        return "" if self.small else f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+        return "" if self.small else named_gpu()
+
+    def name(self, part: str) -> str:
+        """Of the figures of one part."""
+        return f"{'gpu_small' if self.small else 'gpu'}{part}"
 
     def save(self, part: str, head: list[str], rows: list[list[str]]) -> None:
         """Figures of one part."""
-        figures.save(f"{'gpu_small' if self.small else 'gpu'}{part}", head, rows, self.gpu)
+        figures.save(self.name(part), head, rows, self.gpu)
 
     def of(self, preset: str, **values: Any) -> dict[str, Any]:
         """Values of a training."""
@@ -284,24 +293,29 @@ def resumed(plan: Plan, scratch: Path) -> list[list[str]]:
 # --- the first minutes -----------------------------------------------------------------------------------------------
 
 
-def curve(plan: Plan, folder: Path) -> list[list[str]]:
-    """Evaluations of `fast`, and when its steps were made."""
+def curve(plan: Plan, preset: str, folder: Path) -> list[list[str]]:
+    """Evaluations of `preset`, and when its steps were made."""
     seconds = plan.curve_s
-    values = {**plan.of("fast", **JUDGED), "max_runtime_seconds": seconds}
+    values = {**plan.of(preset, **JUDGED), "max_runtime_seconds": seconds}
     if plan.small:
         values |= {"total_steps": 1_600, "evaluation_interval": 800, "checkpoint_interval": 800, "evaluation_goals": 2}
         del values["max_runtime_seconds"]
     train(values, folder, limit_s=seconds + 900)
     slot = folder / "slots/0"
-    began = (slot / "attempts/0/claim").stat().st_mtime
-    at: Sequence[tuple[float, float]] = [(row["to"], (row["at"] - began) / 60) for row in read(slot)]
     rows = []
     for found in read_evaluations(slot):
-        minutes = float(np.interp(found["step"], *zip(*at, strict=True))) if at else 0.0
+        minutes = minutes_of(slot, found["step"])
         success = [f"{found['success'][task]:.2f}" if task in found["success"] else "-" for task in MT10]
-        rows.append([str(found["step"]), f"{minutes:.1f}", f"{found['mean_success']:.3f}", *success])
+        rows.append([preset, str(found["step"]), f"{minutes:.1f}", f"{found['mean_success']:.3f}", *success])
         print(", ".join(rows[-1]), flush=True)
     return rows
+
+
+def minutes_of(slot: Path, step: int) -> float:
+    """When that step was made, counted from the start of the first attempt; 0 without any row of metrics."""
+    began = (slot / "attempts/0/claim").stat().st_mtime
+    at = [(row["to"], (row["at"] - began) / 60) for row in read(slot)]
+    return float(np.interp(step, *zip(*at, strict=True))) if at else 0.0
 
 
 def main() -> None:
@@ -311,6 +325,7 @@ def main() -> None:
     asked.add_argument("--small", action="store_true", help="on the CPU: measures nothing")
     asked.add_argument("--minutes", type=float, default=LIMIT_MINUTES, help="at most; the curve has what is left")
     asked.add_argument("--presets", default=",".join(PRESETS), help="whose rates; the rows of others stay")
+    asked.add_argument("--curve-of", default="fast", choices=PRESETS, help="whose curve")
     asked.add_argument("--keep", type=Path, help="a new folder, in which the curve's run stays")
     said = asked.parse_args()
     if not said.small and not torch.cuda.is_available():
@@ -318,13 +333,15 @@ def main() -> None:
         return
     plan, parts = Plan(said.small, said.minutes, said.keep), said.parts or PARTS
     for preset in said.presets.split(",") if "rates" in parts else ():
-        plan.save("", RATES, [*plan.others(preset), *rates(plan, preset)])
+        plan.save("", RATES, [*plan.others("", preset), *rates(plan, preset)])
     with tempfile.TemporaryDirectory() as name:
         if "resume" in parts:
             head = ["preset", "way", "steps", "attempts", "last checkpoint"]
             plan.save("_resume", head, resumed(plan, Path(name)))
         if "curve" in parts:
-            plan.save("_curve", ["step", "minutes", "mean", *MT10], curve(plan, plan.keep or Path(name) / "curve"))
+            rows = curve(plan, said.curve_of, plan.keep or Path(name) / "curve")
+            head = ["preset", "step", "minutes", "mean", *MT10]
+            plan.save("_curve", head, [*plan.others("_curve", said.curve_of), *rows])
     minutes = (time.monotonic() - plan.began) / 60
     print(f"{torch.cuda.get_device_name() if not plan.small else 'the CPU'}: {minutes:.1f} minutes in all")
 

@@ -105,14 +105,17 @@ OFF_POLICY: dict[str, dict[str, Any]] = {
         "algorithm": {"name": "td3", "n_step": 3, "batch_size": 32, "updates_per_step": 0.5, "buffer_size": 500},
     },
 }
-#: The preset for a GPU, small: what lies on the learner's device lies on the CPU here.
-OFF_POLICY["fast"] = {
-    **OFF_POLICY["td3"],
-    "preset": "fast",
-    "tasks": ["reach-v3", "push-v3"],
-    "device": "cpu",
-    "num_envs": 8,
-    "checkpoint_interval": 112,
+#: The presets for a GPU, small: what lies on the learner's device lies on the CPU here.
+OFF_POLICY |= {
+    preset: {
+        **OFF_POLICY["td3"],
+        "preset": preset,
+        "tasks": ["reach-v3", "push-v3"],
+        "device": "cpu",
+        "num_envs": 8,
+        "checkpoint_interval": 112,
+    }
+    for preset in ("fast", "fast-td3")
 }
 OFF_POLICY["device"] = {**OFF_POLICY["td3"], "replay_on": "device"}
 

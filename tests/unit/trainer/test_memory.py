@@ -257,7 +257,7 @@ def test_a_gpu_that_fails_ends_the_training_with_one_sentence_and_code_9(tmp_pat
 
 
 def test_what_cuda_takes_of_the_machines_memory_is_counted(monkeypatch):
-    training = a_training(preset="fast")
+    training = a_training(preset="fast-td3")
     on_host = sum(part.bytes for part in host_parts(training, "cuda", training.off_policy.buffer_size))
     assert on_host > 28 * GB  # measured: 30 GB with the program and CUDA (bench/results/gpu.csv)
     limit = on_host + 3 * GB // 2

@@ -206,10 +206,10 @@ def test_what_cannot_be_mixed_is_refused_in_a_sentence(fields, words):
 
 def test_slots_whose_episodes_would_be_too_old_for_each_other_are_refused():
     words = "640,000 steps of all environments, and no other slot's is taken then; set 1,280,000"
-    assert words in refusal(preset="fast", group={"rows": True})
-    together = resolve(TrainingSection(preset="fast", group={"rows": True}, contribution_max_lag=1_280_000))
+    assert words in refusal(preset="fast-td3", group={"rows": True})
+    together = resolve(TrainingSection(preset="fast-td3", group={"rows": True}, contribution_max_lag=1_280_000))
     assert together.changed(contribution_max_lag=200_000)  # so a checkpoint that says so still loads
-    assert resolve(TrainingSection(preset="fast"))
+    assert resolve(TrainingSection(preset="fast-td3"))
 
 
 @pytest.mark.parametrize("algorithm", ["mtsac", "sac", "td3"])
