@@ -41,9 +41,9 @@ test-long: $(READY)
 	bash tests/real/install.sh
 	$(BIN)/python -m pytest -n $(JOBS) -m long --timeout 3600
 
-# Besides what needs a GPU: interrupted trainings, which use one where it is there.
+# Besides what needs a GPU: interrupted trainings, which use it, or fail.
 test-gpu: $(READY)
-	$(BIN)/python -m pytest -m "gpu or not long" tests/unit/trainer/test_updates.py \
+	ANCHORLEG_TEST_ON_GPU=1 $(BIN)/python -m pytest -m "gpu or not long" tests/unit/trainer/test_updates.py \
 	    tests/integration/test_resume_exact.py tests/integration/test_onpolicy_killed.py \
 	    tests/integration/test_offpolicy_killed.py tests/integration/test_group_resume.py tests/integration/test_ranks.py
 

@@ -44,6 +44,11 @@ _SHARED: dict[str, Any] = {
 CANDIDATES: dict[str, dict[str, Any]] = {
     "fast": {"preset": "fast"},
     "fast, float32": {"preset": "fast", "precision": "float32"},
+    "fast, far": {"preset": "fast", "gamma": 0.99},
+    "fast, warm": {"preset": "fast", "init_temperature": 1.0, "target_entropy": -4.0},
+    "fast, one temperature": {"preset": "fast", "shared_temperature": True},
+    "fast, wide": {"preset": "fast", "actor_hidden": (1024, 1024), "critic_hidden": (1024, 1024)},
+    "fast, slow": {"preset": "fast", "learning_rate": 3e-4},
     "fast-td3": {"preset": "fast-td3"},
     "guide": {"preset": "guide", **_SHARED},
     "best": {"preset": "best", **_SHARED, "batch_size": 1_280},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from anchorleg.job import attempt_numbers, candidates_before
 from trainer.checkpoints.checkpoint import Contents, read_manifest
 from trainer.checkpoints.resume import load_exact
 from trainer.history.read import read, read_evaluations
+
+
+#: Set where trainings are to use a GPU.
+ON_GPU = "ANCHORLEG_TEST_ON_GPU"
 
 
 def newest(slot: Path) -> Path:
@@ -33,10 +38,13 @@ def parts_of(contents: Contents) -> dict[str, Any]:
 
 
 def slot_digest(slot: Path) -> dict[str, Any]:
-    """Equal for two slots if and only if they trained the same, bit by bit."""
+    """Equal for two slots if and only if they trained the same, bit by bit. `make test-gpu` sets `ON_GPU`: then it is an
+    error if that was not on a GPU.
+    """
     folder = newest(slot)
     manifest = read_manifest(folder)
     contents, experience = load_exact(folder, slot, manifest)
+    assert ON_GPU not in os.environ or contents.numeric["device"].startswith("cuda"), "torch uses no NVIDIA GPU here"
     return {
         "step": contents.step,
         "parts": parts_of(contents),
