@@ -7,7 +7,7 @@ stable-baselines3, `SEEDS` seeds each, one after another, on a machine that does
 that was interrupted is thrown away, and begins anew.
 
 **The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, MTSAC, TD3 or PPO,
-temperatures, number of environments, one thing at a time. All train for `FIRST_S` of CPU time, the better half of each
+temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time, the better half of each
 side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one. Better is what solves more of
 `TASTE` goals a task by the deterministic policy, of equals what has the higher return. Every result is appended to
 hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it least. It is not the clock:
@@ -94,6 +94,9 @@ _TD3: dict[str, Any] = {
     "learning_rate": 1e-3, "gamma": 0.97, "n_step": 3, "exploration_noise": 0.05, "exploration_noise_max": 0.4,
     "updates_per_step": 0.1, "random_steps": 5_000, "num_envs": 10, "buffer_size": 1_000_000,
 }  # fmt: skip
+_SMALLER: dict[str, Any] = {"actor_hidden": (128, 128), "critic_hidden": (128, 128), "batch_size": 128}
+_SMALL: dict[str, Any] = {**_MTSAC, **_SMALLER}
+_CATEGORICAL: dict[str, Any] = {**_TD3, "critic_loss": "categorical", "value_limit": 350.0}
 #: Discount and lambda of rainx0r/metaworld-algorithms' PPO on MT10 (examples/multi_task/ppo_mt10.py); an entropy that
 #: counts a little, and nets, rollouts and epochs that a CPU bears.
 _PPO: dict[str, Any] = {
@@ -108,7 +111,7 @@ _SB3: dict[str, Any] = {
 #: (side, candidate) → settings. Of stable-baselines3 `gradient_steps` are the updates of ten transitions.
 CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (OURS, "mtsac"): _MTSAC,
-    (OURS, "mtsac small"): {**_MTSAC, "actor_hidden": (128, 128), "critic_hidden": (128, 128), "batch_size": 128},
+    (OURS, "mtsac small"): _SMALL,
     (OURS, "mtsac large"): {**_MTSAC, "critic_hidden": (512, 512), "batch_size": 512},
     (OURS, "mtsac often"): {**_MTSAC, "updates_per_step": 0.4},
     (OURS, "mtsac seldom"): {**_MTSAC, "updates_per_step": 0.025, "batch_size": 1024},
@@ -121,8 +124,14 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (OURS, "td3 one step"): {**_TD3, "n_step": 1},
     (OURS, "td3 eight steps"): {**_TD3, "n_step": 8},
     (OURS, "td3 often"): {**_TD3, "updates_per_step": 0.4},
-    (OURS, "td3 categorical"): {**_TD3, "critic_loss": "categorical", "value_limit": 350.0},
+    (OURS, "td3 categorical"): _CATEGORICAL,
     (OURS, "ppo"): _PPO,
+    # After the first rung of those above, which changed one thing at a time: together what was better than its base.
+    (OURS, "mtsac small warm"): {**_SMALL, "init_temperature": 1.0, "target_entropy": -4.0},
+    (OURS, "mtsac small many"): {**_SMALL, "num_envs": 40},
+    (OURS, "td3 categorical one step"): {**_CATEGORICAL, "n_step": 1},
+    (OURS, "td3 categorical small"): {**_CATEGORICAL, **_SMALLER},
+    (OURS, "td3 categorical small one step"): {**_CATEGORICAL, **_SMALLER, "n_step": 1},
     (THEIRS, "sac"): _SB3,
     (THEIRS, "sac often"): {**_SB3, "gradient_steps": 4},
     (THEIRS, "sac small"): {**_SB3, "nets": (128, 128), "batch": 128},
