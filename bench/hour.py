@@ -7,9 +7,10 @@ stable-baselines3, `SEEDS` seeds each, one after another, on a machine that does
 that was interrupted is thrown away, and begins anew.
 
 **The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, MTSAC, TD3 or PPO,
-temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time, the better half of each
-side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one. Better is what solves more of
-`TASTE` goals a task by the deterministic policy, of equals what has the higher return. Every result is appended to
+temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time,
+the better half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one.
+Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return.
+Every result is appended to
 hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it least. It is not the clock:
 where stepping and updates run beside each other, an hour on two cores is up to two hours of it. One seed a run, so
 neighbours in the table may change places by chance.
