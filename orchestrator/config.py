@@ -67,7 +67,9 @@ class RunConfig(Section):
     run_dir: str | None = Field(
         None, pattern=r"^[^\x00]+$", description="Run folder, relative to this file; default: runs/<run_name>."
     )
-    executor: Literal["auto", "slurm", "local"] = Field("auto", description="auto: slurm where there is sbatch.")
+    executor: Literal["auto", "slurm", "local"] = Field(
+        "auto", description="auto: slurm where there is sbatch; a run keeps what its first job had."
+    )
     slots: int = Field(1, ge=1, le=MOST_SLOTS, description="Jobs to keep going at once; slot k trains with seed + k.")
     slot_overrides: dict[str, dict[str, Any]] = Field(
         {}, description='Training fields of one slot, or params of your own program: {"1": {…}}.'

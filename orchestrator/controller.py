@@ -210,7 +210,7 @@ class Controller:
             self._save()
         while self._news:
             self._on_event(*self._news.pop(0))
-        if ended := {event["slot"] for event in events if event["kind"] == "ended"}:
+        if ended := {event["slot"] for event in events if event["kind"] in {"ended", "not accepted"}}:
             drop_old_job_folders(self.run_dir, self.ledger, ended)
         self._look_again_soon()
         self._on_tick()

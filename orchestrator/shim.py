@@ -74,7 +74,7 @@ def _asked(environ: dict[str, str]) -> tuple[str, str]:
     if job_id := environ.get("SLURM_JOB_ID"):
         try:
             answer = subprocess.run(
-                ["squeue", "-h", "-j", job_id, "-o", "%S %e"],
+                ["squeue", "-h", "-j", job_id, "-o", "%S %e", "-a"],
                 env={**environ, "SLURM_TIME_FORMAT": "%s"},
                 capture_output=True,
                 text=True,
@@ -144,11 +144,11 @@ class Shim:
     def claim(self) -> bool:
         """Take the attempt. False: another job has it; we said so and must not run."""
         make_folder(self.job.attempt_dir)
-        if create_exclusive(self.job.attempt_dir / "claim", to_json(self.record(gpus=gpus_of(self.environ)))):
+        record = self.record(gpus=gpus_of(self.environ), start=self.environ.get("SLURM_JOB_START_TIME", ""))
+        if create_exclusive(self.job.attempt_dir / "claim", to_json(record)):
             return True
         winner = read_json_or_none(self.job.attempt_dir / "claim") or {}
-        name = f"duplicate-{self.host}-{os.getpid()}.json"
-        write_json(self.job.attempt_dir / name, self.record(winner=winner))
+        write_json(self.job.attempt_dir / f"duplicate-{self.host}-{os.getpid()}.json", self.record(winner=winner))
         print(
             f"anchorleg: attempt {self.job.attempt} of slot {self.job.slot} is already run by job "
             f"{winner.get('job_id', '?')} on {winner.get('host', '?')}; this duplicate ends.",
@@ -272,12 +272,12 @@ class Shim:
             self.beat += 1
             if self.watch is not None:
                 self.watch.look()
-            if self.aborted_at is None and (self.job_dir / "abort").exists():
-                self.aborted_at = time.monotonic()
-                self.asked = "stalled"
-                say("no progress for long: the program is made to print its stacks and ended")
-                program.send_signal(signal.SIGABRT)
             try:
+                if self.aborted_at is None and (self.job_dir / "abort").exists():
+                    self.aborted_at = time.monotonic()
+                    self.asked = "stalled"
+                    say("no progress for long: the program is made to print its stacks and ended")
+                    program.send_signal(signal.SIGABRT)
                 if self.asked is None and self.job.superseded_by() is not None:
                     self.asked = "superseded"  # we are a ghost: a program that does not look for itself ends by this
                 write_json(self.job.attempt_dir / "heartbeat.json", self.record(beat=self.beat, **self.times()))

@@ -3,8 +3,8 @@
 A job that leaves a new checkpoint is never counted against its slot: progress resets everything. Without one,
 
 * an end of the program's own making costs a delay, and the budget of them ends the slot;
-* a node's failure costs the same delay, so that dying nodes are not hammered with jobs, but is never the reason to
-  give up: the program has done nothing wrong, and nodes come back;
+* a node's failure and a full disk cost the same delay, so that dying nodes are not hammered with jobs, but are never
+  the reason to give up: the program has done nothing wrong, nodes come back, and somebody makes room;
 * preemption, supersession, our own cancels and unneeded successors cost nothing.
 """
 
@@ -17,6 +17,8 @@ from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
 from orchestrator.sections import RelaySection
 
+#: What is no failure of the program.
+NOT_ITS_FAULT = frozenset({Verdict.NODE_FAILED, Verdict.NO_ROOM})
 #: A program that stalls twice from the same checkpoint stalls there for ever.
 STALLS = 2
 #: Hand-overs whose length is remembered: a day of 4 h jobs, and some.
@@ -53,7 +55,7 @@ def after_end(
 
 def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
     failures, node_failures, stalls = slot.failures, slot.node_failures, slot.stalls
-    if attempt.verdict is Verdict.NODE_FAILED:
+    if attempt.verdict in NOT_ITS_FAULT:
         node_failures += 1
         counted = ""
     elif attempt.verdict in {Verdict.CRASHED, Verdict.TIMED_OUT, Verdict.NO_PROGRESS, Verdict.STALLED}:
@@ -67,7 +69,7 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
     if stalls >= STALLS and attempt.verdict is Verdict.STALLED:
         why = f"{stalls} jobs stalled without a new checkpoint between them; the last one: {last}"
         return update | {"status": SlotStatus.FAILED, "why": why}
-    if failures >= relay.failure_budget and attempt.verdict is not Verdict.NODE_FAILED:
+    if failures >= relay.failure_budget and attempt.verdict not in NOT_ITS_FAULT:
         why = f"{failures} jobs in a row ended without a new checkpoint; the last one: {last}"
         return update | {"status": SlotStatus.FAILED, "why": why}
     delay_s = delay_after(failures + node_failures, relay)

@@ -16,7 +16,9 @@ class Lenient(Frozen):
 
 
 class Claim(Lenient):
-    """The winner of an attempt. `gpus`: those that its job was given, as the node names them."""
+    """The winner of an attempt. `gpus`: those that its job was given, as the node names them. `start`: when the
+    scheduler says that it started the job, unix seconds on its own clock; empty where it does not tell.
+    """
 
     token: str | None
     job_id: str
@@ -24,6 +26,7 @@ class Claim(Lenient):
     pid: int
     at: float
     gpus: str = ""
+    start: str = ""
 
 
 class Exit(Lenient):

@@ -38,7 +38,9 @@ from orchestrator.sections import QueueSection
 #: Ended attempts that stay in the ledger for `status`; all of them stay in the event log.
 ATTEMPTS_KEPT = 3
 #: Ends that accuse a node, if they come early and without a new checkpoint.
-_ACCUSING = frozenset({Verdict.CRASHED, Verdict.STALLED, Verdict.NODE_FAILED})
+_ACCUSING = frozenset({Verdict.CRASHED, Verdict.NO_ROOM, Verdict.STALLED, Verdict.NODE_FAILED})
+#: Of these the same cause on two nodes is no node's fault.
+_BY_CAUSE = frozenset({Verdict.CRASHED, Verdict.NO_ROOM})
 
 
 def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
@@ -81,6 +83,7 @@ def _fold_slot(
             continue
         after = _fold_attempt(before, evidence, facts)
         slot = _with_attempt(slot, before, after, evidence, facts)
+        events += [event("not accepted", slot, after, why=one.note) for one in _not_accepted(before, after)]
         if before.started_at is None and after.started_at is not None:
             claim = {"job_id": _job_id(after), "node": after.node, "claimed_at": after.started_at}
             events.append(event("started", slot, after, **claim, start_step=after.start_step))
@@ -138,7 +141,7 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
         update["jobs"] = slot.jobs + 1
         update["why"] = slot.why if slot.status is not SlotStatus.ACTIVE else ""  # why the one before it failed
     if after is not before and _is_uncertain(before) and not _is_uncertain(after):
-        update["why"] = ""
+        update |= _after_uncertainty(slot, before, after, facts)
     if after.progress_mark != before.progress_mark:
         stall_s = facts.relay.stall_seconds
         update["usual_s"] = stalls.usual_after(slot, before, after, facts.since_last_look_s, stall_s)
@@ -160,6 +163,25 @@ def _with_metric(slot: Slot, progress: Progress, queue: QueueSection) -> dict[st
         return {}
     is_best = slot.best is None or (value < slot.best if queue.goal == "min" else value > slot.best)
     return {"metric": value} | ({"best": value, "best_step": progress.step} if is_best else {})
+
+
+def _after_uncertainty(slot: Slot, before: Attempt, after: Attempt, facts: Facts) -> dict[str, Any]:
+    """Where the scheduler has no such job after all, the next submission waits as after a failure: a site that refuses
+    in words that nobody understands would be asked for ever.
+    """
+    if not _not_accepted(before, after):
+        return {"why": ""}
+    refused = [s for s in after.submissions if s.state is SubmissionState.NOT_SUBMITTED]
+    not_before = facts.now + ends.delay_after(len(refused), facts.relay)
+    if after.ahead:
+        return {"why": "", "ahead_not_before": max(slot.ahead_not_before, not_before)}
+    return {"why": f"its last submission was not accepted: {refused[-1].note}", "not_before": not_before}
+
+
+def _not_accepted(before: Attempt, after: Attempt) -> list[Submission]:
+    """The submissions that this look proved to have never been accepted."""
+    unclear = {s.token for s in before.live}
+    return [s for s in after.submissions if s.state is SubmissionState.NOT_SUBMITTED and s.token in unclear]
 
 
 def _is_uncertain(attempt: Attempt) -> bool:
@@ -215,7 +237,7 @@ def _accuse(
     if not early or unknown or not node or not facts.avoids_nodes:
         return memory
     elsewhere = slot.good_node not in {"", node}
-    cause = attempt.cause if attempt.verdict is Verdict.CRASHED and attempt.exit_code is not None else ""
+    cause = attempt.cause if attempt.verdict in _BY_CAUSE and attempt.exit_code is not None else ""
     death = Death(slot=slot.index, at=facts.now, cause=cause, served_elsewhere=elsewhere)
     memory, begins = nodes.with_death(memory, node, death)
     if begins:

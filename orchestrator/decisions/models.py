@@ -127,6 +127,7 @@ class Verdict(StrEnum):
     HANDED_OVER = "handed over"
     PREEMPTED = "preempted"
     NODE_FAILED = "node failed"
+    NO_ROOM = "no room"
     TIMED_OUT = "timed out"
     CRASHED = "crashed"
     CANCELLED = "cancelled"

@@ -186,7 +186,9 @@ def _is_of_a_second_run(row: JobRow, submission: Submission, evidence: Evidence)
     claim = evidence.claim
     if claim is None or claim.token != submission.token:
         return False
-    later = row.started_at is not None and row.started_at > claim.at + CLAIM_SLACK_S
+    # By the scheduler's own clock where it told the job: the node's may be wrong.
+    began_at = float(claim.start) if claim.start.isdigit() else claim.at
+    later = row.started_at is not None and row.started_at > began_at + CLAIM_SLACK_S
     return later or submission.token in evidence.duplicates
 
 

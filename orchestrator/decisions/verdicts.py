@@ -20,6 +20,7 @@ _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No space left on device"), "no space left on the disk"),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
 )
+_ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -126,6 +127,8 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
     cause = ended.words or cause_in(log_tail)
+    if cause in _ROOM_WORDS:
+        return Verdict.NO_ROOM, f"{cause} ({how})"
     # At the walltime Slurm kills program and shim together, and the shim may live long enough to say so.
     if ended.code == -signal.SIGKILL and not cause and ended.deadline is not None and ended.at > ended.deadline:
         return _SCHEDULER_WORDS["TIMEOUT"]
@@ -151,7 +154,7 @@ def _by_the_scheduler(
     no_room = disk_words(evidence.log_tail) or (DISK_FULL if disk_full and not last_words else "")
     if word == "NODE_FAIL" and no_room:
         # On this machine the word says that the process is gone which records a job's end: a full disk ends it, too.
-        return Verdict.NODE_FAILED, no_room
+        return Verdict.NO_ROOM, no_room
     if word in _SCHEDULER_WORDS:
         return _SCHEDULER_WORDS[word]
     if gone.proof == RAN_TWICE:
@@ -161,8 +164,11 @@ def _by_the_scheduler(
     if evidence.claim is None and not word and not evidence.log_tail.strip():
         return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
     if evidence.claim is None:
-        return Verdict.CRASHED, f"it ended before it began ({last_words or no_room or gone.raw_state or gone.proof})"
-    return Verdict.CRASHED, last_words or no_room or f"it ended without a word ({gone.raw_state or gone.proof})"
+        cause = f"it ended before it began ({last_words or no_room or gone.raw_state or gone.proof})"
+    else:
+        cause = last_words or no_room or f"it ended without a word ({gone.raw_state or gone.proof})"
+    is_full = last_words in _ROOM_WORDS or no_room == DISK_FULL
+    return Verdict.NO_ROOM if is_full else Verdict.CRASHED, cause
 
 
 def _was_not_launched(gone: Gone) -> bool:

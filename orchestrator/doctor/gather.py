@@ -121,7 +121,7 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
 def _sharing(subject: Subject) -> tuple[str, ...]:
     try:
         return tuple(troubles(subject.config, subject.config_path.parent, subject.run_dir))
-    except AnchorlegError as error:
+    except (AnchorlegError, OSError) as error:
         return (str(error),)
 
 
@@ -284,5 +284,5 @@ def run_facts(run_dir: RunDir) -> RunFacts:
             cron_host=cron.host if cron is not None else "",
             wish=read_control(run_dir).wish,
         )
-    except AnchorlegError as error:
+    except (AnchorlegError, OSError) as error:
         return RunFacts(begun=True, controller=str(error))

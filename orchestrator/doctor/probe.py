@@ -192,7 +192,7 @@ class Probe:
         if job_id is None:
             return None
         found = {name: shutil.which(name, path=self.environ.get("PATH")) or "" for name in ("sbatch", "squeue")}
-        queue, submit = ["squeue", "-h", "-j", job_id, "-o", "%T"], ["sbatch", "--test-only", "job.sh"]
+        queue, submit = ["squeue", "-h", "-j", job_id, "-o", "%T", "-a"], ["sbatch", "--test-only", "job.sh"]
         answers = {"squeue": self.asked(queue), "sbatch": self.asked(submit)}
         return {"paths": found, "answers": answers}
 

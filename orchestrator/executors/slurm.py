@@ -129,15 +129,18 @@ class SlurmExecutor:
         return read_submission(answer.returncode, answer.stdout, answer.stderr)
 
     def poll(self) -> Poll:
-        """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them."""
+        """One `squeue` for all jobs of the user, ended ones included for as long as the controller remembers them, and
+        those in partitions that are hidden, or closed to the user's groups by now (`-a`).
+        """
         asked_at = self._clock()
-        answer = self._run("squeue", "-h", "-r", "-t", "all", "-u", self._user, "-o", SQUEUE_FORMAT)
+        answer = self._run("squeue", "-h", "-a", "-r", "-t", "all", "-u", self._user, "-o", SQUEUE_FORMAT)
         if isinstance(answer, NoAnswer):
             return Poll(at=asked_at, error=answer.why)
         if answer.returncode != 0:
             return Poll(at=asked_at, error=_complaint("squeue", answer))
         try:
-            rows = parse_squeue(answer.stdout)
+            # -a shows of a federation's jobs those, too, that began on another cluster: that is no end.
+            rows = tuple(row for row in parse_squeue(answer.stdout) if row.raw_state != "REVOKED")
         except UnreadableError as error:
             return Poll(at=asked_at, error=str(error))
         live = sum(row.state is not JobState.ENDED for row in rows)
@@ -192,7 +195,7 @@ class SlurmExecutor:
 
     def partitions(self) -> Partitions:
         """What `sinfo` offers: for `orchestrator init`."""
-        answer = self._run("sinfo", "-h", "-e", "-o", SINFO_FORMAT)
+        answer = self._run("sinfo", "-h", "-a", "-e", "-o", SINFO_FORMAT)
         if isinstance(answer, NoAnswer):
             return Partitions(error=answer.why)
         if answer.returncode != 0:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.errors import AnchorlegError, ConfigError, LeaseHeld, LeaseLost, UnknownRun
+from orchestrator.errors import AnchorlegError, ConfigError, LeaseHeld, LeaseLost, StorageError, UnknownRun
 from orchestrator.hosts import cron
 from orchestrator.hosts.display import Log
 from orchestrator.hosts.hook import Hook
@@ -80,6 +80,8 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
         return _orphan(run_dir, run_id, error)
     except AnchorlegError as error:
         return _trouble(log, error)
+    except OSError as error:
+        return _trouble(log, _of_a_file(error))
     if run.run_id != run_id:
         return _orphan(run_dir, run_id, UnknownRun(f"{run_dir.path} now holds {run.run_id}."))
     try:
@@ -88,6 +90,8 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
         return 0
     except AnchorlegError as error:
         return _trouble(log, error)
+    except OSError as error:
+        return _trouble(log, _of_a_file(error))
     hook = Hook(run, run_dir, log.say)
     try:
         controller = make_controller(run, run_dir, lease, log.say, hook=hook)
@@ -97,7 +101,7 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
     except AnchorlegError as error:
         return _trouble(log, error)
     except OSError as error:
-        return _trouble(log, AnchorlegError(f"{error.filename or 'a file'}: {error.strerror or error}."))
+        return _trouble(log, _of_a_file(error))
     finally:
         with suppress(OSError):
             lease.release()
@@ -120,6 +124,10 @@ def _orphan(run_dir: RunDir, run_id: str, error: UnknownRun) -> int:
         cron.take_out(run_id)
         print(f"orchestrator: {error} Its line is out of the crontab.", file=sys.stderr)
     return error.exit_code
+
+
+def _of_a_file(error: OSError) -> StorageError:
+    return StorageError(f"{error.filename or 'a file'}: {error.strerror or error}.")
 
 
 def _trouble(log: Log, error: AnchorlegError) -> int:

@@ -12,6 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
+from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.status import run_view
 from orchestrator.screens.views import run_table
@@ -57,8 +58,10 @@ class RunDisplay:
 
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            self.draw()
-            self.live.stop()
+            try:
+                self.draw()
+            finally:
+                self.live.stop()
 
     def say(self, line: str) -> None:
         """One event: in a pipe only, the table shows it otherwise."""
@@ -74,9 +77,14 @@ class RunDisplay:
             self.live.console.print(line, soft_wrap=True)
 
     def draw(self) -> None:
-        """Redraw the table now."""
+        """Redraw the table now. Where the run's files cannot be read, what was drawn last stays: they are no reason to
+        end a controller.
+        """
         if self.live is not None:
-            view, out = run_view(self.run_dir), self.out
+            try:
+                view, out = run_view(self.run_dir), self.out
+            except (OSError, AnchorlegError):
+                return
             self.live.update(run_table(view, time.time(), out.width, height=out.height, again=True), refresh=True)
 
     def shown(self) -> None:
@@ -94,15 +102,23 @@ class Log:
 
     def say(self, line: str) -> None:
         """One dated line. A full disk must not end a tick."""
-        with suppress(OSError), open(self._path, "a", encoding="utf-8") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+        with suppress(OSError):
+            self._write(line)
 
     def say_once(self, line: str) -> bool:
-        """As `say`, unless the last line said the same. True: it is new."""
+        """As `say`, unless the last line said the same. True: it is new, and it will be known that it was said. What
+        cannot be written is not new: it would be so each minute.
+        """
         with suppress(OSError), open(self._path, "rb") as log:
             log.seek(max(0, log.seek(0, 2) - LAST_LINE_BYTES))
             said = log.read().decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
             if said.endswith(f"  {line}"):
                 return False
-        self.say(line)
-        return True
+        with suppress(OSError):
+            self._write(line)
+            return True
+        return False
+
+    def _write(self, line: str) -> None:
+        with open(self._path, "a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")

@@ -20,7 +20,7 @@ from orchestrator.executors.base import Executor, Poll
 from orchestrator.hosts.host import WAITING_FOR_START, already_finished, notes_of, wish_to_run
 from orchestrator.hosts.leaving import grace_of
 from orchestrator.hosts.stopping import wish_to_stop
-from orchestrator.run.begin import UNDRAWN, check_identity, has_begun, pick_executor, rendered
+from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.pick import make_executor
@@ -144,7 +144,7 @@ def _words(action: Action) -> str:
 def dry_start(asked: StartRequest) -> Rehearsal:
     """What `start` would do. Errors: as `begin`."""
     config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
-    executor = pick_executor(config, os.environ)
+    executor = executor_for(config, run_dir, os.environ)
     check_walltime(config, executor)
     check_places(config, executor)
     check_notice(config, executor)

@@ -16,7 +16,16 @@ from rich.console import Console
 from orchestrator.config import RunConfig, warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
-from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, RunFailed, RunPaused, SchedulerRefused
+from orchestrator.errors import (
+    ConfigError,
+    Interrupted,
+    LeaseHeld,
+    LeaseLost,
+    RunFailed,
+    RunFolderError,
+    RunPaused,
+    SchedulerRefused,
+)
 from orchestrator.executors.gpus import sharing, visible_gpus
 from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
@@ -25,7 +34,7 @@ from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
 from orchestrator.processes import is_alive
 from orchestrator.run import curves
-from orchestrator.run.begin import begin, pick_executor, prepare_folder
+from orchestrator.run.begin import begin, executor_for, prepare_folder
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
 from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
@@ -62,7 +71,16 @@ def start(asked: StartRequest, out: Console) -> None:
             if controller.over:
                 display.note(already_finished(run.config))
             with notices_heeded(run, run_dir, display.note):
-                controller.loop(interrupted=interrupted, shown=display.shown)
+                while True:
+                    try:
+                        controller.loop(interrupted=interrupted, shown=display.shown)
+                        break
+                    except LeaseLost:
+                        if (owner := lease.passed_by()) is None:
+                            raise
+                    display.note(f"this process was held up, and {owner} looked after the run: going on")
+                    lease = Lease.take_patiently(run_dir, lease.owner.command)
+                    controller = make_controller(run, run_dir, lease, display.say, hook=hook)
             hook.close()
     finally:
         lease.release()
@@ -84,8 +102,8 @@ def wait_for_owner_elsewhere(asked: StartRequest) -> None:
 def executor_of(asked: StartRequest) -> str:
     """The executor, empty where none can be had: whoever begins the run says so."""
     try:
-        return pick_executor(asked.config, os.environ)
-    except ConfigError:
+        return executor_for(asked.config, asked.run_dir, os.environ)
+    except (ConfigError, RunFolderError, OSError):
         return ""
 
 

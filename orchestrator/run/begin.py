@@ -83,6 +83,23 @@ def pick_executor(config: RunConfig, environ: Mapping[str, str]) -> str:
     return config.executor
 
 
+def executor_for(config: RunConfig, run_dir: RunDir, environ: Mapping[str, str]) -> str:
+    """As `pick_executor`, but `auto` is what a run has had from its first submission on: a shell without Slurm's
+    commands must not move its jobs to this machine. Errors: ConfigError, RunFolderError, OSError.
+    """
+    picked = pick_executor(config, environ)
+    if config.executor != "auto" or not run_dir.run_file.exists() or not run_dir.disk.names(run_dir.jobs):
+        return picked
+    begun = load_run(run_dir).executor
+    if begun != picked:
+        here = "there is no sbatch on the PATH of this machine" if begun == "slurm" else "here is an sbatch"
+        raise ConfigError(
+            f'executor: this run has had "{begun}" so far, and {here}. Go on where it began, or say which one is to '
+            "be used: --set executor=slurm or --set executor=local."
+        )
+    return begun
+
+
 def compute_python(config: RunConfig, config_path: Path) -> str:
     """The compute side's interpreter: as configured (a path is relative to the config file), else this one."""
     if config.python is None:
@@ -115,7 +132,7 @@ def begin(
 
     `fix` makes the run's copy of our packages. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
     """
-    executor = pick_executor(config, environ)
+    executor = executor_for(config, run_dir, environ)
     check_walltime(config, executor)
     check_places(config, executor)
     check_notice(config, executor)

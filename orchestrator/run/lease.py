@@ -16,6 +16,7 @@ were submitted just now.
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,8 @@ LATE_S = 75.0
 PASSING_LOOK_S = 0.1
 #: Whoever waits minutes for a machine's word need not read a shared folder ten times a second.
 WORD_LOOK_S = 1.0
+#: So long a folder with nothing beside it is waited for: a server is restarted, a disk mounted again.
+AWAY_S = 6 * 3600.0
 
 
 class Owner(Frozen):
@@ -64,11 +67,11 @@ def highest_epoch(run_dir: RunDir) -> int:
 
 
 def read_owner(run_dir: RunDir, epoch: int) -> Owner:
-    """Errors: RunFolderError where the record is damaged."""
+    """Errors: RunFolderError where the record is damaged or missing, OSError where it cannot be read now."""
     path = run_dir.lease / str(epoch)
     try:
         return Owner.model_validate(read_json(run_dir.disk, path))
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error}): is somebody editing the run folder?") from None
 
 
@@ -148,9 +151,11 @@ def _beat(run_dir: RunDir, epoch: int) -> int | None:
 class Lease:
     """An epoch that we own. `record`: the content of its file."""
 
-    def __init__(self, run_dir: RunDir, owner: Owner) -> None:
+    def __init__(self, run_dir: RunDir, owner: Owner, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.run_dir = run_dir
         self.owner = owner
+        self._monotonic = monotonic
+        self._away_since: float | None = None
         self.record = to_json(owner.model_dump(mode="json"))
 
     @property
@@ -197,6 +202,9 @@ class Lease:
     def check(self) -> None:
         """Call before every submission and cancellation. Errors: LeaseLost, OSError."""
         newest = highest_epoch(self.run_dir)
+        if newest < 0 and self._is_away():
+            path = str(self.run_dir.path.parent)
+            raise FileNotFoundError(errno.ENOENT, "it is missing or empty, as a disk is that is not mounted", path)
         if newest < 0 or (newest == self.epoch and not self._is_ours()):
             raise LeaseLost(
                 f"{self.run_dir.path} was removed or made anew under this controller; it ends and changes nothing."
@@ -206,6 +214,23 @@ class Lease:
                 f"{read_owner(self.run_dir, newest)} took this run over; this controller (epoch {self.epoch}) ends "
                 "and changes nothing."
             )
+
+    def _is_away(self) -> bool:
+        """Whether our folder may come back: where nothing at all is left beside it, the disk itself may be away. After
+        `AWAY_S` it is taken for removed.
+        """
+        if self.run_dir.disk.names(self.run_dir.path.parent):
+            return False
+        self._away_since = self._monotonic() if self._away_since is None else self._away_since
+        return self._monotonic() - self._away_since < AWAY_S
+
+    def passed_by(self) -> Owner | None:
+        """Who took this run over, where it only looked once: a tick of a job, of cron or of hands while this process
+        was held up. Errors: RunFolderError, OSError.
+        """
+        newest = highest_epoch(self.run_dir)
+        owner = read_owner(self.run_dir, newest) if newest > self.epoch else None
+        return owner if owner is not None and owner.passes else None
 
     def release(self) -> None:
         """Say that we are done, and with which beat, so that the next owner need not wait. Idempotent. A folder that

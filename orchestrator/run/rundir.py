@@ -148,13 +148,13 @@ def theirs(actors: ActorsSection, folder: str) -> Path:
 
 def load_run(run_dir: RunDir) -> Run:
     """The run's record, with the experiments that were added since. Errors: UnknownRun where there is none,
-    RunFolderError where it is damaged.
+    RunFolderError where it is damaged, OSError where it cannot be read now.
     """
     try:
         value: dict[str, Any] = read_json(run_dir.disk, run_dir.run_file)
     except FileNotFoundError:
         raise UnknownRun(f"{run_dir.path} holds no run yet: begin one with `orchestrator start`.") from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise RunFolderError(f"{run_dir.run_file} cannot be read ({error}): restore it from a copy.") from None
     try:
         return _with_added(Run.model_validate(value), run_dir)

@@ -133,15 +133,20 @@ def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:
-    """Keep the newest `JOBS_KEPT` folders of each of these slots, of the others the newest `FAILURES_KEPT` that did not
-    end well, and all that the ledger still speaks of. To be called after every end in a slot.
+    """Keep all that the ledger still speaks of; where a job was, the newest `JOBS_KEPT` folders of each of these slots,
+    too, and of the others the newest `FAILURES_KEPT` that did not end well. To be called after every end in a slot, and
+    where a submission proved to have never been accepted.
     """
     spoken = {s.token for slot in ledger.slots for attempt in slot.attempts for s in attempt.submissions}
     by_slot: dict[int, list[tuple[int, str]]] = {}
     for token in run_dir.disk.names(run_dir.jobs):
         parsed = parse_token(token)
-        if parsed is not None and parsed[0] in slots:
+        if parsed is None or parsed[0] not in slots:
+            continue
+        if token in spoken or _had_a_job(run_dir, token, *parsed):
             by_slot.setdefault(parsed[0], []).append((parsed[1], token))
+        else:
+            _drop(run_dir, token)
     for slot, tokens in by_slot.items():
         failures = 0
         for place, (number, token) in enumerate(sorted(tokens, reverse=True)[JOBS_KEPT:]):
@@ -151,6 +156,14 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]
                 failures += 1
             else:
                 _drop(run_dir, token)
+
+
+def _had_a_job(run_dir: RunDir, token: str, slot: int, number: int) -> bool:
+    """Whether a job began in a folder: its output is there, or its claim."""
+    if any(name.startswith("job-") for name in run_dir.disk.names(run_dir.job(token))):
+        return True
+    claim = read_evidence(run_dir, slot, number, with_log=False).claim
+    return claim is not None and claim.token == token
 
 
 def _drop(run_dir: RunDir, token: str) -> None:

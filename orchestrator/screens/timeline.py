@@ -135,7 +135,10 @@ def _given_up(event: Event, _now: float) -> str:
     return f"stopped the slot: {event.get('why') or 'its job can never run'}"
 
 
-#: What the controller writes into its log, by kind.
+def _not_accepted(event: Event, _now: float) -> str:
+    return f"{_job(event)} was not accepted after all: {event.get('why') or 'the scheduler does not know it'}"
+
+
 def _requested(event: Event, _now: float) -> str:
     what, value = event.get("what"), event.get("value")
     if what == "add":
@@ -143,8 +146,10 @@ def _requested(event: Event, _now: float) -> str:
     return f"a person asked to {what} it" if what != "priority" else f"a person gave it the priority {value}"
 
 
+#: What the controller writes into its log, by kind.
 _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
     "submission": _submission,
+    "not accepted": _not_accepted,
     "started": _started,
     "ended": _ended,
     "adopted": _adopted,

@@ -74,6 +74,25 @@ def test_a_stale_owner_that_wakes_up_changes_nothing(new_relay: NewRelay) -> Non
     assert jobs == {event["token"] for event in relay.events("submission")}
 
 
+def test_an_owner_that_was_held_up_while_a_job_looked_goes_on(new_relay: NewRelay) -> None:
+    relay = new_relay(total=50, held_at=10)
+    held_up = relay.spawn("start")
+    relay.wait_for_step(10)
+    os.kill(held_up.pid, signal.SIGSTOP)
+    take_for_dead(relay)
+    relay.hand_over()
+
+    assert relay.run("tick").code == 0  # as an ending job of Slurm does it
+    relay.wait_for((relay.attempt_dir(1) / "claim").exists, "the second job")
+    os.kill(held_up.pid, signal.SIGCONT)
+    relay.release()
+
+    assert relay.ended(held_up) == 0, relay.output()
+    assert "looked after the run: going on" in relay.output()
+    relay.assert_exactly_once(50)
+    assert relay.ledger()["epoch"] > 1
+
+
 def test_an_owner_elsewhere_is_believed_until_its_lease_has_run_out(new_relay: NewRelay) -> None:
     relay = new_relay(total=10)
     relay.killed("after-intent", "start")

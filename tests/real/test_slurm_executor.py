@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -251,6 +253,33 @@ def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlu
 
     assert isinstance(outcome, SubmitRefused)
     assert outcome.kind == "quota"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root and the cluster's owner see hidden partitions as they are")
+def test_jobs_are_seen_in_a_partition_that_was_hidden_meanwhile(private_slurm: PrivateSlurm) -> None:
+    cluster, nobody = private_slurm(nodes=1), 65534
+    cluster.folder.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="al-") as top:
+        as_nobody = Path(top, "bin")
+        as_nobody.mkdir()
+        path = cluster.env()["PATH"]
+        for name in ("sbatch", "squeue", "sinfo"):
+            wrapper, real = as_nobody / name, shutil.which(name, path=path)
+            wrapper.write_text(
+                f'#!/bin/sh\nexec setpriv --reuid {nobody} --regid {nobody} --clear-groups {real} "$@"\n'
+            )
+            wrapper.chmod(0o755)
+        env = {**cluster.env(), "PATH": f"{as_nobody}:{path}"}
+        executor = SlurmExecutor(Path(top, "jobs"), env, command_timeout_s=PATIENCE_S, user_id=nobody)
+        request = a_request(Path(top, "jobs"), "t1", "sleep 600", "--partition=short", "--time=1", "--hold")
+        for place in (Path(top), *Path(top).rglob("*")):
+            os.chown(place, nobody, nobody)
+        job_id = submit(executor, request)
+
+        cluster.ask("scontrol", "update", "PartitionName=short", "Hidden=YES")
+
+        assert row_of(executor.poll(), job_id).work_dir == request.job_dir
+        assert "short" in {row.name for row in executor.partitions().rows}
 
 
 def test_a_command_that_never_ends_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from trainer.checkpoints.checkpoint import Contents, read_manifest
 from trainer.checkpoints.resume import load_exact
 from trainer.history.read import read, read_evaluations
 
-
 #: Set where trainings are to use a GPU.
 ON_GPU = "ANCHORLEG_TEST_ON_GPU"
 
@@ -38,8 +37,8 @@ def parts_of(contents: Contents) -> dict[str, Any]:
 
 
 def slot_digest(slot: Path) -> dict[str, Any]:
-    """Equal for two slots if and only if they trained the same, bit by bit. `make test-gpu` sets `ON_GPU`: then it is an
-    error if that was not on a GPU.
+    """Equal for two slots if and only if they trained the same, bit by bit. `make test-gpu` sets `ON_GPU`: then it is
+    an error if that was not on a GPU.
     """
     folder = newest(slot)
     manifest = read_manifest(folder)

@@ -58,6 +58,21 @@ class TestSubmitting:
         assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
         assert [token.split("-")[1] for token in world.cluster.submitted] == ["a0", "a0"]
 
+    def test_a_site_whose_answers_stay_unclear_is_asked_more_and_more_rarely_and_leaves_no_folders(
+        self, world: World
+    ) -> None:
+        world.cluster.answers = [Uncertain(why="Unspecified error") for _ in range(500)]
+        for _ in range(24 * 60):
+            world.tick(after=60)
+        assert 20 < len(world.cluster.submitted) < 100
+        assert len(list(world.run_dir.jobs.iterdir())) <= 4
+        assert "Unspecified error" in world.slot.why
+        world.cluster.answers.clear()
+        for _ in range(20):
+            world.tick(after=60)
+        assert world.states()[-1] is SubmissionState.SUBMITTED
+        assert world.slot.why == ""
+
     def test_an_unclear_submission_that_shows_up_is_the_job(self, world: World) -> None:
         world.cluster.answers = [Uncertain(why="timeout")]
         world.tick()

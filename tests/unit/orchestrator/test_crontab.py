@@ -4,13 +4,14 @@ import shlex
 from pathlib import Path
 
 import pytest
-from builders import NOW
+from builders import NOW, no_code
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import RunConfig
-from orchestrator.errors import ConfigError
-from orchestrator.hosts import cron
+from orchestrator.errors import ConfigError, StorageError
+from orchestrator.hosts import cron, cronhost
+from orchestrator.run.begin import begin
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.rundir import Run, RunDir
 
@@ -151,3 +152,19 @@ def test_a_lock_that_another_one_holds_is_not_waited_for_for_ever(
             pass
     with cron._alone():
         pass
+
+
+@pytest.mark.parametrize("is_log_writable", [True, False])
+def test_a_file_that_cannot_be_used_is_a_trouble_that_is_told_once_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_log_writable: bool
+) -> None:
+    run_dir = RunDir(tmp_path / "run")
+    run_dir.path.mkdir()
+    config = RunConfig.model_validate({"run_name": "toy", "command": ["true"], "executor": "local"})
+    run = begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
+    run_dir.lease.touch()  # no folder: an OSError, for root, too
+    if not is_log_writable:
+        run_dir.log.mkdir()
+    for is_told in (is_log_writable, False):
+        assert cronhost.tick_for_cron(run_dir, run.run_id) == StorageError.exit_code
+        assert ("lease" in capsys.readouterr().err) is is_told

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -91,6 +93,24 @@ class Program:
 
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
+
+
+class AwayFolder:
+    """A job folder on a server that has just been restarted."""
+
+    def __truediv__(self, name: str) -> AwayFolder:
+        return self
+
+    def exists(self) -> bool:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+def test_a_folder_that_fails_at_a_heartbeat_ends_nothing(tmp_path: Path) -> None:
+    shim = a_shim(tmp_path, None, somebody_asked=False)
+    shim.job_dir = AwayFolder()  # type: ignore[assignment]
+    program = Program()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    assert (shim.beat, program.signals) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ class TestDelays:
         assert (slot.status, slot.failures, slot.node_failures) == (SlotStatus.ACTIVE, 5, 41)
         assert slot.not_before == NOW + DELAYS[-1]
 
+    def test_a_full_disk_delays_and_never_ends_the_slot(self) -> None:
+        full = CRASH.model_copy(update={"log_tail": "OSError: [Errno 122] Disk quota exceeded"})
+        slot = after(full, failures=5, node_failures=40)
+        assert (slot.status, slot.failures, slot.node_failures) == (SlotStatus.ACTIVE, 5, 41)
+        assert (slot.not_before, slot.why) == (
+            NOW + DELAYS[-1],
+            "job 101 failed: the disk quota is used up (exit code 1)",
+        )
+
     def test_a_clock_that_was_set_back_does_not_lengthen_a_delay(self) -> None:
         ledger, _ = a_look().folded_into(a_run(a_slot(not_before=NOW + 7 * 86400)))
         assert ledger.slots[0].not_before == NOW + DELAYS[-1]

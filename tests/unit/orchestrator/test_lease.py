@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.processes import ProcessId, identify, myself
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import (
+    AWAY_S,
     LATE_S,
     TTL_S,
     Lease,
@@ -312,6 +314,39 @@ class TestAStaleOwner:
         lease = Lease.take(run_dir, "start", now=NOW)
         with pytest.raises(OSError, match="Stale"):
             lease.check()
+
+    def test_an_empty_folder_around_the_run_is_a_disk_that_is_away_and_not_for_ever(self, tmp_path: Path) -> None:
+        now = [0.0]
+        run_dir = RunDir(tmp_path / "mount" / "run")
+        run_dir.lease.mkdir(parents=True)
+        lease = Lease(run_dir, own(run_dir, myself()), monotonic=lambda: now[0])
+        lease.check()
+        shutil.rmtree(run_dir.path)
+        for now[0] in (0.0, AWAY_S - 1):
+            with pytest.raises(FileNotFoundError, match="not mounted"):
+                lease.check()
+        now[0] = AWAY_S + 1
+        with pytest.raises(LeaseLost, match="was removed"):
+            lease.check()
+
+    def test_a_run_that_is_gone_from_among_others_was_removed(self, tmp_path: Path) -> None:
+        run_dir = RunDir(tmp_path / "run")
+        run_dir.lease.mkdir(parents=True)
+        (tmp_path / "another").mkdir()
+        lease = Lease(run_dir, own(run_dir, myself()))
+        shutil.rmtree(run_dir.path)
+        with pytest.raises(LeaseLost, match="was removed"):
+            lease.check()
+
+    @pytest.mark.parametrize(("command", "passes"), [("tick --failover", True), ("tick", True), ("start", False)])
+    def test_it_knows_whether_who_replaced_it_only_passed_by(
+        self, run_dir: RunDir, command: str, *, passes: bool
+    ) -> None:
+        stale = Lease.take(run_dir, "start", now=NOW)
+        assert stale.passed_by() is None
+        newer = Owner(epoch=1, process=somebody_elsewhere(), since=NOW, command=command)
+        assert create_exclusive(run_dir.lease / "1", to_json(newer.model_dump(mode="json")))
+        assert (stale.passed_by() == newer) is passes
 
     def test_its_late_release_does_not_free_the_new_owners_epoch(self, run_dir: RunDir) -> None:
         stale = Lease.take(run_dir, "start", now=NOW)

@@ -140,6 +140,22 @@ class TestBegin:
         with pytest.raises(ConfigError, match="there is no sbatch"):
             begin(config, tmp_path / "c.json", run_dir, {"PATH": str(tmp_path)}, NOW, fix=no_code)
 
+    @pytest.mark.parametrize("first", ["slurm", "local"])
+    def test_auto_does_not_move_a_run_that_has_jobs(self, run_dir: RunDir, tmp_path: Path, first: str) -> None:
+        (tmp_path / "sbatch").touch(mode=0o755)
+        environs = [{"PATH": str(tmp_path)}, {"PATH": "/nowhere"}]
+        one, other = environs if first == "slurm" else reversed(environs)
+        auto, path = a_config(executor="auto"), tmp_path / "c.json"
+        assert begin(auto, path, run_dir, one, NOW, fix=no_code).executor == first
+        assert begin(auto, path, run_dir, other, NOW, fix=no_code).executor != first, "it has no job yet"
+        run = begin(auto, path, run_dir, one, NOW, fix=no_code)
+        make_job_folder(run, run_dir, Submit(0, 0, token()))
+        with pytest.raises(ConfigError, match=f'this run has had "{first}" so far, and (there is no|here is an) sb'):
+            begin(auto, path, run_dir, other, NOW, fix=no_code)
+        assert begin(auto, path, run_dir, one, NOW, fix=no_code).executor == first
+        asked = begin(a_config(executor="local"), path, run_dir, other, NOW, fix=no_code)
+        assert asked.executor == "local", "who says which one gets it"
+
     def test_auto_is_slurm_where_there_is_an_sbatch(self, run_dir: RunDir, tmp_path: Path) -> None:
         (tmp_path / "sbatch").touch(mode=0o755)
         config = a_config(executor="auto")

@@ -84,7 +84,7 @@ def test_on_a_full_disk_a_dead_job_is_not_said_to_run(place: Place) -> None:
     assert "running, job" not in told
     assert "steps/s" not in told
     assert "slot 0, waiting" in told
-    assert "last job: crashed (no space left on the disk)" in told
+    assert "last job: no room (no space left on the disk)" in told
     assert f"the disk is full (4,096 bytes free in {place.run_dir.path}): since " in told
     assert "Free some space, and it goes on by itself" in told
 
@@ -98,17 +98,17 @@ def test_explain_tells_what_is_in_no_history_yet_and_contradicts_nothing(place: 
     assert "no new job now: the disk is full" in lines[2]
     assert any("the disk is full (0 bytes free" in line for line in lines)
     assert lines[-1].endswith(
-        "job 101 ended: crashed (no space left on the disk) at step 500; 100 steps after its last save are done again "
+        "job 101 ended: no room (no space left on the disk) at step 500; 100 steps after its last save are done again "
         "(not written down yet)"
     )
 
 
 def test_what_found_room_in_the_history_is_told_once(place: Place) -> None:
     place.left = 0
-    end = {"slot": 0, "attempt": 0, "job_id": "101", "verdict": "crashed", "cause": "no space left on the disk"}
+    end = {"slot": 0, "attempt": 0, "job_id": "101", "verdict": "no room", "cause": "no space left on the disk"}
     append_event(place.written(DUE_S).run_dir, 0, "ended", NOW - 20, **end)
 
-    assert sum("ended: crashed" in line for line in place.explained()) == 1
+    assert sum("ended: no room" in line for line in place.explained()) == 1
 
 
 def test_a_controller_that_writes_nothing_though_it_could_is_doubted(place: Place) -> None:

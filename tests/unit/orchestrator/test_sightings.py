@@ -266,6 +266,14 @@ class TestAnIdThatRunsTwice:
         sighting = self.seen_after(self.LATER.model_copy(update={"started_at": NOW - 501}), 0, NOW - 20)
         assert isinstance(sighting, Gone)
 
+    @pytest.mark.parametrize(("told", "is_second"), [(NOW - 400, False), (NOW - 410, True)])
+    def test_where_the_job_was_told_its_start_the_nodes_clock_does_not_count(
+        self, told: float, *, is_second: bool
+    ) -> None:
+        evidence = Evidence(claim=a_claim(at=NOW - 500).model_copy(update={"start": f"{told:.0f}"}))
+        seen = seen_by(a_look().seeing(self.LATER), a_job(), evidence, NOW - 20)
+        assert isinstance(seen, Blind if is_second else Gone)
+
     def test_its_second_run_says_so_itself_whatever_the_clocks(self) -> None:
         row = self.LATER.model_copy(update={"started_at": NOW - 9000, "raw_state": "COMPLETED"})
         assert isinstance(self.seen_after(row, 3600, NOW - 20, duplicates=(token(),)), Blind)

@@ -176,13 +176,13 @@ ERRNO_28 = "OSError: [Errno 28] No space left on device"
 @pytest.mark.parametrize(
     ("raw_state", "log_tail", "full", "verdict", "cause"),
     [
-        ("FAILED", ERRNO_28, False, Verdict.CRASHED, "no space left on the disk"),
-        ("FAILED", "Disk quota exceeded", False, Verdict.CRASHED, "the disk quota is used up"),
-        ("FAILED", "", True, Verdict.CRASHED, DISK_FULL),
+        ("FAILED", ERRNO_28, False, Verdict.NO_ROOM, "no space left on the disk"),
+        ("FAILED", "Disk quota exceeded", False, Verdict.NO_ROOM, "the disk quota is used up"),
+        ("FAILED", "", True, Verdict.NO_ROOM, DISK_FULL),
         ("FAILED", "KeyError: 'nets'", True, Verdict.CRASHED, "KeyError: 'nets'"),
         ("FAILED", "", False, Verdict.CRASHED, "it ended without a word (FAILED)"),
-        ("NODE_FAIL", ERRNO_28, False, Verdict.NODE_FAILED, "no space left on the disk"),
-        ("NODE_FAIL", "", True, Verdict.NODE_FAILED, DISK_FULL),
+        ("NODE_FAIL", ERRNO_28, False, Verdict.NO_ROOM, "no space left on the disk"),
+        ("NODE_FAIL", "", True, Verdict.NO_ROOM, DISK_FULL),
         ("NODE_FAIL", "step 12", True, Verdict.NODE_FAILED, "its node failed"),
         ("OUT_OF_MEMORY", "", True, Verdict.CRASHED, "out of memory"),
     ],
@@ -191,6 +191,11 @@ def test_a_full_disk_is_the_cause_where_the_job_said_so_or_could_say_nothing(
     raw_state: str, log_tail: str, full: bool, verdict: Verdict, cause: str
 ) -> None:
     assert judge(left(log_tail=log_tail), gone(raw_state), disk_full=full) == (verdict, cause)
+
+
+def test_a_program_that_found_no_room_has_not_crashed() -> None:
+    full = left(an_exit(1), log_tail="OSError: [Errno 122] Disk quota exceeded")
+    assert judge(full, gone("FAILED")) == (Verdict.NO_ROOM, "the disk quota is used up (exit code 1)")
 
 
 def test_a_job_that_a_restarted_slurmctld_takes_from_its_node_has_not_crashed() -> None:
