@@ -38,7 +38,7 @@ _SHARED: dict[str, Any] = {
     name: PRESETS["fast"][name]
     for name in (
         "num_envs", "replay_on", "cuda_graph", "precision", "batch_size", "buffer_size", "updates_per_step",
-        "random_steps", "checkpoint_interval", "evaluation_interval", "metrics_interval", "total_steps",
+        "random_steps", "checkpoint_interval", "metrics_interval", "total_steps",
     )
 }  # fmt: skip
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "best": {"preset": "best", **_SHARED, "batch_size": 1_280},
 }
 #: Of all of them.
-JUDGED = {"evaluation_goals": GOALS, "evaluation_unseen_goals": 0}
+JUDGED = {"evaluation_interval": 650_000, "evaluation_goals": GOALS, "evaluation_unseen_goals": 0}
 
 
 def values_of(name: str, seed: int, count: int, seconds: float, small: bool) -> dict[str, Any]:
@@ -114,7 +114,8 @@ def main() -> None:
         print(", ".join(row))
     there = figures.newest(part)
     made = {tuple(row[:3]) for row in rows}
-    others = [row for row in figures.read(there)[1:] if tuple(row[:3]) not in made] if there.exists() else []
+    is_same = there.exists() and machine in figures.measured_on(there.parent).get(part, "")
+    others = [row for row in figures.read(there)[1:] if tuple(row[:3]) not in made] if is_same else []
     figures.save(part, HEAD, [*others, *rows], machine)
     print(f"{(time.monotonic() - began) / 60:.1f} minutes in all")
 

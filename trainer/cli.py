@@ -31,7 +31,15 @@ from trainer.config.presets import PRESETS
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
-from trainer.errors import ConfigError, DeviceError, ElsewhereError, RanksError, SaveError, TrainerError
+from trainer.errors import (
+    ConfigError,
+    DeviceError,
+    ElsewhereError,
+    OutOfMemoryError,
+    RanksError,
+    SaveError,
+    TrainerError,
+)
 from trainer.machine.expendable import end_with
 from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, check_starter, launch, leave_code, place_of
 
@@ -271,6 +279,18 @@ def _common(
     """Train and evaluate multi-task policies on Meta-World."""
 
 
+def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:
+    """The sentence for what a command beside `train` met, such as a GPU on which a training has all memory."""
+    from trainer.machine.device import is_of_the_gpu  # noqa: PLC0415 - torch
+    from trainer.training.memory import words_of_shortage  # noqa: PLC0415 - numpy
+
+    if (words := words_of_shortage(error)) is not None:
+        return OutOfMemoryError(f"out of memory ({words}): ask for more, or try --device cpu where a GPU is full")
+    if is_of_the_gpu(error):
+        return DeviceError(f"the GPU cannot be used ({' '.join(str(error).split())[:160]}): try --device cpu")
+    return None
+
+
 def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -286,6 +306,11 @@ def main() -> None:
             raise
         words = f"{error.name} is not installed here: in Anchorleg's checkout, run pip install '.[{extra}]'"
         code = ConfigError.exit_code
+    except (MemoryError, RuntimeError) as error:
+        known = _of_memory_or_gpu(error)
+        if known is None:
+            raise
+        words, code = str(known), known.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted", 130
     else:

@@ -37,6 +37,7 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, Actions, Spaces
 from trainer.machine.device import on_device, to_device
+from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.twins import NetInputs
 from trainer.state import State
 
@@ -102,7 +103,8 @@ class Algorithm(TwinOffPolicy):
         """A CUDA graph where that is asked for and leaves the same bits; never where an encoder learns along."""
 
         def is_same() -> bool:
-            return leaves_same_bits(partial(made_alone, training, spaces, device), training, spaces)
+            kept = kept_spaces(spaces, training.network)  # of rows: where an encoder is frozen, what it makes of them
+            return leaves_same_bits(partial(made_alone, training, spaces, device), training, kept)
 
         if nets_of(training, spaces, _DISTRIBUTION, 1, None)[0].encoders:
             return not_recorded(training, device, "encoders that learn")

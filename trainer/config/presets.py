@@ -290,12 +290,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "actor_hidden": (512, 256, 128),
         "critic_hidden": (1024, 512, 256),
         "checkpoint_interval": 500_000,
-        "evaluation_interval": 1_000_000,
+        "evaluation_interval": 2_000_000,
+        "evaluation_unseen_goals": 0,
         "metrics_interval": 50_000,
     },
     # Of what bench/gpu_search.py tried the one that learned most of MT10: `tiny`'s discount, temperature and step size
     # with nets of 512 and large batches. So many environments as a few cores step while the GPU makes four updates; a
-    # multiple of ten, so that each keeps its task.
+    # multiple of ten, so that each keeps its task. Evaluations are rare: they take cores from the stepping, and all of
+    # them are waited for.
     "fast": {
         "total_steps": 20_000_000,
         "num_envs": 130,
@@ -313,7 +315,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "updates_per_step": 4 / 130,
         "random_steps": 13_000,
         "checkpoint_interval": 650_000,
-        "evaluation_interval": 650_000,
+        "evaluation_interval": 2_600_000,
+        "evaluation_unseen_goals": 0,
         "metrics_interval": 13_000,
     },
     # Less than an hour on two cores of an AMD Zen 5: 4.2 ms for each of 0.1 updates a step by torch, with the stepping

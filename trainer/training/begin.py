@@ -249,4 +249,6 @@ def choose_numerics(
     numeric["updates"], sentence = algorithm.choose_launch_mode(training, spaces, chosen, then)
     if sentence is not None:
         show.say(sentence)
+    if training.cuda_graph and chosen.type != "cuda":
+        show.say(f"training.cuda_graph is left out: this trains on the {chosen.type}, and its settings are for a GPU")
     return numeric

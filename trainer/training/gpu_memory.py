@@ -30,7 +30,9 @@ def check(training: Training, device: str, limit_bytes: int | None) -> None:
         return
     lowered = most.lowered(limit_bytes - (need - most.bytes))
     ways = [lowered] if lowered else []
-    ways += ["set training.replay_on to host"] if is_on_gpu(training, device) else []
+    if is_on_gpu(training, device):
+        on_host = sum(part.bytes for part in gpu_parts(training.changed(replay_on="host")))
+        ways += ["set training.replay_on to host"] if on_host <= limit_bytes else []
     raise ConfigError(
         f"this training needs at least {in_gb(need)} of GPU memory, this GPU has {in_gb(limit_bytes)}: {most}; "
         + "".join(f"{way}, or " for way in ways)

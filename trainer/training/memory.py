@@ -169,6 +169,7 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     return OutOfMemoryError(
         f"{'CUDA ' * on_gpu}out of memory ({words}): "
         + (f"most is for {most}; " if most else "")
+        + "set training.replay_on to host, which changes no number, or " * (on_gpu and is_on_gpu(training, device))
         + (f"{lowered}, which halves it, or " if lowered else "")
         + ("take a GPU with more of it" if on_gpu else "ask for more (slurm.mem)")
         + "; the last checkpoint is good"

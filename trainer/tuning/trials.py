@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import time
@@ -94,14 +95,15 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         say(refused)
     own = Setting(training.num_envs, num_workers, training.threads, training.cuda_graph and way == recorded.GRAPH)
     alone: _Alone | None = None
-    dearest_s = 0.0
+    dearest_s, reserved = 0.0, 0
 
     def attempt(setting: Setting) -> float | None:
-        nonlocal alone, dearest_s
+        nonlocal alone, dearest_s, reserved
         start = time.monotonic()
         needed_s = dearest_s if setting == own else 2 * dearest_s  # `explore` comes back to `own`
         if alone is not None and start - began + needed_s > budget_s:
             return None
+        _emptied(device)
         try:
             rate, found = _rate(training, setting, device, suite, budget_s, is_first=alone is None)
         except (EnvError, RuntimeError) as error:
@@ -109,6 +111,8 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
                 raise
             say(f"{words(setting)}: does not work here ({error})")
             return None
+        if device.type == "cuda":
+            reserved = max(reserved, torch.cuda.max_memory_reserved(device))
         alone = alone or found
         dearest_s = max(dearest_s, time.monotonic() - start)
         say(f"{words(setting)}: {rate:,.0f} steps/s")
@@ -131,7 +135,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         updates_per_step=alone.updates_per_step,
         collected_per_s=alone.collected_per_s,
         memory=_memory(training, device, alone.rss_bytes, host),
-        gpu_bytes=_gpu_bytes(training, device),
+        gpu_bytes=_gpu_bytes(training, device, reserved),
         wall_s=time.monotonic() - began,
         gradient_bytes=_gradient_bytes(training, opened.spaces),
         batch_bytes=_batch_bytes(training, opened.spaces),
@@ -273,10 +277,20 @@ def _rss(pid: int) -> int:
         return 0
 
 
-def _gpu_bytes(training: Training, device: torch.device) -> tuple[int, int] | None:
-    """(the most that was used, with a replay of all its rows where that lies there; all there is) of the GPU."""
+def _emptied(device: torch.device) -> None:
+    """Take from the GPU what the trial before has left: a run refers to itself, so only the collector finds it."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _gpu_bytes(training: Training, device: torch.device, reserved: int) -> tuple[int, int] | None:
+    """(the most that a trial had `reserved`, with a replay of all its rows where that lies there; all there is) of the
+    GPU.
+    """
     if device.type != "cuda":
         return None
     missing = training.off_policy.buffer_size - ROWS if memory.is_on_gpu(training, device.type) else 0
-    used = torch.cuda.max_memory_reserved(device) + max(0, missing) * memory.row_bytes(training)
+    used = reserved + max(0, missing) * memory.row_bytes(training)
     return used, torch.cuda.get_device_properties(device).total_memory

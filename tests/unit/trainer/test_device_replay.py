@@ -183,6 +183,11 @@ def test_what_does_not_fit_into_the_gpu_is_refused_in_one_sentence():
     gpu_memory.check(training.changed(buffer_size=11_000_000), "cuda", 4 * 10**9)
     gpu_memory.check(training, "cpu", None)
     gpu_memory.check(training.changed(replay_on="host"), "cuda", 4 * 10**9)
+    with pytest.raises(ConfigError) as refused:  # where that would not help it is not said
+        gpu_memory.check(training, "cuda", 10**6)
+    assert "replay_on to host" not in str(refused.value)
+    full = str(memory.shortage(torch.OutOfMemoryError("CUDA out of memory."), training, "cuda"))
+    assert "set training.replay_on to host, which changes no number, or lower" in full
     memory.check(training, "cuda", 4 * 10**9)  # the machine's own memory has to bear none of it
 
 

@@ -11,7 +11,10 @@ pytest.importorskip("torch")
 
 import torch
 
+from trainer.algorithms import td3
 from trainer.algorithms.base import Context
+from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.graph_check import made_up
 from trainer.algorithms.common.prepared import Preparation
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
@@ -238,3 +241,18 @@ def test_a_frozen_encoder_reads_each_observation_once_and_ends_by_themselves():
         wanted = [encoder(torch.from_numpy(each[IMAGE])).numpy() for each in (obs, following, shown)]
     for found, features in zip((kept.obs, kept.step.next_obs, kept.step.obs), wanted, strict=True):
         assert np.allclose(found[IMAGE], features, atol=1e-6)
+
+
+def test_where_the_encoder_is_frozen_a_graph_is_tried_with_rows_as_they_are_kept(monkeypatch):
+    tried = []
+
+    def leaves(make, training, spaces):
+        learning = make(KERNELS)
+        tried.append(learning.learn(made_up(training.off_policy, spaces, 0)))
+        return True
+
+    monkeypatch.setattr(td3, "leaves_same_bits", leaves)
+    monkeypatch.setattr(td3, "choose_launch_mode", lambda is_same, *_a, **_k: (is_same(), None))
+    training = training_of("td3", encoder={"freeze": True})
+    assert find(ALGORITHMS, "td3").choose_launch_mode(training, SPACES, CPU, None) == (True, None)
+    assert len(tried) == 1

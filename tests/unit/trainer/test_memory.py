@@ -256,6 +256,28 @@ def test_a_gpu_that_fails_ends_the_training_with_one_sentence_and_code_9(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        ("torch.OutOfMemoryError('CUDA out of memory.')", 7, "trainer: out of memory (CUDA out of memory.)"),
+        ("RuntimeError('CUDA error: busy')", 9, "trainer: the GPU cannot be used (CUDA error: busy): try --device cpu"),
+    ],
+)
+def test_a_gpu_that_is_full_or_fails_is_told_by_other_commands_too(tmp_path, error, code, words):
+    program = (
+        "import sys, torch\n"
+        "import trainer.evaluation.checkpoints as checkpoints\n"
+        f"def fails(*_a, **_k): raise {error}\n"
+        "checkpoints.evaluate_checkpoint = fails\n"
+        "sys.argv = ['trainer', 'evaluate', 'run']\n"
+        "from trainer.cli import main\n"
+        "main()"
+    )
+    done = run(program, tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert words in done.stderr
+
+
 def test_what_cuda_takes_of_the_machines_memory_is_counted(monkeypatch):
     training = a_training(preset="fast-td3")
     on_host = sum(part.bytes for part in host_parts(training, "cuda", training.off_policy.buffer_size))
