@@ -155,9 +155,9 @@ interrupted; `same`: all tensors and rows of their last checkpoints.
 
 `python bench/gpu_search.py MINUTES CANDIDATE...` trains candidates for `fast` side by side on one GPU, with evaluations
 of 10 goals a task, one seed each: `fast`, and the nets and losses of `guide` and `best` with its environments, replay,
-updates and batch (`best`: half of it). `fast` was trained once beside the two others, and once alone: what it can do after equal steps is the
-same. Alone it solves six of the ten tasks after 100,000 updates, in 3.2 minutes, and hardly more after 239,000: it
-stays without push, pick-place and peg-insert, and mostly without drawer-open.
+updates and batch (`best`: half of it). `fast` was trained once beside the two others, and once alone: what it can do
+after equal steps is the same. Alone it solves six of the ten tasks after 100,000 updates, in 3.2 minutes, and hardly
+more after 239,000: it stays without push, pick-place and peg-insert, and mostly without drawer-open.
 
 @{gpu_search}
 

@@ -14,6 +14,8 @@ from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted,
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
 TEMPORARY_WAIT_S = 15.0
+#: Refused for good, but the slot had jobs before: an account or a partition that is there no more may come back.
+AGAIN_S = 3600.0
 #: A queued successor was refused: its slot has a job that runs, and no need of it for long.
 AHEAD_REFUSED_WAIT_S = 600.0
 
@@ -28,7 +30,7 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
     else:
         update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-    of_slot = _of_the_slot(outcome, now)
+    of_slot = _of_the_slot(outcome, now, had_jobs=ledger.slots[action.slot].jobs > 0)
     if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
         of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, SubmitRefused) else {}
     if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.exclude:
@@ -62,11 +64,13 @@ def _with_the_limit(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now:
     return ledger
 
 
-def _of_the_slot(outcome: SubmitOutcome, now: float) -> dict[str, Any]:
+def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool) -> dict[str, Any]:
     if isinstance(outcome, Submitted):
         return {"why": "", "not_before": 0.0}
     if isinstance(outcome, Uncertain):
         return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
+    if outcome.kind == "permanent" and had_jobs:
+        return {"why": f"{outcome.words} (it had jobs before, and is tried again)", "not_before": now + AGAIN_S}
     if outcome.kind == "permanent":
         return {"status": SlotStatus.FAILED, "why": outcome.words}
     if outcome.kind == "quota":

@@ -11,7 +11,7 @@ from one_run import POLL_S, World
 from anchorleg.files import create_exclusive, to_json
 from orchestrator.controller import BEAT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.outcomes import QUOTA_WAIT_S, TEMPORARY_WAIT_S
+from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, TEMPORARY_WAIT_S
 from orchestrator.decisions.sightings import SETTLE_S
 from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import (
@@ -94,6 +94,20 @@ class TestSubmitting:
         assert len(world.cluster.submitted) == 1
         world.tick(after=1)
         assert len(world.cluster.submitted) == 2
+        assert world.slot.why == ""
+
+    def test_what_worked_before_is_tried_again_where_slurm_refuses_it_for_good(self, world: World) -> None:
+        world.tick()
+        world.job_claims(exit_code=75)
+        words = "Batch job submission failed: Invalid account or account/partition combination specified"
+        world.cluster.answers = [SubmitRefused(kind="permanent", words=words)]
+        world.tick(after=POLL_S)
+        assert (world.slot.status, world.slot.failures) == (SlotStatus.ACTIVE, 0)
+        assert world.slot.why == f"{words} (it had jobs before, and is tried again)"
+        world.tick(after=AGAIN_S - 1)
+        assert len(world.cluster.submitted) == 2
+        world.tick(after=1)
+        assert (len(world.cluster.submitted), world.states()[-1]) == (3, SubmissionState.SUBMITTED)
         assert world.slot.why == ""
 
     def test_a_refusal_for_good_stops_the_slot_in_slurms_own_words(self, world: World) -> None:
