@@ -28,7 +28,7 @@ from orchestrator.sections import (
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 from trainer.config.document import DocumentError, read_document
-from trainer.config.section import TrainingSection, put, resolve
+from trainer.config.section import TrainingSection, names_under_training, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.training import SECTIONS, differences_in, doubts_about, group_identity, identity
 from trainer.config.wandb import WandbSection
@@ -327,7 +327,7 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
             f"{path}: there is no such config file. Write one with `orchestrator init`, or name it with --config."
         ) from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}): name a file with --config.") from None
     except DocumentError as error:
         raise ConfigError(f"{path}{error}.") from None
     value = apply_overrides(value, overrides or {})
@@ -362,7 +362,7 @@ def parse_config(value: dict[str, Any], where: str, typed: Collection[str] = ())
     try:
         return RunConfig.model_validate(value)
     except ValidationError as error:
-        found = sentences(error, RunConfig)
+        found = sentences(error, RunConfig, {"training": names_under_training()})
         lines = [f"{'the command line' if dotted in typed else where}: {words}" for dotted, words in found]
         raise ConfigError("\n".join(lines)) from None
 

@@ -69,6 +69,7 @@ _EXTRAS = {
 app = typer.Typer(
     help="Train and evaluate multi-task policies on Meta-World.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -68,10 +68,14 @@ def _kind(value: Any) -> str:
 
 
 def _of_json(text: str) -> Any:
+    if not text.strip():
+        raise DocumentError(": the file is empty")
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
-        raise DocumentError(f", line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
+        behind_comma = text[: error.pos].rstrip().endswith(",") and text[error.pos :][:1] in {"}", "]"}
+        why = "remove the comma before it" if behind_comma else error.msg
+        raise DocumentError(f", line {error.lineno}, column {error.colno}: not valid JSON: {why}") from None
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -75,7 +75,11 @@ def checked(kind: Kind, name: str) -> str:
     """`name`, where it may be found. Errors: ValueError, with the nearest known name."""
     if ":" not in name and name not in files_of(kind) and name not in names(kind):
         word = kind.file
-        raise ValueError(f"there is no {word} {name!r}; {did_you_mean(name, names(kind))}")
+        there = names(kind)
+        all_of_them = f"known here: {', '.join(there)}"
+        near = did_you_mean(name, there, all_of_them)
+        more = "" if near == all_of_them else f" ({all_of_them})"  # a near name need not be what was meant
+        raise ValueError(f"there is no {word} {name!r}; {near}{more}")
     return name
 
 

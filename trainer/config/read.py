@@ -64,7 +64,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         value = read_document(path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}): name a file with --config") from None
     except DocumentError as error:
         raise ConfigError(f"{path}{error}") from None
     if "training" in value or "run_name" in value:

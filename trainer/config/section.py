@@ -271,6 +271,11 @@ def _no_such_field(name: str, known: list[str], algorithm: type[TrainingSettings
     return f"there is no such field; {did_you_mean(name, known)}"
 
 
+def names_under_training() -> list[str]:
+    """All that may be written under `training` where nothing is said of the suite and the algorithm."""
+    return _names(_classes({}))
+
+
 def _names(classes: Mapping[str, type[TrainingSettings]]) -> list[str]:
     """All that may be written under `training`."""
     inner = [name for settings in classes.values() for name in settings.model_fields if name != "name"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -11,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 from anchorleg.words import did_you_mean
 from trainer.config.settings import SENTENCE
 
+#: Characters of a value that are quoted.
+_QUOTE = 80
 #: What pydantic says of these names its own classes, or leaves the notation open.
 _KINDS_OF_VALUES = {
     "list_type": "a list is needed, in brackets: [...]",
@@ -18,11 +21,21 @@ _KINDS_OF_VALUES = {
     "model_type": "a section is needed, in braces: {...}",
     "model_attributes_type": "a section is needed, in braces: {...}",
     "dict_type": "an object is needed, in braces: {...}",
+    "int_type": "a whole number is needed",
+    "int_parsing": "a whole number is needed",
+    "int_from_float": "a whole number is needed",
+    "float_type": "a number is needed",
+    "float_parsing": "a number is needed",
+    "bool_type": "true or false is needed",
+    "bool_parsing": "true or false is needed",
+    "string_type": "a text is needed, in quotes",
 }
 
 
-def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, str]]:
-    """(dotted path, sentence) of each mistake."""
+def sentences(
+    error: ValidationError, model: type[BaseModel], below: Mapping[str, Collection[str]] | None = None
+) -> list[tuple[str, str]]:
+    """(dotted path, sentence) of each mistake. `below`: section → names that stand in it, for one that misses it."""
     lines = []
     problems = error.errors(include_url=False)
     for problem in problems:
@@ -32,7 +45,9 @@ def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str,
         dotted = ".".join(path) or "config"
         if problem["type"] == "extra_forbidden":
             names = _known_fields(model, path[:-1])
-            words = f"{dotted}: there is no such field; {did_you_mean(path[-1], names)}"
+            inner = next((section for section, known in (below or {}).items() if dotted in known), None)
+            hint = did_you_mean(path[-1], names) if inner is None else f'did you mean "{inner}.{dotted}"?'
+            words = f"{dotted}: there is no such field; {hint}"
         elif problem["type"] in {"value_error", SENTENCE}:
             words = str(problem["ctx"]["error"])
             words = f"{dotted}: {words}" if path else words
@@ -40,7 +55,8 @@ def sentences(error: ValidationError, model: type[BaseModel]) -> list[tuple[str,
             words = f"{dotted}: {problem['input']!r} cannot be used. {_description(model, path)}".rstrip()
         else:
             words = _KINDS_OF_VALUES.get(problem["type"]) or problem["msg"][0].lower() + problem["msg"][1:]
-            words = f"{dotted}: {words} (found {problem['input']!r})"
+            found = repr(problem["input"])
+            words = f"{dotted}: {words} (found {found if len(found) <= _QUOTE else found[:_QUOTE] + '...'})"
         lines.append((dotted, words))
     return lines
 

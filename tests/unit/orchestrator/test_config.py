@@ -139,6 +139,9 @@ class TestUnknownFields:
         text = complaint({"wandb": {"zzzzzz": 1}})
         assert "wandb.zzzzzz: there is no such field; known here: entity, group, mode, project, tags" in text
 
+    def test_a_field_of_the_training_that_stands_beside_it_is_told_its_place(self) -> None:
+        assert 'batch_size: there is no such field; did you mean "training.batch_size"?' in complaint({"batch_size": 3})
+
     def test_each_mistake_is_a_line_of_its_own(self) -> None:
         assert len(complaint({"slots": 0, "nonsense": 1, "slurm": {"gpus": -1}}).splitlines()) == 3
 

@@ -74,7 +74,16 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
         assert f"--set '{setting}' names no field" in refusal(None, None, [setting])
     assert "a config is a JSON object in braces" in refusal(a_file(tmp_path, "[]"), None, [])
     assert "nested too deeply" in refusal(a_file(tmp_path, "[" * 100_000), None, [])
-    assert "seed: input should be a valid integer" in refusal(None, None, ["seed=" + "[" * 100_000])
+    said = refusal(None, None, ["seed=" + "[" * 100_000])
+    assert "seed: a whole number is needed (found '[[[" in said
+    assert len(said) < 200
+    assert "the file is empty" in refusal(a_file(tmp_path, " \n"), None, [])
+    assert "line 1, column 14: not valid JSON: remove the comma before it" in refusal(
+        a_file(tmp_path, '{"gamma": 0, }'), None, []
+    )
+    assert 'did you mean "drqv2"? (known here: a2c, drqv2, mtsac, ppo, sac, td3' in refusal(
+        None, None, ["algorithm=dqn"]
+    )
 
 
 def test_one_task_may_be_set_by_its_bare_name():
