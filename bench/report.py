@@ -139,7 +139,7 @@ Rows of MTSAC are from before its updates were made in C.
 [`fast` and `fast-td3`](presets.md#on-a-gpu), with updates launched one by one, as a CUDA graph and in bfloat16; an
 exact resume after a SIGKILL; and the first twenty minutes of `fast` on MT10, or what is left of the time. Without a GPU
 it ends with one sentence and code 0; `--small` goes through all of it on the CPU. `trainer autotune --preset guide`
-says what settings are best on a GPU, and `make test-gpu` tests exact resumes on one. Not measured yet: rates and the
+tries settings on yours, and `make test-gpu` tests exact resumes on one. Not measured yet: rates and the
 resume of `fast` as it is now, twenty minutes of it, and whether curves in bfloat16 equal those in single precision.
 
 `ms an update`: without stepping beside it. `way`: what the updates really were. `gpu gb`: the most that torch had

@@ -148,7 +148,10 @@ def evaluate(
     averaged: AveragedOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Play every task from its fixed goals with the deterministic policy; success at any step counts."""
+    """Play every task from its fixed goals with the deterministic policy.
+
+    Success counts at any step, or at the last one where a suite says so (the arm).
+    """
     from rich.console import Console  # noqa: PLC0415
 
     from trainer.evaluation.checkpoints import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator

@@ -83,14 +83,14 @@ def good() -> Ledger:
 
 def troubled() -> Ledger:
     """Each slot has something else to say."""
-    failed = ended(4, Verdict.CRASHED, "the GPU ran out of memory (exit code 1)", ago_s=28)
+    failed = ended(4, Verdict.CRASHED, "the GPU ran out of memory (exit code 7)", ago_s=28)
     return a_run(
         a_slot(0, jobs=2, hand_overs=2, step=6_400_000, total=TOTAL).with_attempt(
             pending(81_260, "Priority", 2 * 3600), number=2
         ),
         a_slot(
             1, jobs=5, failures=3, step=2_100_000, total=TOTAL, attempts=(failed,), not_before=NOW + 872,
-            why="job 81247 failed: the GPU ran out of memory (exit code 1) (failure 3 of 6)",
+            why="job 81247 failed: the GPU ran out of memory (exit code 7) (failure 3 of 6)",
         ),
         a_slot(
             2, jobs=3, step=8_000_000, total=TOTAL, status=SlotStatus.PAUSED,
@@ -195,7 +195,7 @@ def history(run_dir: RunDir) -> None:
         (700, "blind", {"error": "slurm_load_jobs error: Socket timed out on send/recv operation"}),
         (610, "sighted", {"blind_s": 90.0}),
         (28, "ended", {"attempt": 4, "job_id": "81247", "verdict": "crashed", "step": 2_118_400,
-                       "cause": "the GPU ran out of memory (exit code 1)", "checkpoint_step": 2_100_000}),
+                       "cause": "the GPU ran out of memory (exit code 7)", "checkpoint_step": 2_100_000}),
     ):  # fmt: skip
         place = {} if kind in {"blind", "sighted"} else {"slot": 1}
         append_event(run_dir, 0, kind, NOW - ago_s, **place, **facts)

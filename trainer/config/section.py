@@ -47,7 +47,7 @@ _TRAINED = object()
 
 class TrainingSection(BaseModel):
     """What a user writes under `training`: every field may be left out, the preset fills it in. A name that one section
-    alone has may stand outside of it: `"batch_size": 256`, `"tasks": ["reach-v3"]`.
+    alone has may stand directly under `training`: `"batch_size": 256`, `"tasks": ["reach-v3"]`.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
