@@ -8,12 +8,13 @@ happens stays equal; the browser makes ages of them. Every text is shown as text
 
 from __future__ import annotations
 
+import time
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 #: Of the messages between server and page; the page says so where another one serves it.
-VERSION = 2
+VERSION = 3
 #: Slots on one page: more do not fit a screen, and a look reads their files.
 SLOTS_A_PAGE = 50
 #: Jobs of one slot on one page of the time line.
@@ -340,10 +341,12 @@ class RunPage(Shown):
 
 class PageSnapshot(Shown):
     """All that a page shows. `source`: where it comes from; `place`: which, as a person would name it. `note`: why
-    there is no run to show.
+    there is no run to show. `utc_offset_s`: of the time zone in which its sentences name times, that of the machine
+    that looked; the page shows all times in it.
     """
 
     version: int = VERSION
+    utc_offset_s: int = Field(default_factory=lambda: time.localtime().tm_gmtoff)
     source: Kind
     place: str
     note: str = ""

@@ -218,6 +218,21 @@ def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path:
         assert slider.get_attribute("aria-valuetext") == "now"
 
 
+def test_times_are_of_the_zone_of_the_sentences_beside_them(
+    pages: Pages, tmp_path: Path, env: dict[str, str]
+) -> None:
+    a_watched_run(tmp_path / "mt10", time.time())
+    shown = []
+    for zone, header in (("UTC0", 0), ("IST-5:30", 1)):
+        with a_viewer(tmp_path, "mt10", env={**env, "TZ": zone}) as url:
+            page = pages.open(url)
+            panel(page, "History").wait_for()
+            assert page.get_by_text("times are of UTC+5:30").count() == header
+            shown.append(panel(page, "History").locator("tbody tr td").first.inner_text())
+    utc, india = (60 * int(hour) + int(minute) for hour, minute in (text.split(":") for text in shown))
+    assert (india - utc) % (24 * 60) == 330
+
+
 def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     metrics = tmp_path / "v1/runs/evil-0123abcd/0/metrics"
     metrics.mkdir(parents=True)

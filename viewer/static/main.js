@@ -1,8 +1,8 @@
 // The page: one connection, one state, drawn anew whenever either changes. What it shows is viewer/model.py's PageSnapshot.
 import { html, render, nothing } from "./vendor/lit-html.js";
-import { PANELS } from "./panels.js";
+import { PANELS, moment, takeZone, zone } from "./panels.js";
 
-const VERSION = 2;
+const VERSION = 3;
 const NO_TOKEN = 4401, TOO_MANY = 4429, STRANGER = 4403;
 const KEPT = "viewer.token";
 // Ages are told in minutes: so often is enough.
@@ -193,6 +193,7 @@ const LINES = {
 
 function draw() {
   const { snapshot } = state;
+  takeZone(snapshot);
   document.title = snapshot?.run ? `${snapshot.run.name} · ${snapshot.run.state}` : "viewer";
   render(html`${header(snapshot)}<main>${body(snapshot)}</main>`, document.getElementById("page"));
 }
@@ -200,13 +201,15 @@ function draw() {
 function header(snapshot) {
   const run = snapshot?.run;
   wasOld = isOld();
-  const when = state.line === "file" ? new Date(state.at * 1000).toLocaleString() : "";
-  const seen = new Date(state.at * 1000).toLocaleString("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const when = state.line === "file" ? moment(state.at, { year: "numeric" }) : "";
+  const seen = moment(state.at, { second: "2-digit" });
+  const other = zone(state.at);
   const words = wasOld ? `as of ${seen}: nothing was read since` : `${LINES[state.line]} ${when}`;
   return html`<header>
     <h1>${run ? run.name : snapshot?.place ?? "viewer"}</h1>
     ${run ? html`<span class="badge" data-state=${run.state}>${run.state}</span>` : nothing}
     ${run?.executor ? html`<span class="dim">on ${run.executor}</span>` : nothing}
+    ${other ? html`<span class="dim">${other}</span>` : nothing}
     <span class="line" data-line=${wasOld ? "old" : state.line} role="status">${words}</span>
   </header>`;
 }

@@ -21,9 +21,29 @@ function roughly(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
+// Seconds that the zone of the sentences is before UTC; null: not known, the reader's own then.
+let offset = null;
+
+export function takeZone(snapshot) {
+  offset = snapshot?.utc_offset_s ?? offset;
+}
+
+export function moment(at, form = {}) {
+  const shown = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", ...form };
+  if (offset == null) return new Date(at * 1000).toLocaleString("en-GB", shown);
+  return new Date((at + offset) * 1000).toLocaleString("en-GB", { ...shown, timeZone: "UTC" });
+}
+
+// Where that is another zone than the reader's.
+export function zone(at) {
+  if (offset == null || offset === -60 * new Date(at * 1000).getTimezoneOffset()) return "";
+  const minutes = Math.abs(offset) / 60;
+  const rest = minutes % 60 ? `:${String(minutes % 60).padStart(2, "0")}` : "";
+  return `times are of UTC${offset < 0 ? "-" : "+"}${Math.floor(minutes / 60)}${rest}`;
+}
+
 function clock(at, now) {
-  const day = Math.abs(now - at) < 86400 ? {} : { day: "2-digit", month: "short" };
-  return new Date(at * 1000).toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit" });
+  return moment(at, Math.abs(now - at) < 86400 ? { day: undefined, month: undefined } : {});
 }
 
 const ago = (at, now) => (at == null ? "" : `${roughly(now - at)} ago`);
@@ -81,8 +101,6 @@ function ask(choose, at) {
   }, ASK_MS);
 }
 
-const told = (at) => new Date(at * 1000).toLocaleString("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit" });
-
 function moments(state) {
   const { snapshot: { run }, choose, choice } = state;
   const first = run?.begun_at, last = state.clock();
@@ -90,7 +108,7 @@ function moments(state) {
   const at = choice.at ?? last;
   const move = (event) => {
     const share = Number(event.target.value) / 1000;
-    event.target.setAttribute("aria-valuetext", share < 1 ? told(first + share * (last - first)) : "now");
+    event.target.setAttribute("aria-valuetext", share < 1 ? moment(first + share * (last - first)) : "now");
     ask(choose, share < 1 ? first + share * (last - first) : null);
   };
   const now = () => {
@@ -101,8 +119,8 @@ function moments(state) {
   return html`<section aria-labelledby="moment" data-panel="Moment" class="moment">
     <h2 id="moment">Moment</h2>
     <input type="range" min="0" max="1000" step="1" aria-labelledby="moment" .value=${String(Math.round((1000 * (at - first)) / (last - first)))}
-      aria-valuetext=${choice.at == null ? "now" : told(at)} @input=${move}>
-    <output>${choice.at == null ? "" : `as it was on ${told(at)}`}</output>
+      aria-valuetext=${choice.at == null ? "now" : moment(at)} @input=${move}>
+    <output>${choice.at == null ? "" : `as it was on ${moment(at)}`}</output>
     <button ?disabled=${choice.at == null} @click=${now}>now</button>
   </section>`;
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from trainer.algorithms.mtsac.inputs import prepare
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
+from trainer.training.begin import choose_numerics
 
 pytestmark = pytest.mark.trainer
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -103,6 +105,13 @@ def test_who_records_no_updates_says_so_where_a_graph_was_asked_for(name):
     assert algorithm.choose_launch_mode(training, SPACES, GPU, None) == (KERNELS, sentence)
     assert algorithm.choose_launch_mode(training, SPACES, CPU, None) == (KERNELS, None)
     assert algorithm.choose_launch_mode(training.changed(cuda_graph=False), SPACES, GPU, None) == (KERNELS, None)
+
+
+def test_on_a_cpu_it_is_said_that_a_graph_is_left_out():
+    said = []
+    for cuda_graph in (False, True):
+        choose_numerics(a_training(cuda_graph=cuda_graph), SPACES, CPU, {}, SimpleNamespace(say=said.append))
+    assert said == ["training.cuda_graph is left out: this trains on the cpu, and its settings are for a GPU"]
 
 
 def test_a_graph_that_leaves_other_bits_is_left_out():
