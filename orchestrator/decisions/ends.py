@@ -19,6 +19,8 @@ from orchestrator.sections import RelaySection
 
 #: What is no failure of the program.
 NOT_ITS_FAULT = frozenset({Verdict.NODE_FAILED, Verdict.NO_ROOM})
+#: After more of them in a row than a program may have failures so long at least is waited, whatever the config says.
+PATIENT_S = 60.0
 #: A program that stalls twice from the same checkpoint stalls there for ever.
 STALLS = 2
 #: Hand-overs whose length is remembered: a day of 4 h jobs, and some.
@@ -73,6 +75,8 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
         why = f"{failures} jobs in a row ended without a new checkpoint; the last one: {last}"
         return update | {"status": SlotStatus.FAILED, "why": why}
     delay_s = delay_after(failures + node_failures, relay)
+    if node_failures > relay.failure_budget and attempt.verdict in NOT_ITS_FAULT:
+        delay_s = max(delay_s, PATIENT_S)  # nothing else would ever slow these down
     return update | {"why": f"{last}{counted}", "not_before": now + delay_s if delay_s else 0.0}
 
 

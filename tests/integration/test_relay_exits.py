@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRel
     ("line", "cause"),
     [
         ("echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1", "the GPU ran out of memory"),
-        ("echo 'OSError: [Errno 122] Disk quota exceeded' >&2; exit 1", "the disk quota is used up"),
+        ("echo 'MemoryError' >&2; exit 1", "out of memory"),
         ("echo ValueError: no such task >&2; exit 1", "ValueError: no such task (exit code 1)"),
         ("kill -SEGV $$", "killed by signal 11"),
     ],
@@ -64,6 +65,24 @@ def test_a_program_that_always_crashes_is_given_up_with_its_cause(new_relay: New
 
     done.assert_refused(10, "slot 0 stopped: 6 jobs in a row ended without a new checkpoint", cause)
     assert relay.attempts() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_program_that_finds_no_room_is_never_given_up_and_not_hammered(new_relay: NewRelay) -> None:
+    line = "[ -e room ] || { echo 'OSError: [Errno 122] Disk quota exceeded' >&2; exit 1; }"
+    relay = new_relay(command=["bash", "-c", line], relay=AT_ONCE)
+    controller = relay.spawn("start")
+
+    relay.wait_for((relay.attempt_dir(6) / "exit.json").exists, "more ends than a program may have")
+    relay.wait_for(lambda: relay.ledger()["slots"][0]["node_failures"] == 7, "the last end in the ledger")
+
+    [slot] = relay.ledger()["slots"]
+    assert (slot["status"], slot["failures"]) == ("active", 0)
+    assert slot["why"].endswith("the disk quota is used up (exit code 1)")
+    assert slot["not_before"] > time.time()
+    (relay.folder / "room").touch()
+    assert relay.run("stop").code == 0
+    assert relay.ended(controller) == 0
+    assert relay.hurried("start").code == 0, "the next one finds room"
 
 
 def test_a_misspelt_program_is_refused_before_anything_is_begun(new_relay: NewRelay) -> None:

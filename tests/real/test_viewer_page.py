@@ -218,9 +218,7 @@ def test_a_slider_shows_the_run_as_it_was_and_leads_back(pages: Pages, tmp_path:
         assert slider.get_attribute("aria-valuetext") == "now"
 
 
-def test_times_are_of_the_zone_of_the_sentences_beside_them(
-    pages: Pages, tmp_path: Path, env: dict[str, str]
-) -> None:
+def test_times_are_of_the_zone_of_the_sentences_beside_them(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time())
     shown = []
     for zone, header in (("UTC0", 0), ("IST-5:30", 1)):

@@ -147,7 +147,10 @@ class Run:
         if self.world.is_full(self.node):
             raise OSError(errno.ENOSPC, "No space left on device")
         server, path = self.world.server, f"{self.attempt_dir}/claim"
-        if server.create(self.node, path, json.dumps(self.record(gpus="", start="")).encode()) or self.world.no_claim_fence:
+        if (
+            server.create(self.node, path, json.dumps(self.record(gpus="", start="")).encode())
+            or self.world.no_claim_fence
+        ):
             return True
         winner = server.json_or_none(self.node, path)
         self._write(f"{self.attempt_dir}/duplicate-{self.node}-{self.pid}.json", self.record(winner=winner))
