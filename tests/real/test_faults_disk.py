@@ -32,13 +32,13 @@ def test_jobs_that_died_of_it_are_not_said_to_run_and_go_on_when_there_is_room(
     )
 
     shown, told = relay.status(), relay.run("status").out
-    assert [slot["last_verdict"] for slot in shown["slots"]] == ["crashed", "crashed"]
+    assert [slot["last_verdict"] for slot in shown["slots"]] == ["no room", "no room"]
     assert {slot["last_cause"] for slot in shown["slots"]} <= set(CAUSES)
     assert "the disk is full (" in told
     assert "steps/s" not in told
     explained = relay.run("explain", "1").out.splitlines()
     assert "slot 1 is waiting" in explained[0]
-    assert sum("ended: crashed" in line for line in explained) == 1
+    assert sum("ended: no room" in line for line in explained) == 1
     assert len(slurm.squeue()) == 0  # what cannot be written down is not submitted
 
     ballast.unlink()
