@@ -202,6 +202,7 @@ class Lease:
     def check(self) -> None:
         """Call before every submission and cancellation. Errors: LeaseLost, OSError."""
         newest = highest_epoch(self.run_dir)
+        self._away_since = None if newest >= 0 else self._away_since
         if newest < 0 and self._is_away():
             path = str(self.run_dir.path.parent)
             raise FileNotFoundError(errno.ENOENT, "it is missing or empty, as a disk is that is not mounted", path)

@@ -321,11 +321,17 @@ class TestAStaleOwner:
         run_dir.lease.mkdir(parents=True)
         lease = Lease(run_dir, own(run_dir, myself()), monotonic=lambda: now[0])
         lease.check()
+        for away_at in (0.0, 2 * AWAY_S):
+            unmounted = run_dir.path.rename(tmp_path / "elsewhere")
+            for now[0] in (away_at, away_at + AWAY_S - 1):
+                with pytest.raises(FileNotFoundError, match="not mounted"):
+                    lease.check()
+            unmounted.rename(run_dir.path)
+            lease.check()
         shutil.rmtree(run_dir.path)
-        for now[0] in (0.0, AWAY_S - 1):
-            with pytest.raises(FileNotFoundError, match="not mounted"):
-                lease.check()
-        now[0] = AWAY_S + 1
+        with pytest.raises(FileNotFoundError, match="not mounted"):
+            lease.check()
+        now[0] += AWAY_S + 1
         with pytest.raises(LeaseLost, match="was removed"):
             lease.check()
 
