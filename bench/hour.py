@@ -132,6 +132,8 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (OURS, "mtsac small many"): {**_SMALL, "num_envs": 40},
     (OURS, "td3 categorical one step"): {**_CATEGORICAL, "n_step": 1},
     (OURS, "td3 categorical small"): {**_CATEGORICAL, **_SMALLER},
+    (OURS, "mtsac small many warm"): {**_SMALL, "num_envs": 40, "init_temperature": 1.0, "target_entropy": -4.0},
+    (OURS, "td3 categorical many"): {**_CATEGORICAL, "num_envs": 40},
     (OURS, "td3 categorical small one step"): {**_CATEGORICAL, **_SMALLER, "n_step": 1},
     (THEIRS, "sac"): _SB3,
     (THEIRS, "sac often"): {**_SB3, "gradient_steps": 4},
