@@ -203,7 +203,8 @@ end of the 95 % interval above 0); at as many steps not worse by 0.05.
 @{hour_summary}
 
 `python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
-doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance.
+doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance. It is not at
+its end yet.
 
 @{hour_search}
 
