@@ -11,8 +11,8 @@
    that rate, without evaluations and starts. `way`: what the updates really were.
 2. `fast` with few environments is killed with SIGKILL behind its first checkpoint and goes on: `same` if all tensors
    and rows of its last checkpoint are those of one that was never interrupted.
-3. `fast` (`--curve-of`: another preset) for what is left of the time, twenty minutes at most, with fewer evaluations,
-   on the 50 goals a task that it is trained on.
+3. `fast` (`--curve-of`: another preset) for what is left of the time, twenty minutes at most, judged each 1.3M steps on
+   the 50 goals a task that it is trained on.
 
 Nothing was claimed before: these are measurements, with no bar to pass, but that 2 says `same`.
 """
@@ -59,7 +59,7 @@ LIMIT_MINUTES, CURVE_S, WARM_UP_S, MEASURE_S, LOOK_S = 25.0, 20 * 60.0, 3.0, 10.
 AROUND_S = 60.0
 PRESETS = ("guide", "mclean", "fast", "fast-td3")
 PARTS = ("rates", "resume", "curve")
-#: What the curve has that `fast` has not: evaluations take cores from the stepping, and all of them are to fit.
+#: Of the curve: no more points, for evaluations take cores from the stepping, and all of them are to fit.
 JUDGED = {"evaluation_interval": 1_300_000, "evaluation_unseen_goals": 0}
 WAYS: dict[str, dict[str, Any]] = {
     "kernels": {"cuda_graph": False, "precision": "float32"},

@@ -10,10 +10,9 @@ that was interrupted is thrown away, and begins anew.
 temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time,
 the better half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one.
 Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return.
-Every result is appended to
-hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it least. It is not the clock:
-where stepping and updates run beside each other, an hour on two cores is up to two hours of it. One seed a run, so
-neighbours in the table may change places by chance.
+Every result is appended to hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it
+least. It is not the clock: where stepping and updates run beside each other, an hour on two cores is up to two hours of
+it. One seed a run, so neighbours in the table may change places by chance.
 
 **The hour.** Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so
 the hour has starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone:

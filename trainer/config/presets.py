@@ -53,6 +53,9 @@ _BRC: dict[str, Any] = {
     "checkpoint_interval": 50_000,
 }
 
+#: What `tiny` learns by, and larger ones after it: no far sight, large steps, little chance in what is tried.
+_TINY: dict[str, Any] = {"learning_rate": 1e-3, "gamma": 0.97, "init_temperature": 0.1, "target_entropy": -2.0}
+
 #: What the arm's presets share: the guide's 100,000 steps and its evaluation each 5,000, but of 50 episodes: three or
 #: five cannot tell 70 % from 85 %.
 _ARM: dict[str, Any] = {
@@ -144,16 +147,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "brc": _BRC,
     # Learns reach-v3 on a CPU. It learns, it does not solve: success settles near 0.7.
     "tiny": {
+        **_TINY,
         "tasks": ("reach-v3",),
         "total_steps": 20_000,
         "batch_size": 128,
         "buffer_size": 40_000,
-        "learning_rate": 1e-3,
         "actor_hidden": (128, 128),
         "critic_hidden": (128, 128),
-        "gamma": 0.97,
-        "init_temperature": 0.1,
-        "target_entropy": -2.0,
         "horizon": 100,
         "updates_per_step": 1.0,
         "random_steps": 1_000,
@@ -299,6 +299,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # multiple of ten, so that each keeps its task. Evaluations are rare: they take cores from the stepping, and all of
     # them are waited for.
     "fast": {
+        **_TINY,
         "total_steps": 20_000_000,
         "num_envs": 130,
         "replay_on": "device",
@@ -306,12 +307,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "precision": "bf16",
         "batch_size": 2_560,
         "buffer_size": 3_000_000,
-        "learning_rate": 1e-3,
         "actor_hidden": (512, 512),
         "critic_hidden": (512, 512),
-        "gamma": 0.97,
-        "init_temperature": 0.1,
-        "target_entropy": -2.0,
         "updates_per_step": 4 / 130,
         "random_steps": 13_000,
         "checkpoint_interval": 650_000,
@@ -322,16 +319,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Less than an hour on two cores of an AMD Zen 5: 4.2 ms for each of 0.1 updates a step by torch, with the stepping
     # beside it, and some 3 ms natively. `tiny`'s values for ten tasks: what bench/hour.py's search begins from.
     "laptop": {
+        **_TINY,
         "total_steps": 7_000_000,
         "num_envs": 10,
         "batch_size": 256,
         "buffer_size": 1_000_000,
-        "learning_rate": 1e-3,
         "actor_hidden": (256, 256),
         "critic_hidden": (256, 256),
-        "gamma": 0.97,
-        "init_temperature": 0.1,
-        "target_entropy": -2.0,
         "updates_per_step": 0.1,
         "random_steps": 5_000,
         "checkpoint_interval": 100_000,

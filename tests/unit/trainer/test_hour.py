@@ -130,6 +130,14 @@ def test_every_candidate_is_a_training_of_mt10_and_the_first_one_is_the_presets(
     assert any((each.algorithm, each.network) == (laptop.algorithm, laptop.network) for each in trainings.values())
 
 
+def test_every_candidate_for_a_gpu_is_a_training_of_mt10_by_settings_of_its_own(script):
+    search = script("gpu_search")
+    trainings = {name: search.training_of(search.values_of(name, 3, 2, 60.0, False)) for name in search.CANDIDATES}
+    assert {(each.env.tasks, each.seed, each.device) for each in trainings.values()} == {(MT10, 3, "auto")}
+    learned = {each.model_dump_json(include={"algorithm", "network"}) for each in trainings.values()}
+    assert len(learned) == len(trainings)
+
+
 def test_claims_are_judged_by_the_seeds_that_both_sides_have(script):
     hour = script("hour")
     lines = []
