@@ -65,6 +65,28 @@ def test_a_search_keeps_the_better_half_of_each_side_and_goes_on_where_it_was_ki
     assert hour.due([one for one in made if one[0] == "ours"]) == ("stable-baselines3", "a", 0)
 
 
+def test_a_candidate_of_a_later_rung_is_first_trained_there_and_then_kept_or_not_as_all(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "CANDIDATES", {("ours", name): {} for name in "abcdxy"})
+    monkeypatch.setattr(hour, "ENTERS", {("ours", "x"): 1, ("ours", "y"): 1})
+    made, order = [], []
+    success = {"a": 0.1, "b": 0.5, "c": 0.4, "d": 0.2, "x": 0.3, "y": 0.6}
+    while (following := hour.due(made)) is not None:
+        side, name, rung = following
+        order.append((name, rung))
+        made.append(row(side, name, rung, success[name]))
+    assert order == [
+        ("a", 0),
+        ("b", 0),
+        ("c", 0),
+        ("d", 0),
+        *((name, 1) for name in "bcxy"),
+        ("y", 2),
+        ("b", 2),
+        ("y", 3),
+    ]
+
+
 def test_a_run_that_does_not_fit_into_the_budget_is_not_begun(script, monkeypatch, capsys):
     hour = script("hour")
     monkeypatch.setattr(hour, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
@@ -185,7 +207,8 @@ def test_without_a_gpu_nothing_is_measured_and_one_sentence_says_so(script, monk
 
 
 @pytest.mark.long
-def test_the_bench_of_a_gpu_goes_through_all_of_its_code_on_a_cpu(tmp_path):
+def test_the_bench_of_a_gpu_goes_through_all_of_its_code_on_a_cpu(script, tmp_path):
+    presets = script("gpu").PRESETS
     folder = tmp_path / "bench"
     folder.mkdir()
     for name in ("gpu.py", "figures.py"):
@@ -196,6 +219,6 @@ def test_the_bench_of_a_gpu_goes_through_all_of_its_code_on_a_cpu(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     found = {path.stem: path.read_text().splitlines() for path in (folder / "out").glob("gpu_small*.csv")}
-    assert [len(found["gpu_small"]), len(found["gpu_small_resume"])] == [10, 2]
+    assert [len(found["gpu_small"]), len(found["gpu_small_resume"])] == [1 + 3 * len(presets), 2]
     assert found["gpu_small_resume"][1].endswith(",2,same")
     assert len(found["gpu_small_curve"]) > 1
