@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trainer.buffers.rows import STEPS, Rows, rows_of
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import F32, I32, Bools, Obs, Spaces, picked
+from trainer.envs.spaces import F32, I32, Bools, Obs, Spaces, go_on_from, picked
 from trainer.state import State
 
 #: How observations are named among the arrays: those that were acted in, and those that are to be acted in next.
@@ -51,7 +51,7 @@ class NStep:
         """
         done, begun, at = transition.step, self._begun, self._at
         found = []
-        lost = begun[STEPS].any(0) & ~self._goes_on(transition.obs)
+        lost = begun[STEPS].any(0) & ~go_on_from(transition.obs, self._following)
         if lost.any():
             nothing = np.zeros(len(lost), np.bool_)
             found.append(self._taken(np.broadcast_to(lost, begun[STEPS].shape), self._following, nothing))
@@ -84,13 +84,6 @@ class NStep:
         for key, array in self._following.items():
             kept = np.asarray(state.tensors[f"{_FOLLOWING}{key}"])[: len(array)]
             array[: len(kept)] = kept
-
-    def _goes_on(self, obs: Obs) -> Bools:
-        """[N] whether it is acted in what was shown last."""
-        same = np.ones(self._begun[STEPS].shape[1], np.bool_)
-        for key, array in obs.items():
-            same &= (array == self._following[key]).reshape(len(array), -1).all(1)
-        return same
 
     def _taken(self, whole: Bools, next_obs: Obs, terminated: Bools) -> tuple[I32, Rows]:
         """The rows [n, N] that are `whole`, which led to `next_obs` [N]; their places are free."""

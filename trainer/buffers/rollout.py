@@ -72,6 +72,14 @@ class Rollout:
             self._keep(step, {key: values[f"obs.{key}"] for key in self._frames})
         self.steps += 1
 
+    def cut(self, lost: Bools, bootstrap: F32) -> None:
+        """What the newest step led to is not gone on with where `lost` [N]: an episode that goes on there was cut, and
+        what it would have gone on with is worth `bootstrap` [N].
+        """
+        step = self.steps - 1
+        here = lost & (self.fields["ended"][step] == 0)
+        self.fields["ended"][step, here], self.fields["bootstrap"][step, here] = 1, bootstrap[here]
+
     def obs(self, rows: npt.NDArray[np.integer[Any]]) -> dict[str, npt.NDArray[Any]]:
         """What was seen at `rows` [B] of all steps `in_a_row`: key → [B, *shape]."""
         step, env = np.divmod(rows, self.num_envs)

@@ -241,6 +241,7 @@ class Drqv2(PlainOffPolicy):
     """
 
     # The authors' (facebookresearch/drqv2: cfgs/config.yaml, cfgs/task/medium.yaml), whose actor has 1,024 a layer.
+    # Their 4,000 random steps are frames, two of each action; here they are actions.
     NETWORK: ClassVar[Mapping[str, Any]] = {
         "actor_hidden": (1024, 1024), "critic_hidden": (1024, 1024), "trunk": 50, "encoder": {"arch": "drq"},
     }  # fmt: skip

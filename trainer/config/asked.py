@@ -80,18 +80,28 @@ def _old_episodes(training: Training) -> Iterator[_Mistake]:
 
 
 def _short_replay(training: Training) -> Iterator[_Mistake]:
-    """A step can be drawn while the frames that are seen before it and the steps summed up behind it are all kept. Of
+    """As far as settings tell of frames."""
+    env, settings = training.env, training.algorithm
+    if not isinstance(settings, OffPolicySettings) or not isinstance(env, PictureSettings) or not env.has_pictures:
+        return
+    if (words := short_of_frames(training, env.frame_reach)) is not None:
+        yield _Mistake(("algorithm", "buffer_size"), words, settings.buffer_size)
+
+
+def short_of_frames(training: Training, reach: int) -> str | None:
+    """Why a replay of frames is too small for a policy that sees those of `reach` steps; None: it is not.
+
+    A step can be drawn while the frames that are seen before it and the steps summed up behind it are all kept. Of
     each environment that is a row for each of them, and one for where an episode begins; rows of the environments of
     one task come by turns, and each task has a ring of its own, all as long (`trainer.buffers.frames`).
     """
-    env, settings, tasks = training.env, training.algorithm, len(training.env.tasks)
-    if not isinstance(settings, OffPolicySettings) or not isinstance(env, PictureSettings) or not env.has_pictures:
-        return
-    least = tasks * -(-training.num_envs // tasks) * (env.frame_reach + settings.steps_summed + 1)
-    if settings.buffer_size < least:
-        words = (
-            f"buffer_size {settings.buffer_size:,} is too small for {training.num_envs:,} environments whose policy "
-            f"sees frames of {env.frame_reach:,} steps: they would be overwritten before they are learned from; use "
-            f"{least:,} or more, or lower num_envs, frame_stack or frame_stride"
-        )
-        yield _Mistake(("algorithm", "buffer_size"), words, settings.buffer_size)
+    settings, tasks = training.off_policy, len(training.env.tasks)
+    least = tasks * -(-training.num_envs // tasks) * (reach + settings.steps_summed + 1)
+    if settings.buffer_size >= least:
+        return None
+    sees, lower = ("one step", "") if reach == 1 else (f"{reach:,} steps", ", frame_stack or frame_stride")
+    return (
+        f"buffer_size {settings.buffer_size:,} is too small for {training.num_envs:,} environments whose policy "
+        f"sees frames of {sees}: they would be overwritten before they are learned from; use {least:,} or more, or "
+        f"lower num_envs{lower}"
+    )

@@ -164,7 +164,7 @@ class Network(TrainingSettings):
     trunk: CountInt = Field(
         0,
         description="Numbers that features are brought down to before the plain layers (linear, layer normalisation, "
-        "tanh: DrQ-v2's); 0: none.",
+        "tanh: DrQ-v2's), of sac, td3 and drqv2; 0: none.",
     )
     encoder: EncoderSettings = Field(EncoderSettings(), description="What reads pictures.")
     encoders: dict[str, str] = Field(
@@ -250,9 +250,11 @@ class OnPolicySettings(AlgorithmSettings):
     )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
-        """As above: the critic is a plain net."""
+        """As above: the nets are plain ones."""
         if network.critic_net != "mlp":
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
+        if network.trunk:
+            raise ValueError(f"trunk {network.trunk} is for sac, td3 and drqv2; {self.name} has none: leave it out")
 
 
 class OffPolicySettings(AlgorithmSettings):

@@ -192,5 +192,16 @@ def picked(obs: Obs, rows: Any) -> dict[str, npt.NDArray[Any]]:
     return {key: array[rows] for key, array in obs.items()}
 
 
+def go_on_from(obs: Obs, left: Obs) -> Bools:
+    """[N] whether each environment is in what it was `left` in; where `left` has fewer rows, the others are not."""
+    first = next(iter(obs.values()))
+    same = np.zeros(len(first), np.bool_)
+    kept = min(len(first), len(next(iter(left.values()))))
+    same[:kept] = True
+    for key, array in obs.items():
+        same[:kept] &= (array[:kept] == left[key][:kept]).reshape(kept, -1).all(1)
+    return same
+
+
 def _finite(bound: float) -> float | None:
     return float(bound) if np.isfinite(bound) else None

@@ -17,6 +17,7 @@ from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers import frames, rollout
 from trainer.buffers.contributed import capacity_of, group_capacity_of
 from trainer.buffers.rows import Fields, fields_of, with_steps
+from trainer.config.asked import short_of_frames
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.memory import need_bytes
@@ -75,6 +76,7 @@ def check(
     """
     try:
         check_seen(training, spaces_of(training))
+        _check_frames(training)
         _check_addresses(training)
         rows = rows_kept(training)
         parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
@@ -95,6 +97,15 @@ def check(
         + (f"{lowered}, or " if lowered else "")
         + f"ask for {in_gb(need)} or more (slurm.mem)"
     )
+
+
+def _check_frames(training: Training) -> None:
+    """Also where only an environment itself knows that it gives pictures. Errors: ValueError."""
+    spaces = kept_of(training)
+    if training.uses_experience and frames.keeps_frames(spaces, training):
+        why = short_of_frames(training, max(spec.reach for spec in spaces.obs.values()))
+        if why is not None:
+            raise ValueError(f"training.algorithm.buffer_size: {why}")
 
 
 def _check_addresses(training: Training) -> None:

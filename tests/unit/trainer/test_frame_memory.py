@@ -220,3 +220,21 @@ def test_where_frames_are_kept_there_are_no_rings_of_others():
     shown, plain = a_training(), a_training(observation="state", cameras=[], frame_stack=1)
     assert others_parts(shown, 300, accepts=True) == []
     assert [part.what.split()[0] for part in others_parts(plain, 300, accepts=True)] == ["contributors'"]
+
+
+@pytest.mark.parametrize(("rows", "is_refused"), [(119, True), (120, False)])
+def test_a_replay_too_short_for_pictures_that_an_environment_gives_itself_is_refused(rows, is_refused):
+    """40 environments of one task: a row before, one of the step, and one where an episode begins."""
+    env = {"name": "gymnasium", "id": "odd_envs:Cameras", "horizon": 9}
+    sac = {"name": "sac", "batch_size": 8, "buffer_size": rows}
+    glance = {"encoder": {"arch": "anchorleg_toys.glance:Glance"}}
+    training = resolve(TrainingSection(env=env, algorithm=sac, network=glance, num_envs=40, total_steps=1_000))
+    if not is_refused:
+        check(training, "cpu", None)
+        return
+    words = (
+        "training.algorithm.buffer_size: buffer_size 119 is too small for 40 environments whose policy sees frames of "
+        "one step: they would be overwritten before they are learned from; use 120 or more, or lower num_envs"
+    )
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}$"):
+        check(training, "cpu", None)

@@ -317,6 +317,51 @@ def test_shards_go_down_the_mean_of_their_gradients_by_torch(name):
     assert updates == (8 if name == "ppo" else 1)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_episode_that_a_resume_could_not_bring_back_is_cut_where_it_was_left(shards):
+    """By environment: 0 goes on, 1 and 3 begin anew, of which 3's episode had ended anyway."""
+    task, obs = np.zeros(ENVS, np.int32), {STATE: np.ones((ENVS, 3), np.float32)}
+    left = {STATE: np.arange(ENVS * 3, dtype=np.float32).reshape(ENVS, 3)}
+    finished = np.array([False, False, True, True])
+    step = Step(
+        obs=left, next_obs=left, reward=np.ones(ENVS, np.float32), terminated=finished,
+        truncated=np.zeros(ENVS, np.bool_), success=finished, task=task, next_task=task, finished=finished,
+        episode_return=np.zeros(ENVS), episode_length=np.ones(ENVS, np.int32), episode_success=finished,
+        episode_measures=np.zeros((ENVS, 0)),
+    )  # fmt: skip
+
+    def begun():
+        if shards > 1:
+            return sharded("ppo", SPACES["box"], shards, batch_size=6)
+        return learner("ppo", SPACES["box"], batch_size=6)
+
+    def rollouts(algorithm, name):
+        each = algorithm._shards.values() if shards > 1 else [algorithm]
+        return np.concatenate([one._rollout.fields[name][0] for one in each])
+
+    def sums(algorithm):
+        each = algorithm._shards.values() if shards > 1 else [algorithm]
+        return np.concatenate([one._rewards.sums for one in each])
+
+    first = begun()
+    first.observe(Transition(obs, first.act(obs, task, 0), step), 0)
+    state, found = first.state(), {}
+    for case, shown in (("goes on", left[STATE]), ("anew", left[STATE] * [[1], [0], [1], [0]])):
+        found[case] = begun()
+        found[case].load(state)
+        found[case].act({STATE: shown.astype(np.float32)}, task, ENVS)
+    assert rollouts(found["goes on"], "ended").tolist() == [0, 0, 1, 1]
+    assert rollouts(found["anew"], "ended").tolist() == [0, 1, 1, 1]
+    assert rollouts(found["anew"], "terminated").tolist() == [0, 0, 1, 1]
+    worth = rollouts(found["anew"], "bootstrap")
+    one = found["anew"]._one if shards > 1 else found["anew"]
+    expected = one._value(one._reading.scaled_alone({STATE: left[STATE][1:2]}), task[:1])
+    assert worth.tolist() == [0, pytest.approx(float(expected[0])), 0, 0]
+    assert abs(worth[1]) > 0
+    assert sums(found["goes on"]).tolist() == [1, 1, 0, 0]
+    assert sums(found["anew"]).tolist() == [1, 0, 0, 0]
+
+
 def test_shards_draw_from_streams_of_their_own_and_see_one_scale():
     algorithm = sharded("ppo", SPACES["box"], 2, batch_size=6)
     obs = {STATE: np.zeros((ENVS, 3), np.float32)}

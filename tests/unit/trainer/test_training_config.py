@@ -511,6 +511,8 @@ def test_an_algorithm_brings_its_own_nets_and_number_of_environments_where_nobod
     [
         ({"algorithm": "ppo", "batch_size": 9999}, "larger than a rollout"),
         ({"algorithm": "ppo", "critic_net": "heads"}, "critic_net heads is for mtsac; ppo has plain ones"),
+        ({"algorithm": "ppo", "trunk": 8}, "trunk 8 is for sac, td3 and drqv2; ppo has none: leave it out"),
+        ({"algorithm": "a2c", "network": {"trunk": 50}}, "trunk 50 is for sac, td3 and drqv2; a2c has none"),
         ({"algorithm": "sac", "critic_net": "residual"}, "critic_net residual is for mtsac; sac has plain ones"),
         ({"activation": "tanh"}, "written for relu"),
         ({"algorithm": "ppo", "buffer_size": 100}, "no such field"),

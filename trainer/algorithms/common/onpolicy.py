@@ -23,17 +23,11 @@ from trainer.algorithms.common.actor_critic import ActorCritic, actor_and_critic
 from trainer.algorithms.common.cuda_graph import not_recorded
 from trainer.algorithms.common.reading import ACTOR, CRITIC
 from trainer.algorithms.common.reward_scale import RewardScale
-from trainer.algorithms.common.tensors import (
-    copied,
-    count,
-    named,
-    torch_generator,
-    under,
-)
+from trainer.algorithms.common.tensors import copied, count, named, torch_generator, under
 from trainer.buffers.rollout import Rollout
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import F32, F64, I32, I64, Actions, Obs, Spaces, picked
+from trainer.envs.spaces import F32, F64, I32, I64, Actions, Bools, Obs, Spaces, go_on_from, picked
 from trainer.errors import NotFiniteError
 from trainer.machine.device import to_device
 from trainer.nets.encoders.base import kept_spaces
@@ -75,8 +69,11 @@ class OnPolicy(ActorCritic):
         self._kept = kept_spaces(context.spaces, training.network)
         self._rollout = Rollout(self._kept, self.settings.rollout_steps, context.num_envs)
         self._played: dict[str, npt.NDArray[Any]] = {}
-        self._lesson = self._order_of_steps = _nothing()
-        self._at = self._epoch = self._step = 0
+        self._step = 0
+        self._end_lesson()
+        #: What the environments were left in; and what a resume expects them to be in.
+        self._left: Obs = {}
+        self._expected: Obs = {}
 
     # --- what an algorithm has of its own ---------------------------------------------------------------------------
 
@@ -130,6 +127,8 @@ class OnPolicy(ActorCritic):
     @torch.no_grad()
     def play(self, obs: Obs, task: I32, step: int) -> Actions:
         """As `act`, of what the scales have seen."""
+        if self._expected:
+            self._cut(~go_on_from(obs, self._expected))
         seen, tasks = self._reading.scaled(obs), task.astype(np.int64)
         distribution = self._policy.distribution
         outputs = self._policy.with_free(self._evaluated(ACTOR, seen, tasks))
@@ -163,7 +162,7 @@ class OnPolicy(ActorCritic):
             bootstrap[cut] = self._value(self._reading.scaled_alone(picked(done.next_obs, cut)), done.task[cut])
         numbers = {"reward": reward, "terminated": done.terminated, "ended": ended, "bootstrap": bootstrap}
         self._rollout.add({**self._played, **numbers})
-        self._step = step
+        self._step, self._left = step, done.obs
         if self._rollout.full:
             self._begin_lesson(self._value(self._reading.scaled(done.obs), done.next_task))
             self._shuffle()
@@ -245,6 +244,7 @@ class OnPolicy(ActorCritic):
             "order": self._order_of_steps,
             "rewards.sums": torch.from_numpy(self._rewards.sums),
             **named("rollout", {key: torch.from_numpy(array) for key, array in rollout.tensors.items()}),
+            **named("left", {key: torch.from_numpy(array) for key, array in self._left.items()}),
         }
         streams = {"stream.noise": self._noise.get_state(), "stream.order": self._order.get_state()}
         return State({**copied(tensors), **streams}, {"rollout": dict(rollout.numbers)})
@@ -258,6 +258,7 @@ class OnPolicy(ActorCritic):
         """As `own_state` left it, at `place` of the rollout."""
         tensors = state.tensors
         rollout = {key: value.numpy() for key, value in under("rollout", tensors).items()}
+        self._left = self._expected = {key: value.numpy() for key, value in under("left", tensors).items()}
         self._rollout.load(State(rollout, state.numbers["rollout"]))
         self._rewards.load(tensors["rewards.sums"].numpy())
         self._lesson, self._order_of_steps = tensors["lesson"].to(self.device, copy=True), tensors["order"].clone()
@@ -280,6 +281,17 @@ class OnPolicy(ActorCritic):
         )
         self._rewards = RewardScale(self.reward_moments, self._rollout.num_envs, self.settings.gamma)
         self._rollout = Rollout(self._kept, self._rollout.capacity, self._rollout.num_envs)
+
+    def _cut(self, lost: Bools) -> None:
+        """Cut episodes that a resume could not bring back: others begin where `lost` [N]."""
+        rollout = self._rollout
+        self._rewards.forget(lost)
+        if lost.any() and rollout.steps and not rollout.full:
+            worth = np.zeros(len(lost), np.float32)
+            left = self._reading.scaled_alone(picked(self._expected, lost))
+            worth[lost] = self._value(left, rollout.fields["task"][rollout.steps - 1, lost])
+            rollout.cut(lost, worth)
+        self._expected = {}
 
     def _outputs(self, values: list[Tensor]) -> Tensor:
         """The distribution's parameters [B, P], of the values of the actor's layers."""
@@ -378,14 +390,10 @@ class OnPolicy(ActorCritic):
             self._end_lesson()
 
     def _end_lesson(self) -> None:
-        self._lesson = self._order_of_steps = _nothing()
+        self._lesson = self._order_of_steps = torch.zeros(0, dtype=torch.int64)
         self._at = self._epoch = 0
 
 
 def normalised(advantage: Tensor) -> Tensor:
     """[B] of mean 0 and deviation 1; one alone stays as it is."""
     return (advantage - advantage.mean()) / (advantage.std() + _SMALL) if len(advantage) > 1 else advantage
-
-
-def _nothing() -> Tensor:
-    return torch.zeros(0, dtype=torch.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer.envs.spaces import F32, F64
+from trainer.envs.spaces import F32, F64, Bools
 from trainer.nets.normalise import CLIP, RunningMoments
 
 
@@ -27,6 +27,10 @@ class RewardScale:
         self.sums = self.sums * (1 - ended)
         scaled: F32 = np.clip(reward * self.moments.scale[0], -CLIP, CLIP).astype(np.float32)
         return scaled
+
+    def forget(self, lost: Bools) -> None:
+        """The sums where `lost` [N]: other episodes begin there."""
+        self.sums = np.where(lost, 0.0, self.sums)
 
     def load(self, sums: F64) -> None:
         """Go on from these sums; environments that are new begin with nothing."""

@@ -13,6 +13,8 @@ from trainer.streams import seeds_of
 
 #: How often moments are looked through, in steps: that takes as long as a step.
 _LOOKED_THROUGH = 100
+#: torch counts them in float32, which stays at this number: from there on they are looked through at each step.
+_COUNTED = 2**24
 _NOTHING = 1e-30
 #: What Adam remembers of a parameter.
 _ADAM = ("step", "exp_avg", "exp_avg_sq")
@@ -67,7 +69,8 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
     """
     optimizer.step()
     for parameter, moments in optimizer.state.items():
-        if parameter.device.type != "cpu" or int(moments["step"]) % _LOOKED_THROUGH:
+        step = int(moments["step"])
+        if parameter.device.type != "cpu" or (step % _LOOKED_THROUGH and step < _COUNTED):
             return  # as all others
         for moment in moments.values():
             if moment.ndim:

@@ -29,7 +29,7 @@ from trainer.config.algorithms import PlainOffPolicy
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, NotFiniteError
 from trainer.machine.device import on_device
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
@@ -117,6 +117,9 @@ class TwinOffPolicy(OffPolicy):
         distribution = self.policy.distribution
         noise = distribution.noise(len(outputs), self._noise).to(self.device)
         actions: Actions = distribution.draw(outputs, noise).cpu().numpy()
+        # One of several is finite, whatever it was drawn from.
+        if actions.dtype.kind == "i" and not torch.isfinite(outputs).all():
+            raise NotFiniteError("the actor's outputs are not finite", what=["actor"])
         return actions
 
     def read(self, obs: Mapping[str, Numbers], task: npt.NDArray[np.integer]) -> tuple[dict[str, Tensor], Tensor]:
