@@ -5,14 +5,13 @@ Exit codes: see `orchestrator.errors`.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from anchorleg.output import ending_well
 from orchestrator.commands import control, examination, queueing, screens, setup
 from orchestrator.errors import AnchorlegError, StorageError
 
@@ -69,14 +68,7 @@ def common(
 def main(act: Callable[[], object] = app) -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     try:
-        try:
-            act()
-        finally:
-            sys.stdout.flush()  # here, and not in the interpreter's last moments, it can be told what went wrong
-    except BrokenPipeError:
-        # Whoever read our output (`| head`) has enough: no error of ours, and nothing more to flush into.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        ending_well(act)
     except AnchorlegError as error:
         words, code = str(error), error.exit_code
     except OSError as error:

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from anchorleg.output import ending_well
 from syncd.commands import doctor, gate, inbox, serve, service, setup, status, sync
-from syncd.errors import SyncError
+from syncd.errors import StorageError, SyncError
 
 app = typer.Typer(
     help="Bring policies from a cluster's shared folder to other machines, and their experience back.",
@@ -60,9 +61,11 @@ def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
-        app(standalone_mode=True)
+        ending_well(app)
     except SyncError as error:
         words, code = str(error), error.exit_code
+    except OSError as error:
+        words, code = f"{error.filename or 'a file'}: {error.strerror or error}", StorageError.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted", 130
     else:

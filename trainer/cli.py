@@ -5,6 +5,7 @@ Exit codes: see `trainer.errors`.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.job import HAND_OVER_SIGNALS, Job
+from anchorleg.output import ending_well
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
@@ -201,7 +203,8 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
         job = Job.standalone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
-    print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
+    with contextlib.suppress(OSError):  # a training goes on, whoever reads of it
+        print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
     return job
 
 
@@ -300,7 +303,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
     try:
-        app(standalone_mode=True)
+        ending_well(app)
     except TrainerError as error:
         words, code = str(error), error.exit_code
     except ModuleNotFoundError as error:
@@ -310,8 +313,10 @@ def main() -> None:
             raise
         words = f"{error.name} is not installed here: in Anchorleg's checkout, run pip install '.[{extra}]'"
         code = ConfigError.exit_code
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, OSError) as error:
         known = _of_memory_or_gpu(error)
+        if known is None and isinstance(error, OSError):
+            known = SaveError(f"{error.filename or 'a file'}: {error.strerror or error}")
         if known is None:
             raise
         words, code = str(known), known.exit_code

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.output import ending_well
 from viewer import showing
 from viewer.errors import StorageError, UsageError, ViewerError
 
@@ -176,13 +175,7 @@ def main(act: Callable[[], object] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
-        try:
-            act()
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        ending_well(act)
     except (ViewerError, AnchorlegError) as error:
         words, code = str(error), error.exit_code
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         section = value.get("training") or {}
         if not isinstance(section, dict):
             raise ConfigError(f"{path}: training must be a section of its own: its fields by name")
+        # The other sections are the orchestrator's, which refuses what it does not know.
+        others = value.keys() - {"training"}
+        if not section and (near := difflib.get_close_matches("training", others, n=1, cutoff=0.7)):
+            raise ConfigError(f'{path}: {near[0]}: there is no such section; did you mean "training"?')
         return dict(section), value
     return value, {}
 

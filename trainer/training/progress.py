@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -115,8 +116,9 @@ class TrainingDisplay:
         self._progress = None
 
     def say(self, sentence: str) -> None:
-        """One line for the log."""
-        self._console.print(sentence, markup=False, soft_wrap=self._progress is None)
+        """One line for the log. Where nobody can have it (`| head`, a full disk) the training goes on without."""
+        with contextlib.suppress(OSError):
+            self._console.print(sentence, markup=False, soft_wrap=self._progress is None)
 
     def progress(self, progress: TrainingProgress) -> None:
         """Where the training stands; as often as one likes."""

@@ -86,6 +86,13 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
     )
 
 
+@pytest.mark.parametrize("written", ["traning", "Training", "train"])
+def test_a_cluster_config_with_a_misspelled_section_trains_nothing(tmp_path, written):
+    path = a_file(tmp_path, {"run_name": "mine", written: {"preset": "tiny"}})
+    assert refusal(path, None, []).endswith(f'{written}: there is no such section; did you mean "training"?')
+    assert read_section(a_file(tmp_path, {"run_name": "mine"}), None, []).training.preset == "guide"
+
+
 def test_one_task_may_be_set_by_its_bare_name():
     assert read_section(None, "debug", ["tasks=push-v3"]).training.env.tasks == ("push-v3",)
 

@@ -1,0 +1,86 @@
+"""What a command prints: where its reader has gone, or the disk that it goes to is full.
+
+click and rich end a command with 1 and no word where the reader has gone, and Python writes once more what is left as
+it leaves. So while a command runs `sys.stdout` is one of ours (`ending_well`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: A command's exit code then, as a shell has it: `orchestrator status | head -1`.
+READER_GONE = 128 + signal.SIGPIPE
+
+
+class ReaderGoneError(OSError):
+    """Whoever read our output has enough. No BrokenPipeError: that is what click and rich look for."""
+
+
+class _Out(io.FileIO):
+    """Where output goes. What is written after its reader has gone is dropped."""
+
+    def write(self, data: Any, /) -> int:
+        """As `io.FileIO`. Errors: ReaderGoneError, once; OSError with a name."""
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:
+            _drop(self.fileno())
+            raise ReaderGoneError("whoever read the output has gone") from error
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "the output") from error
+
+
+def ending_well(act: Callable[[], object]) -> None:
+    """Run the command `act`. Errors: its own; SystemExit(`READER_GONE`); OSError where its output cannot be written."""
+    _watch()
+    is_done = False
+    try:
+        try:
+            act()
+            is_done = True
+        except SystemExit as end:
+            is_done = not end.code
+            raise
+        finally:
+            _flush(quietly=not is_done)
+    except ReaderGoneError:
+        sys.exit(READER_GONE)
+
+
+def _watch() -> None:
+    """Put ours in the place of Python's own `sys.stdout`; a test's stays."""
+    old = sys.stdout
+    if type(old) is io.TextIOWrapper:
+        old.flush()
+        raw = _Out(old.fileno(), "wb", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            raw if old.write_through else io.BufferedWriter(raw),  # as Python has it with -u
+            encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering,
+            write_through=old.write_through,
+        )  # fmt: skip
+
+
+def _flush(*, quietly: bool) -> None:
+    """Write what is left, here and not in the interpreter's last moments, where nobody could say what went wrong."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            _drop(sys.stdout.fileno())
+        if not quietly:
+            raise
+
+
+def _drop(place: int) -> None:
+    """Let all that is written to `place` vanish."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, place)
+    os.close(nowhere)

@@ -1,0 +1,80 @@
+"""Where what a command prints cannot go: its reader has gone (`| head -1`), or the disk is full."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import WORK_S
+
+READER_GONE = 141
+COMMANDS = {
+    "orchestrator": (["orchestrator", "schema"], 7),
+    "syncd": (["syncd", "--version"], 7),
+    "trainer": (["trainer", "--help"], 5),
+    "viewer": (["viewer", "--help"], 7),
+}
+
+
+def run(command: Sequence[str], out: int, **more: Any) -> tuple[int, str]:
+    """(exit code, what it says on standard error) of a command whose output goes to `out`."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command], check=False, text=True, stdout=out, stderr=subprocess.PIPE, timeout=WORK_S,
+        **more,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def nobody():
+    """The end of a pipe that nobody reads."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    yield writes
+    os.close(writes)
+
+
+@pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])
+def environ(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": request.param}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_whose_reader_has_gone_ends_without_a_word(
+    name: str, environ: Mapping[str, str], nobody: int
+) -> None:
+    assert run(COMMANDS[name][0], nobody, env=environ) == (READER_GONE, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_whose_output_cannot_be_written_says_so(name: str, environ: Mapping[str, str]) -> None:
+    command, code = COMMANDS[name]
+    with open("/dev/full", "wb") as full:
+        found, said = run(command, full.fileno(), env=environ)
+    assert (found, said.rstrip(".\n")) == (code, f"{name}: the output: No space left on device")
+
+
+def test_what_a_command_ends_with_counts_more_than_its_output(nobody: int, tmp_path: Path) -> None:
+    code, said = run(["trainer", "plot", str(tmp_path / "nothing")], nobody)
+    assert code not in {0, 1, READER_GONE}
+    assert said.count("\n") == 1
+
+
+@pytest.mark.trainer
+@pytest.mark.parametrize("where", ["nobody", "/dev/full"])
+def test_a_training_goes_on_where_nobody_reads_of_it(where: str, nobody: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    sets = ["total_steps=600", "random_steps=100", "metrics_interval=100", "updates_per_step=0.1"]
+    command = ["trainer", "train", "--preset", "tiny", "--run-dir", "run", *(w for one in sets for w in ("--set", one))]
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        code, said = run(command, nobody if where == "nobody" else full, cwd=tmp_path)
+    finally:
+        os.close(full)
+    assert (code, "Traceback" in said) == (0, False)
+    assert list((tmp_path / "run").glob("slots/0/attempts/0/checkpoints/*600*"))
