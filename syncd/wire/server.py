@@ -156,7 +156,9 @@ class Server:
         if wait_s := self._bandwidth.wait_s():
             due.append(self._clock() + wait_s)
         if self._may_look():
-            due += [self._feed.next_at(), self._verdicts.next_at]
+            due.append(self._feed.next_at())
+            if self._inbox is not None:
+                due.append(self._verdicts.next_at)
             if self._feed.bell() >= 0 and (quiet_until := self._feed.quiet_until) > self._clock():
                 due.append(quiet_until)
         if self._live.is_watched and self._is_idle():

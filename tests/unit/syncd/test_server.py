@@ -20,7 +20,7 @@ from syncd.shared.counts import last_seen
 from syncd.wire import protocol
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, encode
-from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES
+from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
 
 
 @pytest.fixture
@@ -64,6 +64,29 @@ def test_a_folder_that_takes_nothing_has_no_inbox(connect, shared, monkeypatch):
     assert client.receive(protocol.Welcome).message.contributor is None
     assert client.receive(protocol.SegmentRefused).message.reason == "no inbox"
     assert set(asked) == {shared.path}
+
+
+def test_a_client_without_an_inbox_is_waited_for_and_not_asked_without_end(connect, shared, monkeypatch):
+    waits = []
+    patience_ms = Server._patience_ms
+
+    def noted(server: Server) -> float:
+        waits.append((server._may_look(), patience_ms(server)))
+        return waits[-1][1]
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(Server, "_patience_ms", noted)
+    publish_one(shared, 1, 1)
+    client = connect()
+    now = time.monotonic()
+    client.clock = lambda: now  # so the next look at the folder is never due
+    client.send(HELLO, protocol.Listing())
+    client.receive(protocol.Listed)
+    client.send(protocol.Ping(n=1))
+    client.receive(protocol.Pong)
+    listened = [wait_ms for may_look, wait_ms in list(waits) if may_look]
+    assert listened
+    assert min(listened) > 0
 
 
 def test_an_inbox_that_is_made_late_is_found(connect, shared, monkeypatch):
