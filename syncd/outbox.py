@@ -213,7 +213,10 @@ class Outbox:
         if not paths:
             return
         for path in paths:
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(f"{path} cannot be removed ({error.strerror})") from error
         self._count(read_contributions(self.folder).with_sent([path.name for path in paths], self._clock()))
 
     def refused(self, path: Path, reason: str) -> None:

@@ -179,7 +179,7 @@ def _once(
 ) -> None:
     from syncd.laptop import views  # noqa: PLC0415
     from syncd.laptop.checkpoints import fetch_newest  # noqa: PLC0415
-    from syncd.laptop.client import sync_once  # noqa: PLC0415
+    from syncd.laptop.client import disk_errors, sync_once  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.outbox import Outbox  # noqa: PLC0415
 
@@ -188,7 +188,7 @@ def _once(
             print(views.policy_line(arrival.manifest, arrival.bytes))
 
     with _signals(), MirrorLock(mirror, verb):
-        with _spinner(f"connecting to {place} …", quiet=as_json):
+        with _spinner(f"connecting to {place} …", quiet=as_json), disk_errors(mirror):
             connection = connect(settings, place, way)
         try:
             with _spinner("fetching …", quiet=as_json):
@@ -336,7 +336,10 @@ def _picture(mirror: Path, writer: StatusWriter) -> Iterator[Callable[[], None]]
         nonlocal drawn_at
         if time.monotonic() - drawn_at >= _REDRAW_S:
             drawn_at = time.monotonic()
-            view = read_mirror(mirror, time.time()).model_copy(update={"client": writer.status})
+            try:
+                view = read_mirror(mirror, time.time()).model_copy(update={"client": writer.status})
+            except OSError:  # the client itself says what is wrong with the disk
+                return
             live.update(views.status_table(view, console.width), refresh=True)
 
     with Live(console=console, auto_refresh=False, transient=True) as live:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncd.errors import SyncError
+from syncd.errors import StorageError, SyncError
 from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
@@ -51,6 +52,18 @@ class Wishes:
     every_s: float = 0.0
 
 
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """What a disk refuses is a StorageError. `folder`: the mirror, named where the system names no file."""
+    try:
+        yield
+    except OSError as error:
+        where, why = error.filename or folder, error.strerror or error
+        raise StorageError(
+            f"{where} cannot be read or written ({why}); nothing was lost, look at that disk or folder"
+        ) from error
+
+
 def sync_once(
     transport: Transport,
     folder: Path,
@@ -66,15 +79,16 @@ def sync_once(
     exchange = Exchange(
         transport, Mirror(folder), Outbox(folder), pull=wishes.pull, push=wishes.push, say=say, arrived=arrived
     )
-    for _ in range(MAX_LISTINGS):
-        exchange.take(transport.listing(), announced=False)
-        missed = _fetch_all(exchange)
-        if not missed:
-            break
-    else:
-        exchange.counts.troubles.append("files vanished over there before they could be fetched; run this again")
-    while exchange.more_waits:
-        exchange.send_some()
+    with disk_errors(folder):
+        for _ in range(MAX_LISTINGS):
+            exchange.take(transport.listing(), announced=False)
+            missed = _fetch_all(exchange)
+            if not missed:
+                break
+        else:
+            exchange.counts.troubles.append("files vanished over there before they could be fetched; run this again")
+        while exchange.more_waits:
+            exchange.send_some()
     return exchange.counts
 
 
@@ -152,8 +166,12 @@ class Client:
         """Bound what is kept of overtaken policies and of refused segments, where it is time to."""
         if self._moment().monotonic_s >= self._tidy_at:
             self._tidy_at = self._moment().monotonic_s + TIDY_EVERY_S
-            self._mirror.tidy()
-            self._outbox.tidy()
+            try:
+                with disk_errors(self._folder):
+                    self._mirror.tidy()
+                    self._outbox.tidy()
+            except StorageError as error:
+                self._voice_trouble(str(error))
 
     def _one_connection(self, watcher: OutboxWatcher | None) -> None:
         """Connect, live, and wait before the next try. Errors: those that a person must mend."""
@@ -162,11 +180,13 @@ class Client:
         began = self._moment()
         exchange: Exchange | None = None
         try:
-            transport = self._transport = self._connect()
+            with disk_errors(self._folder):  # of /tmp, too, where a way has files there
+                transport = self._transport = self._connect()
             try:
                 self.writer.connected(transport.name, transport.chosen_because)
                 exchange = self._exchange(transport)
-                self._live(exchange, watcher)
+                with disk_errors(self._folder):
+                    self._live(exchange, watcher)
             finally:
                 self._transport = None
                 transport.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
@@ -376,6 +377,52 @@ def test_a_full_disk_is_waited_for_and_costs_nothing(tmp_path: Path, shared: Sha
     assert exchange.wants
     exchange.fetch_one()
     assert len(exchange.counts.policies) == 1
+
+
+def failing(number: int, path: Path) -> Callable[..., None]:
+    def fail(*_args: object, **_words: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    return fail
+
+
+def test_a_disk_that_fails_is_waited_for_in_a_sentence(
+    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mirror"
+    [name] = fill(folder, 1)
+    first, second = Scripted(shared, world, [News()]), Scripted(shared, world, [News()])
+    run = Run(folder, world, [first, second])
+    patch = pytest.MonkeyPatch()
+    patch.setattr(run.client._outbox, "waiting", failing(errno.EIO, run.client._outbox.path / "new"))
+    run.client._sleep = lambda seconds: (patch.undo(), world.sleep(seconds))  # type: ignore[assignment, func-returns-value]
+    run.to_the_end()
+    assert [said for said in run.said if "Input/output error" in said] == [
+        f"offline: {folder}/outbox/new cannot be read or written (Input/output error); nothing was lost, look at "
+        "that disk or folder; trying again"
+    ]
+    assert (first.closed, second.received) == (1, [name])
+    fill(folder, 1)
+    monkeypatch.setattr(Outbox, "waiting", failing(errno.EIO, folder / "outbox" / "new"))
+    with pytest.raises(StorageError, match="Input/output error"):
+        sync_once(Scripted(shared, world), folder, Wishes())
+
+
+def test_what_cannot_be_tidied_is_said_and_ends_no_connection(tmp_path: Path, shared: Shared, world: World) -> None:
+    run = Run(tmp_path / "mirror", world, [Scripted(shared, world, [News()])])
+    run.client._mirror.tidy = failing(errno.EROFS, tmp_path)  # type: ignore[method-assign]
+    run.to_the_end()
+    assert len(run.tries) == 1
+    assert [said for said in run.said if "Read-only file system" in said] == run.said[:1]
+
+
+def test_a_segment_that_cannot_be_removed_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Outbox(tmp_path)
+    fill(tmp_path, 1)
+    [segment] = box.waiting()
+    monkeypatch.setattr(Path, "unlink", failing(errno.EROFS, segment.path))
+    with pytest.raises(StorageError, match="Read-only file system"):
+        box.sent([segment.path])
 
 
 class Flaky(Scripted):
