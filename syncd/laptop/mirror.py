@@ -4,7 +4,7 @@ Nothing that comes from the other side is believed. A policy goes size → sha25
 capped decompression, finite numbers; only then its blob is renamed into the tree, then its manifest, then the hint.
 So whoever reads DIR sees a whole policy or an older whole one, also after a kill at any instruction.
 
-`DIR/part/` holds what is unfinished; `DIR/state/bad.json` what was found bad and is not fetched again.
+`DIR/part/` holds what is unfinished; `DIR/state/bad.json` what this version of ours found bad and does not fetch again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
+from syncd.wire import protocol
 from syncd.wire.scenes import prune_live
 from syncd.wire.transport import Offer
 
@@ -91,6 +92,7 @@ class Mirror:
         self._clock = clock
         self.capacity = Capacity(self.shared, self._parts, limits)
         self._bad = _read_bad(self._bad_file)
+        self._unsaid = set(self._bad)
 
     @property
     def _bad_file(self) -> Path:
@@ -116,7 +118,8 @@ class Mirror:
         """Those that are worth fetching: policies first, of each slot the newest; then curves.
 
         `changed`: the other side says that they are new; else it only lists them, and the last chunk of a curve may
-        have changed without growing. `say` is told why something was passed over, again for each offer.
+        have changed without growing. `say` is told why something was passed over: what was found bad before this
+        process began once, all else again for each offer.
         """
         found = self._admitted(offers, say)
         newest: dict[SlotPlace, tuple[Version, Offer]] = {}
@@ -130,13 +133,15 @@ class Mirror:
                 key = (target.place, target.curve[0])
                 last[key] = max(last.get(key, 0), target.curve[1])
         policies = [
-            offer for place, (version, offer) in newest.items() if not (self.is_bad(offer) or self._has(place, version))
+            offer
+            for place, (version, offer) in newest.items()
+            if not (self._has(place, version) or self._is_bad(offer, say))
         ]
         curves = [
             offer
             for target, offer in found
             if target.curve is not None
-            and not self.is_bad(offer)
+            and not self._is_bad(offer, say)
             and not _is_here(
                 target.place.metrics / target.file_name,
                 offer,
@@ -189,8 +194,9 @@ class Mirror:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
         except DamagedPolicyError as error:
-            self._remember(offer, str(error))
-            raise DamagedPolicyError(f"{target.words} is left out: {error}; what was here before stays") from error
+            why = f"{target.words} is left out: {error}; what was here before stays"
+            self._remember(offer, why)
+            raise DamagedPolicyError(why) from error
         except OSError as error:
             is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}  # one sentence, whichever file it hits
             where = self.folder if is_full else error.filename or self.folder
@@ -276,9 +282,12 @@ class Mirror:
     def _parts(self) -> Path:
         return self.folder / "part"
 
-    def is_bad(self, offer: Offer) -> bool:
-        """Whether it was found bad before."""
-        return _key(offer) in self._bad
+    def _is_bad(self, offer: Offer, say: Callable[[str], None]) -> bool:
+        """Whether it was found bad before; `say` hears why, unless it did."""
+        if (key := _key(offer)) in self._unsaid:
+            self._unsaid.remove(key)
+            say(self._bad[key][0])
+        return key in self._bad
 
     def bad(self) -> dict[str, str]:
         """What was found bad, and why: the newest `MAX_BAD`."""
@@ -287,9 +296,11 @@ class Mirror:
     def _remember(self, offer: Offer, why: str) -> None:
         known = {**self._bad, _key(offer): (why, self._clock())}
         self._bad = dict(sorted(known.items(), key=lambda item: item[1][1])[-MAX_BAD:])
+        self._unsaid &= set(self._bad)
         with contextlib.suppress(OSError):  # on a full disk it is found bad once more, after the next start
             self._bad_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_json(self._bad_file, {key: {"why": why, "at": at} for key, (why, at) in self._bad.items()})
+            found = {key: {"why": why, "at": at} for key, (why, at) in self._bad.items()}
+            write_json(self._bad_file, {"version": protocol.program_version(), "found": found})
 
     def tidy(self) -> None:
         """Delete unfinished files: what a killed process left in the tree, and parts of what was overtaken."""
@@ -373,7 +384,10 @@ def _size(path: Path) -> int | None:
 
 
 def _read_bad(path: Path) -> dict[str, tuple[str, float]]:
+    """What was found bad by this version of ours: another one may know its format."""
     try:
-        return {str(key): (str(value["why"]), float(value["at"])) for key, value in read_json(path).items()}
+        value = read_json(path)
+        found = value["found"] if value["version"] == protocol.program_version() else {}
+        return {str(key): (str(each["why"]), float(each["at"])) for key, each in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

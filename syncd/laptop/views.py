@@ -208,7 +208,7 @@ def moved_lines(counts: ExchangeCounts, *, pull: bool, push: bool, waiting: int,
         if not counts.offered and not counts.curves:
             lines.append(f"nothing there yet: {remote} has no policy; a run publishes its first one when it starts")
         elif not counts.moved - counts.sent:
-            lines.append(f"{counted(counts.offered, 'slot')} up to date")
+            lines.append("nothing fetched" if counts.troubles else f"{counted(counts.offered, 'slot')} up to date")
         else:
             parts = [counted(policies, "policy", "policies")] if policies else []
             parts += [f"{counted(counts.curves, 'part')} of curves"] if counts.curves else []

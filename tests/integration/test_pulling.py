@@ -66,6 +66,18 @@ def test_an_empty_folder_is_the_one_that_is_stored_and_no_number_is_refused(
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
+def test_a_policy_that_was_left_out_before_is_said_by_each_pull(
+    tmp_path: Path, shared: Shared, env: dict[str, str]
+) -> None:
+    [blob] = (shared.slot(RUN, 0).path / "blobs").rglob("?" * 64)
+    blob.write_bytes(bytes(blob.stat().st_size))
+    for _ in range(2):
+        done = syncd("pull", str(shared.path), str(tmp_path / "mirror"), env=env)
+        assert done.returncode == 6
+        assert f"{RUN}/0 1-1 is left out: " in done.stderr
+        assert "up to date" not in done.stdout
+
+
 def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
     tmp_path: Path, shared: Shared, env: dict[str, str]
 ) -> None:

@@ -19,9 +19,10 @@ from policies import RUN, a_draft, publish_one, tensors
 
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
 from syncd.laptop.mirror import FETCHES, MAX_BAD, Mirror
-from syncd.shared import codec
+from syncd.shared import codec, parsing
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
+from syncd.wire import protocol
 from syncd.wire.transport import Offer
 
 NOW = 1_790_000_000.0
@@ -287,7 +288,33 @@ def test_a_bad_servers_policy_is_left_out_once_and_for_all(server: Server, mirro
     with pytest.raises(DamagedPolicyError):
         mirror.bring(wanted, server.fetch)
     assert files_of(mirror) == set()
-    assert Mirror(mirror.folder).wanted([offer], changed=True) == []
+    assert mirror.wanted([offer], changed=True, say=said_before) == []
+    said: list[str] = []
+    after = Mirror(mirror.folder)
+    for _ in range(2):
+        assert after.wanted([offer], changed=True, say=said.append) == []
+    [sentence] = said
+    assert "is left out: " in sentence
+
+
+def said_before(sentence: str) -> None:
+    raise AssertionError(f"{sentence} was said when it was found bad")
+
+
+def test_another_version_of_ours_tries_again_what_was_found_bad(
+    server: Server, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_one(server.shared, 1, 1)
+    [offer] = server.offers()
+    with monkeypatch.context() as patch:
+        patch.setattr(parsing, "FORMAT", 1)
+        with pytest.raises(DamagedPolicyError, match="update anchorleg"):
+            mirror.bring(offer, server.fetch)
+    assert Mirror(mirror.folder).wanted([offer], changed=False) == []
+    monkeypatch.setattr(protocol, "program_version", lambda: "99.0")
+    updated = Mirror(mirror.folder)
+    assert bring_all(updated, server) == 1
+    assert versions(updated.shared.slot(RUN, 0)) == [Version(1, 1)]
 
 
 @pytest.mark.parametrize(
