@@ -4,7 +4,7 @@
 
     DIR/outbox/tmp/                        being written
     DIR/outbox/new/<run id>/<slot>/<sha256>   whole and durable; goes away when the other side has it durably
-    DIR/outbox/refused/…                   never wanted over there (too large, say); the oldest go
+    DIR/outbox/refused/…                   never wanted over there (too large, a deleted run); the oldest go
     DIR/state/contributions.json           counts: sent, accepted, refused by reason
 
 Actors put in, the client takes out; any number of actors, one client at a time (`mirror_lock`). The client alone
@@ -34,6 +34,8 @@ MAX_SEGMENTS = 2_000
 MAX_BYTES = 256 * 2**20
 #: Of segments that were refused for good, for whoever wants to look why.
 MAX_REFUSED_BYTES = 32 * 2**20
+#: A segment of a run that the other side does not know waits so long for one that does.
+UNKNOWN_KEPT_S = 86_400.0
 #: Verdicts come for what was sent lately. Those for older segments are not counted twice, but not at all.
 MAX_UNJUDGED = 2_000
 #: A learner has some thirty reasons. The words are the other side's: no more than these are kept.
@@ -233,6 +235,17 @@ class Outbox:
         refused = dict(counts.refused)
         count_reason(refused, reason)
         self._count(counts.model_copy(update={"refused": refused, "judged_at": self._clock()}))
+
+    def keeps_unknown(self, path: Path) -> bool:
+        """Whether a segment of a run that the other side does not know may stay: it is younger than `UNKNOWN_KEPT_S`,
+        and all that waits takes half of the box at most. False where it is gone. Errors: OSError.
+        """
+        try:
+            age_s = self._clock() - path.stat().st_mtime
+        except FileNotFoundError:
+            return False
+        count, size = self.usage()
+        return age_s < UNKNOWN_KEPT_S and 2 * count <= self.max_segments and 2 * size <= self.max_bytes
 
     def judged(self, verdicts: Sequence[SegmentVerdict]) -> None:
         """Count what the learner said. Errors: StorageError."""

@@ -30,6 +30,8 @@ ABOUT_US = {
 }
 #: Refusals that are about one slot or its run: what waits for others is sent meanwhile.
 ABOUT_A_SLOT = frozenset({"full", "day_quota", "version"})
+#: The run may be that of another shared folder, to which the mirror is connected at other times.
+UNKNOWN_HELD_S = 3_600.0
 #: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
 UPDATE_FIRST = " until Anchorleg is updated here, the way it was installed"
 #: After a file was gone from under us, everything is listed again, once things have calmed down.
@@ -225,6 +227,13 @@ class Exchange:
                 self._trouble(words)
             else:
                 self._hold(for_s, words)
+        elif receipt.reason == "other_run" and self._outbox.keeps_unknown(segment.path):
+            slot = segment.run_id, segment.slot
+            self._held[slot] = self._monotonic() + UNKNOWN_HELD_S
+            self._trouble(
+                f"the other side does not know slot {segment.slot} of {segment.run_id}: what waits for it stays in the "
+                "outbox, a day at most, for the shared folder of that run"
+            )
         elif segment.path.exists():
             self._outbox.refused(segment.path, receipt.reason)
             count_reason(self.counts.refused, receipt.reason)

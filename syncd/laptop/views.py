@@ -216,7 +216,8 @@ def moved_lines(counts: ExchangeCounts, *, pull: bool, push: bool, waiting: int,
             lines.append(f"{' and '.join(parts)} fetched, {sized(counts.bytes)}{here}")
     if push:
         left = f"; {counted(waiting, 'segment')} still waiting" if waiting else ""
-        lines.append(f"{counted(counts.sent, 'segment')} sent{left}" if counts.sent or waiting else "nothing to send")
+        is_idle = not (counts.sent or counts.refused or waiting)
+        lines.append("nothing to send" if is_idle else f"{counted(counts.sent, 'segment')} sent{left}")
     if counts.accepted or counts.refused:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.refused.items()))
         refused = sum(counts.refused.values())

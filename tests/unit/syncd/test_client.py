@@ -247,6 +247,37 @@ def test_a_refusal_is_told_and_loses_nothing(
     assert len(counts.troubles) == len(said) == stays
 
 
+def test_what_the_other_side_does_not_know_waits_for_one_that_does(
+    tmp_path: Path, shared: Shared, world: World
+) -> None:
+    folder = tmp_path / "mirror"
+    names = fill(folder, 40)
+    elsewhere = Scripted(shared, world)
+    elsewhere.receipts = lambda _: Receipt(False, "other_run")
+    [trouble] = sync_once(elsewhere, folder, Wishes()).troubles
+    assert f"does not know slot 0 of {RUN}" in trouble
+    assert read_contributions(folder).refused == {}
+    there = Scripted(shared, world)
+    assert sync_once(there, folder, Wishes()).troubles == []
+    assert there.received == names
+
+
+def test_what_nobody_knows_leaves_the_outbox_after_a_day_or_where_it_takes_half_of_it(
+    tmp_path: Path, shared: Shared, world: World
+) -> None:
+    folder = tmp_path / "mirror"
+    old, *young = fill(folder, 7)
+    [path] = (folder / "outbox" / "new").rglob(old)
+    os.utime(path, (path.stat().st_mtime - outbox.UNKNOWN_KEPT_S - 1,) * 2)
+    transport = Scripted(shared, world)
+    transport.receipts = lambda _: Receipt(False, "other_run")
+    exchange = Exchange(transport, Mirror(folder), Outbox(folder, max_segments=8))
+    exchange.send_some()
+    assert [each.path.name for each in Outbox(folder).waiting()] == young[2:]
+    assert {each.name for each in (folder / "outbox" / "refused").iterdir()} == {old, *young[:2]}
+    assert exchange.counts.refused == {"other_run": 3}
+
+
 def test_of_an_overtaken_policy_only_the_newest_is_fetched(tmp_path: Path, shared: Shared, world: World) -> None:
     transport = Scripted(shared, world)
     exchange = Exchange(transport, Mirror(tmp_path / "mirror"), Outbox(tmp_path / "mirror"))
@@ -465,7 +496,7 @@ def test_what_is_refused_for_good_is_bounded_while_the_client_lives(
     folder = tmp_path / "mirror"
 
     transport = Scripted(shared, world, [News()] * 12)  # a quarter of a second each
-    transport.receipts = lambda _: Receipt(False, "other_run")
+    transport.receipts = lambda _: Receipt(False, "size")
     fill(folder, 8)
     Run(folder, world, [transport]).to_the_end()
     left = list((folder / "outbox" / "refused").iterdir())

@@ -7,6 +7,7 @@ from policies import RUN
 from rich.console import Console
 
 from syncd.laptop import views
+from syncd.laptop.exchange import ExchangeCounts
 from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, PolicyView
 from syncd.outbox import Contributions
 from syncd.played import Played
@@ -107,6 +108,20 @@ def test_what_an_actor_found_is_shown() -> None:
     assert any(
         "is not used here: its actions differ by 0.3" in line for line in views.status_lines(a_view(slots=(bad,)))
     )
+
+
+@pytest.mark.parametrize(
+    ("refused", "waiting", "words"),
+    [
+        ({}, 0, "nothing to send"),
+        ({}, 3, "0 segments sent; 3 segments still waiting"),
+        ({"other_run": 5}, 0, "0 segments sent"),
+    ],
+)
+def test_what_was_refused_is_not_called_nothing_to_send(refused: dict[str, int], waiting: int, words: str) -> None:
+    counts = ExchangeCounts(refused=refused)
+    lines = views.moved_lines(counts, pull=False, push=True, waiting=waiting, remote="here")
+    assert lines[0] == words
 
 
 def test_latencies_fall_into_their_buckets() -> None:
