@@ -256,7 +256,7 @@ class Client:
             looks_s = patience_s if is_pushed else jittered(max(LOOK_EVERY_S, self._wishes.every_s), self._chance())
             planned_s = 0.0 if busy else looks_s
             news = transport.wait(planned_s)
-            if slept(before, self._moment(), planned_s):
+            if slept(before, self._moment(), planned_s if is_pushed else None):  # rsync's look is part of the wait
                 raise _WokeError
             exchange.take(news, announced=True)
             if exchange.must_list():

@@ -372,6 +372,23 @@ def test_after_a_sleep_it_connects_at_once(tmp_path: Path, shared: Shared, world
     assert (first.closed, second.closed, len(run.tries)) == (1, 1, 3)
 
 
+def test_a_long_look_of_rsync_is_no_sleep_but_a_sleep_is(tmp_path: Path, shared: Shared, world: World) -> None:
+    def slow_look() -> News:
+        world.pass_s(40)
+        return News()
+
+    def lid_closed() -> News:
+        world.wall_s += 3600
+        return News()
+
+    first = Scripted(shared, world, [slow_look, slow_look, lid_closed])
+    first.name = "rsync"
+    run = Run(tmp_path / "mirror", world, [first, Scripted(shared, world)])
+    run.to_the_end()
+    assert first.steps == []
+    assert (len(run.tries), run.said.count("the machine slept; connecting again")) == (2, 1)
+
+
 def test_a_sleep_while_offline_ends_the_wait(tmp_path: Path, world: World) -> None:
     run = Run(tmp_path / "mirror", world, [UnreachableError("away")] * 10 + [UnreachableError("still away")])
 
@@ -428,10 +445,9 @@ def test_a_disk_that_fails_is_waited_for_in_a_sentence(
     patch.setattr(run.client._outbox, "waiting", failing(errno.EIO, run.client._outbox.path / "new"))
     run.client._sleep = lambda seconds: (patch.undo(), world.sleep(seconds))  # type: ignore[assignment, func-returns-value]
     run.to_the_end()
-    assert [said for said in run.said if "Input/output error" in said] == [
-        f"offline: {folder}/outbox/new cannot be read or written (Input/output error); nothing was lost, look at "
-        "that disk or folder; trying again"
-    ]
+    where = f"{folder}/outbox/new cannot be read or written (Input/output error)"
+    [sentence] = [said for said in run.said if where in said]
+    assert sentence == f"offline: {where}; nothing was lost, look at that disk or folder; trying again"
     assert (first.closed, second.received) == (1, [name])
     fill(folder, 1)
     monkeypatch.setattr(Outbox, "waiting", failing(errno.EIO, folder / "outbox" / "new"))
