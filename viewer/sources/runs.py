@@ -153,6 +153,9 @@ class RunFolders:
         facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
         learned, unread = self._learned(run, run_dir, numbers, lacks)
         shared = shared_dir(run.config, run.folder, run_dir)
+        manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
+        others = self._pacer.read(("others", path), int(now / SHARED_S), lambda: shown_others(shared, run.run_id, now))
+        live = _live(run, view, shared, manifests, learned, others or {})  # of now: pages of the run share its agents
         begun_at = float(events.all[0]["at"]) if events.all else None
         as_of = None if choice.at is None or begun_at is None else min(max(choice.at, begun_at), now)
         if as_of is not None:
@@ -160,10 +163,8 @@ class RunFolders:
         curves = curves_of(learned, choice.measure, choice.task, unread, alike=run.config.experiments is None)
         if as_of is not None:
             return _past_page(view, shown, facts, events, learned, curves, choice, as_of).model_copy(
-                update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots)}
+                update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots), "live": live}
             )
-        manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
-        others = self._pacer.read(("others", path), int(now / SHARED_S), lambda: shown_others(shared, run.run_id, now))
         return RunPage(
             begun_at=begun_at,
             run_id=view.run_id,
@@ -191,7 +192,7 @@ class RunFolders:
             policies=policy_rows(manifests),
             troubles=(*troubles_of(view, now), *(Trouble(words=words) for words in lacks)),
             history=history_of(events.all, max(0, choice.events), now),
-            live=_live(run, view, shared, manifests, learned, others or {}),
+            live=live,
         )
 
     def _times(

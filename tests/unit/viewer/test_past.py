@@ -78,3 +78,9 @@ def test_a_job_that_crashed_later_ran_then(source: RunFolders) -> None:
     began = next(span.start for span in crashed.parts if span.part == "running")
     then = at(source, began + 100).times["1"].jobs[-1]
     assert (then.attempt, then.verdict, then.parts[-1].part) == (crashed.attempt, "", "running")
+
+
+def test_a_page_of_an_earlier_moment_takes_the_agents_from_nobody(source: RunFolders) -> None:
+    then, now = at(source, BEGUN + 60).live, at(source, None).live
+    assert now is not None
+    assert then == now
