@@ -273,8 +273,13 @@ def test_the_exported_file_opens_without_a_server_and_shows_the_same(pages: Page
     page = pages.open(out.as_uri())
     panel(page, "Curves").locator("canvas").wait_for()
     assert page.locator('[data-slot="3"]').get_by_text("paused", exact=True).count() == 1
-    panel(page, "Curves").locator("select").select_option("reach-v3")
+    box = panel(page, "Curves").locator("select")
+    for task, words in (("reach-v3", "steps of reach-v3;"), ("", "steps;")):
+        box.select_option(task)
+        page.get_by_label(f"success by environment {words}").wait_for()
+    panel(page, "Tasks").get_by_role("button", name="reach-v3").click()
     page.get_by_label("success by environment steps of reach-v3").wait_for()
+    assert box.input_value() == "reach-v3", "the box shows what the chart does"
     assert panel(page, "Moment").count() == panel(page, "Runs").count() == page.locator(".pager").count() == 0
     asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
     assert [name for name in json.loads(json.dumps(asked)) if not name.startswith("data:")] == []

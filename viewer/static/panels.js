@@ -216,7 +216,7 @@ function curves(state) {
   const { snapshot: { run }, choose, choice } = state;
   if (!run || !run.curves.measures.length) return run?.curves.partial ? panel("Curves", html`<p>Reading …</p>`) : nothing;
   const { measure, measures, task, about, partial } = run.curves;
-  const options = (values, chosen, words) => values.map((value) => html`<option value=${value} ?selected=${value === chosen}>${words(value)}</option>`);
+  const options = (values, chosen, words) => values.map((value) => html`<option value=${value} .selected=${value === chosen}>${words(value)}</option>`);
   const controls = html`<div class="controls">
     ${state.offline ? nothing : html`<label>Show <select @change=${(event) => choose({ measure: event.target.value })}>${options(measures, measure, (m) => m.replaceAll("_", " "))}</select></label>`}
     ${run.tasks.length > 1 ? html`<label>Task <select @change=${(event) => choose({ task: event.target.value })}>
