@@ -11,6 +11,7 @@ from anchorleg.shares import wilson
 from trainer.history.read import best_evaluation, mean_return, score_of, tells_success
 from viewer.curves import (
     MOST_LINES,
+    MOST_ROWS,
     MOST_TASKS,
     SlotCurves,
     counted,
@@ -34,12 +35,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Learned:
-    """One slot. `evaluations`: oldest first, as `trainer.history.read.read_evaluations` has them."""
+    """One slot. `evaluations`: oldest first, as `trainer.history.read.read_evaluations` has them; of very many the
+    first, the last, the best and some between. `evaluated`: how many there are.
+    """
 
     slot: int
     name: str
     curves: SlotCurves
     evaluations: Sequence[Row]
+    evaluated: int
 
     @property
     def label(self) -> str:
@@ -50,7 +54,9 @@ class Learned:
 def learned_from(slot: int, name: str, rows: Sequence[Row], evaluations: Sequence[Row]) -> Learned:
     """What is shown of a slot's rows, wherever they come from. Errors: `NOT_A_TRAININGS`, for no training's rows."""
     judged = sorted((_checked(row) for row in evaluations), key=lambda row: int(row["step"]))
-    return Learned(slot, name, slot_curves(rows), judged)
+    best = best_evaluation(judged)
+    kept = {*thinned(len(judged), MOST_ROWS - 1), *([judged.index(best)] if best is not None else [])}
+    return Learned(slot, name, slot_curves(rows), [judged[place] for place in sorted(kept)], len(judged))
 
 
 def _checked(row: Row) -> Row:
@@ -231,7 +237,7 @@ def evaluation_rows(slots: Sequence[Learned]) -> tuple[EvaluationRow, ...]:
                 high=rounded(interval[1]),
                 best=float(f"{score_of(best):.4g}"),
                 best_step=int(best["step"]),
-                count=len(slot.evaluations),
+                count=slot.evaluated,
                 goals=int(last["goals_per_task"]),
                 steps_to_success=rounded(sum(took) / len(took)) if took else None,
             )

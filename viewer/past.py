@@ -64,7 +64,8 @@ def _job_at(job: JobFacts, at: float) -> JobFacts:
 def learned_until(learned: Learned, at: float) -> Learned:
     """The rows and evaluations that were there."""
     evaluations = [row for row in learned.evaluations if row["at"] is None or row["at"] <= at]
-    return replace(learned, curves=curves_until(learned.curves, at), evaluations=evaluations)
+    evaluated = round(learned.evaluated * len(evaluations) / max(1, len(learned.evaluations)))
+    return replace(learned, curves=curves_until(learned.curves, at), evaluations=evaluations, evaluated=evaluated)
 
 
 def card_at(card: SlotCard, facts: SlotFacts, events: Sequence[Event], learned: Learned | None) -> SlotCard:

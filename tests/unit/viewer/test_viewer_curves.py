@@ -168,3 +168,13 @@ def test_of_a_long_training_few_rows_are_kept_and_the_curve_stays_what_it_was() 
     assert line.steps[-1] == 2_000_000
     for step, value in zip(line.steps, line.values, strict=True):
         assert value == pytest.approx(0.5 + 0.5 * math.sin(step / 90_000), abs=0.02)
+
+
+def test_of_very_many_evaluations_few_are_kept_the_best_among_them_and_all_are_counted() -> None:
+    judged = [an_evaluation(100 * k, 0.9 if k == 2345 else 0.5) for k in range(5000)]
+    slot = learned(0, [a_row(100)], *judged)
+    steps = [row["step"] for row in slot.evaluations]
+    assert (len(steps), steps[0], steps[-1]) == (MOST_ROWS, 0, 499_900)
+    assert steps == sorted(steps)
+    row = evaluation_rows([slot])[0]
+    assert (row.best, row.best_step, row.count) == (0.9, 234_500, 5000)
