@@ -6,6 +6,7 @@ import contextlib
 import errno
 import getpass
 import os
+import select
 import shutil
 import signal
 import sys
@@ -43,7 +44,7 @@ def print_lines(
     rounds: int | None = None,
 ) -> None:
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
-    second each; `draws`: and their pictures.
+    second each; `draws`: and their pictures. Errors: BrokenPipeError, also where nothing is to be said.
     """
     from viewer.agentlines import AgentLines  # noqa: PLC0415 - as above
     from viewer.lines import lines_of  # noqa: PLC0415
@@ -71,6 +72,19 @@ def print_lines(
                 agents.say_for(every_s)
             else:
                 time.sleep(every_s)
+            _check_reader()
+
+
+def _check_reader() -> None:
+    """Errors: BrokenPipeError where whoever read standard output is gone."""
+    try:
+        handle = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    watched = select.poll()
+    watched.register(handle, 0)
+    if any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def serve_page(

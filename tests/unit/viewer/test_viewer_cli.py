@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import NOW
@@ -19,6 +20,7 @@ from orchestrator.run.registry import register
 from orchestrator.run.rundir import RunDir, load_run
 from viewer import cli, showing
 from viewer.errors import NothingThere, NotReachable
+from viewer.model import PageSnapshot, ViewChoice
 from viewer.sources.found import find_source
 from viewer.sources.mirror import MirrorFolder
 
@@ -140,6 +142,26 @@ def test_lines_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     showing.print_lines(find_source(str(a_run(tmp_path / "mt10").path)), every_s=0, rounds=3)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) > 0
+
+
+def test_lines_end_with_their_reader_where_nothing_more_is_to_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    source = find_source(str(a_run(tmp_path / "mt10").path))
+    look, looks = source.look, iter(range(5))
+
+    def looked(*asked: Any) -> PageSnapshot:
+        if next(looks) == 1:
+            os.close(reader)
+        return look(ViewChoice(), NOW)
+
+    monkeypatch.setattr(source, "look", looked)
+    with open(writer, "w") as pipe, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", pipe)
+        with pytest.raises(BrokenPipeError):
+            showing.print_lines(source, every_s=0, rounds=4)
+    assert next(looks) == 2
 
 
 def test_a_busy_port_ends_with_4(
