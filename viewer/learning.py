@@ -91,7 +91,7 @@ def _averaged(row: Row | None) -> Row | None:
 
 _BY_TASK = ("success", "returns", "steps_to_success")
 #: What rows that no training wrote are met with.
-NOT_A_TRAININGS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError)
+NOT_A_TRAININGS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError, RecursionError)
 
 
 def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *, alike: bool) -> CurvesPanel:

@@ -35,7 +35,7 @@ def read_events(run_dir: RunDir) -> list[dict[str, Any]]:
     for line in _read_whole(run_dir).decode(errors="replace").splitlines():
         try:
             events.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return events
 

@@ -58,7 +58,7 @@ def told_by(places: Sequence[SlotPlace], numbers: Sequence[int], events_page: in
             )
         board = Board.model_validate(_text(value))
         return Told(_fields(board, set(numbers), events_page, now), _age(board, changed_at / 1e9, now))
-    except (*NOT_A_TRAININGS, RecursionError) as error:
+    except NOT_A_TRAININGS as error:
         return Told({}, f"What the controller told of slots and jobs is damaged here ({type(error).__name__}).")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 from anchorleg.job import attempt_numbers
 from anchorleg.printable import printable
 from orchestrator.errors import AnchorlegError
-from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import SlotFacts, account, total
@@ -35,6 +33,7 @@ from viewer.model import (
 )
 from viewer.pacing import Pacer
 from viewer.past import LACKS, card_at, events_until, facts_at, learned_until
+from viewer.sources.events import MOST, RunEvents, events_of, signature_of_events
 from viewer.sources.shared import (
     SHARED_S,
     agent_rows,
@@ -47,8 +46,6 @@ from viewer.sources.shared import (
 from viewer.sources.slotcards import card_of, experiments_of, history_of
 from viewer.timeline import row_of
 from viewer.troubles import troubles_of
-
-Event = Mapping[str, Any]
 
 #: A line of the list of runs is looked at so often.
 ROW_S = 10.0
@@ -142,7 +139,7 @@ class RunFolders:
         if seen is None:
             seen = load_run(run_dir), picture(run_dir, now).view
         run, view = seen
-        events = pacer.read(("events", path), _signature_of_events(run_dir), lambda: _events(run_dir)) or _Events(
+        events = pacer.read(("events", path), signature_of_events(run_dir), lambda: events_of(run_dir)) or RunEvents(
             (), {}
         )
         pages = max(1, -(-len(view.slots) // SLOTS_A_PAGE))
@@ -201,7 +198,7 @@ class RunFolders:
         run_dir: RunDir,
         view: RunView,
         numbers: Sequence[int],
-        events: _Events,
+        events: RunEvents,
         now: float,
         lacks: list[str],
     ) -> tuple[dict[int, SlotFacts], Goodput | None]:
@@ -219,8 +216,8 @@ class RunFolders:
             signature: Hashable = (len(mine), over, int(now / LIVE_S) if living else 0)
             make = partial(slot_facts, run_dir, slot, mine, now, over=over)
             try:
-                facts = self._pacer.read(("facts", run_dir.path, number), signature, make)
-            except (AnchorlegError, OSError) as error:
+                facts = self._pacer.read(("facts", run_dir.path, number), signature, partial(_sound, make))
+            except (AnchorlegError, OSError, *NOT_A_TRAININGS) as error:
                 lacks.append(f"Slot {number}: its jobs cannot be shown: {error}")
                 continue
             if facts is not None:
@@ -262,7 +259,7 @@ class RunFolders:
 
 
 def _past_page(
-    view: RunView, shown: Sequence[SlotView], facts: Mapping[int, SlotFacts], events: _Events,
+    view: RunView, shown: Sequence[SlotView], facts: Mapping[int, SlotFacts], events: RunEvents,
     learned: Sequence[Learned], curves: CurvesPanel, choice: ViewChoice, at: float,
 ) -> RunPage:  # fmt: skip
     """The run at an earlier moment; `learned` and `curves` are of that moment already."""
@@ -288,6 +285,14 @@ def _past_page(
         history=history_of(events_until(events.all, at), max(0, choice.events), at),
         lacks=(LACKS,),
     )
+
+
+def _sound(make: Callable[[], SlotFacts]) -> SlotFacts:
+    """What `make` finds. Errors: its own; ValueError where a number would spoil what is made of all slots."""
+    facts = make()
+    if not all(abs(value or 0) < MOST for job in facts.jobs for value in vars(job).values()):
+        raise ValueError("a record of a job has a number that no run comes to")
+    return facts
 
 
 def _share(facts: SlotFacts, now: float) -> float | None:
@@ -330,39 +335,8 @@ def _live(
     )
 
 
-class _Events:
-    """A run's history: `all` of it, oldest first, and by slot."""
-
-    def __init__(self, events: Sequence[Event], by_slot: Mapping[int, Sequence[Event]]) -> None:
-        self.all, self._by_slot = events, by_slot
-
-    def of(self, slot: int) -> Sequence[Event]:
-        """Of one slot."""
-        return self._by_slot.get(slot, ())
-
-
 def _learned_in(folder: Path, slot: int, name: str) -> Learned:
     return learned_from(slot, name, read(folder), read_evaluations(folder))
-
-
-def _events(run_dir: RunDir) -> _Events:
-    events = [event for event in read_events(run_dir) if isinstance(event, dict) and _has_time(event)]
-    by_slot: dict[int, list[Event]] = {}
-    for event in events:
-        slot = event.get("slot")
-        if isinstance(slot, int) and all(name in event for name in ("at", "kind")):
-            by_slot.setdefault(slot, []).append({"attempt": None, "token": "", **event})
-    return _Events(events, by_slot)
-
-
-def _has_time(event: Event) -> bool:
-    at = event.get("at")
-    return isinstance(at, int | float) and math.isfinite(at)
-
-
-def _signature_of_events(run_dir: RunDir) -> Hashable:
-    files = sorted(run_dir.path.glob("events-*.jsonl"))
-    return tuple((path.name, path.stat().st_size) for path in files if path.exists())
 
 
 def _signature_of_rows(folder: Path) -> Hashable:

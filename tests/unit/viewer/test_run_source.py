@@ -148,15 +148,25 @@ def test_a_run_of_another_version_says_so(tmp_path: Path) -> None:
     assert "written by another version" in look(folder).note
 
 
-def test_a_damaged_parent_takes_one_slots_jobs_and_curves_and_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ['{"attempt": 0}', pytest.param(100_000 * "[", id="nested")])
+def test_a_damaged_parent_takes_one_slots_jobs_and_curves_and_no_more(tmp_path: Path, text: str) -> None:
     folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path
-    (folder / "slots/0/attempts/1/parent.json").write_text('{"attempt": 0}')
+    (folder / "slots/0/attempts/1/parent.json").write_text(text)
     run = page(folder)
     assert list(run.times) == ["1"]
     assert len(run.cards) == 2
     words = " ".join(one.words for one in run.troubles)
     assert "Slot 0: its jobs cannot be shown" in words
     assert "Slot 0: its curves cannot be read" in words
+
+
+def test_a_number_in_a_jobs_record_that_no_run_comes_to_takes_one_slots_jobs(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2).path
+    record = folder / "slots/0/attempts/0/exit.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"at": 10**400}))
+    run = page(folder)
+    assert (list(run.times), len(run.cards), len(run.tasks)) == (["1"], 2, len(TASKS))
+    assert any("Slot 0: its jobs cannot be shown" in one.words for one in run.troubles)
 
 
 def test_rows_that_no_training_wrote_are_a_sentence(tmp_path: Path) -> None:
@@ -170,7 +180,7 @@ def test_rows_that_no_training_wrote_are_a_sentence(tmp_path: Path) -> None:
 def test_torn_and_foreign_lines_of_the_history_are_passed_over(tmp_path: Path) -> None:
     folder = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=2).path
     with (folder / "events-0.jsonl").open("a") as file:
-        for at in ('"x"', "NaN", "null"):
+        for at in ('"x"', "NaN", "null", 400 * "9", f'5, "step": {400 * "9"}', 100_000 * "["):
             file.write(f'{{"slot": 0, "kind": "ended", "at": {at}}}\n')
         file.write('[1]\n{"kind": "ended"}\n{"slot": 0, "kind": "ended", "at": 5}\n{"at": 1, "ki')
     assert page(folder).cards["0"].jobs == 2
