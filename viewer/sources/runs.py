@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -91,11 +92,11 @@ class RunFolders:
         found = self._pacer.read("folders", int(now / ROW_S), self._find)
         if found is not None and list(found) != [one.path for one in self._folders]:
             self._folders = [RunDir(folder) for folder in found]
-        chosen = next((one for one in self._folders if self._ids.get(one.path) == choice.run), None)
+        chosen = next((one for one in self._folders if choice.run in {str(one.path), self._ids.get(one.path)}), None)
         if chosen is None and choice.run:  # asked for before its line was read
             chosen = next((one for one in self._folders if self._row(one, now).run_id == choice.run), None)
         if chosen is None and choice.run:
-            rows = tuple(self._row(one, now) for one in self._folders)
+            rows = self._rows(now)
             if all(row.state for row in rows):
                 words = (
                     f"The run {printable(choice.run, 80)} is not here any more{': choose another one' if rows else ''}."
@@ -103,7 +104,10 @@ class RunFolders:
                 return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
         chosen = chosen or self._default()
         page, note = self._page(chosen, choice, now) if chosen is not None else (None, "There is no run here.")
-        rows = tuple(self._row(one, now) for one in self._folders)
+        rows = self._rows(now)
+        for folder, row in zip(self._folders, rows, strict=True):
+            if page is not None and folder is chosen:
+                page = page.model_copy(update={"run_id": row.run_id})
         return PageSnapshot(source=self.kind, place=self.place, note=note, runs=rows, run=page)
 
     def _default(self) -> RunDir | None:
@@ -113,6 +117,17 @@ class RunFolders:
         return self._first
 
     # --- the list -------------------------------------------------------------------------------------------------
+
+    def _rows(self, now: float) -> tuple[RunRow, ...]:
+        """Of copies of one run, which share its id, each goes by its folder."""
+        rows = [self._row(one, now) for one in self._folders]
+        count = Counter(row.run_id for row in rows)
+        return tuple(
+            row
+            if count[row.run_id] == 1
+            else row.model_copy(update={"run_id": str(one.path), "name": f"{row.name} in {one.path.name}"})
+            for one, row in zip(self._folders, rows, strict=True)
+        )
 
     def _row(self, run_dir: RunDir, now: float) -> RunRow:
         row = self._pacer.read(("row", run_dir.path), int(now / ROW_S), lambda: _row_of(run_dir, now))

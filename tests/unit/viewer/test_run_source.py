@@ -98,6 +98,25 @@ def test_the_page_of_another_run_is_chosen_by_its_id(tmp_path: Path) -> None:
     assert (gone.run, gone.note) == (None, "The run gone-0000 is not here any more: choose another one.")
 
 
+def test_a_copy_of_a_run_goes_by_its_folder(tmp_path: Path) -> None:
+    first = a_watched_run(tmp_path / "a", NOW, name="a", slots=1, jobs=1).path
+    second = shutil.copytree(first, tmp_path / "b")
+    rows = look(first, second).runs
+    assert [row.name for row in rows] == ["a in a", "a in b"]
+    for folder, row in zip((first, second), rows, strict=True):
+        run = page(first, second, run=row.run_id)
+        assert (run.folder, run.run_id) == (str(folder), row.run_id)
+
+
+def test_a_line_that_was_clicked_before_it_was_read_stays_chosen(tmp_path: Path) -> None:
+    folders = [a_watched_run(tmp_path / name, NOW, name=name, slots=1, jobs=1).path for name in ("a", "b")]
+    source = RunFolders(folders, "here", pacer=Pacer(look_s=NO_END))
+    for _ in range(2):
+        run = source.look(ViewChoice(run=str(folders[1])), NOW).run
+        assert run is not None
+        assert run.name == "b"
+
+
 def test_a_hundred_runs_and_a_thousand_jobs_are_read_a_part_at_each_look(tmp_path: Path) -> None:
     big = a_watched_run(tmp_path / "big", NOW, slots=100, jobs=10, rows=4).path
     others = [a_watched_run(tmp_path / f"r{k}", NOW, name=f"r{k}", slots=1, jobs=1, tree=False).path for k in range(99)]
