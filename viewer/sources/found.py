@@ -34,6 +34,13 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
 
     Errors: NothingThere, NotReachable, DamagedError.
     """
+    try:
+        return _found(word, environ, pacer)
+    except OSError as error:
+        raise DamagedError(f"{error.filename or word or '.'} cannot be read: {error.strerror or error}.") from None
+
+
+def _found(word: str | None, environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
     if word is None:
         return _here(environ, pacer)
     path = Path(os.path.expanduser(word))  # `Path.expanduser` raises for an account that there is not

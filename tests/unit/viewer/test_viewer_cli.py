@@ -19,7 +19,7 @@ from watched_runs import a_watched_run
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import RunDir, load_run
 from viewer import cli, showing
-from viewer.errors import NothingThere, NotReachable
+from viewer.errors import DamagedError, NothingThere, NotReachable
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.sources.found import find_source
 from viewer.sources.mirror import MirrorFolder
@@ -118,6 +118,21 @@ def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(NothingThere, match=said):
             find_source(word)
+
+
+def test_a_run_folder_that_may_not_be_read_is_a_sentence_and_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, exists = a_run(tmp_path / "mt10").path, Path.exists
+
+    def asked(path: Path) -> bool:
+        if path.parent == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", asked)
+    assert typed(monkeypatch, str(folder), "--json") == DamagedError.exit_code
+    assert capsys.readouterr().err == f"viewer: {folder}/run.json cannot be read: Permission denied.\n"
 
 
 def test_nothing_at_all_is_a_sentence_and_its_code(
