@@ -89,6 +89,9 @@ class LocalDisk:
             parts = []
             while part := os.read(handle, READ_BYTES):
                 parts.append(part)
+        except OSError as error:
+            error.filename = str(path)  # a folder is met by read(2), which does not know where
+            raise
         finally:
             os.close(handle)
         return b"".join(parts)

@@ -160,6 +160,14 @@ def test_a_damaged_run_json_is_one_sentence_and_the_other_runs_stay(tmp_path: Pa
     assert [row.state for row in found.runs] == ["unreadable", "running"]
 
 
+@pytest.mark.parametrize("name", ["run.json", "events-0.jsonl"])
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path, name: str) -> None:
+    path = a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1).path / name
+    path.unlink()
+    path.mkdir()
+    assert look(path.parent).note == f"{path} cannot be read: Is a directory."
+
+
 def test_a_run_of_another_version_says_so(tmp_path: Path) -> None:
     folder = a_watched_run(tmp_path / "old", NOW, slots=1, jobs=1).path
     value = json.loads((folder / "run.json").read_text())
