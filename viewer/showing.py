@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anchorleg.output import ReaderGoneError
 from viewer.errors import StorageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def print_lines(
     rounds: int | None = None,
 ) -> None:
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
-    second each; `draws`: and their pictures. Errors: BrokenPipeError, also where nothing is to be said.
+    second each; `draws`: and their pictures. Errors: ReaderGoneError, also where nothing is to be said.
     """
     from viewer.agentlines import AgentLines  # noqa: PLC0415 - as above
     from viewer.lines import lines_of  # noqa: PLC0415
@@ -76,7 +77,7 @@ def print_lines(
 
 
 def _check_reader() -> None:
-    """Errors: BrokenPipeError where whoever read standard output is gone."""
+    """Errors: ReaderGoneError where whoever read standard output is gone."""
     try:
         handle = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -84,7 +85,7 @@ def _check_reader() -> None:
     watched = select.poll()
     watched.register(handle, 0)
     if any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0)):
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        raise ReaderGoneError("whoever read the output has gone")
 
 
 def serve_page(

@@ -16,6 +16,7 @@ import pytest
 from builders import NOW
 from watched_runs import a_watched_run
 
+from anchorleg.output import ReaderGoneError
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import RunDir, load_run
 from viewer import cli, showing
@@ -174,7 +175,7 @@ def test_lines_end_with_their_reader_where_nothing_more_is_to_be_said(
     monkeypatch.setattr(source, "look", looked)
     with open(writer, "w") as pipe, monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", pipe)
-        with pytest.raises(BrokenPipeError):
+        with pytest.raises(ReaderGoneError):
             showing.print_lines(source, every_s=0, rounds=4)
     assert next(looks) == 2
 
