@@ -34,8 +34,10 @@ ABOUT_A_SLOT = frozenset({"full", "day_quota", "version"})
 UNKNOWN_HELD_S = 3_600.0
 #: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
 UPDATE_FIRST = " until Anchorleg is updated here, the way it was installed"
-#: After a file was gone from under us, everything is listed again, once things have calmed down.
+#: After a file was gone from under us, everything is listed again, once things have calmed down; while nothing comes,
+#: after twice as long each time.
 RELIST_AFTER_S = 1.0
+RELIST_MOST_S = 60.0
 
 
 @dataclass
@@ -91,6 +93,7 @@ class Exchange:
         self._fetch_from = self._send_from = 0.0
         self._held: dict[tuple[str, int], float] = {}  # slot → when it may be asked again
         self._relist_at: float | None = None
+        self._relist_s = RELIST_AFTER_S
         self._passed_over = Notices()
         self.more_waits = push
 
@@ -159,7 +162,7 @@ class Exchange:
         try:
             arrival = self._mirror.bring(offer, self.transport.fetch)
         except GoneError:
-            self._relist_at = self._monotonic() + RELIST_AFTER_S
+            self._list_again()
         except NoRoomError as error:
             self._pass_over(str(error))
         except DamagedPolicyError as error:
@@ -174,6 +177,7 @@ class Exchange:
             self._wanted.setdefault(key, (offer, announced))
             raise
         else:
+            self._relist_s = RELIST_AFTER_S
             self.counts.bytes += arrival.bytes
             if arrival.manifest is None:
                 self.counts.curves += 1
@@ -183,6 +187,15 @@ class Exchange:
                 self.counts.policies.append(arrival)
                 del self.counts.policies[:-1000]
                 self._arrived(arrival, announced)
+
+    def _list_again(self) -> None:
+        """A file was gone: a listing is due, later each time, and what does not come by itself is said."""
+        if self._relist_at is not None:
+            return
+        self._relist_at = self._monotonic() + self._relist_s
+        if self._relist_s == RELIST_MOST_S:
+            self._pass_over("files vanish over there before they can be fetched; everything is listed anew each minute")
+        self._relist_s = min(2 * self._relist_s, RELIST_MOST_S)
 
     def send_some(self) -> None:
         """Send the oldest of what waits; `more_waits` says whether to call again at once.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -330,11 +331,11 @@ class Feed:
         )
 
     def _has_blob(self, slot: _Slot, blob: Blob) -> bool:
-        """Whether the blob can be opened. Its content is the reader's to judge."""
+        """Whether the blob can be opened, and has all its bytes. Its content is the reader's to judge."""
         sha256 = blob.sha256
         try:
-            with self._open(slot, "blobs", sha256[:2]) as folder, open(folder.open(sha256), "rb"):
-                return True
+            with self._open(slot, "blobs", sha256[:2]) as folder, open(folder.open(sha256), "rb") as file:
+                return os.fstat(file.fileno()).st_size == blob.bytes
         except OSError:
             return False
 

@@ -302,6 +302,22 @@ def test_what_was_gone_is_listed_again(tmp_path: Path, shared: Shared, world: Wo
     assert sync_once(transport, tmp_path / "mirror", Wishes()).troubles
 
 
+def test_what_stays_gone_is_listed_ever_more_rarely_and_said_once(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    transport = Scripted(shared, world, [News()] * 300)  # a second each
+    transport.fetch_errors = [GoneError("shorter than it should be")] * 300
+    run = Run(tmp_path / "mirror", world, [transport])
+    run.to_the_end()
+    assert 8 <= transport.listings <= 11  # after 1, 2, 4 … s, then every 60 s
+    assert len([said for said in run.said if "vanish" in said]) == 1
+    transport = Scripted(shared, world, [News()] * 5)
+    transport.fetch_errors = [GoneError("overtaken")]
+    run = Run(tmp_path / "mirror", world, [transport])
+    run.to_the_end()
+    assert run.writer.status.troubles == ()
+    assert newest(Shared(tmp_path / "mirror").slot(RUN, 0)) is not None
+
+
 def test_while_the_other_side_is_away_tries_grow_apart_and_one_line_is_said(tmp_path: Path, world: World) -> None:
     run = Run(tmp_path / "mirror", world, [UnreachableError("no way to cluster now")] * 12)
     run.to_the_end()

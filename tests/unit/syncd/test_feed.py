@@ -108,6 +108,17 @@ def test_a_policy_waits_for_its_blob(shared, feed, clock):
     assert names(after(feed, clock)) == ["000001-000000003.json"]
 
 
+def test_a_blob_that_is_too_short_leaves_the_policy_before_on_offer(shared, feed, clock):
+    publish_one(shared, 1, 1)
+    manifest = publish_one(shared, 1, 2)
+    blob = shared.slot(RUN, 0).blob(manifest.blob.sha256)
+    content = blob.read_bytes()
+    blob.write_bytes(content[:10])
+    assert names(after(feed, clock)) == ["000001-000000001.json"]
+    blob.write_bytes(content)
+    assert names(after(feed, clock, 5 * FULL_EVERY_S)) == ["000001-000000002.json"]
+
+
 def test_one_that_never_becomes_whole_is_looked_at_less_often(shared, feed, clock, monkeypatch):
     publish_one(shared, 1, 1)
     after(feed, clock)
