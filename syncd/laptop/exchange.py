@@ -29,7 +29,7 @@ ABOUT_US = {
     "no inbox": "it has no inbox for us",
 }
 #: Refusals that are about one slot or its run: what waits for others is sent meanwhile.
-ABOUT_A_SLOT = frozenset({"full", "day_quota", "version"})
+ABOUT_A_SLOT = frozenset({"full", "day_quota", "version", "unreadable"})
 #: The run may be that of another shared folder, to which the mirror is connected at other times.
 UNKNOWN_HELD_S = 3_600.0
 #: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
@@ -233,6 +233,8 @@ class Exchange:
             why = UPDATE_FIRST if receipt.reason == "version" else ""
             said = f'{receipt.reason}: "{receipt.sentence}"' if receipt.sentence else receipt.reason
             words = f"the other side takes no more segments now ({said}); they wait in the outbox{why}"
+            if receipt.reason == "unreadable":
+                words = f"a segment in the outbox cannot be read now ({receipt.sentence}): it is tried again"
             for_s = later(receipt.retry_after_s, self._chance())
             if receipt.reason in ABOUT_A_SLOT:
                 slot = segment.run_id, segment.slot

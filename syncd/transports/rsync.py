@@ -36,6 +36,7 @@ from syncd.transports.runner import (
     Runner,
     complaint,
 )
+from syncd.wire.arrivals import read_segment
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.wire.transport import MAX_FILES, ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 from syncd.wire.viewing import Viewing
@@ -366,12 +367,9 @@ def _sync(path: Path) -> None:
 
 
 def _stage_segment(path: Path, folder: Path) -> Receipt:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return Receipt(False, "unreadable")
-    if len(content) > MAX_SEGMENT_BYTES:
-        return Receipt(False, "size")
+    content = read_segment(path, MAX_SEGMENT_BYTES)
+    if isinstance(content, Receipt):
+        return content
     folder.mkdir(parents=True, exist_ok=True)
     staged = folder / path.name
     staged.write_bytes(content)

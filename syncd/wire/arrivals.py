@@ -28,6 +28,8 @@ MAX_VERDICTS = 8_000
 MAX_PATH = 250
 #: Of the newest manifests that came with their news. One of 15 kB for each of 4,000 slots; what is beyond is asked for.
 MANIFESTS_BYTES = 64 * 1024 * 1024
+#: Too many open files, or a disk that stumbled, may be over then.
+UNREADABLE_RETRY_S = 10.0
 
 
 def write_part(part: Path, content: bytes) -> None:
@@ -49,12 +51,18 @@ def sha256_of(part: Path) -> str:
 
 
 def read_segment(path: Path, most: int | None) -> bytes | Receipt:
-    """A segment to send, or why it need not be: it cannot be read, or the other side takes `most` bytes at a time."""
+    """A segment to send, or why it need not be: it is gone, this disk changed it (its name is its sum), or the other
+    side takes `most` bytes at a time. What cannot be read now is tried again.
+    """
     try:
         content = path.read_bytes()
-    except OSError:
+    except FileNotFoundError:
         return Receipt(False, "unreadable")
-    return content if most is None or len(content) <= most else Receipt(False, "size")
+    except OSError as error:
+        return Receipt(False, "unreadable", UNREADABLE_RETRY_S, error.strerror or str(error))
+    if most is not None and len(content) > most:
+        return Receipt(False, "size")
+    return content if hashlib.sha256(content).hexdigest() == path.name else Receipt(False, "damaged")
 
 
 class Download:

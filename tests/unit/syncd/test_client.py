@@ -247,6 +247,19 @@ def test_a_refusal_is_told_and_loses_nothing(
     assert len(counts.troubles) == len(said) == stays
 
 
+def test_a_segment_that_cannot_be_read_now_holds_its_slot_alone(tmp_path: Path, shared: Shared, world: World) -> None:
+    folder = tmp_path / "mirror"
+    [name] = fill(folder, 1)
+    assert Outbox(folder).offer(RUN, 1, b"another slot's")
+    transport = Scripted(shared, world)
+    transport.receipts = lambda each: (
+        Receipt(False, "unreadable", 10.0, "Input/output error") if each == name else Receipt(True)
+    )
+    counts = sync_once(transport, folder, Wishes())
+    assert [each.path.name for each in Outbox(folder).waiting()] == [name]
+    assert counts.troubles == ["a segment in the outbox cannot be read now (Input/output error): it is tried again"]
+
+
 def test_what_the_other_side_does_not_know_waits_for_one_that_does(
     tmp_path: Path, shared: Shared, world: World
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import queue
 import threading
@@ -275,6 +276,27 @@ def test_segments_that_need_not_be_sent_are_not(begin, tmp_path):
     peer = Peer(PREAMBLE, WELCOME)
     receipts = begin(peer).send([(large, "demo-0", 0), (missing, "demo-0", 0)])
     assert [receipt.reason for receipt in receipts] == ["size", "unreadable"]
+    assert not any(isinstance(message, protocol.Put) for message in peer.heard)
+
+
+def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_read_now_is_tried_again(
+    begin, tmp_path, monkeypatch
+):
+    changed, locked = (tmp_path / hashlib.sha256(data).hexdigest() for data in (b"changed", b"locked"))
+    for path in (changed, locked):
+        path.write_bytes(b"chanfed")
+    read_bytes = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path == locked:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    peer = Peer(PREAMBLE, WELCOME)
+    receipts = begin(peer).send([(changed, "demo-0", 0), (locked, "demo-0", 0)])
+    assert [receipt.reason for receipt in receipts] == ["damaged", "unreadable"]
+    assert [receipt.retry_after_s is None for receipt in receipts] == [True, False]
     assert not any(isinstance(message, protocol.Put) for message in peer.heard)
 
 
