@@ -68,8 +68,9 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
     ),
     (
         (
-            r"Permission denied \(|Too many authentication failures|No more authentication methods|"
-            r"Permissions .* are too open|User .* not allowed"
+            # Lines of ssh itself: a site's banner comes the same way, and may speak of permissions.
+            r"(?m)^\S+: Permission denied \(|^Received disconnect from .*: Too many authentication failures|"
+            r"^Permissions \d+ for .* are too open"
         ),
         LoginRefusedError,
         "{0} refused the key (tried once): run `syncd setup`, or `ssh-add` the key if it has a passphrase",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import logging
 import re
 import socket
 import threading
@@ -170,6 +171,7 @@ def connect(target: SshTarget, place: str) -> paramiko.SSHClient:
     """Log in, with one key and one try; the host key must be known. Errors: as `open_transport`."""
     import paramiko  # noqa: PLC0415 - see above
 
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we put into words
     client = paramiko.SSHClient()
     for path in target.known_hosts:
         with contextlib.suppress(OSError, paramiko.SSHException):
@@ -212,6 +214,11 @@ def _transport(sock: socket.socket, **settings: object) -> paramiko.Transport:
     return transport
 
 
+def _words_of(error: Exception) -> str:
+    """Some errors say nothing of themselves: an `EOFError`, say."""
+    return str(error) or ("it hung up" if isinstance(error, EOFError) else type(error).__name__)
+
+
 def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:
     import paramiko  # noqa: PLC0415 - see above
 
@@ -232,6 +239,6 @@ def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:
         case paramiko.SSHException() if "known_hosts" in str(error):
             return HostKeyError(f"the host key of {place} is not known here: run `syncd setup`, or once `ssh {place}`")
         case paramiko.SSHException() | OSError() | EOFError():
-            return UnreachableError(f"no connection to {place} ({error})")
+            return UnreachableError(f"no connection to {place} ({_words_of(error)})")
         case _:
-            return RemoteError(f"paramiko cannot connect to {place} ({error}): use --transport openssh")
+            return RemoteError(f"paramiko cannot connect to {place} ({_words_of(error)}): use --transport openssh")

@@ -31,7 +31,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from syncd.errors import SyncError
+from syncd.errors import RemoteError
 from syncd.wire import livemessages
 from syncd.wire.fields import Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
 
@@ -62,10 +62,8 @@ def program_version() -> str:
         return "unknown"
 
 
-class ProtocolError(SyncError):
+class ProtocolError(RemoteError):
     """The peer sent what this protocol does not know. The connection ends; no file is harmed."""
-
-    exit_code = 6
 
 
 class Hello(Message):

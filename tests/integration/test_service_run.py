@@ -22,6 +22,8 @@ from service_managers import FakeLaunchd, install_program
 from syncd import store
 from syncd.background.agent import LABEL
 from syncd.background.crashes import MAX_CRASHES, read_record
+from syncd.commands.service import FOR_A_PERSON
+from syncd.wire.protocol import ProtocolError
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The commands as they run on macOS. What launchd then starts runs as itself.
@@ -32,6 +34,11 @@ from syncd.cli import main
 service.manager = partial(service.manager, platform="darwin")
 main()
 """
+
+
+def test_a_peer_of_another_protocol_is_for_a_person() -> None:
+    assert issubclass(ProtocolError, FOR_A_PERSON)
+    assert ProtocolError.exit_code == 6
 
 
 class Mac:

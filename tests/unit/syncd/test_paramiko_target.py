@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from syncd.errors import ConfigError, RemoteError
+from syncd.errors import ConfigError, RemoteError, UnreachableError
 from syncd.remote import Remote
-from syncd.transports.paramiko import target_of
+from syncd.transports.paramiko import SshTarget, connect, target_of
 
 
 def config(folder: Path, text: str) -> Path:
@@ -33,6 +35,25 @@ def test_the_config_fills_in_what_the_remote_does_not_say(tmp_path: Path) -> Non
         Remote(host="cluster", user="you", port=22, key=tmp_path / "other", path="/srv", ssh_config=path)
     )
     assert (stated.port, stated.user, stated.key) == (22, "you", tmp_path / "other")
+
+
+@pytest.mark.parametrize("first", [b"", b"SSH-2.0-OpenSSH_9.2\r\n"])
+def test_a_server_that_hangs_up_early_is_a_sentence_and_no_traceback(
+    first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def serve() -> None:
+        client, _ = door.accept()
+        with client:
+            client.sendall(first)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        target = SshTarget("127.0.0.1", door.getsockname()[1], "me", None, ())
+        with pytest.raises(UnreachableError, match=r"no connection to cluster \(\w.*\)"):
+            connect(target, "cluster")
+        thread.join()
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("line", ["ProxyJump gate.edu", "ProxyCommand nc %h %p"])

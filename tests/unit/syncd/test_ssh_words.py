@@ -40,6 +40,18 @@ def test_each_end_of_ssh_has_its_error(case: str) -> None:
     assert "\n" not in str(error)
 
 
+def test_a_sites_banner_is_not_taken_for_words_of_ssh() -> None:
+    banner = """****
+NOTICE: each User account is personal; sharing it is not allowed. Permission denied (to strangers).
+Too many authentication failures lock it. Permissions of files are too open? Mend them.
+****
+"""
+    error = explain("cluster", 255, banner + "Timeout, server cluster.edu not responding.\r\n")
+    assert type(error) is UnreachableError
+    refused = "Received disconnect from 192.0.2.1 port 22:2: Too many authentication failures\r\n"
+    assert type(explain("cluster", 255, banner + refused)) is LoginRefusedError
+
+
 @given(st.integers(0, 255) | st.none(), st.text(max_size=300))
 def test_whatever_is_said_is_one_sentence(code: int | None, said: str) -> None:
     error = explain("cluster", code, said)
