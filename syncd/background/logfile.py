@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -45,7 +46,8 @@ def keep_short(fd: int, path: Path) -> None:
             try:
                 shorten(fd, path)
             except OSError as error:
-                os.write(fd, f"the log cannot be shortened: {error.strerror}\n".encode())
+                with contextlib.suppress(OSError):
+                    os.write(fd, f"the log cannot be shortened: {error.strerror}\n".encode())
             stop.wait(LOOK_S)
 
     threading.Thread(target=look, name="log", daemon=True).start()

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -144,19 +145,27 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
     path = crashes.record_file()
     before = replace(crashes.read_record(path), remote=remote, folder=str(folder))
     begun = crashes.begin(before, time.time())
-    crashes.write_record(path, begun)
+    _note(path, begun)
     if begun.stopped:
         print(f"syncd: {begun.stopped}; it stays off until `syncd install` or the next login", file=sys.stderr)
         return
     try:
         code = _watch(remote, folder)
     except FOR_A_PERSON as error:
-        crashes.write_record(path, crashes.end(begun, time.time(), because=str(error)))
+        _note(path, crashes.end(begun, time.time(), because=str(error)))
         print(f"syncd: {error}", file=sys.stderr)
         return
     if code:
         raise typer.Exit(code)
-    crashes.write_record(path, crashes.end(begun, time.time()))
+    _note(path, crashes.end(begun, time.time()))
+
+
+def _note(path: Path, record: Record) -> None:
+    """Write the record, as far as the disk lets us: a full one is waited for by `watch`."""
+    from syncd.background import crashes  # noqa: PLC0415
+
+    with suppress(StorageError):
+        crashes.write_record(path, record)
 
 
 def _first_word(manager: Manager, record: Path, mirror: Path) -> tuple[ServiceState, Record, ClientStatus | None]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +19,14 @@ from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
 from syncd.remote import Remote
+from syncd.shared.space import is_full
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from syncd.laptop.client import Wishes
     from syncd.laptop.exchange import ExchangeCounts
+    from syncd.laptop.lock import MirrorLock
     from syncd.laptop.mirror import Arrival
     from syncd.laptop.status import StatusWriter
     from syncd.wire.transport import Transport
@@ -255,7 +257,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     lock = MirrorLock(mirror, verb, wait=None if verb == "watch" else print if on_terminal else _log_line)
     with _signals() as was_told:
         try:
-            with lock:
+            with _held(lock, say):
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 lines = views.ArrivalLines(say)
                 with _picture(mirror, writer) if on_terminal else _no_picture() as redraw:
@@ -275,6 +277,26 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
             if not was_told():
                 raise
             say("told to end (SIGTERM)")
+
+
+@contextmanager
+def _held(lock: MirrorLock, say: Callable[[str], None]) -> Iterator[None]:
+    """The lock of the mirror, which a full disk delays. Errors: those of the lock, but for a full disk."""
+    from syncd.laptop.backoff import DISK_RETRY_S  # noqa: PLC0415 - see above
+
+    said = ""
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock)
+                break
+            except StorageError as error:
+                if not is_full(error.__cause__):
+                    raise
+                if said != (said := str(error)):
+                    say(f"{error}; trying again every {DISK_RETRY_S:.0f} s")
+                time.sleep(DISK_RETRY_S)
+        yield
 
 
 def _places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
@@ -356,8 +378,10 @@ def _quiet(sentence: str) -> None:
 
 
 def _log_line(sentence: str) -> None:
-    """One line of a log, with its time."""
+    """One line of a log, with its time. A full disk costs the line, not the client."""
     try:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}", flush=True)
     except OSError as error:
+        if is_full(error):
+            return
         raise StorageError(f"the log cannot be written ({error.strerror})") from error

@@ -10,7 +10,6 @@ So whoever reads DIR sees a whole policy or an older whole one, also after a kil
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import math
@@ -30,6 +29,7 @@ from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
+from syncd.shared.space import is_full
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
 from syncd.wire import protocol
 from syncd.wire.scenes import prune_live
@@ -198,8 +198,7 @@ class Mirror:
             self._remember(offer, why)
             raise DamagedPolicyError(why) from error
         except OSError as error:
-            is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}  # one sentence, whichever file it hits
-            where = self.folder if is_full else error.filename or self.folder
+            where = self.folder if is_full(error) else error.filename or self.folder  # full: one for all files
             raise StorageError(
                 f"{where} cannot be written ({error.strerror}); nothing was lost, make room there"
             ) from error

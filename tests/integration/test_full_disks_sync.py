@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,11 @@ from full_disk import fill
 from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
 
+from syncd.background import logfile
+from syncd.commands import sync
+from syncd.commands.service import run_agent
+from syncd.laptop.backoff import DISK_RETRY_S
+from syncd.laptop.client import Client
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version
 
@@ -41,6 +48,52 @@ def test_a_watching_laptop_whose_disk_is_full_keeps_its_policy_and_goes_on_when_
         wait_for(lambda: version_of(folder) == Version(1, 2), "the policy that there was no room for")
         assert watcher.said().count("No space left on device") == 1
         assert "Traceback" not in watcher.said()
+
+
+def test_a_log_on_a_full_disk_ends_no_watch(tmp_path: Path, env: dict[str, str]) -> None:
+    shared, folder = Shared(tmp_path / "shared"), tmp_path / "mirror"
+    publish_one(shared, 1, 1)
+    with open("/dev/full", "wb") as full, open(tmp_path / "said", "wb") as said:
+        watch = subprocess.Popen(
+            [sys.executable, "-P", "-m", "syncd", "watch", str(shared.path), str(folder)],
+            env=env, stdin=subprocess.DEVNULL, stdout=full, stderr=said,
+        )  # fmt: skip
+        try:
+            for seq in (2, 3):
+                wait_for(
+                    lambda seq=seq: watch.poll() is not None or version_of(folder) == Version(1, seq - 1), "the policy"
+                )
+                publish_one(shared, 1, seq)
+            wait_for(lambda: watch.poll() is not None or version_of(folder) == Version(1, 3), "the last policy")
+            assert watch.poll() is None, (tmp_path / "said").read_text()
+        finally:
+            watch.kill()
+            watch.wait()
+
+
+def test_a_service_that_begins_on_a_full_disk_waits_for_room(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish_one(Shared(tmp_path / "shared"), 1, 1)
+    ballast = fill(small_disk)
+    (tmp_path / "home").symlink_to(small_disk)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    waits: list[float] = []
+
+    def make_room(seconds: float) -> None:
+        waits.append(seconds)
+        ballast.unlink(missing_ok=True)
+
+    def live(client: Client) -> None:
+        assert client.writer.status.state == "connecting"
+
+    monkeypatch.setattr(sync.time, "sleep", make_room)
+    monkeypatch.setattr(Client, "watch", live)
+    run_agent(str(tmp_path / "shared"), small_disk / "mirror")
+    assert waits == [DISK_RETRY_S]
+    assert "No space left on device" in capsys.readouterr().out
 
 
 def test_where_the_owners_disk_is_full_segments_wait_in_the_outbox(

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
+import threading
+from pathlib import Path
 
+from daemons import PATIENCE_S
+
+from syncd.background import logfile
 from syncd.background.logfile import is_log, shorten
 
 
@@ -16,6 +22,25 @@ def test_a_long_log_keeps_its_end_and_goes_on_from_the_start(tmp_path):
         log.write(b"after\n")
     assert path.read_bytes() == b"after\n"  # no hole of the old length in front
     assert (tmp_path / "syncd.log.1").read_bytes() == b"old\n" * 99 + b"new\n"
+
+
+def test_a_full_disk_does_not_end_the_looking(tmp_path, monkeypatch):
+    looks, again = [], threading.Event()
+
+    def full(fd: int, path: Path) -> bool:
+        looks.append(path)
+        if len(looks) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        again.set()
+        threading.Event().wait()  # looks no more
+        return False
+
+    monkeypatch.setattr(logfile, "shorten", full)
+    monkeypatch.setattr(logfile, "LOOK_S", 0.0)
+    (tmp_path / "syncd.log").touch()
+    with open(tmp_path / "syncd.log", "rb") as log:  # what cannot be written to either
+        logfile.keep_short(log.fileno(), tmp_path / "syncd.log")
+        assert again.wait(PATIENCE_S)
 
 
 def test_a_terminal_or_a_pipe_is_no_log():
