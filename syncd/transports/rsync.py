@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from anchorleg.files import read_json_or_none
+from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from anchorleg.printable import printable
 from syncd.errors import GoneError, RemoteError, StorageError
 from syncd.remote import Remote
@@ -318,6 +318,9 @@ def fetch_tree(remote: Remote, path: str, into: Path, bwlimit: int = 0) -> None:
     arriving = into.with_name(f"{into.name}.part")
     try:
         arriving.mkdir(parents=True, exist_ok=True)
+        for older in into.parent.glob("*.part"):  # of a step that nobody fetches any more
+            if older != arriving:
+                shutil.rmtree(older)
     except OSError as error:
         raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
     runner = Runner(remote, bwlimit)
@@ -335,7 +338,9 @@ def fetch_tree(remote: Remote, path: str, into: Path, bwlimit: int = 0) -> None:
             f"{path} is gone over there, or changed while it was fetched" + (f" ({damaged})" * bool(damaged))
         )
     try:
+        fsync_tree(arriving)
         os.replace(arriving, into)
+        fsync_folder(into.parent)
     except OSError as error:
         raise StorageError(f"{into} cannot be written ({error.strerror})") from error
 

@@ -19,7 +19,7 @@ from sshd import Sshd
 from syncd.errors import GoneError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
 from syncd.store import Shared, Version
-from syncd.transports import master
+from syncd.transports import master, rsync
 from syncd.transports.rsync import RsyncTransport, fetch_tree
 from syncd.transports.runner import Runner
 
@@ -118,6 +118,22 @@ def test_a_checkpoint_comes_whole_or_not_at_all(remote: Remote, tmp_path: Path, 
         with pytest.raises(GoneError):
             fetch_tree(remote, str(path), tmp_path / "laptop" / "other")
         assert not (tmp_path / "laptop" / "other").exists()
+
+
+def test_an_older_checkpoint_that_came_in_part_makes_room(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    there, into = tmp_path / "200", tmp_path / "laptop" / "200"
+    checkpoint(there)
+    for name in ("100.part", "200.part", "50"):
+        (into.parent / name).mkdir(parents=True)
+        (into.parent / name / "nets.safetensors").write_bytes(b"begun")
+    durable: list[Path] = []
+    for sync in ("fsync_tree", "fsync_folder"):
+        monkeypatch.setattr(rsync, sync, durable.append)
+    fetch_tree(remote, str(there), into)
+    assert sorted(path.name for path in into.parent.iterdir()) == ["200", "50"]
+    assert durable == [into.with_name("200.part"), into.parent]
 
 
 def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):
