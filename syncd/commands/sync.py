@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.output import ReaderGoneError
 from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
@@ -381,6 +382,8 @@ def _log_line(sentence: str) -> None:
     """One line of a log, with its time. A full disk costs the line, not the client."""
     try:
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}", flush=True)
+    except ReaderGoneError:
+        raise
     except OSError as error:
         if is_full(error):
             return

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from anchorleg.output import ReaderGoneError
 from syncd.errors import StorageError, SyncError
 from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
@@ -57,6 +58,8 @@ def disk_errors(folder: Path) -> Iterator[None]:
     """What a disk refuses is a StorageError. `folder`: the mirror, named where the system names no file."""
     try:
         yield
+    except ReaderGoneError:
+        raise
     except OSError as error:
         where, why = error.filename or folder, error.strerror or error
         raise StorageError(
