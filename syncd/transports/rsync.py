@@ -160,6 +160,10 @@ class RsyncTransport:
         if sealed is not None and sealed.exists() and self._is_new(sealed):
             content = sealed.read_bytes()
             yield Offer(self._path(sealed), len(content), hashlib.sha256(content).hexdigest(), "manifest")
+        for file in place.manifests.glob("*.json") if version else ():
+            if file != sealed:  # overtaken: the stage must not grow with every policy
+                file.unlink(missing_ok=True)
+                self._seen.pop(str(file), None)
         for file in sorted(place.metrics.glob("*.jsonl")):
             if self._is_new(file):
                 yield Offer(self._path(file), file.stat().st_size, None, "metrics")
@@ -180,14 +184,17 @@ class RsyncTransport:
 
         def bring() -> Done:
             there = self._runner.there(f"v1/inbox/{self._client}/verdicts/")
-            return self._runner.run(["-rt", f"--max-size={_VERDICT_BYTES}", there, f"{folder}/"], bounds=self._bounds())
+            words = ["-rt", "--delete", f"--max-size={_VERDICT_BYTES}", there, f"{folder}/"]  # over there the oldest go
+            return self._runner.run(words, bounds=self._bounds())
 
         done = bring()
         if self._is_called_otherwise(done):
             done = bring()
         if not (REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr):
             self._runner.insist(done, *PARTIAL_CODES)
-        for file in sorted(folder.glob("*.json")):
+        files = sorted(folder.glob("*.json"))
+        self._told &= {file.stem for file in files}
+        for file in files:
             if file.stem in self._told or not SHA256.fullmatch(file.stem):
                 continue  # nobody acknowledges them here: a week of them may lie there
             value: Any = read_json_or_none(file)

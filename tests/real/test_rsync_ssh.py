@@ -67,6 +67,27 @@ def test_two_policies_of_one_second_are_told_apart(remote: Remote):
     assert place.manifest(newer.version).name in {Path(offer.path).name for offer in offered}
 
 
+def test_a_connection_keeps_no_files_of_what_was_overtaken(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rsync, "LOOK_EVERY_S", 0)
+    shared = Shared(Path(remote.path))
+    [place] = shared.slots()
+    verdicts = shared.inbox_folder / "anna" / "verdicts"
+    verdicts.mkdir(parents=True)
+    transport = RsyncTransport(remote, "anna")
+    try:
+        for seq in (2, 3):
+            for old in verdicts.iterdir():
+                old.unlink()
+            (verdicts / f"{seq:064x}.json").write_text('{"accepted": true}')
+            newest = publish_one(shared, 1, seq)
+            news = transport.wait(0)
+            assert [verdict.sha256 for verdict in news.verdicts] == [f"{seq:064x}"]
+        kept = {file.name for file in transport._runner.folder.rglob("*.json")}
+    finally:
+        transport.close()
+    assert kept == {place.latest.name, place.manifest(newest.version).name, f"{3:064x}.json"}
+
+
 def test_a_connection_whose_owner_was_killed_ends_by_itself(
     remote: Remote, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ):
