@@ -140,7 +140,7 @@ def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monke
     assert asked == [("ours", "d", 0), (25, hour.time.process_time)]
 
 
-def test_every_candidate_is_a_training_of_mt10_and_the_first_one_is_the_presets(script):
+def test_every_candidate_is_a_training_of_mt10_and_one_of_them_is_the_presets(script):
     hour = script("hour")
     trainings = {
         name: hour.training_of(values, 3) for (side, name), values in hour.CANDIDATES.items() if side == hour.OURS
@@ -149,7 +149,8 @@ def test_every_candidate_is_a_training_of_mt10_and_the_first_one_is_the_presets(
     assert {each.seed for each in trainings.values()} == {3}
     assert len({json.dumps(each.model_dump(mode="json")) for each in trainings.values()}) == len(trainings)
     laptop = resolve(TrainingSection(preset="laptop"))
-    assert any((each.algorithm, each.network) == (laptop.algorithm, laptop.network) for each in trainings.values())
+    chosen = trainings["td3 categorical"]
+    assert (chosen.algorithm, chosen.network, chosen.num_envs) == (laptop.algorithm, laptop.network, laptop.num_envs)
 
 
 def test_every_candidate_for_a_gpu_is_a_training_of_mt10_by_settings_of_its_own(script):
