@@ -25,6 +25,9 @@ class ReaderGoneError(OSError):
 class _Out(io.FileIO):
     """Where output goes. What is written after its reader has gone is dropped."""
 
+    #: Whether somebody was told, and decided what follows from it.
+    has_failed = False
+
     def write(self, data: Any, /) -> int:
         """As `io.FileIO`. Errors: ReaderGoneError, once; OSError with a name."""
         try:
@@ -33,12 +36,13 @@ class _Out(io.FileIO):
             _drop(self.fileno())
             raise ReaderGoneError("whoever read the output has gone") from error
         except OSError as error:
+            self.has_failed = True
             raise OSError(error.errno, error.strerror, "the output") from error
 
 
 def ending_well(act: Callable[[], object]) -> None:
     """Run the command `act`. Errors: its own; SystemExit(`READER_GONE`); OSError where its output cannot be written."""
-    _watch()
+    raw = _watch()
     is_done = False
     try:
         try:
@@ -48,14 +52,15 @@ def ending_well(act: Callable[[], object]) -> None:
             is_done = not end.code
             raise
         finally:
-            _flush(quietly=not is_done)
+            _flush(quietly=not is_done or (raw is not None and raw.has_failed))
     except ReaderGoneError:
         sys.exit(READER_GONE)
 
 
-def _watch() -> None:
-    """Put ours in the place of Python's own `sys.stdout`; a test's stays."""
+def _watch() -> _Out | None:
+    """Put ours in the place of Python's own `sys.stdout`; a test's stays, and then it is None."""
     old = sys.stdout
+    raw = None
     if type(old) is io.TextIOWrapper:
         old.flush()
         raw = _Out(old.fileno(), "wb", closefd=False)
@@ -64,6 +69,7 @@ def _watch() -> None:
             encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering,
             write_through=old.write_through,
         )  # fmt: skip
+    return raw
 
 
 def _flush(*, quietly: bool) -> None:

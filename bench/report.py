@@ -204,8 +204,9 @@ end of the 95 % interval above 0); at as many steps not worse by 0.05.
 
 `python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
 doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance. The two of
-large batches began at rung 2, because such learned most on a GPU. Compare rows of one rung: rung 0 and all of rung 1
-but `td3 categorical many` are of an AMD EPYC (family 25, model 1), which makes some 0.4 of the other's updates.
+large batches began at rung 2, because such learned most on a GPU. Rung 0 and all of rung 1 but `td3 categorical many`
+are of an AMD EPYC (family 25, model 1), which makes some 0.4 of the other's updates: compare rows of one rung, and that
+one with none.
 
 @{hour_search}
 

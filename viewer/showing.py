@@ -78,6 +78,8 @@ def print_lines(
 
 def _check_reader() -> None:
     """Errors: ReaderGoneError where whoever read standard output is gone."""
+    if sys.stdout is None:
+        return
     try:
         handle = sys.stdout.fileno()
     except (OSError, ValueError):

@@ -327,7 +327,7 @@ def fetch_tree(remote: Remote, path: str, into: Path, bwlimit: int = 0) -> None:
         arriving.mkdir(parents=True, exist_ok=True)
         for older in into.parent.glob("*.part"):  # of a step that nobody fetches any more
             if older != arriving:
-                shutil.rmtree(older)
+                shutil.rmtree(older, ignore_errors=True)
     except OSError as error:
         raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
     runner = Runner(remote, bwlimit)

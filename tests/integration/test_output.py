@@ -67,13 +67,15 @@ def test_what_a_command_ends_with_counts_more_than_its_output(nobody: int, tmp_p
 
 @pytest.mark.trainer
 @pytest.mark.parametrize("where", ["nobody", "/dev/full"])
-def test_a_training_goes_on_where_nobody_reads_of_it(where: str, nobody: int, tmp_path: Path) -> None:
+def test_a_training_goes_on_where_nobody_reads_of_it(
+    where: str, environ: Mapping[str, str], nobody: int, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
     sets = ["total_steps=600", "random_steps=100", "metrics_interval=100", "updates_per_step=0.1"]
     command = ["trainer", "train", "--preset", "tiny", "--run-dir", "run", *(w for one in sets for w in ("--set", one))]
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        code, said = run(command, nobody if where == "nobody" else full, cwd=tmp_path)
+        code, said = run(command, nobody if where == "nobody" else full, cwd=tmp_path, env=environ)
     finally:
         os.close(full)
     assert (code, "Traceback" in said) == (0, False)

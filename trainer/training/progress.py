@@ -118,7 +118,10 @@ class TrainingDisplay:
     def say(self, sentence: str) -> None:
         """One line for the log. Where nobody can have it (`| head`, a full disk) the training goes on without."""
         with contextlib.suppress(OSError):
-            self._console.print(sentence, markup=False, soft_wrap=self._progress is None)
+            if self._progress:
+                self._console.print(sentence, markup=False)
+            else:  # rich would keep what could not be written, and write it again with each line
+                print(sentence, flush=True)
 
     def progress(self, progress: TrainingProgress) -> None:
         """Where the training stands; as often as one likes."""

@@ -69,9 +69,11 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
     """
     optimizer.step()
     for parameter, moments in optimizer.state.items():
+        if parameter.device.type != "cpu":
+            return  # as all others; and on a GPU nothing may be read while a graph is recorded
         step = int(moments["step"])
-        if parameter.device.type != "cpu" or (step % _LOOKED_THROUGH and step < _COUNTED):
-            return  # as all others
+        if step % _LOOKED_THROUGH and step < _COUNTED:
+            return
         for moment in moments.values():
             if moment.ndim:
                 moment.masked_fill_(moment.abs() < _NOTHING, 0.0)  # NaN stays
