@@ -62,8 +62,8 @@ def _job_at(job: JobFacts, at: float) -> JobFacts:
 
 
 def learned_until(learned: Learned, at: float) -> Learned:
-    """The rows and evaluations that were there. Where evaluations were thinned, their number is an estimate, and the best
-    is that of those kept.
+    """The rows and evaluations that were there. Where evaluations were thinned, their number is an estimate, and the
+    best is that of those kept.
     """
     evaluations = [row for row in learned.evaluations if row["at"] is None or row["at"] <= at]
     evaluated = round(learned.evaluated * len(evaluations) / max(1, len(learned.evaluations)))
