@@ -16,8 +16,8 @@ who looks after each seed and stops where it pleases finds what is not there.
 Until commit ccd3e4fc ours squeezed the log deviation of actions into [-10, 2] by a tanh, as BRC does, and some seeds
 never met door-lock (below 0.05 of it in the end), of stable-baselines3's none: of seeds 7 to 13 four with one
 temperature for all tasks (final success 0.585) and two with a temperature a task (0.687; `python bench/learning.py
-temperature 7` there). Now it is cut off at -20 and 2, as theirs is; that was not all, for of seeds 0 to 13 two still
-miss it.
+temperature 7` there). Now it is cut off at -20 and 2, as theirs is; that was not all, for of 20 seeds two still miss
+it, of theirs one.
 
 `python bench/learning.py temperature [SEEDS]` (7) trains ours and a third side, ours with a temperature a task, on the
 seeds from `FEW` on.
