@@ -184,9 +184,8 @@ of its seeds never met door-lock-v3 (below 0.05 of it in the end), of stable-bas
 deviation of actions by a tanh, which moves it up to six times as far a step. Of seeds 7 to 13 four never met it with
 one temperature (final success 0.585), two with a temperature a task (0.687; `python bench/learning.py temperature 7` of
 commit ccd3e4fc). Now the deviation is cut off, as theirs is, both sides have one temperature, and one update leaves the
-numbers of one of theirs. Ours has new runs since: of 20 seeds two still miss it, of theirs one. Seeds 7 to 13 again, as
-far as they are made (`python bench/learning.py temperature`), and with a temperature a task, which MTSAC has where
-nobody says otherwise:
+numbers of one of theirs. Ours has new runs since: of 20 seeds two still miss it, of theirs one. Seeds 7 to 13 again
+(`python bench/learning.py temperature`), and with a temperature a task, which MTSAC has where nobody says otherwise:
 
 @{learning_temperature}
 
