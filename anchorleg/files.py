@@ -18,6 +18,11 @@ from pathlib import Path
 from typing import Any
 
 
+def is_full(error: BaseException | None) -> bool:
+    """Whether this is the error of a disk or a quota that is full."""
+    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
 def fsync_folder(folder: Path) -> None:
     """Make the names in `folder` durable. Errors: OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

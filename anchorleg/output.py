@@ -57,6 +57,11 @@ def ending_well(act: Callable[[], object]) -> None:
         sys.exit(READER_GONE)
 
 
+def words_of(error: OSError) -> str:
+    """What is wrong with which file."""
+    return f"{error.filename or 'a file'}: {error.strerror or error}"
+
+
 def _watch() -> _Out | None:
     """Put ours in the place of Python's own `sys.stdout`; a test's stays, and then it is None."""
     old = sys.stdout

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.output import ending_well
+from anchorleg.output import ending_well, words_of
 from orchestrator.commands import control, examination, queueing, screens, setup
 from orchestrator.errors import AnchorlegError, StorageError
 
@@ -72,7 +72,7 @@ def main(act: Callable[[], object] = app) -> None:
     except AnchorlegError as error:
         words, code = str(error), error.exit_code
     except OSError as error:
-        words, code = f"{error.filename or 'a file'}: {error.strerror or error}.", StorageError.exit_code
+        words, code = f"{words_of(error)}.", StorageError.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted.", 130
     else:

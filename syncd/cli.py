@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.output import ending_well
+from anchorleg.output import ending_well, words_of
 from syncd.commands import doctor, gate, inbox, serve, service, setup, status, sync
 from syncd.errors import StorageError, SyncError
 
@@ -65,7 +65,7 @@ def main() -> None:
     except SyncError as error:
         words, code = str(error), error.exit_code
     except OSError as error:
-        words, code = f"{error.filename or 'a file'}: {error.strerror or error}", StorageError.exit_code
+        words, code = words_of(error), StorageError.exit_code
     except KeyboardInterrupt:
         words, code = "interrupted", 130
     else:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.job import HAND_OVER_SIGNALS, Job
-from anchorleg.output import ending_well
+from anchorleg.output import ending_well, words_of
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
@@ -316,7 +316,7 @@ def main() -> None:
     except (MemoryError, RuntimeError, OSError) as error:
         known = _of_memory_or_gpu(error)
         if known is None and isinstance(error, OSError):
-            known = SaveError(f"{error.filename or 'a file'}: {error.strerror or error}")
+            known = SaveError(words_of(error))
         if known is None:
             raise
         words, code = str(known), known.exit_code

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.output import ending_well
+from anchorleg.output import ending_well, words_of
 from viewer import showing
 from viewer.errors import StorageError, UsageError, ViewerError
 
@@ -179,7 +179,7 @@ def main(act: Callable[[], object] | None = None) -> None:
     except (ViewerError, AnchorlegError) as error:
         words, code = str(error), error.exit_code
     except OSError as error:
-        words, code = f"{error.filename or 'a file'}: {error.strerror or error}.", StorageError.exit_code
+        words, code = f"{words_of(error)}.", StorageError.exit_code
     except KeyboardInterrupt:
         return
     else:

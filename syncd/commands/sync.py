@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
 from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
 from syncd.remote import Remote
-from syncd.shared.space import is_full
 
 if TYPE_CHECKING:
     from types import FrameType

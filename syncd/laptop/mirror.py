@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.files import fsync_folder, read_json, write_json
+from anchorleg.files import fsync_folder, is_full, read_json, write_json
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
@@ -29,7 +29,6 @@ from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
-from syncd.shared.space import is_full
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
 from syncd.wire import protocol
 from syncd.wire.scenes import prune_live

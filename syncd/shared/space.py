@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 #: Checkpoints, and whoever works at the machine, need it more. On a small disk, this share of it.
 FREE_BYTES = 1024**3
 FREE_SHARE = 0.02
-
-
-def is_full(error: BaseException | None) -> bool:
-    """Whether this is the error of a disk or a quota that is full."""
-    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_nearly_full(folder: Path, added_bytes: int = 0) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from anchorleg.files import is_full
 from anchorleg.job import Job
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.experience import Experience
@@ -29,8 +29,6 @@ from trainer.checkpoints.rows import (
 from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
 from trainer.history.read import best_evaluation, read_evaluations
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -203,5 +201,5 @@ class Saver:
 
 def failure(step: int, job: Job, error: OSError) -> str:
     """The user's sentence for a checkpoint that could not be written."""
-    what = "the disk is full or the quota used up" if error.errno in _NO_SPACE else (error.strerror or str(error))
+    what = "the disk is full or the quota used up" if is_full(error) else (error.strerror or str(error))
     return f"the checkpoint of step {step} could not be written to {job.attempt_dir}: {what}; the one before it is good"

@@ -7,7 +7,6 @@ being written replaces the one that waits.
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from anchorleg.files import is_full
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
@@ -42,7 +42,6 @@ COLLECT_EVERY_S = 60.0
 CURVES_REST = 30.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 OnVersion = Callable[[int, int, int], None]
 WriteMetrics = Callable[[store.SlotPlace, str, Sequence[Mapping[str, Any]]], None]
@@ -194,7 +193,7 @@ class Publisher:
             self._is_superseded = True
             return False
         except OSError as error:
-            what = "the disk is full or the quota used up" if error.errno in _NO_SPACE else error.strerror or str(error)
+            what = "the disk is full or the quota used up" if is_full(error) else error.strerror or str(error)
             self._notices.trouble(f"no policy can be published to {self._place.path} ({what}); the training goes on")
         except Exception as error:  # noqa: BLE001 - whatever a publication dies of, the training does not
             self._notices.trouble(f"no policy can be published ({type(error).__name__}: {error}); the training goes on")
