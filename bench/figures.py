@@ -64,7 +64,7 @@ def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]], gp
     folder = target.parent
     folder.mkdir(exist_ok=True)
     _write(target, [head, *rows])
-    machines = {**measured_on(folder), name: f"{gpu}{', ' if gpu else ''}{_this_machine()}"}
+    machines = {**measured_on(folder), name: f"{gpu}{', ' if gpu else ''}{this_machine()}, {time.strftime('%Y-%m-%d')}"}
     _write(folder / MACHINES, [("figures", "machine"), *sorted(machines.items())])
     print(f"written: {target.relative_to(FOLDER.parent)}", flush=True)
 
@@ -78,7 +78,8 @@ def measured_on(folder: Path) -> dict[str, str]:
     return dict(rows)
 
 
-def _this_machine() -> str:
+def this_machine() -> str:
+    """The processor and the number of its cores."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -87,7 +88,7 @@ def _this_machine() -> str:
         found = {field.strip(): value.strip() for field, _, value in (line.partition(":") for line in lines)}
         numbers = f"family {found.get('cpu family', '?')}, model {found.get('model', '?')}"
         model = f"{found.get('model name', platform.machine())} ({numbers})"
-    return f"{model}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
+    return f"{model}, {os.cpu_count()} cores"
 
 
 def _write(target: Path, lines: Iterable[Sequence[object]]) -> None:

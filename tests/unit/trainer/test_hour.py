@@ -161,7 +161,7 @@ def test_every_candidate_for_a_gpu_is_a_training_of_mt10_by_settings_of_its_own(
     assert len(learned) == len(trainings)
 
 
-def test_claims_are_judged_by_the_seeds_that_both_sides_have(script):
+def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(script):
     hour = script("hour")
     lines = []
     for seed in range(3):
@@ -169,14 +169,19 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have(script):
             ("ours", [(1000, 0.2 + seed / 100), (5000, 0.6 + seed / 100)]),
             ("stable-baselines3", [(1000, 0.3 - seed / 100)]),
         ):
-            lines += [[side, str(seed), "60", str(step), *["0"] * 10, str(mean)] for step, mean in points]
-    found = {name: verdict for name, verdict, *_ in hour.summary([*lines, ["ours", "7", "60", "1", *["0"] * 10, "0"]])}
+            lines += [[side, str(seed), "amd", "60", str(step), *["0"] * 10, str(mean)] for step, mean in points]
+    other = [["ours", "7", "amd", "60", "1", *["0"] * 10, "0"]]
+    other += [
+        [side, "8", where, "60", "1", *["0"] * 10, "0"]
+        for side, where in (("ours", "amd"), ("stable-baselines3", "intel"))
+    ]
+    found = {name: verdict for name, verdict, *_ in hour.summary([*lines, *other])}
     assert found["success after the hour"] == "0.610"
     assert found["1: at least 0.5"] == "shown"
     assert found["2: more in the same hour"] == "shown"
     assert found["3: not worse by 0.05 at equal steps"] == "not shown"  # 0.08 less at 1,000 steps
     assert hour.summary(lines[:3]) == []
-    late = [[*row[:3], "1001", *row[4:]] if row[0] == "ours" and row[3] == "1000" else row for row in lines]
+    late = [[*row[:4], "1001", *row[5:]] if row[0] == "ours" and row[4] == "1000" else row for row in lines]
     verdicts = {name: verdict for name, verdict, *_ in hour.summary(late)}
     assert verdicts["3: not worse by 0.05 at equal steps"] == "not told"  # of ours nothing is known so early
 
