@@ -28,7 +28,6 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -48,10 +47,11 @@ from anchorleg.files import (
     write_bytes,
     write_json,
 )
+from anchorleg.rollback import rollbacks
+from anchorleg.runid import begin_id, run_id_of
 
 if TYPE_CHECKING:
     from anchorleg.live.showing import Showing
-from anchorleg.rollback import rollbacks
 
 #: Where a run publishes when it is not told where, in its own folder.
 SHARED = "shared"
@@ -62,9 +62,6 @@ DO_NOT_REQUEUE = 93
 
 #: The shim's wake-up, scancel's word to every process, and a person's.
 HAND_OVER_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
-
-#: What a run id may be made of: it names folders on other people's machines.
-_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 
 #: How often the hand-over file is looked for, at most: a stat on a network folder costs up to a millisecond.
 HAND_OVER_LOOK_S = 0.25
@@ -124,14 +121,16 @@ def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | No
     return True, CheckpointRef(value["attempt"], value["step"], path)
 
 
-def candidates_before(slot_dir: Path, attempt: int) -> Iterator[CheckpointRef]:
+def candidates_before(slot_dir: Path, attempt: int, *, backs_until: int | None = None) -> Iterator[CheckpointRef]:
     """Where `attempt` may start from, best first, following each attempt's own decision.
 
     An attempt that decided on a parent hides whatever older attempts published after that parent, and so does a
-    decision to go back (`anchorleg.rollback`). Errors: OSError, ValueError where one of these cannot be read.
+    decision to go back (`anchorleg.rollback`); `backs_until`: only those that were made up to this attempt. Errors:
+    OSError, ValueError where one of these cannot be read.
     """
     at, bound = attempt - 1, None
-    backs = [back for back in rollbacks(slot_dir) if back.attempt < attempt]
+    last = attempt - 1 if backs_until is None else backs_until
+    backs = [back for back in rollbacks(slot_dir) if back.attempt <= last]
     while at >= 0:
         for ref in checkpoints_of(slot_dir, at):
             if (bound is None or ref.step <= bound) and not any(back.hides(ref.attempt, ref.step) for back in backs):
@@ -143,6 +142,16 @@ def candidates_before(slot_dir: Path, attempt: int) -> Iterator[CheckpointRef]:
             return
         else:
             at, bound = parent.attempt, parent.step
+
+
+def passed_over(slot_dir: Path, attempt: int) -> list[CheckpointRef]:
+    """What `attempt` would hand to the next one, newest first, had nobody decided to go back while it is the newest.
+
+    It stays as long as the next one has not begun: until then such a decision can be taken back. Errors: as above.
+    """
+    left = {ref.path for ref in candidates_before(slot_dir, attempt + 1)}
+    before = candidates_before(slot_dir, attempt + 1, backs_until=attempt - 1)
+    return [ref for ref in before if ref.path not in left]
 
 
 def lineage(slot_dir: Path, newest: int | None = None) -> list[Stretch]:
@@ -249,6 +258,7 @@ class Job:
     ) -> Job:
         """The next attempt of `run_dir` without any orchestrator: claimed here, by the same rules."""
         attempts = run_dir / "slots" / str(slot) / "attempts"
+        begin_id(run_dir)
         number = max(attempt_numbers(run_dir / "slots" / str(slot)), default=-1) + 1
         owner = {"token": None, "job_id": None, "host": os.uname().nodename, "pid": os.getpid(), "at": time.time()}
         while True:
@@ -381,14 +391,6 @@ def _ignore_hand_over_signals() -> None:
     # into a death by signal.
     for number in HAND_OVER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def run_id_of(run_dir: Path) -> str:
-    """The id of a run that no orchestrator keeps: the folder's name and 8 hex digits of its path's sha256."""
-    import hashlib  # noqa: PLC0415 - the first process of every job must start quickly, and needs none
-
-    name = _FOREIGN.sub("-", run_dir.name).strip("-._")[:64] or "run"
-    return f"{name}-{hashlib.sha256(os.fsencode(os.path.abspath(run_dir))).hexdigest()[:8]}"
 
 
 def parent_record(parent: CheckpointRef | None) -> dict[str, Any]:

@@ -5,7 +5,8 @@
     {"attempt": 7, "step": 120000, "at": 1760086400.0, "why": "…", "without": "mallory"}
 
 From the next attempt on, what attempts up to `attempt` saved after `step` is passed over. Newer attempts' checkpoints
-are not meant: they descend from what is left. `without`: a contributor whose experience is not taken in again.
+are not meant: they descend from what is left. Until that attempt begins, removing the file takes the decision back, and
+what it passes over stays. `without`: a contributor whose experience is not taken in again.
 
 Standard library only: a job's side needs it.
 """
@@ -48,14 +49,26 @@ def rollbacks(slot_dir: Path) -> list[Rollback]:
     return []
 
 
-def roll_back(slot_dir: Path, decision: Rollback) -> None:
-    """Write `decision` down, durably. Errors: OSError."""
+def can_go_on(checkpoint: Path) -> bool:
+    """Whether a job can go on from it: from one of the trainer's that was cut down to its nets none can. What is not
+    known is taken at its word. Errors: OSError.
+    """
+    try:
+        told = read_json(checkpoint / "manifest.json")
+    except (FileNotFoundError, ValueError):
+        return True
+    return not (isinstance(told, dict) and told.get("kind") == "policy")
+
+
+def roll_back(slot_dir: Path, decision: Rollback) -> Path:
+    """Write `decision` down, durably; the file. Errors: OSError."""
     folder = slot_dir / FOLDER
     make_folder(folder)
     data = json.dumps(decision._asdict()).encode()
     number = len(rollbacks(slot_dir))
     while not create_exclusive(folder / f"{number}.json", data):
         number += 1
+    return folder / f"{number}.json"
 
 
 def _read(path: Path) -> Rollback:

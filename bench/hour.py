@@ -8,12 +8,14 @@ that was interrupted is thrown away, and begins anew.
 
 **The search.** Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed up, MTSAC, TD3 or PPO,
 temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time,
-the better half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on to the last one.
-Some begin at a later rung (`ENTERS`).
+the better half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on. Some begin at a later
+rung (`ENTERS`). The last rung is the hour itself, by the clock and one run at a time, of all that came within `EQUAL`
+of the best one; where that is alone, it has won.
 Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return.
 Every result is appended to hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it
 least. It is not the clock: where stepping and updates run beside each other, an hour on two cores is up to two hours of
-it. One seed a run, so neighbours in the table may change places by chance.
+it, and of two candidates the one gains more whose stepping takes as long as its updates. So the hour has the last word.
+One seed a run, so neighbours in the table may change places by chance.
 
 **The hour.** Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so
 the hour has starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone:
@@ -72,7 +74,10 @@ from trainer.machine import products  # noqa: E402
 from trainer.training.run import advance, as_begun, drain  # noqa: E402
 
 OURS, THEIRS = "ours", "stable-baselines3"
-FIRST_S, RUNGS, TASTE, GOALS, SEEDS, MINUTES = 180.0, 4, 10, 50, 3, 60.0
+FIRST_S, RUNGS, TASTE, GOALS, SEEDS, MINUTES = 180.0, 5, 10, 50, 3, 60.0
+#: Two goals of a hundred.
+EQUAL = 0.02
+LAST = RUNGS - 1
 #: Five of them in the hour.
 JOB_LIMIT = "0:12:00"
 POINTS = 6
@@ -82,7 +87,7 @@ DIVERGED = -1e9
 FIRST_SEED = 100
 #: A rival's rounds of 1,000 steps before it has updates, and those that are timed with each number of threads.
 TIMED_ROUNDS = 6
-SEARCHED = ["side", "candidate", "rung", "cpu minutes", "seed", "steps", "updates", "success", "return"]
+SEARCHED = ["side", "candidate", "rung", "minutes", "seed", "steps", "updates", "success", "return"]
 HEAD = ["side", "seed", "machine", "minutes", "step", *MT10, "mean"]
 
 #: What all of ours have beside the guide's values: `tiny`'s, which learn reach on a CPU.
@@ -236,8 +241,8 @@ def played(act: Act, goals: int, seed: int) -> Evaluation:
 
 
 def survivors(rows: Sequence[Sequence[str]], side: str, rung: int) -> list[str] | None:
-    """Who of `side` takes part in `rung`: the better half of the rung before, and who begins here. None: the one before
-    is not complete.
+    """Who of `side` takes part in `rung`: the better half of the rung before (of the last one: see above), and who
+    begins here. None: the one before is not complete.
     """
     field = entering(side, 0)
     for below in range(rung):
@@ -245,7 +250,12 @@ def survivors(rows: Sequence[Sequence[str]], side: str, rung: int) -> list[str] 
         if not set(field) <= found.keys():
             return None
         ranked = sorted(field, key=lambda name: found[name], reverse=True)
-        field = [*ranked[: max(1, len(field) // 2)], *entering(side, below + 1)]
+        kept = ranked[: max(1, len(field) // 2)]
+        if below + 1 == LAST:
+            kept = [name for name in ranked if found[name][0] >= found[ranked[0]][0] - EQUAL - 1e-9]
+        field = [*kept, *entering(side, below + 1)]
+    if rung == LAST and len(field) == 1:
+        return []
     return field
 
 
@@ -278,7 +288,7 @@ def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tup
         sys.path.append(packages)
     run = begin(side, name, 0)
     try:
-        trained(run, seconds, time.process_time)
+        trained(run, seconds, time.monotonic if rung == LAST else time.process_time)
         found = played(run.act, TASTE, 0)
         success, total = found.mean_success, float(np.mean(list(found.returns.values())))
     except (TrainerError, ValueError) as error:  # it diverged, and would again
@@ -312,7 +322,9 @@ def searching(minutes: float, first_s: float, at_once: int, submit: Callable[...
             if next_one is None:
                 break
             side, name, rung = next_one
-            seconds = first_s * 2**rung
+            if rung == LAST and under_way:
+                break
+            seconds = 60 * MINUTES if rung == LAST else first_s * 2**rung
             if spent + sum(each for _, each in under_way.values()) + seconds > 60 * minutes:
                 print(f"the budget is spent; next: {side}, {name}, for {seconds / 60:g} CPU minutes")
                 is_short = True
@@ -339,7 +351,9 @@ def best(side: str) -> str:
 
 
 def by_relay(seed: int, minutes: float) -> list[list[str]]:
-    """The curve of preset `laptop`, trained by the relay; its films and plot go to bench/out/hour-<seed>/."""
+    """The curve of preset `laptop`, trained by the relay; its plot goes to bench/out/hour-<seed>/, and of the first
+    seed films.
+    """
     folder = figures.OWN / f"{'hour' if minutes == MINUTES else 'hour-try'}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run_dir = folder / "run"
@@ -374,7 +388,7 @@ def by_relay(seed: int, minutes: float) -> list[list[str]]:
     last = json.loads(call("trainer", "evaluate", str(run_dir), "--goals", str(GOALS), "--json"))
     points = [*read_evaluations(slot), {"step": int(at[-1, 0]), **last}]
     curve = {point["step"]: point for point in points}
-    for task in MT10:
+    for task in MT10 if seed == FIRST_SEED else ():
         call("trainer", "play", str(run_dir), "--task", task, "--out", str(folder / f"{task}.mp4"))
     call("trainer", "plot", str(run_dir))
     return [line(OURS, seed, float(np.interp(step, *at.T)), step, curve[step]["success"]) for step in sorted(curve)]
@@ -438,6 +452,15 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     ]
 
 
+def by_task(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Each task's success at the end of the hour, mean of a side's runs, of which the first row has the number."""
+    ends = {(row[0], row[1]): [float(cell) for cell in row[5:]] for row in lines}
+    sides = [[rates for (its, _), rates in ends.items() if its == side] for side in (OURS, THEIRS)]
+    means = [np.mean(side, axis=0) if side else np.full(len(MT10) + 1, np.nan) for side in sides]
+    rows = [[task, *(f"{mean[n]:.3f}" for mean in means)] for n, task in enumerate([*MT10, "mean"])]
+    return [["runs", *(str(len(side)) for side in sides)], *rows]
+
+
 def before(curve: Sequence[tuple[float, float]], step: float) -> float | None:
     """The success of the last point up to `step`; None: there is none."""
     return max((point for point in curve if point[0] <= step), default=(0.0, None))[1]
@@ -457,6 +480,7 @@ def hour(seeds: int, minutes: float) -> None:
                 if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
                     lines += make(seed, minutes)
                     figures.save(name, HEAD, lines)
+                    figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
     figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
     for row in rows:

@@ -202,6 +202,10 @@ end of the 95 % interval above 0); at as many steps not worse by 0.05.
 
 @{hour_summary}
 
+@{hour_tasks}
+
+![Success over the minutes, a line a seed](images/hour-curve.png)
+
 `python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
 doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance. The two of
 large batches began at rung 2, because such learned most on a GPU. Rung 0 and all of rung 1 but `td3 categorical many`
@@ -457,6 +461,7 @@ UNMEASURED = {
     "groups_learning_summary": "groups.py learn FOLDER",
     "learning_temperature": "learning.py temperature",
     "hour_summary": "hour.py",
+    "hour_tasks": "hour.py",
     "hour_search": "hour.py search MINUTES",
 }
 #: Where the page shows the figures of that name.

@@ -176,6 +176,11 @@ class RunConfig(Section):
         except ValidationError as error:
             raise ValueError(f"{where}: {sentences(error, TrainingSection)[0][1]}") from None
 
+    @property
+    def places(self) -> int:
+        """How many of its jobs run at once, at most."""
+        return min(self.slots, self.slurm.max_jobs or self.slots)
+
     def fields_of(self, slot: int) -> dict[str, Any]:
         """What one slot has otherwise than the others: of its experiment, or of `slot_overrides`."""
         if self.experiments is not None:

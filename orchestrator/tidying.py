@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from anchorleg.files import remove_folder
-from anchorleg.job import Job, attempt_numbers, candidates_before, checkpoints_of
+from anchorleg.job import Job, attempt_numbers, candidates_before, checkpoints_of, passed_over
 
 #: An older attempt without a record of its end is over when its last sign is so much older than our own: by the clock
 #: of the files alone, since nodes' clocks differ. A shim beats every 30 s.
@@ -46,15 +46,16 @@ def _too_much(job: Job, keep: int) -> Iterator[Path]:
     """What was cut short, then what no successor could start from, then the oldest of what it could.
 
     While there are fewer than `keep` to start from, what is no candidate stays: a program may have found it damaged,
-    and a person might mend it.
+    and a person might mend it. So do as many that a decision to go back passes over which can still be taken back.
     """
     over = [number for number in attempt_numbers(job.slot_dir) if number == job.attempt or _is_over(job, number)]
     line = list(candidates_before(job.slot_dir, job.attempt + 1))
     candidates = {ref.path for ref in line}
+    aside = {ref.path for ref in passed_over(job.slot_dir, job.attempt)[:keep]}
     for number in over:
         yield from _remnants(job.slot_dir / "attempts" / str(number) / "checkpoints")
     for number in over if len(line) >= keep else ():
-        yield from (ref.path for ref in checkpoints_of(job.slot_dir, number) if ref.path not in candidates)
+        yield from (ref.path for ref in checkpoints_of(job.slot_dir, number) if ref.path not in candidates | aside)
     yield from (ref.path for ref in line[keep:][::-1] if ref.attempt in over)
 
 

@@ -6,6 +6,7 @@ It reads the files as they are, without the models that check them: a person wai
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def _config_of(ctx: typer.Context, name: Any) -> dict[str, Any]:
     known = [entry for entry in _entries() if name is None or name in {entry.get("run_name"), entry.get("run_id")}]
     here = Path(config or "cluster_config.json")
     fields: Any = {}
-    if name is None and here.exists():
+    if name is None and os.path.exists(here):
         fields = _read(here)
     elif known:
         fields = _read(Path(str(known[0].get("run_dir"))) / "run.json").get("config")
@@ -52,7 +53,8 @@ def _entries() -> list[dict[str, Any]]:
         found = [_read(path) for path in runs_folder().glob("*.json")]
     except OSError:
         return []
-    there = [entry for entry in found if Path(str(entry.get("run_dir", ""))).joinpath("run.json").exists()]
+    # Not Path.exists, which raises where a folder may not be read.
+    there = [entry for entry in found if os.path.exists(Path(str(entry.get("run_dir", ""))) / "run.json")]
     return sorted(there, key=lambda entry: str(entry.get("registered_at", "")), reverse=True)
 
 

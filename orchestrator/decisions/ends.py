@@ -43,9 +43,10 @@ def after_end(
         update |= {"hand_overs": slot.hand_overs + 1, "failures": 0, "node_failures": 0, "stalls": 0}
         update |= {"hand_over_s": with_hand_over(slot.hand_over_s, evidence)}
     elif verdict is Verdict.FINISHED:
-        update |= {"status": SlotStatus.FINISHED, "why": "", "failures": 0, "node_failures": 0, "stalls": 0}
+        update |= {"status": SlotStatus.FINISHED, "why": "", "on_request": False}
+        update |= {"failures": 0, "node_failures": 0, "stalls": 0}
     elif verdict is Verdict.DO_NOT_REQUEUE:
-        update |= {"status": SlotStatus.FAILED, "why": attempt.cause}
+        update |= {"status": SlotStatus.FAILED, "why": attempt.cause, "on_request": False}
     elif slot.status is SlotStatus.ACTIVE and slot.current is not None and attempt.number == slot.current.number:
         if verdict is Verdict.CANCELLED and not _ours(attempt):
             why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"

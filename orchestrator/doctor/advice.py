@@ -50,9 +50,9 @@ def _from_slurm(facts: LoginFacts, slurm: SlurmFacts, values: dict[str, Any], re
     if most is not None and (config.slurm.max_jobs is None or config.slurm.max_jobs > most):
         _set(values, "slurm.max_jobs", most)
         reasons.append(f"slurm.max_jobs: the site allows {most}; what would be refused is not tried")
-    if most is not None and config.relay.queue_ahead and most < 2 * config.slots:
+    if most is not None and config.relay.queue_ahead and most < 2 * config.places:
         _set(values, "relay.queue_ahead", value=False)
-        reasons.append(f"relay.queue_ahead: it wants {2 * config.slots} jobs, the site allows {most}")
+        reasons.append(f"relay.queue_ahead: it wants {2 * config.places} jobs, the site allows {most}")
     if isinstance(slurm.settings, SiteSettings) and (age_s := slurm.settings.seconds("MinJobAge")) is not None:
         poll_s = config.poll_seconds or SLURM_POLL_S
         if age_s < POLLS_REMEMBERED * poll_s and age_s >= POLLS_REMEMBERED:
@@ -91,7 +91,7 @@ def _from_node(facts: LoginFacts, result: ProbeResult, values: dict[str, Any], r
         _set(values, "relay.failover_tick", value=False)
         reasons.append("relay.failover_tick: sbatch does not work on the nodes, so a job cannot submit its successor")
     most = facts.slurm.limits.submitted if facts.slurm is not None else None
-    room = most is None or most >= 2 * config.slots
+    room = most is None or most >= 2 * config.places
     if facts.executor == "slurm" and not config.relay.queue_ahead and (result.pending_s or 0) > LONG_WAIT_S and room:
         waited = format_duration(result.pending_s or 0)
         _set(values, "relay.queue_ahead", value=True)

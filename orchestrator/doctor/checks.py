@@ -114,13 +114,13 @@ def _gpus(facts: LoginFacts) -> Iterator[Finding]:
     if facts.executor != "local":
         return
     wanted = config.slurm.gpus
-    if words := sharing(there, config.slots, wanted):
+    if words := sharing(there, config.slots, config.places, wanted):
         found, _, advice = words.rstrip(".").partition("; ")
         yield Finding(check="GPUs here", level=Level.WARNING, found=found, advice=advice)
     elif there and wanted:
-        count = min(config.slots, SLOTS_NAMED)
+        count = min(config.places, SLOTS_NAMED)
         slots = [f"slot {slot}: {','.join(gpus_of_slot(there, slot, wanted))}" for slot in range(count)]
-        more = f", and {config.slots - count} more" if config.slots > count else ""
+        more = f", and {config.places - count} more" if config.places > count else ""
         found = f"{len(there)} here, each slot has its own ({'; '.join(slots)}{more})"
         yield Finding(check="GPUs here", level=Level.OK, found=found)
     else:

@@ -205,12 +205,13 @@ def trial(slurm: SlurmFacts) -> Finding:
 
 def jobs_needed(config: RunConfig) -> int:
     """How many jobs a run may have in the queue at once."""
-    return config.slots * (2 if config.relay.queue_ahead else 1)
+    return config.places * (2 if config.relay.queue_ahead else 1)
 
 
 def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -> Finding:
     """The user's limits against the number of jobs that the config keeps."""
-    needed = jobs_needed(config)
+    needed, places = jobs_needed(config), config.places
+    fewer = "slurm.max_jobs" if config.experiments else "slots"  # there are as many slots as experiments
     count = "" if live_jobs is None else f"; you have {live_jobs} there now"
     most = config.slurm.max_jobs
     if not limits.told:
@@ -218,19 +219,19 @@ def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -
         return Finding(check="job limits", level=Level.OK, found=found)
     submitted = limits.submitted
     told = f"{submitted or 'any number of'} jobs submitted, {limits.running or 'any number of'} running{count}"
-    if submitted is not None and submitted < config.slots:
-        advice = f"set slots to {submitted}, or live with {config.slots - submitted} slots that wait"
+    if submitted is not None and submitted < places:
+        advice = f"set {fewer} to {submitted}, or live with {places - submitted} slots that wait"
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    if limits.running is not None and limits.running < config.slots:
-        advice = f"{config.slots - limits.running} of {config.slots} slots will always wait: set slots to "
+    if limits.running is not None and limits.running < places:
+        advice = f"{places - limits.running} of {places} jobs will always wait: set {fewer} to "
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=f"{advice}{limits.running}")
     if submitted is not None and submitted < needed:
-        advice = f"relay.queue_ahead wants {needed}: only {submitted - config.slots} slots can queue ahead"
+        advice = f"relay.queue_ahead wants {needed}: only {submitted - places} slots can queue ahead"
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    if submitted is not None and submitted == config.slots and config.relay.failover_tick:
+    if submitted is not None and submitted == places and config.relay.failover_tick:
         advice = (
             "with as many jobs allowed as slots, a job cannot submit its successor before it has left the queue: "
-            f"without a controller failover ticks alone settles at {config.slots - 1} of {config.slots} jobs"
+            f"without a controller failover ticks alone settles at {places - 1} of {places} jobs"
         )
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
     if most is not None and submitted is not None and most > submitted:

@@ -72,15 +72,22 @@ def listed_gpus(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def gpus_of_slot(there: Sequence[str], slot: int, wanted: int) -> tuple[str, ...]:
-    """Those of `there` for one slot, `wanted` for each: the same ones for each of its jobs. Round robin, so that slots
-    share only where there are too few, and then each GPU carries as many as any other, or one more.
+def gpus_of_slot(
+    there: Sequence[str], slot: int, wanted: int, carried: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Those of `there` for one slot, `wanted` for each: the same ones for each of its jobs, unless others `carried`
+    (GPU → jobs of other slots) fewer. Round robin, so that slots share only where there are too few, and then each GPU
+    carries as many as any other, or one more.
     """
-    count = min(wanted, len(there))
-    return tuple(there[(slot * count + place) % len(there)] for place in range(count))
+    count, load = min(wanted, len(there)), carried or {}
+    own = tuple(there[(slot * count + place) % len(there)] for place in range(count))
+    best = sorted(there, key=lambda gpu: (load.get(gpu, 0), gpu not in own))[:count]
+    return own if set(best) == set(own) else tuple(best)
 
 
-def gpu_environment(there: Sequence[str], slot: int, wanted: int, env: Mapping[str, str]) -> dict[str, str]:
+def gpu_environment(
+    there: Sequence[str], slot: int, wanted: int, env: Mapping[str, str], carried: Mapping[str, int] | None = None
+) -> dict[str, str]:
     """What shows a slot's job its GPUs and no other; empty where the machine has none, and nothing is to be said.
 
     Numbers count as nvidia-smi counts, which is not CUDA's own order. Somebody who states which devices are visible
@@ -89,12 +96,12 @@ def gpu_environment(there: Sequence[str], slot: int, wanted: int, env: Mapping[s
     if not there:
         return {}
     order = {} if "CUDA_VISIBLE_DEVICES" in env else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(gpus_of_slot(there, slot, wanted))}
+    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(gpus_of_slot(there, slot, wanted, carried))}
 
 
-def sharing(there: Sequence[str], slots: int, wanted: int) -> str:
+def sharing(there: Sequence[str], slots: int, places: int, wanted: int) -> str:
     """What a person should know of slots that share GPUs, in one sentence, what to do behind the semicolon; empty where
-    none do.
+    none do. `places`: so many of the slots run at once.
     """
     if not there or not wanted:
         return ""
@@ -105,11 +112,13 @@ def sharing(there: Sequence[str], slots: int, wanted: int) -> str:
         return (
             f"slurm.gpus asks for {wanted}, and this machine has {here}: each{every} gets no more; set it to {count}."
         )
-    if slots * wanted <= count:
+    if places * wanted <= count:
         return ""
-    who = f"{slots} slots" if wanted == 1 else f"{slots} slots of {wanted} GPUs each"
+    are_all = places == slots
+    who = f"{places} slots" + ("" if are_all else " at a time") + ("" if wanted == 1 else f" of {wanted} GPUs each")
     alone = count // wanted
     fitting = "1 slot would not have to" if alone == 1 else f"with {alone} slots each has its own"
+    fitting = fitting if are_all else f"with slurm.max_jobs at {alone} none has to"
     return (
         f"{who} share {here} of this machine: each trains more slowly, and a GPU's memory must hold all slots on it; "
         f"{fitting}."

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from orchestrator.executors.base import (
     Submitted,
     Uncertain,
 )
-from orchestrator.executors.gpus import gpu_environment, visible_gpus
+from orchestrator.executors.gpus import gpu_environment, stated_gpus, visible_gpus
 from orchestrator.processes import ProcessId, is_alive, send_signal
 
 #: A supervisor writes its first record within a few tenths of a second; on a machine busy enough to need longer,
@@ -96,9 +97,7 @@ class LocalExecutor:
             if read_json_or_none(job_dir / "local.json") is not None:
                 return Submitted(job_id=str(child.pid))
             if child.poll() is not None and read_json_or_none(job_dir / "local.json") is None:
-                return SubmitRefused(
-                    kind="temporary", words=f"the supervisor ended at once; see {job_dir}/supervisor.log"
-                )
+                return SubmitRefused(kind="temporary", words=f"the supervisor ended at once: {_last_words(job_dir)}")
             self._sleep(0.02)
         return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
 
@@ -142,7 +141,18 @@ class LocalExecutor:
             return {}
         if self._gpus is None:  # once: a machine does not grow, and the driver may take a second to answer
             self._gpus = visible_gpus(self._env)
-        return gpu_environment(self._gpus, request.slot, request.gpus, self._env)
+        return gpu_environment(self._gpus, request.slot, request.gpus, self._env, self._carried_beside(request.slot))
+
+    def _carried_beside(self, slot: int) -> Counter[str]:
+        """GPU → how many jobs of other slots are on it."""
+        carried: Counter[str] = Counter()
+        for path in self.jobs_dir.glob("*/local.json"):
+            record = None if path.parent.name.startswith(f"s{slot}-") else read_json_or_none(path)
+            if record is None or record["raw_state"] != "RUNNING":
+                continue
+            if is_alive(ProcessId(**record["supervisor"])):
+                carried.update(stated_gpus(record.get("gpus", "")))
+        return carried
 
     def _signal(self, job_ids: list[str], number: signal.Signals) -> None:
         for path in self.jobs_dir.glob("*/local.json"):
@@ -151,6 +161,15 @@ class LocalExecutor:
                 supervisor = ProcessId(**record["supervisor"])
                 if str(supervisor.pid) in job_ids:
                     send_signal(supervisor, number)
+
+
+def _last_words(job_dir: Path) -> str:
+    """The last line of its log, which goes with the folder."""
+    try:
+        lines = (job_dir / "supervisor.log").read_text(errors="replace").split("\n")
+    except OSError as error:
+        return str(error)
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:

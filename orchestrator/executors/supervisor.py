@@ -51,6 +51,7 @@ class Supervisor:
             "started_at": self.started_at,
             "ends_at": self.ends_at,
             "exit_code": code,
+            "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         }
         write_json(self.job_dir / "local.json", record)
 
@@ -85,6 +86,7 @@ class Supervisor:
             "ANCHORLEG_END_TIME": str(int(self.ends_at)),
         }
         name = f"job-{os.getpid()}"
+        self.write("RUNNING")  # before anything runs: where there is no room for it, nothing has run
         with open(self.job_dir / f"{name}.out", "ab") as out, open(self.job_dir / f"{name}.err", "ab") as err:
             batch = subprocess.Popen(
                 ["bash", "job.sh"],
@@ -95,7 +97,6 @@ class Supervisor:
                 stderr=err,
                 start_new_session=True,
             )
-        self.write("RUNNING")
         while True:
             self.look(batch)
             try:

@@ -17,7 +17,7 @@ from orchestrator.decisions.models import Slot
 from orchestrator.decisions.turns import in_turn, turns_of
 from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
-from orchestrator.hosts.host import WAITING_FOR_START, already_finished, notes_of, wish_to_run
+from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_to_run
 from orchestrator.hosts.leaving import grace_of
 from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
@@ -153,7 +153,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
     if not run_dir.run_file.exists():
         notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]
         notes += [rendered(config, asked.path, 0, os.environ).rstrip("\n"), ""]
-        places = min(config.slots, config.slurm.max_jobs or config.slots)
+        places = config.places
         order = [slot.index for slot in in_turn([Slot(index=slot) for slot in range(config.slots)], turns_of(config))]
         actions = tuple(Submit(slot, 0, "") for slot in order[:places])
         left = sorted(order[places:])
@@ -167,7 +167,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
     dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
     if (owner := living_owner(dry)) is not None and not owner.passes:
         ledger = load_ledger(run_dir, before.run_id)
-        waiting = [slot.index for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+        waiting = waiting_for_start(ledger, before.config.slots)
         told = f"would tell {owner} to go on with {slots_words(waiting)}"
         notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
@@ -198,7 +198,7 @@ def _rehearsed(command: str, run: Run, dry: RunDir, notes: list[str], *, again: 
     controller = Controller(run, dry, Onlooker(), executor, poll_s=run.poll_s)
     if again:
         controller.reactivate()
-        if controller.over:
+        if controller.over and not is_paused(controller.ledger):
             notes.append(already_finished(run.config))
     actions = tuple(controller.preview())
     if executor.seen is not None and executor.seen.error is not None:

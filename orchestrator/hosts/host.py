@@ -47,8 +47,7 @@ from orchestrator.screens.summary import summarise
 from orchestrator.screens.tables import summary_lines, summary_table
 from orchestrator.screens.timeline import clock
 
-#: What waits for a person, and goes on when `start` is typed.
-WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
+_WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
 
 
 def start(asked: StartRequest, out: Console) -> None:
@@ -68,7 +67,7 @@ def start(asked: StartRequest, out: Console) -> None:
             hook = Hook(run, run_dir, display.note)
             controller = make_controller(run, run_dir, lease, display.say, hook=hook)
             controller.reactivate()
-            if controller.over:
+            if controller.over and not is_paused(controller.ledger):
                 display.note(already_finished(run.config))
             with notices_heeded(run, run_dir, display.note):
                 while True:
@@ -117,7 +116,7 @@ def notes_of(asked: StartRequest) -> list[str]:
     """What the person who types `start` should know, a sentence each."""
     config = asked.config
     here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
-    shared = sharing(here, config.slots, config.slurm.gpus)
+    shared = sharing(here, config.slots, config.places, config.slurm.gpus)
     wandb = curves.notes(config.wandb, os.environ)
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
 
@@ -157,7 +156,7 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
         return False
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
-    waiting = [slot.index for slot in (ledger.slots if ledger else ()) if slot.status in WAITING_FOR_START]
+    waiting = waiting_for_start(ledger, run.config.slots)
     if not waiting and asked.for_s is None and before.until is None:
         return False
     if asked.config != run.config:
@@ -175,6 +174,17 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
         does.append(f"{name} no longer stops at {clock(before.until, now)}")
     print(f"{'; '.join(does)}: {owner} has been told. See `orchestrator status {name}`.")
     return True
+
+
+def waiting_for_start(ledger: Ledger | None, slots: int) -> list[int]:
+    """Those of the first `slots` slots that go on when `start` is typed."""
+    found = ledger.slots[:slots] if ledger else ()
+    return [slot.index for slot in found if slot.status in _WAITING_FOR_START and not slot.on_request]
+
+
+def is_paused(ledger: Ledger) -> bool:
+    """Whether a slot waits for a person."""
+    return any(slot.status is SlotStatus.PAUSED for slot in ledger.slots)
 
 
 def make_controller(
@@ -257,4 +267,5 @@ def report_failures(ledger: Ledger, name: str) -> None:
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
     if paused:
         words = "; ".join(f"slot {slot.index}: {slot.why or 'its job was cancelled'}" for slot in paused)
-        raise RunPaused(f"{words}. Nothing else is left to do; `orchestrator start {name}` goes on.")
+        on = "" if all(slot.on_request for slot in paused) else f"; `orchestrator start {name}` goes on"
+        raise RunPaused(f"{words}. Nothing else is left to do{on}.")

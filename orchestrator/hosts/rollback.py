@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 
 from anchorleg.job import CheckpointRef, attempt_numbers, candidates_before
-from anchorleg.rollback import Rollback, roll_back
+from anchorleg.rollback import Rollback, can_go_on, roll_back
+from orchestrator.decisions.models import SlotStatus
 from orchestrator.errors import ConfigError
 from orchestrator.hosts.asking import slots_named
+from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import RunDir, load_run
 
 #: So many of the steps that one could go back to are listed.
@@ -18,28 +20,39 @@ _LISTED = 8
 def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: str, without: str) -> str:
     """Have the slots that `words` name go on from their newest checkpoint at or before `step`; a sentence for each.
 
-    Nothing is deleted. Errors: ConfigError where a slot has no such checkpoint (nothing is changed then); UnknownRun;
-    OSError, ValueError where what the attempts decided cannot be read.
+    Nothing is deleted before that next job begins. Errors: ConfigError where a slot has no such checkpoint, or no next
+    job (nothing is changed then); UnknownRun; OSError, ValueError where what the attempts decided cannot be read.
     """
     run = load_run(run_dir)
-    found = [(slot, _newest(run_dir, slot, step)) for slot in slots_named(run.config, words)]
+    ledger = load_ledger(run_dir, run.run_id)
+    name, slots = run.config.run_name, slots_named(run.config, words)
+    for slot in slots:
+        if ledger is not None and slot < len(ledger.slots) and ledger.slots[slot].status is SlotStatus.FINISHED:
+            raise ConfigError(f"slot {slot} is finished, so no job follows; {_more(run.config.command is None, name)}.")
+    found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
+    told = []
     for slot, (newest, ref) in found:
-        folder = run_dir.slot(slot)
-        roll_back(folder, Rollback(newest, ref.step, time.time(), why, without))
-    told = [
-        f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}."
-        for slot, (_, ref) in found
-    ]
-    some = " ".join(str(slot) for slot, _ in found)
-    now = f"`orchestrator pause {some}` and `orchestrator resume {some}` end it now"
-    return "\n".join([*told, f"A job that runs goes on until its hand-over, and for nothing: {now}."])
+        decision = roll_back(run_dir.slot(slot), Rollback(newest, ref.step, time.time(), why, without))
+        told.append(
+            f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, "
+            f"nothing is lost by it: remove {decision} to take it back."
+        )
+    some = " ".join(str(slot) for slot in slots)
+    now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
+    return "\n".join([*told, f"A job that runs goes on until its hand-over, and for nothing: {now} once it has ended."])
+
+
+def _more(is_trainer: bool, name: str) -> str:
+    what = "training.total_steps" if is_trainer else "params.NAME"
+    return f"have one first: `orchestrator start {name} --set {what}=…`"
 
 
 def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:
     """(the slot's newest attempt, its newest checkpoint at or before `step`)."""
     folder = run_dir.slot(slot)
     numbers = attempt_numbers(folder)
-    there = list(candidates_before(folder, numbers[-1] + 1)) if numbers else []
+    line = candidates_before(folder, numbers[-1] + 1) if numbers else ()
+    there = [ref for ref in line if can_go_on(ref.path)]
     for ref in there:
         if ref.step <= step:
             return numbers[-1], ref

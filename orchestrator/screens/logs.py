@@ -22,7 +22,7 @@ LOOK_S = 0.3
 #: How often the slot's state is read: the whole ledger, so less often than the output.
 STATE_S = 2.0
 #: Nothing more will come in these, until a person starts the run again.
-_OVER = frozenset({"finished", "failed", "stopped", "paused"})
+_OVER = frozenset({"finished", "failed", "stopped", "paused", "dropped", "behind"})
 #: Read at once: a log of hours must not be held in memory.
 _CHUNK = 1 << 20
 
@@ -46,10 +46,16 @@ def show_logs(
     state, state_due_at = "waiting", float("-inf")
     with suppress(KeyboardInterrupt):
         while True:
-            if clock() >= state_due_at:  # before the output: what is over has written all of it
-                state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
-                state_due_at = clock() + STATE_S
-            folder = speaking_job(run_dir, slot)
+            try:
+                if clock() >= state_due_at:  # before the output: what is over has written all of it
+                    state = next((view.state for view in run_view(run_dir).slots if view.slot == slot), "waiting")
+                    state_due_at = clock() + STATE_S
+                folder = speaking_job(run_dir, slot)
+            except OSError:
+                if current is None:
+                    raise
+                sleep(LOOK_S)  # a network folder that is away for a moment
+                continue
             if current is not None and folder != current:
                 printer.show(current, whole=True)
             if folder is not None:
@@ -121,7 +127,8 @@ class Printer:
                 self._offsets[path] = 0
             file.seek(self._offsets[path])
             while data := file.read(_CHUNK):
-                if not whole and not data.endswith(b"\n") and len(data) < _CHUNK:
+                is_end = len(data) < _CHUNK
+                if is_end and not whole and not data.endswith(b"\n"):
                     data = data[: data.rfind(b"\n") + 1]
                 if not data:
                     return
@@ -133,6 +140,8 @@ class Printer:
                 sys.stdout.flush()
                 self._in_line = not data.endswith(b"\n")
                 self._offsets[path] += len(data)
+                if is_end:  # what came meanwhile follows the half line that was left
+                    return
 
 
 def _start_of_last(path: Path, lines: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -313,7 +314,7 @@ def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], n
         return view
     at = float(progress.get("at", 0.0))
     rate = progress.get("steps_per_s")
-    if not isinstance(rate, (int, float)):
+    if not isinstance(rate, (int, float)) or not math.isfinite(rate):
         trained_s = at - (view.started_at or at)
         steps = (view.step or 0) - (view.start_step or 0)
         rate = steps / trained_s if trained_s > RATE_AFTER_S else None

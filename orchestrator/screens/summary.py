@@ -91,8 +91,8 @@ def _gaps(run_dir: RunDir, slot: int) -> list[float]:
 def _evaluation(run_dir: RunDir, slot: int) -> str:
     """The newest evaluation that the trainer reported in its progress."""
     for stretch in reversed(lineage(run_dir.slot(slot))):
-        progress = read_json_or_none(run_dir.attempt(slot, stretch.attempt) / "progress.json") or {}
-        if isinstance(progress.get("success"), (int, float)):
+        progress = read_json_or_none(run_dir.attempt(slot, stretch.attempt) / "progress.json")
+        if isinstance(progress, dict) and isinstance(progress.get("success"), (int, float)):
             goals = progress.get("evaluation_goals")
             small = f" ({goals} goals a task)" if goals else ""
             return f"{100 * progress['success']:.0f} % success{small}"

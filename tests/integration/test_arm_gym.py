@@ -39,6 +39,12 @@ def test_gymnasiums_own_check_finds_nothing(observation, randomize):
         check_env(arm(observation=observation, randomize=randomize).unwrapped, skip_render_check=True)
 
 
+@pytest.mark.parametrize("observation", ["cameras", "both", "clips"])
+def test_pictures_are_not_what_it_observes(observation):
+    with pytest.raises(ValueError, match="render"):
+        arm(observation=observation)
+
+
 def test_it_is_the_suites_arm_bit_by_bit():
     theirs, ours = arm(), ArmEnv(Arm())
     seen, info = theirs.reset(seed=5)

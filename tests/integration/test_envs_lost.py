@@ -22,8 +22,10 @@ pytest.importorskip("metaworld")
 
 from slot_digest import slot_digest
 
+from trainer.config.suites import Gymnasium
 from trainer.envs import workers
 from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.history.journal import METRICS
 from trainer.history.read import lines
@@ -140,6 +142,33 @@ def test_a_task_that_loops_again_in_the_next_worker_ends_it_with_one_sentence(sp
         ),
     ):
         played(envs)
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_a_worker_of_what_nobody_can_repeat_is_not_replaced(has_snapshot):
+    spec, action = VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Entropy")), 2, 0), np.zeros((2, 1), np.float32)
+    with VectorEnv(spec, 1) as envs:
+        envs.reset()
+        envs.step(action)
+        if has_snapshot:
+            envs.snapshot()
+        os.kill(envs.worker_pids[0], signal.SIGKILL)
+        with pytest.raises(EnvError, match="what environments 0, 1 did cannot be done again"):
+            envs.step(action)
+
+
+def test_a_worker_of_what_is_played_again_is_replaced():
+    spec, action = VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Line")), 2, 0), np.ones((2, 1), np.float32)
+    seen = []
+    for is_killed in (False, True):
+        with VectorEnv(spec, 1) as envs:
+            envs.reset()
+            envs.step(action)
+            envs.snapshot()
+            if is_killed:
+                os.kill(envs.worker_pids[0], signal.SIGKILL)
+            seen.append([as_bytes(envs.step(action)) for _ in range(3)])
+    assert seen[0] == seen[1]
 
 
 def test_workers_that_die_again_and_again_end_it_with_one_sentence(spec, monkeypatch):

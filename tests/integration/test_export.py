@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +239,22 @@ def test_a_checkpoint_that_was_copied_away_is_exported_without_a_runs_name(tmp_p
         find_playable(str(tmp_path / folder.name), None, "cpu"), tmp_path / "policy.safetensors"
     ).card.source
     assert (source.run_id, source.slot, source.step) == (None, None, 100)
+
+
+def test_a_checkpoint_may_be_copied_to_anywhere(run):
+    """Of a folder near the root there are few above it."""
+    [folder] = run.job.attempt_dir.glob("checkpoints/*")
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        copy = shutil.copytree(folder, Path(place) / folder.name)
+        assert find_playable(str(copy), None, "cpu").step == 100
+
+
+def test_the_horizon_of_a_card_is_that_of_the_episodes(tmp_path):
+    """Pendulum's own limit of 200 steps is below the config's."""
+    pendulum = {"name": "gymnasium", "id": "Pendulum-v1"}
+    publish(tmp_path / "mirror", training=resolve(TrainingSection(env=pendulum, algorithm="ppo")))
+    card = export(find_playable(str(tmp_path / "mirror"), None, "cpu"), tmp_path / "policy.safetensors").card
+    assert card.horizon == 200
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

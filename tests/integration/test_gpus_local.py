@@ -13,9 +13,9 @@ from relay import NewRelay, Relay
 COUNT = 'echo "$ANCHORLEG_SLOT ${CUDA_VISIBLE_DEVICES-unset}" >> seen.txt; exec python3 ./count.py %s'
 
 
-def on_gpus(new_relay: NewRelay, count: int, *, total: int = 3, **settings: Any) -> Relay:
+def on_gpus(new_relay: NewRelay, count: int, *, total: int | str = 3, **settings: Any) -> Relay:
     """A run on a machine whose `nvidia-smi` lists so many."""
-    relay = new_relay(total=total, command=["sh", "-c", COUNT % total], **settings)
+    relay = new_relay(command=["sh", "-c", COUNT % total], **settings)
     fake = relay.folder / "nvidia-smi"
     lines = "".join(f"GPU {index}: NVIDIA A100 (UUID: GPU-{index}a)\\n" for index in range(count))
     fake.write_text(f"#!/bin/sh\nprintf '{lines}'\n" if count else "#!/bin/sh\necho No devices were found\nexit 6\n")
@@ -71,6 +71,18 @@ def test_slots_get_what_they_ask_for_and_share_what_is_missing(
     assert done.words.count("note: ") == (1 if note else 0)
     assert note in done.words
     assert note in rehearsed.out
+
+
+def test_a_slot_that_takes_anothers_place_gets_the_gpu_that_is_free(new_relay: NewRelay) -> None:
+    rows = [{"name": name, "total": total} for name, total in (("a", 100_000), ("b", 3), ("c", 3))]
+    relay = on_gpus(new_relay, 2, total="@{total}", experiments=rows, slurm={"max_jobs": 2, "time_limit": "1:00:00"})
+    controller = relay.spawn("start")
+    relay.wait_for(lambda: relay.attempts(2) == [0], "the last one to begin")
+    relay.wait_for(lambda: relay.status()["slots"][2]["state"] == "finished", "the last one to finish")
+    assert seen(relay) == {0: {"0"}, 1: {"1"}, 2: {"1"}}
+    assert "share" not in relay.output()
+    assert relay.run("stop").code == 0
+    assert controller.wait(WORK_S) == 0, relay.output()
 
 
 def test_only_the_gpus_that_the_user_states_are_used(new_relay: NewRelay) -> None:

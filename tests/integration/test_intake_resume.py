@@ -17,7 +17,8 @@ pytest.importorskip("torch")
 
 from slot_digest import slot_digest
 
-from anchorleg.job import HANDED_OVER, lineage, run_id_of
+from anchorleg.job import HANDED_OVER, lineage
+from anchorleg.runid import begin_id, run_id_of
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.sharing.journal import CONTRIBUTIONS, Removed, Taken, entries
 
@@ -44,6 +45,7 @@ def again_from_scratch(run_dir, original, tmp_path, *plans):
 
     files = {name_of(data): data for data in pool(run_id_of(original))}
     taken = history(original / "slots/0")
+    begin_id(run_dir)
     for entry in taken:
         if isinstance(entry, Taken):
             send(run_dir / "shared", entry.who, run_id_of(run_dir), files[entry.sha256], state="accepted")
@@ -117,7 +119,7 @@ def test_going_back_leaves_nothing_of_who_lied(tmp_path):
 def test_who_would_be_asked_is_told_how_to_go_back(tmp_path):
     codes, printed = attempts(tmp_path, {"60": [1, 3], "90": {"drop": "bob"}})
     assert codes == [0], printed
-    assert "`orchestrator rollback 0 --to 200 --without bob` goes back to it" in printed
+    assert "`orchestrator rollback 0 --to 200 --without bob --run " in printed
     assert not (tmp_path / "slots/0/rollbacks").exists()
 
 

@@ -21,12 +21,13 @@ from suites import metaworld
 
 from syncd import store
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.suites import Metaworld
-from trainer.errors import ConfigError, NoGoodCheckpointError
+from trainer.config.suites import Gymnasium, Metaworld
+from trainer.errors import ConfigError, EnvironmentFailedError, NoGoodCheckpointError
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
 from trainer.machine import drawing
 from trainer.showing.play import ENCORE_STEPS, PlayedTask, steps_a_frame
+from trainer.showing.watch import WatchedTask
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +66,21 @@ def frames_of(path):
     meta = next(reader)
     width, height = meta["size"]
     return meta, np.stack([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader])
+
+
+def test_a_camera_that_would_have_no_effect_is_refused(tmp_path):
+    publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="arm-ppo", horizon=7)))
+    done = trainer("play", tmp_path / "mirror", "--camera", "corner3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--camera and --size are for Meta-World, and arm draws itself" in done.stderr
+
+
+def test_an_environment_that_cannot_begin_is_a_sentence():
+    naughty = Gymnasium(id="odd_envs:Naughty", kwargs={"fault": "old reset"})
+    stage = WatchedTask(Playable("x", 0, naughty, 4, None, ()), None)
+    with pytest.raises(EnvironmentFailedError, match=r"episode 0: .*reset"):
+        stage.reset(0)
+    stage.close()
 
 
 def test_an_arm_becomes_a_film_of_whole_episodes(tmp_path, eyes):

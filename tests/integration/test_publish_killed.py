@@ -14,7 +14,7 @@ from daemons import PATIENCE_S, WORK_S
 
 pytest.importorskip("torch")
 
-from anchorleg.job import run_id_of
+from anchorleg.runid import begin_id, run_id_of
 from syncd import store
 from trainer.sharing import policies as policy
 
@@ -28,6 +28,7 @@ class Reader(threading.Thread):
 
     def __init__(self, run_dir):
         super().__init__()
+        begin_id(run_dir)
         self.place = store.Shared(run_dir / "shared").slot(run_id_of(run_dir), 0)
         self.seen, self.trouble = [], None
         self.stop = threading.Event()

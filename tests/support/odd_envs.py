@@ -63,7 +63,8 @@ class Keeper(Line):
         self.energy = np.float32(0)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        self.path = [*self.path[-3:], float(self.place[0])]
+        self.path.append(float(self.place[0]))
+        del self.path[:-4]
         self.energy = np.float32(0.9) * self.energy + np.float32(np.asarray(action).ravel()[0])
         obs, reward, *rest = super().step(action)
         return obs, reward + sum(self.path) + self.energy, *rest
@@ -117,6 +118,7 @@ class Handheld(gym.Env):
     def __init__(self, extra: bool = False) -> None:
         self.pyboy = Emulator()
         self.pressed = 0
+        self.presses: list[int] = []
         self.frames = np.zeros((3, 16), np.uint8)
         self.palette = np.frombuffer(b"0123", np.uint8)  # which nobody can write to
         if extra:
@@ -126,10 +128,12 @@ class Handheld(gym.Env):
         super().reset(seed=seed)
         self.pyboy.memory = self.np_random.integers(0, 256, 16).astype(np.uint8)
         self.pressed, self.frames = 0, np.zeros((3, 16), np.uint8)
+        self.presses.clear()
         return self.seen(), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        self.pressed += int(action)
+        self.presses.append(int(action))
+        self.pressed += int(action) * len(self.presses)
         self.pyboy.tick(int(action) + int(self.np_random.integers(3)))
         self.frames = np.concatenate([self.frames[1:], self.pyboy.memory[None]])
         return self.seen(), float(self.frames.sum() + self.pressed), False, False, {}

@@ -22,7 +22,8 @@ import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
 from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
 
-from anchorleg.job import Job, run_id_of
+from anchorleg.job import Job
+from anchorleg.runid import begin_id, run_id_of
 from syncd import store
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
@@ -125,6 +126,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
 
 def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> list[int]:
     intake.TAKE_EVERY_S, ingest.ROUND_S = 0.0, 0.002
+    begin_id(run_dir)
     files = pool(run_id_of(run_dir))
     if journal is not None:
         schedule = [intakelog._entry(json.loads(line)) for line in journal.read_text().splitlines()]

@@ -42,7 +42,7 @@ DOORS = {
 GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
-    "anchorleg": "job, live, findings rollback, files notices output places printable shares words wrapping",
+    "anchorleg": "job, live, findings rollback runid, files notices output places printable shares words wrapping",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, decisions init reference, config shim,
         executors experiments failover fields sections,
@@ -288,6 +288,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg.files",
         "anchorleg.job",
         "anchorleg.rollback",
+        "anchorleg.runid",
         "orchestrator",
         "orchestrator.failover",
         "orchestrator.doctor",

@@ -242,7 +242,7 @@ class Algorithm(TwinOffPolicy):
             q = outputs.squeeze(-1)
             return (q - target).square().mean(1).sum(), q
         loss = categorical.cross_entropy(outputs, target).mean(1).sum()
-        return loss, categorical.mean(outputs, self._values)
+        return loss, categorical.mean(outputs.detach(), self._values)
 
     def _target(self, of: UpdateInputs) -> Tensor:
         """What the critics are to say: values [B], or where they are categorical probabilities [B, V].
@@ -258,9 +258,7 @@ class Algorithm(TwinOffPolicy):
             target: Tensor = of.reward + of.discount * outputs.squeeze(-1).amin(0)
             return target
         # FastTD3 compares after the projection, which is another only where a value leaves the grid.
-        smaller = categorical.mean(outputs, self._values).argmin(0)
-        probabilities = torch.softmax(outputs[smaller, torch.arange(len(smaller), device=self.device)], -1)
-        return categorical.target(probabilities, of.reward, of.discount, self._values)
+        return categorical.target(categorical.smaller(outputs, self._values), of.reward, of.discount, self._values)
 
     def _climbed(self, inputs: NetInputs) -> Tensor:
         """The first critic's Q of what the actor does, [B]."""

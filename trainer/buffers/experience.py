@@ -132,7 +132,9 @@ class Experience:
         return {"rows": ring.ring_rows, "share": round(self._part(ring, size, share), 4), **ring.lag_row()}
 
     def _part(self, ring: Contributed, size: int, share: float) -> float:
-        """What part of a batch of `size` comes from `ring`, on average."""
+        """What part of a batch of `size` comes from `ring`, on average; 0 while there is none of our own."""
+        if not self.own.is_ready:
+            return 0.0
         counts = shares(size, self.own.sizes, self.own.turn)[0]
         return float(parts(counts, self.own.sizes, ring.ring_sizes, share).sum()) / size
 

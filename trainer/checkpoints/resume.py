@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from anchorleg.files import read_json, read_json_or_none
 from anchorleg.job import CheckpointRef, Job, attempt_numbers
+from anchorleg.rollback import rollbacks
 from trainer.buffers.experience import CPU, Experience
 from trainer.checkpoints.checkpoint import (
     OLD_FORMAT,
@@ -77,7 +78,13 @@ def find_start(job: Job, training: Training, device: torch.device = CPU) -> Star
 
 
 def _check_parents(slot_dir: Path) -> None:
-    """Whether every attempt's decision can be read. To guess at one could follow a ghost. Errors: as `find_start`."""
+    """Whether every decision can be read, also those to go back. To guess at one could follow a ghost. Errors: as
+    `find_start`.
+    """
+    try:
+        rollbacks(slot_dir)
+    except ValueError as error:
+        raise NoGoodCheckpointError(str(error)) from error
     for attempt in attempt_numbers(slot_dir):
         path = slot_dir / "attempts" / str(attempt) / "parent.json"
         try:

@@ -14,18 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.files import remove_folder
-from anchorleg.job import CheckpointRef, Job, candidates_before
+from anchorleg.job import CheckpointRef, Job, candidates_before, passed_over
 from trainer.checkpoints.checkpoint import CheckpointManifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One checkpoint of the slot. `manifest` None: damaged. `in_line`: one that this attempt may still start from."""
+    """One checkpoint of the slot. `manifest` None: damaged. `in_line`: one that a successor may start from.
+    `is_passed_over`: it could, but for a decision to go back that can still be taken back.
+    """
 
     ref: CheckpointRef
     manifest: CheckpointManifest | None
     in_line: bool
+    is_passed_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,20 +41,28 @@ class Decision:
 
 
 def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> Decision:
-    """Pure. The newest `keep_exact` good ones of the line stay whole; of the older ones those of the `needed` steps
-    and at most `keep_milestones`, spread evenly, keep their nets.
+    """Pure. The newest `keep_exact` good ones of the line stay whole; of its older ones those of the `needed` steps
+    and at most `keep_milestones`, spread evenly, keep their nets. Of what is passed over the newest `keep_exact` stay
+    whole, and all that are nets already stay so.
 
     While fewer than `keep_exact` good ones exist, damaged ones stay too: they are evidence, and cost nothing yet.
     """
-    good = sorted((k for k in found if k.in_line and k.manifest), key=lambda k: k.ref.step, reverse=True)
-    exact = [k for k in good if k.manifest and k.manifest.kind == "exact"][:keep_exact]
+    newest_first = sorted((k for k in found if k.manifest), key=lambda k: k.ref.step, reverse=True)
+    good = [k for k in newest_first if k.in_line]
+    exact = _whole(good)[:keep_exact]
+    passed = [k for k in newest_first if k.is_passed_over]
+    aside = _whole(passed)[:keep_exact]
     older = [k for k in good if k not in exact]
     steps = {*thin(sorted(k.ref.step for k in older), keep_milestones), *needed}
-    policies = [k for k in older if k.ref.step in steps]
-    deleted = [k for k in found if k not in exact and k not in policies]
+    policies = [k for k in older if k.ref.step in steps] + [k for k in passed if k not in _whole(passed)]
+    deleted = [k for k in found if k not in exact and k not in policies and k not in aside]
     if len(exact) < keep_exact:
         deleted = [k for k in deleted if k.manifest]
-    return Decision(tuple(exact), tuple(policies), tuple(deleted))
+    return Decision((*exact, *aside), tuple(policies), tuple(deleted))
+
+
+def _whole(found: Sequence[Kept]) -> list[Kept]:
+    return [k for k in found if k.manifest and k.manifest.kind == "exact"]
 
 
 def thin(steps: Sequence[int], keep: int) -> list[int]:
@@ -100,6 +111,7 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
 def survey(job: Job) -> list[Kept]:
     """All published checkpoints of this attempt and the older ones."""
     line = {ref.path for ref in candidates_before(job.slot_dir, job.attempt + 1)}  # what a successor could take
+    passed = {ref.path for ref in passed_over(job.slot_dir, job.attempt)}
     found = []
     for attempt in _attempts_until(job):
         for path in _children(job.slot_dir / "attempts" / str(attempt) / "checkpoints"):
@@ -109,7 +121,7 @@ def survey(job: Job) -> list[Kept]:
                 manifest = read_manifest(path)
             except DamagedCheckpointError:
                 manifest = None
-            found.append(Kept(CheckpointRef(attempt, int(path.name), path), manifest, path in line))
+            found.append(Kept(CheckpointRef(attempt, int(path.name), path), manifest, path in line, path in passed))
     return found
 
 

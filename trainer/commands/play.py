@@ -27,8 +27,11 @@ TaskOption = Annotated[str | None, typer.Option(help="Which of the policy's task
 EpisodesOption = Annotated[int, typer.Option(min=1, max=50, help="Episodes, each from the next goal.")]
 GoalOption = Annotated[int, typer.Option(min=0, max=49, help="The first episode's fixed goal.")]
 OutOption = Annotated[Path | None, typer.Option(help="The film, an .mp4 or a .gif; default: TASK.mp4 in this folder.")]
-CameraOption = Annotated[str, typer.Option(help="corner, corner2, corner3, corner4, topview, behindGripper, …")]
-SizeOption = Annotated[int, typer.Option(help="Pixels a side.")]
+CameraOption = Annotated[
+    str | None,
+    typer.Option(help="Of Meta-World: corner2 (default), corner, corner3, corner4, topview, behindGripper"),
+]
+SizeOption = Annotated[int | None, typer.Option(help="Of Meta-World: pixels a side; default: 480.")]
 SharedDirOption = Annotated[
     Path | None, typer.Option(help="The mirror or shared folder that latest, best, RUN are in.")
 ]
@@ -48,8 +51,8 @@ def play(
     episodes: EpisodesOption = 1,
     goal: GoalOption = 0,
     out: OutOption = None,
-    camera: CameraOption = "corner2",
-    size: SizeOption = 480,
+    camera: CameraOption = None,
+    size: SizeOption = None,
     shared_dir: SharedDirOption = None,
     device: DeviceOption = "auto",
     best: BestOption = False,
@@ -61,6 +64,7 @@ def play(
 
     if out is not None:
         check_place(out)
+    from trainer.errors import ConfigError  # noqa: PLC0415 - with the rest
     from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
     from trainer.machine import drawing  # noqa: PLC0415
 
@@ -69,6 +73,11 @@ def play(
     for note in found.notes:
         print(note, file=sys.stderr)
     if found.env.name != "metaworld":
+        if camera is not None or size is not None:
+            raise ConfigError(
+                f"--camera and --size are for Meta-World, and {found.env.name} draws itself in its own size: "
+                "leave them out"
+            )
         _watch(found, task, episodes, goal, out)
         return
     drawing.prepare()  # before anything loads mujoco
@@ -80,7 +89,7 @@ def play(
         video = out or Path(f"{stage.task}.mp4")
         print(f"{stage.task} · {found.name} · step {found.step:,}")
         solved = 0
-        with closing(Camera(stage.simulation, camera, size)) as eye:
+        with closing(Camera(stage.simulation, camera or "corner2", size or 480)) as eye:
             height, width, _ = with_views(eye.picture(), stage.views).shape
             with film(video, (width, height)) as show:
 

@@ -29,7 +29,7 @@ class Mtsac(OffPolicySettings):
     """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
 
     SHARES: ClassVar[bool] = True
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
@@ -185,6 +185,8 @@ class Td3(PlainOffPolicy):
     """Twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for actions of real numbers;
     with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
     """
+
+    VERSION: ClassVar[str] = "2"
 
     # The authors' code (sfujim/TD3: main.py, TD3.py), but that it begins to learn at 25,000 steps; here as `sac` does.
     name: Literal["td3"] = Field("td3", description=AlgorithmSettings.model_fields["name"].description)

@@ -79,6 +79,11 @@ class ExactEnv:
         self._actions: list[npt.NDArray[Any]] | None = None
 
     @property
+    def repeats(self) -> bool:
+        """Whether the same actions give the same steps again, from a state or from the beginning of an episode."""
+        return self._choice.way != ANEW
+
+    @property
     def simulation(self) -> Any:
         """MuJoCo's (model, data), to draw from, where it has them (`trainer.envs.shown`)."""
         return getattr(self._played, "simulation", None)

@@ -58,10 +58,12 @@ class EnvGroup:
             self.step()
         elif message.op == channel.START:
             self.start(message.meta["indices"], message.meta["attempt"])
+            meta = {"anew": self._unrepeatable()}
         elif message.op == channel.SNAPSHOT:
             arrays, meta = self.snapshot()
         elif message.op == channel.RESTORE:
             self.restore(message.arrays, message.meta)
+            meta = {"anew": self._unrepeatable()}
         elif message.op == channel.LOOK:
             arrays, meta = self.look(message.meta["index"])
         else:
@@ -162,6 +164,10 @@ class EnvGroup:
         except StepFaultError as fault:
             with _named(self._slots[fault.place]):
                 raise
+
+    def _unrepeatable(self) -> list[int]:
+        """The environments of which another process would make other steps, told the same."""
+        return [slot.index for slot in self._slots if not slot.is_repeatable]
 
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""

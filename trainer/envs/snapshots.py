@@ -122,7 +122,7 @@ class _OwnSnapshot:
         return State(
             {key: np.array(value) for key, value in arrays.items()},
             {
-                "values": {str(key): value for key, value in told.items() if key not in arrays},
+                "values": _copied({str(key): value for key, value in told.items() if key not in arrays}),
                 "scalars": _scalars(arrays),
             },
         )
@@ -130,7 +130,7 @@ class _OwnSnapshot:
     def put(self, state: State) -> None:
         scalars = state.numbers["scalars"]
         arrays = {key: array[()] if key in scalars else np.array(array) for key, array in state.tensors.items()}
-        self._core.restore({**state.numbers["values"], **arrays})
+        self._core.restore({**_copied(state.numbers["values"]), **arrays})
 
 
 class _Ale:
@@ -235,7 +235,7 @@ class _Attributes:
                 case "limits" if value is self._tuples.get(name):
                     continue  # as it was made
                 case "json":
-                    values[name] = json.loads(json.dumps(value))
+                    values[name] = _copied(value)
                 case "limits" | "unknown":
                     raise TypeError(f"its attribute {name!r} is a {type(value).__name__}")
         scalars = [name for name in arrays if isinstance(vars(self._core)[name.removeprefix("attribute.")], np.generic)]
@@ -243,7 +243,7 @@ class _Attributes:
 
     def put(self, state: State) -> None:
         core, told = self._core, state.numbers
-        for name, value in told["values"].items():
+        for name, value in _copied(told["values"]).items():
             setattr(core, name, tuple(value) if name in told["tuples"] else value)
         for key, array in state.tensors.items():
             name = key.removeprefix("attribute.")
@@ -278,6 +278,11 @@ def _kind(name: str, value: Any) -> str:
     if isinstance(value, _CODE) or type(value).__module__.partition(".")[0] in _PARTS:
         return "part"
     return "unknown"
+
+
+def _copied(value: Any) -> Any:
+    """As whoever reads it from a file gets it: the environment goes on with its own. Errors: TypeError."""
+    return json.loads(json.dumps(value))
 
 
 def _is_json(value: Any) -> bool:

@@ -208,6 +208,11 @@ class WorkerPool:
                     arrays = {}
                 self._send(worker, doing, deed.meta, arrays)
                 answer = self._answer(worker, _limit_s(doing))
+                if doing in {channel.START, channel.RESTORE} and answer.meta["anew"]:
+                    anew = ", ".join(map(str, answer.meta["anew"]))
+                    raise EnvError(
+                        f"{words}; what environments {anew} did cannot be done again: go on from the last checkpoint"
+                    )
             actions[:] = wanted
             if op in _ASKING:
                 doing = op

@@ -150,7 +150,8 @@ def of_checkpoint(
         tensors = {name.removeprefix(POLICY): tensor.numpy() for name, tensor in nets.items()}
         if averaged:
             tensors |= floats_of(_average_of(ref.path, manifest))
-        tensors |= floats_of(frozen_tensors(spec, ref.path.parents[3] / WEIGHTS))
+        above = ref.path.absolute().parents  # checkpoints, <attempt>, attempts, <slot>; a copy may lie anywhere
+        tensors |= floats_of(frozen_tensors(spec, above[min(3, len(above) - 1)] / WEIGHTS))
         policy = Policy(spec, tensors, machine.choose_device(device))
     except NoAverageError as error:
         raise ConfigError(str(error)) from None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from anchorleg.files import read_json_or_none
-from anchorleg.job import run_id_of
+from anchorleg.runid import run_id_of
 from syncd import store
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, STATE, Box, Discrete
 from trainer.evaluation.playable import Checkpoint, Found
@@ -107,7 +107,7 @@ class Card(_Model):
             activation=spec.network.activation,
             head=HEADS[type(found.policy.net.distribution)],
             scales_observation=spec.normalises,
-            horizon=found.env.horizon,
+            horizon=spec.spaces.horizon,
             goal_seed=found.goal_seed,
             env={**found.env.model_dump(mode="json"), "version": found.env.VERSION},
             exported_with={"anchorleg": version("anchorleg"), "torch": version("torch")},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json, read_json_or_none
-from anchorleg.job import run_id_of
+from anchorleg.runid import run_id_of
 from syncd import store
 from trainer.errors import ConfigError
 from trainer.history.journal import EVALUATIONS, METRICS

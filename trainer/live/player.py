@@ -107,7 +107,8 @@ class Player:
             raise ConfigError(f"there is no task {task_of(self._lane)}; this policy has {len(tasks)}, from 0 on")
         if self._stage is None or task != self._task:
             self._leave()
-            self._stage, self._task = ShownTask(suite, task, self._rng), task
+            once = found.env.SUCCESS_AT == "any step"
+            self._stage, self._task = ShownTask(suite, task, self._rng, once_is_enough=once), task
             if self._stage.parts is not None:
                 try:
                     self._folder.add_scene(tasks[task], self._stage.parts)

@@ -65,7 +65,8 @@ def _serve(training: Channel) -> None:
     from trainer.live.stage import ShownTask  # noqa: PLC0415
 
     setup = training.receive().meta
-    suite = SuiteRef.from_json(setup["suite"]).open()
+    ref = SuiteRef.from_json(setup["suite"])
+    suite, once = ref.open(), ref.settings.SUCCESS_AT == "any step"
     folder = LiveFolder(Path(setup["folder"]), AGAIN, setup["attempt"])
     stage: ShownTask | None = None
     shown = -1
@@ -76,7 +77,7 @@ def _serve(training: Channel) -> None:
         if stage is None or task != shown:
             if stage is not None:
                 stage.close()
-            stage, shown = ShownTask(suite, task, np.random.default_rng(0)), task
+            stage, shown = ShownTask(suite, task, np.random.default_rng(0), once_is_enough=once), task
         if not stage.draws_itself:
             raise ValueError(stage.why_no_picture or "it does not draw itself")
         _check(stage, message)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from trainer.envs.episodes import seed_of
-from trainer.envs.exact import SEEDS
 from trainer.envs.frames import OneEpisode
 from trainer.envs.spaces import Obs
 from trainer.errors import ConfigError, EnvironmentFailedError
@@ -64,14 +63,18 @@ class WatchedTask:
         return with_views(even, newest_frames(self._specs, self._obs))
 
     def reset(self, number: int) -> None:
-        """Begin that episode, as an evaluation does."""
-        self._obs = self._frames.begin(self._env.reset(seed_of(self._policy.goal_seed, self._index, number) % SEEDS))
+        """Begin that episode, as an evaluation does. Errors: EnvironmentFailedError."""
+        seed = seed_of(self._policy.goal_seed, self._index, number)
+        try:
+            self._obs = self._frames.begin(self._env.reset(seed))
+        except Exception as error:
+            raise EnvironmentFailedError(f"{self.task}, episode {number}: {error}") from error
 
     def play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
         """One episode; `on_step` is called at its start and after each step. Errors: EnvironmentFailedError."""
         try:
             return self._play(number, on_step)
-        except ConfigError:
+        except (ConfigError, EnvironmentFailedError):
             raise
         except Exception as error:
             raise EnvironmentFailedError(f"{self.task}, episode {number}: {error}") from error

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anchorleg.job import HANDED_OVER, Job
+from anchorleg.rollback import rollbacks
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.saver import Saver, failure
 from trainer.config.training import Training
@@ -253,8 +254,14 @@ class TrainingAttempt:
         return len(self.evaluations.pending) <= left
 
     def finish(self) -> int:
-        """The run is complete. Errors: SaveError where its last checkpoint cannot be written."""
+        """The run is complete: 0; or 75 where somebody decided meanwhile that it goes back. Errors: SaveError where its
+        last checkpoint cannot be written.
+        """
         self.secure()
+        if self._goes_back():
+            self.report(now=True)
+            self.show.say("it does not end here: the next job goes back to an older checkpoint, as was asked")
+            return HANDED_OVER
         if self.evaluations.last is not None and self.evaluations.last["step"] == self.state.step:
             self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
         leave_final(self.job, self.show.say)
@@ -265,6 +272,11 @@ class TrainingAttempt:
             f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"
         )
         return 0
+
+    def _goes_back(self) -> bool:
+        with contextlib.suppress(OSError, ValueError):  # the next one that reads it says so
+            return any(back.hides(self.job.attempt, self.state.step) for back in rollbacks(self.job.slot_dir))
+        return False
 
     def _own_checkpoint(self) -> int | None:
         """The present step, where this attempt published its checkpoint itself."""

@@ -67,7 +67,9 @@ def smaller(training: Training, fixed: int = 0) -> list[Lever]:
     env = training.env
     if not isinstance(env, PictureSettings) or not env.has_pictures:
         return []
-    return [Lever("env.image_size", (env.image_size,), 2, fixed, _LEAST_SIZE)]
+    seen = [max(spec.shape[-2:]) for spec in spaces_of(training).obs.values() if frames.is_picture(spec)]
+    # Gymnasium's have a size of their own where none is asked for.
+    return [Lever("env.image_size", (env.image_size or max(seen),), 2, fixed, _LEAST_SIZE)]
 
 
 def shorter(training: Training) -> list[Lever]:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
-from anchorleg.rollback import Rollback, roll_back
+from anchorleg.rollback import Rollback, can_go_on, roll_back
 from trainer.sharing.journal import Adopted, Entry, Mixed, Taken, entries, of_line
 
 
@@ -47,8 +47,9 @@ def _is_of(entry: Entry, who: str) -> bool:
 
 
 def newest_before(job: Job, step: int) -> CheckpointRef | None:
-    """The newest checkpoint of `job`'s line from before `step` that is still there; None: there is none."""
-    return next((ref for ref in candidates_before(job.slot_dir, job.attempt + 1) if ref.step < step), None)
+    """The newest checkpoint of `job`'s line from before `step` that one can go on from; None: there is none."""
+    line = candidates_before(job.slot_dir, job.attempt + 1)
+    return next((ref for ref in line if ref.step < step and can_go_on(ref.path)), None)
 
 
 def roll_back_to(job: Job, ref: CheckpointRef, who: str) -> None:
@@ -64,7 +65,8 @@ def advice(job: Job, ref: CheckpointRef | None, who: str, first: int) -> str:
             f"the training has learned from rows of {who} since step {first:,}; no checkpoint from before is left, so "
             "what it learned stays"
         )
+    back = f"orchestrator rollback {job.slot} --to {ref.step} --without {who} --run {job.run_name}"
     return (
         f"the training has learned from rows of {who} since step {first:,}; the newest checkpoint from before is that "
-        f"of step {ref.step:,}: `orchestrator rollback {job.slot} --to {ref.step} --without {who}` goes back to it"
+        f"of step {ref.step:,}: `{back}` goes back to it"
     )

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,10 +10,8 @@ from typing import Any
 
 import pytest
 from daemons import PATIENCE_S
-from hypothesis import given
-from hypothesis import strategies as st
 
-from anchorleg.job import HANDED_OVER, CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record, run_id_of
+from anchorleg.job import HANDED_OVER, CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record
 from anchorleg.rollback import Rollback, roll_back
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -256,15 +253,6 @@ class TestTheEnvironment:
         assert (job.run_id, job.run_name, job.shared_dir) == ("mt10-0123abcd", "mt10", Path("/group/us"))
         assert job.accepts_contributions
         assert job.terms == {"rows_per_day": 5000}
-
-    @given(st.text(min_size=1).filter(lambda name: not set(name) & set("\0/") and name not in {".", ".."}))
-    def test_a_run_without_an_orchestrator_has_an_id_of_its_place_that_any_machine_can_write(self, name: str) -> None:
-        try:
-            run_id = run_id_of(Path("/runs") / name)
-        except UnicodeEncodeError:  # no file can have this name
-            return
-        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", run_id)
-        assert run_id == run_id_of(Path("/runs") / name) != run_id_of(Path("/other") / name)
 
     def test_a_report_is_one_whole_file(self, slot: SlotFolder) -> None:
         slot.attempt(0)

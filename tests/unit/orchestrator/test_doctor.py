@@ -218,6 +218,16 @@ def test_with_as_many_jobs_as_slots_failover_ticks_alone_settle_one_lower() -> N
     assert of(examine(facts(slurm=said, config=without)), "job limits").level is Level.OK
 
 
+def test_of_many_experiments_those_count_that_run_at_once() -> None:
+    many: dict[str, Any] = {"experiments": {"seed": list(range(200))}}
+    four = parse_config({"run_name": "toy", "slurm": {"partition": "gpu", "max_jobs": 4}} | many, "here")
+    said = slurm(limits=SiteLimits(told=True, running=4, submitted=8))
+    assert of(examine(facts(slurm=said, config=four)), "job limits").level is Level.OK
+    nine = parse_config({"run_name": "toy", "slurm": {"partition": "gpu", "max_jobs": 9}} | many, "here")
+    finding = of(examine(facts(slurm=said, config=nine)), "job limits")
+    assert (finding.level, finding.advice) == (Level.WARNING, "set slurm.max_jobs to 8, or live with 1 slots that wait")
+
+
 def test_queueing_ahead_wants_two_jobs_a_slot() -> None:
     ahead = config(relay={"queue_ahead": True})
     said = slurm(limits=SiteLimits(told=True, submitted=3))

@@ -104,7 +104,55 @@ def test_half_a_line_waits_for_its_other_half(run_dir: RunDir, capfd: pytest.Cap
     assert [line for line in text.splitlines() if "==>" not in line] == ["an error", "half a line"]
 
 
-@pytest.mark.parametrize("status", [SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED])
+def test_what_is_written_while_half_a_line_is_shown_is_neither_lost_nor_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "job-1.out"
+    log.write_bytes(b"a\npar")
+    shown, more = bytearray(), [b"tial\nb\n"]
+
+    class Terminal:
+        def write(self, words: str | bytes) -> None:
+            if isinstance(words, bytes):
+                shown.extend(words)
+                with open(log, "ab") as file:
+                    file.write(b"".join(more))
+                more.clear()
+
+        def flush(self) -> None:
+            pass
+
+        @property
+        def buffer(self) -> Terminal:
+            return self
+
+    monkeypatch.setattr(logs.sys, "stdout", Terminal())
+    printer = logs.Printer()
+    for _ in range(3):
+        printer.show(tmp_path, whole=False)
+    assert shown == b"a\npartial\nb\n"
+
+
+def test_a_network_folder_that_is_away_for_a_moment_ends_no_following(
+    run_dir: RunDir, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = a_job_folder(run_dir, 0, "one\n") / "job-100.out"
+    real, away = logs.run_view, [OSError(116, "Stale file handle")]
+
+    def look(folder: RunDir) -> Any:
+        if out.read_text() == "one\ntwo\n" and away:
+            raise away.pop()
+        return real(folder)
+
+    monkeypatch.setattr(logs, "run_view", look)
+    text = shown_while(run_dir, capfd, lambda: out.write_text("one\ntwo\n"), lambda: None)
+    assert not away
+    assert [line for line in text.splitlines() if "==>" not in line] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "status", [SlotStatus.FINISHED, SlotStatus.FAILED, SlotStatus.PAUSED, SlotStatus.DROPPED, SlotStatus.BEHIND]
+)
 def test_following_ends_with_the_slot(run_dir: RunDir, capfd: pytest.CaptureFixture[str], status: SlotStatus) -> None:
     a_job_folder(run_dir, 0, "last")
     be(run_dir, status)

@@ -11,10 +11,12 @@ from one_run import POLL_S, World
 from anchorleg.job import candidates_before
 from anchorleg.rollback import rollbacks
 from orchestrator.controller import Controller
+from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus, parse_token
-from orchestrator.errors import ConfigError, RunFolderError
+from orchestrator.errors import ConfigError, RunFolderError, RunPaused
 from orchestrator.executors.base import JobState, SubmitRefused, Submitted
 from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
+from orchestrator.hosts.host import report_failures, waiting_for_start
 from orchestrator.hosts.rollback import roll_back_slots
 from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
@@ -94,8 +96,54 @@ class TestGoingBack:
             self.back(world, "1", to=50)
         assert rollbacks(folder) == []
 
+    def test_nobody_goes_back_to_what_was_cut_down_to_its_nets(self, world: World) -> None:
+        folder = self.with_checkpoints(world, 1, 100, 200)
+        (folder / "attempts/0/checkpoints/100/manifest.json").write_text('{"kind": "policy"}')
+        (folder / "attempts/0/checkpoints/200/manifest.json").write_text("[]")  # a program's own
+        with pytest.raises(ConfigError, match="there is 200"):
+            self.back(world, "1", to=150)
+        assert "step 200" in self.back(world, "1", to=250)
+
+    def test_it_can_be_taken_back_by_the_words_it_says(self, world: World) -> None:
+        folder = self.with_checkpoints(world, 1, 100, 200)
+        said = self.back(world, "1", to=150)
+        assert "`orchestrator pause 1 --run toy` ends it now, and `orchestrator resume 1 --run toy` once" in said
+        Path(said.partition("remove ")[2].partition(" to take")[0]).unlink()
+        assert [ref.step for ref in candidates_before(folder, 1)] == [200, 100]
+
+    def test_of_a_finished_slot_it_is_refused(self, world: World) -> None:
+        world.tick()
+        over(world, 0, 0)
+        world.tick(after=POLL_S)
+        self.with_checkpoints(world, 0, 100)
+        with pytest.raises(ConfigError, match=r"slot 0 is finished.*orchestrator start toy --set params.NAME"):
+            self.back(world, "0", to=100)
+        assert rollbacks(world.run_dir.slot(0)) == []
+
 
 class TestRequests:
+    def test_start_does_not_promise_what_resume_alone_does(self, world: World) -> None:
+        world.tick()
+        asked(world, "pause", "2")
+        world.tick(after=1)
+        assert waiting_for_start(world.ledger, 4) == []
+        with pytest.raises(RunPaused) as caught:
+            report_failures(world.ledger, "toy")
+        assert "orchestrator resume 2" in str(caught.value)
+        assert "orchestrator start" not in str(caught.value)
+
+    def test_a_slot_that_finishes_while_it_is_paused_is_finished(self, world: World) -> None:
+        world.tick()
+        running(world, 0)
+        world.tick(after=POLL_S)
+        asked(world, "pause", "0")
+        world.tick(after=POLL_S)
+        over(world, 0, 0)
+        world.tick(after=POLL_S)
+        assert (world.slot.status, world.slot.on_request) == (SlotStatus.FINISHED, False)
+        assert "finished" in [kind for kind, _ in world.told]
+        assert reactivated(world.slot, None, again=True).status is SlotStatus.ACTIVE
+
     def test_a_paused_slot_saves_gives_its_place_away_and_comes_back(self, world: World) -> None:
         world.tick()
         running(world, 0)

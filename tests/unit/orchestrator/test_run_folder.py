@@ -293,8 +293,10 @@ class TestStatus:
         assert view.slots[0].state == "running"
 
     def test_numbers_that_are_not_finite_still_give_json(self, run_dir: RunDir) -> None:
-        put(run_dir, "progress.json", '{"step": 1, "total": 9, "checkpoint_step": 0, "loss": NaN, "rate": Infinity}')
-        view = self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token()))
+        told = '{"step": 1, "total": 9, "checkpoint_step": 0, "loss": NaN, "rate": Infinity, "steps_per_s": NaN}'
+        put(run_dir, "progress.json", told)
+        slot = a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token(), started_at=NOW)
+        view = self.view(run_dir, slot)
 
         def refuse(name: str) -> None:
             raise AssertionError(f"{name} is no JSON")
@@ -356,6 +358,12 @@ class TestSummary:
             put(run_dir, "exit.json", {"token": token(), "code": 75, "at": ended}, attempt=attempt)
         slot = summarise(run, run_dir).slots[0]
         assert (slot.idle_s, slot.gaps) == (3.5, 2)
+
+    @pytest.mark.parametrize("value", ["[1, 2]", '"done"'])
+    def test_a_program_that_writes_nonsense_does_not_break_it(self, run_dir: RunDir, value: str) -> None:
+        put(run_dir, "progress.json", value)
+        put(run_dir, "parent.json", {"attempt": None, "step": 0, "checkpoint": None})
+        assert summarise(with_ledger(run_dir, a_run(a_slot(jobs=1))), run_dir).slots[0].steps_lost == 0
 
     def test_the_policies_of_complete_trainings_are_named(self, run_dir: RunDir) -> None:
         run = with_ledger(run_dir, a_run(a_slot(), a_slot(1)))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from anchorleg.files import remove_folder, write_json
 from anchorleg.job import CheckpointRef, Job, candidates_before, parent_record
+from anchorleg.rollback import Rollback, roll_back
 from orchestrator.tidying import SILENT_S, tidy
 
 #: When the attempt under test claimed, by the files' clock.
@@ -105,6 +106,19 @@ def test_nothing_of_an_older_job_that_may_be_alive_goes(slot: SlotFolder, sign: 
     os.utime(job.attempt_dir / "claim", (CLAIMED_AT, CLAIMED_AT))
     tidied(job, 1)
     assert slot.kept() == {(0, step) for step in left}
+
+
+def test_what_a_decision_to_go_back_passes_over_stays_until_the_next_job_begins(slot: SlotFolder) -> None:
+    job = slot.attempt(0, 1, 2, 3, 4, parent=None)
+    decision = roll_back(job.slot_dir, Rollback(0, 2, 0.0))
+    tidied(job, 1)
+    assert slot.kept() == {(0, 2), (0, 4)}
+    text = decision.read_text()
+    decision.unlink()
+    assert slot.line(1) == [(0, 4), (0, 2)]
+    decision.write_text(text)
+    tidied(slot.attempt(1), 1)
+    assert slot.kept() == {(0, 2)}
 
 
 def test_who_is_superseded_removes_nothing(slot: SlotFolder) -> None:

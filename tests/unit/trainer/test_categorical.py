@@ -68,6 +68,31 @@ def test_a_target_keeps_the_mean_and_sums_to_one():
     assert torch.allclose(found @ grid, shift + scale * (probabilities @ grid), atol=1e-4)
 
 
+@pytest.mark.parametrize(("limit", "bins"), [(10.0, 101), (10.0, 1001), (350.0, 101), (2.5, 51)])
+def test_what_is_beyond_an_end_lies_on_it(limit, bins):
+    """Neighbours on the grid are rounded, so their distance is no measure."""
+    grid = categorical.grid(limit, bins, torch.device("cpu"))
+    likely = torch.eye(bins)
+    for shift, end in ((3 * limit, -1), (-3 * limit, 0)):
+        found = categorical.target(likely, torch.full((bins,), shift), torch.ones(bins), grid)
+        assert found.min() >= 0
+        assert (found[:, end] == 1).all()
+    same = categorical.target(likely, torch.zeros(bins), torch.ones(bins), grid)
+    assert torch.allclose(same, likely, atol=1e-4)
+
+
+def test_of_two_distributions_the_one_with_the_smaller_mean_counts():
+    noise = torch.Generator().manual_seed(0)
+    grid, logits = categorical.grid(350.0, 101, torch.device("cpu")), torch.randn(2, 64, 101, generator=noise)
+    logits[1, :5] = logits[0, :5]
+    chosen = categorical.mean(logits, grid).argmin(0)
+    assert set(chosen.tolist()) == {0, 1}
+    expected = torch.softmax(logits[chosen, torch.arange(64)], dim=-1)
+    assert torch.equal(categorical.smaller(logits, grid), expected)
+    logits[1, 7] = math.nan
+    assert categorical.smaller(logits, grid)[7].isnan().all()
+
+
 def test_the_cross_entropy_is_the_expected_surprise():
     # log softmax of (0, 0, ln 2, 0, 0) is (ln 1/6, ln 1/6, ln 1/3, ln 1/6, ln 1/6)
     logits = torch.tensor([0, 0, math.log(2), 0, 0])

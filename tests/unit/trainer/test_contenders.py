@@ -111,6 +111,19 @@ def test_a_rate_that_is_zero_before_the_end_is_warned_of():
     assert doubts_about(a_training()) == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        (["algorithm=td3", "value_limit=50"], "value_limit"),
+        (["algorithm=td3", "value_bins=51"], "value_bins"),
+        (["algorithm=sac", "encoder.freeze=true", "encoder.lr_scale=0.1"], "encoder.lr_scale"),
+    ],
+)
+def test_what_nothing_reads_is_warned_of(fields, name):
+    told = read_section(None, "arm-sac", fields).warnings
+    assert [words.partition(":")[0] for words in told] == [name]
+
+
 @pytest.mark.parametrize("words", ["always", "-3", "0.5"])
 def test_a_length_that_is_none_is_refused(words):
     with pytest.raises(

@@ -14,8 +14,9 @@ pytest.importorskip("torch")
 from train_contributed import HORIZON, made_up, send
 from train_point_mass import section
 
-from anchorleg.job import CheckpointRef, Job, run_id_of
+from anchorleg.job import CheckpointRef, Job
 from anchorleg.rollback import Rollback, roll_back
+from anchorleg.runid import begin_id, run_id_of
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.rows import PEERS
@@ -260,6 +261,7 @@ def test_where_the_slot_went_back_on_purpose_what_later_attempts_took_is_not_tak
 
 def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_is_not_judged_again(tmp_path):
     line = Line(tmp_path, slot=0)
+    begin_id(line.run)
     run_id = run_id_of(line.run)
     files = {step: encode(made_up(run_id, step)) for step in (80, 130)}
     paths = {step: send(line.run / "shared", "alice", run_id, data, state="accepted") for step, data in files.items()}

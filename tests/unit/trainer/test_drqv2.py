@@ -256,3 +256,18 @@ def test_where_the_encoder_is_frozen_a_graph_is_tried_with_rows_as_they_are_kept
     training = training_of("td3", encoder={"freeze": True})
     assert find(ALGORITHMS, "td3").choose_launch_mode(training, SPACES, CPU, None) == (True, None)
     assert len(tried) == 1
+
+
+def test_a_learner_behind_another_frozen_encoder_is_not_adopted():
+    """What the replay has was made by the own one."""
+
+    def of(seed, init_seed=None):
+        training = training_of("sac", {"freeze": True}, random_shift=0).changed(seed=seed, init_seed=init_seed)
+        return find(ALGORITHMS, "sac")(Context(training, SPACES, 3, CPU, Experience(training, SPACES)))
+
+    one = of(0)
+    before = {name: tensor.clone() for name, tensor in one.state().tensors.items()}
+    with pytest.raises(ValueError, match="frozen encoder is another one"):
+        one.adopt(of(1).state().tensors)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in one.state().tensors.items())
+    of(0, 5).adopt(of(1, 5).state().tensors)

@@ -200,14 +200,24 @@ def test_a_state_before_the_first_step_is_one_too():
         assert bits(one, ahead) == bits(other, ahead)
 
 
-@pytest.mark.parametrize(("make", "way"), [(odd_envs.Keeper, "own"), (made("Hopper-v5"), "mujoco")])
+@pytest.mark.parametrize(
+    ("make", "way"), [(odd_envs.Keeper, "own"), (odd_envs.Handheld, "pyboy"), (made("Hopper-v5"), "mujoco")]
+)
 def test_a_state_owns_its_memory(make, way):
     env = ExactEnv(player(make)(), Exactness(way))
     env.reset(0, 1)
     state = env.snapshot()
-    before = {name: array.tobytes() for name, array in state.tensors.items()}
-    bits(env, drawn_actions(np.random.default_rng(0), ActionMap(make().action_space, "X").space, 5))
-    assert {name: array.tobytes() for name, array in state.tensors.items()} == before
+    then = drawn_actions(np.random.default_rng(0), ActionMap(make().action_space, "X").space, 5)
+
+    def owned():
+        return {name: array.tobytes() for name, array in state.tensors.items()}, json.dumps(state.numbers)
+
+    before = owned()
+    bits(env, then)
+    assert owned() == before
+    env.restore(state)
+    bits(env, then)
+    assert owned() == before
 
 
 # Where it does not hold

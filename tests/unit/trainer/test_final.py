@@ -18,11 +18,13 @@ from suites import state_of
 from train_point_mass import in_a_process_of_its_own, judge, section
 
 from anchorleg.job import HANDED_OVER, Job
+from anchorleg.rollback import Rollback, roll_back, rollbacks
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable
 from trainer.exporting import export as exporting
 from trainer.exporting import final
 from trainer.exporting.card import NAME, Card
+from trainer.training import attempt
 from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
@@ -72,6 +74,24 @@ def test_a_complete_training_leaves_the_policy_of_its_last_checkpoint(tmp_path):
     policy = find_playable(str(tmp_path), None, "cpu")
     observation, task = np.array(card.golden.observation, np.float32), np.array(card.golden.task, np.int32)
     assert np.array_equal(policy.act(state_of(observation), task), np.array(card.golden.action, np.float32))
+
+
+def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypatch):
+    monkeypatch.setattr(attempt, "REPORT_S", 0.0)
+
+    class Decider(Listener):
+        def progress(self, progress):
+            if progress.checkpoint_step >= 200 and not rollbacks(tmp_path / "slots/0"):
+                roll_back(tmp_path / "slots/0", Rollback(0, 100, 0.0))
+
+    job, listener = Job.standalone(tmp_path), Decider()
+    training = section(total_steps=300)
+    code = run(job, training, listener, make_envs=lambda spec, _: PointMasses(spec), evaluator=judge)
+    assert (code, finals(tmp_path)) == (HANDED_OVER, {})
+    assert "it does not end here: the next job goes back to an older checkpoint, as was asked" in listener.said
+    code, said = train(tmp_path)
+    assert (code, finals(tmp_path)) == (0, {1: 300})
+    assert any("step 100" in words for words in said)
 
 
 def test_a_training_that_hands_over_leaves_none(tmp_path):

@@ -238,3 +238,10 @@ def test_a_replay_too_short_for_pictures_that_an_environment_gives_itself_is_ref
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(words)}$"):
         check(training, "cpu", None)
+
+
+def test_pictures_of_gymnasium_without_a_size_asked_for_are_refused_with_one():
+    env = {"name": "gymnasium", "id": "odd_envs:Line", "observation": "cameras"}
+    training = resolve(TrainingSection(env=env, algorithm="sac", total_steps=1_000_000))
+    with pytest.raises(ConfigError, match=r"env\.image_size to [0-9]+"):
+        check(training, "cpu", 4 * GB)

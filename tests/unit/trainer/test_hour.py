@@ -65,6 +65,28 @@ def test_a_search_keeps_the_better_half_of_each_side_and_goes_on_where_it_was_ki
     assert hour.due([one for one in made if one[0] == "ours"]) == ("stable-baselines3", "a", 0)
 
 
+@pytest.mark.parametrize(("success", "last"), [((0.1, 0.30, 0.31, 0.28), ["c", "b"]), ((0.1, 0.3, 0.4, 0.37), [])])
+def test_in_the_last_rung_are_those_that_came_as_far_as_the_best(script, monkeypatch, success, last):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "RUNGS", 2)
+    monkeypatch.setattr(hour, "LAST", 1)
+    made = [row("ours", name, 0, rate) for name, rate in zip("abcd", success, strict=True)]
+    monkeypatch.setattr(hour, "CANDIDATES", {("ours", name): {} for name in "abcd"})
+    assert hour.survivors(made, "ours", 1) == last
+    assert hour.due(made) == (("ours", last[0], 1) if last else None)
+    hour.figures.save("hour_search", hour.SEARCHED, made)
+    begun = []
+
+    def submit(side, name, rung, seconds):
+        begun.append((name, seconds, len(hour.searched()) - len(made)))
+        done = Future()
+        done.set_result((row(side, name, rung, 0.5), seconds))
+        return done
+
+    assert hour.searching(1_000.0, 25, 2, submit)
+    assert begun == [(name, 3_600.0, place) for place, name in enumerate(last)]  # one after another
+
+
 def test_a_candidate_of_a_later_rung_is_first_trained_there_and_then_kept_or_not_as_all(script, monkeypatch):
     hour = script("hour")
     monkeypatch.setattr(hour, "CANDIDATES", {("ours", name): {} for name in "abcdxy"})
@@ -137,7 +159,13 @@ def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monke
     line, took = hour.tried("ours", "d", 1, 25, "nowhere")
     assert line == ["ours", "d", "1", "0.416667", "0", "1000", "100", "0.500", "15"]
     assert took >= 0
-    assert asked == [("ours", "d", 0), (25, hour.time.process_time)]
+    hour.tried("ours", "d", hour.LAST, 3600, "nowhere")
+    assert asked == [
+        ("ours", "d", 0),
+        (25, hour.time.process_time),
+        ("ours", "d", 0),
+        (3600, hour.time.monotonic),
+    ]
 
 
 def test_every_candidate_is_a_training_of_mt10_and_one_of_them_is_the_presets(script):
@@ -228,3 +256,15 @@ def test_the_bench_of_a_gpu_goes_through_all_of_its_code_on_a_cpu(script, tmp_pa
     assert [len(found["gpu_small"]), len(found["gpu_small_resume"])] == [1 + 3 * len(presets), 2]
     assert found["gpu_small_resume"][1].endswith(",2,same")
     assert len(found["gpu_small_curve"]) > 1
+
+
+def test_a_tasks_success_is_that_of_the_last_points(script):
+    hour = script("hour")
+    lines = [
+        [side, seed, "amd", str(minutes), "1", *[str(rate)] * 10, str(rate)]
+        for side, seed, minutes, rate in (("ours", "1", 30, 0.9), ("ours", "1", 60, 0.5), ("ours", "2", 60, 0.7))
+    ]
+    runs, first, *_, mean = hour.by_task(lines)
+    assert runs == ["runs", "2", "0"]
+    assert first == ["reach-v3", "0.600", "nan"]
+    assert mean[:2] == ["mean", "0.600"]

@@ -13,19 +13,21 @@ pytest.importorskip("torch")
 from point_run import PointRun
 
 from anchorleg.job import CheckpointRef, Job
+from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import retention, saver
 from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
-from trainer.errors import SupersededError
+from trainer.errors import NoGoodCheckpointError, SupersededError
+from trainer.training.rollback import newest_before
 
 pytestmark = pytest.mark.trainer
 
 
-def a_checkpoint(step, kind="exact", *, in_line=True, damaged=False):
+def a_checkpoint(step, kind="exact", *, in_line=True, damaged=False, is_passed_over=False):
     manifest = CheckpointManifest(
         format=1, kind=kind, step=step, identity="", training={}, versions={}, files={}, segments=()
     ).sealed()
-    return Kept(CheckpointRef(0, step, Path(f"/{step}")), None if damaged else manifest, in_line)
+    return Kept(CheckpointRef(0, step, Path(f"/{step}")), None if damaged else manifest, in_line, is_passed_over)
 
 
 def steps(kept):
@@ -43,6 +45,55 @@ def test_the_newest_stay_whole_older_ones_keep_their_nets_the_needed_ones_always
 def test_what_lies_outside_the_line_goes():
     found = [a_checkpoint(1), a_checkpoint(2, in_line=False)]
     assert steps(decide(found, keep_exact=3, keep_milestones=2, needed=set()).deleted) == [2]
+
+
+def test_what_is_passed_over_stays_beside_the_line():
+    passed = {"in_line": False, "is_passed_over": True}
+    found = [*map(a_checkpoint, (1, 2, 3)), a_checkpoint(4, "policy", **passed)]
+    found += [a_checkpoint(step, **passed) for step in (5, 6, 7)]
+    decision = decide(found, keep_exact=2, keep_milestones=0, needed=set())
+    assert steps(decision.exact) == [3, 2, 7, 6]
+    assert steps(decision.policies) == [4]
+    assert steps(decision.deleted) == [1, 5]
+
+
+def test_going_back_deletes_nothing_until_the_next_job_saves(tmp_path):
+    run = PointRun(tmp_path)
+    folders = run.checkpoints(3)
+    roll_back(run.job.slot_dir, Rollback(0, 100, 0.0))
+    folders += run.checkpoints(2)
+    assert [folder.exists() for folder in folders] == [True, False, True, True, True]  # as many as there would be
+    assert read_manifest(folders[0]).kind == "exact"
+    assert [ref.step for ref in run.job.candidates()] == []
+    successor = PointRun(tmp_path)
+    assert successor.start.ref.step == 100
+    successor.steps().publish()
+    assert [folder.exists() for folder in folders] == [True, False, False, False, False]
+
+
+def test_a_decision_to_go_back_that_is_taken_back_leaves_all_as_it_was(tmp_path):
+    run = PointRun(tmp_path)
+    run.checkpoints(3)
+    decision = roll_back(run.job.slot_dir, Rollback(0, 100, 0.0))
+    run.checkpoints(1)
+    decision.unlink()
+    run.steps().publish()
+    assert PointRun(tmp_path).start.ref.step == 500
+
+
+def test_nobody_goes_back_to_what_was_cut_down_to_its_nets(tmp_path):
+    run = PointRun(tmp_path)
+    run.checkpoints(6)
+    assert newest_before(run.job, 350) is None
+    assert newest_before(run.job, 550).step == 500
+
+
+def test_a_decision_to_go_back_that_cannot_be_read_is_a_sentence(tmp_path):
+    run = PointRun(tmp_path)
+    run.checkpoints(1)
+    roll_back(run.job.slot_dir, Rollback(0, 50, 0.0)).write_text("{}")
+    with pytest.raises(NoGoodCheckpointError, match="mend it, or delete it"):
+        PointRun(tmp_path)
 
 
 def test_damaged_ones_stay_until_there_are_enough_good_ones():

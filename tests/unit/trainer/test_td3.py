@@ -201,6 +201,14 @@ def test_the_projection_is_that_of_a_slow_loop(rows, bins, limit):
     assert np.abs(found.numpy() - slow).max() < 2e-5
 
 
+def test_a_row_of_metrics_before_an_own_row_is_whole_says_that_others_have_no_part_yet():
+    algorithm = made(n_step=3)
+    obs = {STATE: np.zeros((4, 5), np.float32)}
+    rows = rows_of(obs, np.zeros((4, 4), np.float32), np.ones(4, np.float32), obs, np.zeros(4, np.uint8))
+    algorithm.experience.welcome().add("her", rows, task=0, content="x", policy_step=0, step=0)
+    assert algorithm.experience.others_row(ROWS)["share"] == 0
+
+
 def played(rng, steps, num_envs=ENVS, chance=0.12):
     """Transitions of all environments one after another; each episode ends, or is cut, by `chance`."""
     obs, task = rng.standard_normal((num_envs, 5), np.float32), rng.integers(0, len(TASKS), num_envs)

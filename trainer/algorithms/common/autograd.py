@@ -56,5 +56,4 @@ def descend(
 @torch.no_grad()
 def follow(targets: nn.Module, nets: nn.Module, tau: float) -> None:
     """Each parameter of `targets` the part `tau` of the way to that of `nets`."""
-    for ours, theirs in zip(targets.parameters(), nets.parameters(), strict=True):
-        ours.lerp_(theirs, tau)
+    torch._foreach_lerp_(list(targets.parameters()), list(nets.parameters()), tau)

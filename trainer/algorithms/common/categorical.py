@@ -6,7 +6,7 @@ logits, learns by cross-entropy, and its Q is the mean of its distribution.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -19,10 +19,22 @@ def grid(limit: float, bins: int, device: torch.device) -> Tensor:
 
 def mean(logits: Tensor, values: Tensor) -> Tensor:
     """Q of [..., N] logits: [...]; in single precision, also where products are rounded."""
-    device = logits.device.type
-    exact = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-    with exact:
+    with _exact(logits):
         return torch.softmax(logits.float(), dim=-1) @ values
+
+
+def smaller(logits: Tensor, values: Tensor) -> Tensor:
+    """Of two distributions over `values`, logits [2, B, N], the one whose mean is smaller: its probabilities [B, N]."""
+    with _exact(logits):
+        probabilities = torch.softmax(logits.float(), dim=-1)
+        means = probabilities @ values
+        is_first = means[0] <= means[1]
+        return torch.where(is_first.unsqueeze(-1), probabilities[0], probabilities[1])
+
+
+def _exact(logits: Tensor) -> AbstractContextManager[object]:
+    device = logits.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def target(probabilities: Tensor, shift: Tensor, scale: Tensor, values: Tensor) -> Tensor:
@@ -33,13 +45,17 @@ def target(probabilities: Tensor, shift: Tensor, scale: Tensor, values: Tensor) 
     """
     bins = values.shape[0]
     moved = (shift.unsqueeze(-1) + scale.unsqueeze(-1) * values).clamp(values[0], values[-1])
-    place = (moved - values[0]) / (values[1] - values[0])
+    step = (values[-1] - values[0]) / (bins - 1)  # two neighbours are rounded, and would be nearer or farther
+    place = ((moved - values[0]) / step).clamp(max=bins - 1)
     below = place.floor().clamp(max=bins - 2)
     above = probabilities * (place - below)  # the part that goes one place up
     index = below.long().clamp_(0, bins - 2)  # NaN is to come out as the loss, and not as an index out of bounds
+    if values.device.type == "cpu":
+        found = torch.zeros_like(probabilities).scatter_add_(1, index, probabilities - above)
+        return found.scatter_add_(1, index + 1, above)
     first = torch.arange(probabilities.shape[0], device=values.device).unsqueeze(-1) * bins + index
     found = torch.zeros_like(probabilities).view(-1)
-    # Accumulating so adds in a fixed order on a GPU too, where `deterministic` is set; scatter_add_ does not.
+    # Accumulating so adds in a fixed order on a GPU, where `deterministic` is set; scatter_add_ does not.
     found.index_put_((first.view(-1),), (probabilities - above).view(-1), accumulate=True)
     found.index_put_((first.view(-1) + 1,), above.view(-1), accumulate=True)
     return found.view_as(probabilities)

@@ -32,6 +32,7 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Obs, Spaces, drawn_actions
 from trainer.errors import NotFiniteError
+from trainer.nets.policy import FROZEN
 from trainer.state import State
 from trainer.streams import RandomStream, generator, seeds_of
 
@@ -197,6 +198,10 @@ class OffPolicy:
                 raise ValueError(f"{name} is missing or has another shape")
         if unknown := sorted(name for name in learned.keys() - own.tensors.keys() if not _is_moment(name)):
             raise ValueError(f"{unknown[0]} is nothing that is learned here")
+        for name in learned.keys() & own.tensors.keys():
+            # What the replay has was made by the own one.
+            if name.startswith(f"policy.{FROZEN}") and not torch.equal(learned[name], own.tensors[name]):
+                raise ValueError("its frozen encoder is another one: set training.init_seed in a new run")
         check_moments(learned, own.tensors)
         kept = {name: tensor for name, tensor in own.tensors.items() if _is_own(name)}
         try:

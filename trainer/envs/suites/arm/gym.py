@@ -59,6 +59,8 @@ class ArmReach(gymnasium.Env):  # type: ignore[misc]
     ) -> None:
         self._is_dict = observation == "dict"
         self.settings = Arm(observation="state" if self._is_dict else observation, **settings)
+        if self.settings.has_pictures:
+            raise ValueError(f"observation is state, legacy or dict, not {observation!r}: render() gives pictures")
         if self._is_dict and self.settings.end_on_success and self.settings.reward != "sparse":
             raise ValueError("with end_on_success a step may be paid several times, which hindsight cannot repeat")
         self.arm = ArmEnv(self.settings)

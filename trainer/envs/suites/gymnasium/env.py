@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from trainer.envs.exact import SEEDS
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
 from trainer.envs.suites.gymnasium.arrays import ActionMap, WrongArrayError
@@ -57,7 +58,7 @@ class GymnasiumEnv:
     def reset(self, seed: int) -> Obs:
         """Begin an episode."""
         try:
-            given = self.upstream.reset(seed=seed)
+            given = self.upstream.reset(seed=seed % SEEDS)
         except (Exception, SystemExit) as error:
             raise EnvFaultError(blame(error)) from error
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
