@@ -42,11 +42,13 @@ def rollbacks(slot_dir: Path) -> list[Rollback]:
     """All decisions, oldest first. Errors: OSError; ValueError for one that is damaged: to overlook it would go on from
     what somebody wanted to be rid of.
     """
-    folder = slot_dir / FOLDER
+    folder, names, found = slot_dir / FOLDER, list[str](), list[Rollback]()
     with contextlib.suppress(FileNotFoundError):
-        names = sorted((int(name.removesuffix(".json")), name) for name in os.listdir(folder) if name[:1].isdigit())
-        return [_read(folder / name) for _, name in names]
-    return []
+        names = [name for name in os.listdir(folder) if name[:1].isdigit()]
+    for name in sorted(names, key=lambda name: int(name.removesuffix(".json"))):
+        with contextlib.suppress(FileNotFoundError):  # taken back just now
+            found.append(_read(folder / name))
+    return found
 
 
 def can_go_on(checkpoint: Path) -> bool:

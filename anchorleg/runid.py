@@ -14,9 +14,11 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def begin_id(run_dir: Path) -> None:
-    """Give the run that this folder is for an id of its own, unless it has one. Errors: OSError."""
+    """Give the run that this folder is for an id of its own, unless it has one. What has slots has begun, and keeps the
+    id that it has. Errors: OSError.
+    """
     make_folder(run_dir)
-    if not (run_dir / "nonce").exists():
+    if not ((run_dir / "nonce").exists() or (run_dir / "slots").exists()):
         create_exclusive(run_dir / "nonce", f"{secrets.token_hex(16)}\n".encode())
 
 

@@ -264,11 +264,15 @@ def entering(side: str, rung: int) -> list[str]:
     return [name for its, name in CANDIDATES if its == side and ENTERS.get((its, name), 0) == rung]
 
 
-def due(rows: Sequence[Sequence[str]], under_way: Collection[tuple[str, str, int]] = ()) -> tuple[str, str, int] | None:
+def due(
+    rows: Sequence[Sequence[str]],
+    under_way: Collection[tuple[str, str, int]] = (),
+    sides: Sequence[str] = (OURS, THEIRS),
+) -> tuple[str, str, int] | None:
     """(side, candidate, rung) of the next run; None: the search has ended, or waits for what is under way."""
     made = {(row[0], row[1], int(row[2])) for row in rows}
     for rung in range(RUNGS):
-        for side in (OURS, THEIRS):
+        for side in sides:
             for name in survivors(rows, side, rung) or ():
                 if (side, name, rung) not in {*made, *under_way}:
                     return side, name, rung
@@ -326,7 +330,7 @@ def searching(minutes: float, first_s: float, at_once: int, submit: Callable[...
                 break
             seconds = 60 * MINUTES if rung == LAST else first_s * 2**rung
             if spent + sum(each for _, each in under_way.values()) + seconds > 60 * minutes:
-                print(f"the budget is spent; next: {side}, {name}, for {seconds / 60:g} CPU minutes")
+                print(f"the budget is spent; next: {side}, {name}, rung {rung}")
                 is_short = True
             else:
                 under_way[submit(side, name, rung, seconds)] = next_one, seconds
@@ -469,7 +473,7 @@ def before(curve: Sequence[tuple[float, float]], step: float) -> float | None:
 def hour(seeds: int, minutes: float) -> None:
     """Make what is missing, print, write."""
     name = "hour" if minutes == MINUTES else "hour_try"
-    if name == "hour" and due(searched()) is not None:
+    if name == "hour" and due(searched(), sides=(THEIRS,)) is not None:
         sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
     path = figures.newest(name)
     lines = figures.read(path)[1:] if path.exists() else []
@@ -480,9 +484,10 @@ def hour(seeds: int, minutes: float) -> None:
                 if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
                     lines += make(seed, minutes)
                     figures.save(name, HEAD, lines)
-                    figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
+    figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
-    figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
+    if rows:
+        figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
     for row in rows:
         print(", ".join(row))
 
@@ -490,7 +495,7 @@ def hour(seeds: int, minutes: float) -> None:
 def main() -> None:
     """As the command line says."""
     parser = argparse.ArgumentParser(description="MT10 in an hour on two cores", allow_abbrev=False)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="0: the tables alone, of the runs that there are.")
     parser.add_argument("--minutes", type=float, default=MINUTES)
     verbs = parser.add_subparsers(dest="verb")
     to_search = verbs.add_parser("search")

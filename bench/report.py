@@ -200,17 +200,26 @@ search found for it (goals of the same seeds, not the search's; as many threads 
 goals a task. Claimed before any run: success of 0.5 at least; more than stable-baselines3 in the same hour (the lower
 end of the 95 % interval above 0); at as many steps not worse by 0.05.
 
+The claims need two seeds of each side:
+
 @{hour_summary}
+
+So far (`runs`: how many seeds; `nan`: not run yet), the success of each task after the hour:
 
 @{hour_tasks}
 
 ![Success over the minutes, a line a seed](images/hour-curve.png)
 
+![The ten agents of the first seed after the hour](images/hour-film.webp)
+
+Top: reach, push, pick-place, door-open, drawer-open; below: drawer-close, button-press-topdown, peg-insert-side,
+window-open, window-close. Pictures: `python bench/hour_pictures.py`.
+
 `python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
-doubles it and keeps the better half), 10 goals a task. One seed: neighbours may change places by chance. The two of
-large batches began at rung 2, because such learned most on a GPU. Rung 0 and all of rung 1 but `td3 categorical many`
-are of an AMD EPYC (family 25, model 1), which makes some 0.4 of the other's updates: compare rows of one rung, and that
-one with none.
+doubles it and keeps the better half), 10 goals a task; rung 4 is an hour by the clock, one run at a time, of all that
+came within 0.02 of the best. One seed: neighbours may change places by chance. The two of large batches began at rung
+2, because such learned most on a GPU. Rung 0 and all of rung 1 but `td3 categorical many` are of an AMD EPYC (family
+25, model 1), which makes some 0.4 of the other's updates: compare rows of one rung, and that one with none.
 
 @{hour_search}
 

@@ -211,7 +211,7 @@ def jobs_needed(config: RunConfig) -> int:
 def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -> Finding:
     """The user's limits against the number of jobs that the config keeps."""
     needed, places = jobs_needed(config), config.places
-    fewer = "slurm.max_jobs" if config.experiments else "slots"  # there are as many slots as experiments
+    fewer = "slots" if places == config.slots else "slurm.max_jobs"
     count = "" if live_jobs is None else f"; you have {live_jobs} there now"
     most = config.slurm.max_jobs
     if not limits.told:
@@ -220,7 +220,7 @@ def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -
     submitted = limits.submitted
     told = f"{submitted or 'any number of'} jobs submitted, {limits.running or 'any number of'} running{count}"
     if submitted is not None and submitted < places:
-        advice = f"set {fewer} to {submitted}, or live with {places - submitted} slots that wait"
+        advice = f"set {fewer} to {submitted}, or live with {counted(places - submitted, 'job')} refused"
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
     if limits.running is not None and limits.running < places:
         advice = f"{places - limits.running} of {places} jobs will always wait: set {fewer} to "
@@ -230,7 +230,7 @@ def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
     if submitted is not None and submitted == places and config.relay.failover_tick:
         advice = (
-            "with as many jobs allowed as slots, a job cannot submit its successor before it has left the queue: "
+            "with as many jobs allowed as run at once, a job cannot submit its successor before it has left the queue: "
             f"without a controller failover ticks alone settles at {places - 1} of {places} jobs"
         )
         return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)

@@ -2,7 +2,8 @@
 
 Each job has one supervisor process in a session of its own (`orchestrator.executors.supervisor`), so jobs outlive
 the controller and a restarted one finds them again by `jobs/<token>/local.json`: pid, start time and boot id. There is
-no queue and no room to wait for; only this machine's GPUs are handed out, a slot's own to each of its jobs (`gpus`).
+no queue and no room to wait for; only this machine's GPUs are handed out, a slot's own to each of its jobs,
+unless others' jobs are on them (`gpus`).
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from orchestrator.processes import myself
 #: Slurm's default KillWait: how long after TERM a job is killed.
 KILL_WAIT_S = 30.0
 POLL_S = 0.1
+#: As a shell says it of a command that cannot be run.
+CANNOT_RUN = 126
 
 
 class Supervisor:
@@ -86,17 +88,22 @@ class Supervisor:
             "ANCHORLEG_END_TIME": str(int(self.ends_at)),
         }
         name = f"job-{os.getpid()}"
-        self.write("RUNNING")  # before anything runs: where there is no room for it, nothing has run
         with open(self.job_dir / f"{name}.out", "ab") as out, open(self.job_dir / f"{name}.err", "ab") as err:
-            batch = subprocess.Popen(
-                ["bash", "job.sh"],
-                cwd=self.job_dir,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+            self.write("RUNNING")  # before anything runs: where there is no room for it, nothing has run
+            try:
+                batch = subprocess.Popen(
+                    ["bash", "job.sh"],
+                    cwd=self.job_dir,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                err.write(f"bash could not be started: {error.strerror}\n".encode())
+                self.write("FAILED", CANNOT_RUN)
+                return
         while True:
             self.look(batch)
             try:

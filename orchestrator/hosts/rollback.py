@@ -20,8 +20,9 @@ _LISTED = 8
 def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: str, without: str) -> str:
     """Have the slots that `words` name go on from their newest checkpoint at or before `step`; a sentence for each.
 
-    Nothing is deleted before that next job begins. Errors: ConfigError where a slot has no such checkpoint, or no next
-    job (nothing is changed then); UnknownRun; OSError, ValueError where what the attempts decided cannot be read.
+    The newest checkpoints stay until that next job begins. Errors: ConfigError where a slot has no such checkpoint, or
+    no next job (nothing is changed then); UnknownRun; OSError, ValueError where what the attempts decided cannot be
+    read.
     """
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
@@ -34,8 +35,8 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
     for slot, (newest, ref) in found:
         decision = roll_back(run_dir.slot(slot), Rollback(newest, ref.step, time.time(), why, without))
         told.append(
-            f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, "
-            f"nothing is lost by it: remove {decision} to take it back."
+            f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, the "
+            f"newest checkpoints stay: remove {decision} to take it back."
         )
     some = " ".join(str(slot) for slot in slots)
     now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"

@@ -199,7 +199,7 @@ def _once(
         finally:
             connection.close()
         with _spinner("fetching checkpoints …", quiet=as_json):
-            brought = fetch_newest(place, mirror, way.over(settings).bwlimit) if checkpoints else []
+            brought = fetch_newest(place, mirror, counts.runs, way.over(settings).bwlimit) if checkpoints else []
     waiting = Outbox(mirror).count()
     if as_json:
         print(json.dumps(_report(counts, str(place), mirror, connection, waiting, brought), indent=2))
@@ -311,9 +311,16 @@ def _places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
     is_the_remote = place.is_local and os.path.realpath(mirror) in theirs
     # A mirror had its state/ before anything was fetched; in a learner's folder we would clear policies away.
     is_a_learners = (mirror / "v1").is_dir() and not (mirror / "state").is_dir()
-    if is_the_remote or is_a_learners or (mirror / "v1" / "inbox").is_dir():
+    if is_the_remote or is_a_learners or _takes_in(mirror / "v1" / "inbox"):
         raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
     return settings, place, mirror
+
+
+def _takes_in(inboxes: Path) -> bool:
+    """Whether these are a learner's. In a mirror those of contributors whose agents were watched hold `live` alone."""
+    with suppress(OSError):
+        return any({*os.listdir(each)} - {"live"} for each in inboxes.iterdir() if each.is_dir())
+    return False
 
 
 @contextmanager

@@ -7,6 +7,7 @@ default), the checkpoint lies beside it; where it is another place, nothing over
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Container
 from pathlib import Path
 
 from syncd.errors import ConfigError, DamagedPolicyError, GoneError
@@ -59,17 +60,18 @@ def run_folder_of(remote: Remote) -> str:
     return parent or "."
 
 
-def fetch_newest(remote: Remote, mirror: Path, bwlimit: int = 0) -> list[str]:
+def fetch_newest(remote: Remote, mirror: Path, runs: Container[str], bwlimit: int = 0) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
-    An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit. Errors: ConfigError; those
-    of `syncd.transports.rsync.fetch_tree`.
+    Of `runs` alone, which are over there now: the mirror may have others, of the same folder or of another one, and a
+    checkpoint does not say whose it is. An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit.
+    Errors: ConfigError; those of `syncd.transports.rsync.fetch_tree`.
     """
     from syncd.transports.rsync import fetch_tree  # noqa: PLC0415 - rsync is for those who ask for it
 
     run_folder = run_folder_of(remote)
     lines = []
-    for manifest in of_checkpoints(mirror):
+    for manifest in (one for one in of_checkpoints(mirror) if one.run_id in runs):
         origin = manifest.lineage.checkpoint
         if origin is None:
             continue

@@ -44,12 +44,13 @@ RELIST_MOST_S = 60.0
 class ExchangeCounts:
     """What one exchange has moved so far. Numbers are files; `bytes` came for policies and curves.
 
-    `averaged`: policies that are a moving average. `offered`: slots in the last listing.
+    `averaged`: policies that are a moving average. `offered`: slots in the last listing, `runs` the ids of their runs.
     """
 
     policies: list[Arrival] = field(default_factory=list)
     averaged: int = 0
     offered: int = 0
+    runs: set[str] = field(default_factory=set)
     curves: int = 0
     bytes: int = 0
     sent: int = 0
@@ -107,6 +108,8 @@ class Exchange:
             self.counts.offered = sum(
                 offer.kind == "manifest" and f"/{AVERAGED}/" not in offer.path for offer in news.offers
             )
+            targets = (self._mirror.target(offer) for offer in news.offers)
+            self.counts.runs = {target.place.run_id for target in targets if target is not None}
         if self._pull:
             for offer in self._mirror.wanted(news.offers, changed=announced, say=self._pass_over):
                 target = self._mirror.target(offer)

@@ -151,6 +151,27 @@ def test_a_policy_that_cannot_be_played_is_named_and_the_last_good_one_goes_on(t
     assert played[f"{RUN}/0"]["ok"] is True
 
 
+def other_mujoco(draft):
+    packages = {**draft.suite.packages, "mujoco": "9.9.9"}
+    return draft.model_copy(update={"suite": draft.suite.model_copy(update={"packages": packages})})
+
+
+def other_horizon(draft):
+    settings = {**draft.suite.settings, "horizon": 70}
+    return draft.model_copy(update={"suite": draft.suite.model_copy(update={"settings": settings})})
+
+
+@pytest.mark.parametrize("change", [other_mujoco, other_horizon])
+def test_a_slot_that_trains_on_in_other_environments_is_played_on(tmp_path, change):
+    publish(tmp_path, training=training_of(horizon=50))
+    with actors(tmp_path) as (screen, _):
+        wait_for(lambda: screen.is_playing("1-1") and screen.last.steps % 200, "play")
+        publish(tmp_path, training=training_of(horizon=50), seed=1, seq=2, change=change)
+        wait_for(lambda: screen.is_playing("1-2"), "the next one")
+        steps = screen.last.steps
+        wait_for(lambda: screen.last.steps > steps + 4 * 100, "more than an episode of each")
+
+
 def test_a_torn_blob_is_never_played(tmp_path):
     publish(tmp_path, training=TRAINING)
     with actors(tmp_path) as (screen, _):

@@ -249,6 +249,17 @@ def test_a_learners_own_folder_is_never_made_a_mirror(tmp_path: Path, env: dict[
     assert sorted(run.rglob("*")) == before
 
 
+def test_a_mirror_in_which_contributors_were_watched_is_still_one(
+    shared: Shared, folder: Path, env: dict[str, str]
+) -> None:
+    publish_one(shared, 1, 1)
+    assert syncd("pull", str(shared.path), str(folder), env=env).returncode == 0
+    (folder / "v1/inbox/ben/live" / RUN / "0").mkdir(parents=True)
+    assert syncd("pull", str(shared.path), str(folder), env=env).returncode == 0
+    (folder / "v1/inbox/ben/new").mkdir()
+    assert syncd("pull", str(shared.path), str(folder), env=env).returncode == 2
+
+
 def test_checkpoints_of_this_machine_are_not_fetched_by_ssh(shared: Shared, folder: Path, env: dict[str, str]) -> None:
     refused = syncd("pull", str(shared.path), str(folder), "--checkpoints", env=env)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)

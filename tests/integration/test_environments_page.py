@@ -14,7 +14,7 @@ from daemons import WORK_S
 
 pytest.importorskip("torch")
 
-from trainer.config.section import TrainingSection
+from orchestrator.config import parse_config
 from trainer.config.suites import Gymnasium
 from trainer.envs.exact import Exactness
 from trainer.envs.suite import SuiteRef
@@ -59,15 +59,16 @@ def shell(folder: Path, text: str) -> str:
 
 
 def test_the_page_has_what_is_run_here() -> None:
-    assert [kind for kind, _ in BLOCKS] == ["json", "python", "bash", "python"]
+    assert [kind for kind, _ in BLOCKS] == ["json", "json", "python", "bash", "python"]
     lines = {name: len([line for line in code.splitlines() if line.strip()]) for name, code in CODE.items()}
     assert lines["Corridor"] <= 10
     assert lines["Windy"] <= 20
 
 
-def test_the_config_is_one() -> None:
-    (text,) = (text for kind, text in BLOCKS if kind == "json")
-    assert TrainingSection.model_validate(json.loads(text)["training"]).written["env"]["id"] == "Pendulum-v1"
+def test_the_configs_are_such() -> None:
+    found = [parse_config(json.loads(text), "the page") for kind, text in BLOCKS if kind == "json"]
+    assert [one.training.written["env"]["id"] for one in found] == ["Pendulum-v1", "my_package.world:MyEnv"]
+    assert found[1].training.written["algorithm"] == "ppo"
 
 
 @pytest.mark.parametrize(("name", "way", "tells"), [("Corridor", "replay", True), ("Windy", "own", False)])

@@ -97,6 +97,8 @@ def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, 
             page.locator(f'[data-line="{line}"]').wait_for()
             assert "mt10" not in page.content()
             assert page.context.cookies() == []
+            page.evaluate("hash => { location.hash = hash; }", url.partition("#")[2])  # the whole address, typed here
+            page.locator('[data-line="live"]').wait_for()
 
 
 @contextlib.contextmanager

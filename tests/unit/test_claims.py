@@ -81,7 +81,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("cluster.md", f"has seen nothing of a controller for {WORDS[failover.SILENT_S // 60]} minutes"),
         ("cluster.md", f"no sign of life for {WORDS[sightings.HEARTBEAT_SILENT_S // 60]} minutes"),
         ("cluster.md", f"after {WORDS[stalls.BEGIN_STALLS]} times `relay.stall_seconds`"),
-        ("cluster.md", f"(and {WORDS[int(stalls.TIMES_USUAL)]} times its usual)"),
+        ("cluster.md", f"and for {WORDS[int(stalls.TIMES_USUAL)]} times its usual pause"),
         ("cluster.md", f"out of sight for {WORDS[news.BLIND_LONG_S // 60]} minutes"),
         ("cluster.md", f"looked for every {WAITS.look_s:.0f} s and sent every {WAITS.transmit_s} s"),
         ("cluster.md", f"tries go on, up to {WORDS[WAITS.longest_retry_s // 60]} minutes apart"),

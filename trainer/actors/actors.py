@@ -101,8 +101,9 @@ class Stage:
             raise
 
     def suits(self, manifest: store.Manifest) -> bool:
-        """Whether `manifest` plays in the same environments."""
-        return (self.tasks, self._told) == (manifest.tasks, manifest.suite)
+        """Whether `manifest` plays in the same environments: their packages are this machine's."""
+        mine, its = (suite.model_copy(update={"packages": {}}) for suite in (self._told, manifest.suite))
+        return (self.tasks, mine) == (manifest.tasks, its)
 
     def close(self) -> None:
         """End the environments at once: nothing in them is kept."""
@@ -247,6 +248,7 @@ class Actors:
         if self._stage is None or not self._stage.suits(manifest):
             if self._building is None:
                 self._clear()
+                self._recorder = None  # its episodes ended with their environments
                 self._building = Building(manifest, self.plan)
             self._stage = self._building.take()
             if self._stage is None:

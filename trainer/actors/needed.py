@@ -54,7 +54,7 @@ class Need:
     def level(self) -> int:
         """How much it had of what it can use: 0 (nothing) to `LEVELS` (all of it)."""
         most = self.usable * max(1, self.steps)
-        return min(LEVELS, int(LEVELS * self.rows / most)) if most else LEVELS
+        return int(min(LEVELS, LEVELS * self.rows / most)) if most else LEVELS
 
     @property
     def excess(self) -> float:

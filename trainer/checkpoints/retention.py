@@ -43,7 +43,7 @@ class Decision:
 def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> Decision:
     """Pure. The newest `keep_exact` good ones of the line stay whole; of its older ones those of the `needed` steps
     and at most `keep_milestones`, spread evenly, keep their nets. Of what is passed over the newest `keep_exact` stay
-    whole, and all that are nets already stay so.
+    whole, and the `needed` and those that are nets already as nets.
 
     While fewer than `keep_exact` good ones exist, damaged ones stay too: they are evidence, and cost nothing yet.
     """
@@ -54,7 +54,8 @@ def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, need
     aside = _whole(passed)[:keep_exact]
     older = [k for k in good if k not in exact]
     steps = {*thin(sorted(k.ref.step for k in older), keep_milestones), *needed}
-    policies = [k for k in older if k.ref.step in steps] + [k for k in passed if k not in _whole(passed)]
+    policies = [k for k in older if k.ref.step in steps]
+    policies += [k for k in passed if k not in aside and (k.ref.step in needed or k not in _whole(passed))]
     deleted = [k for k in found if k not in exact and k not in policies and k not in aside]
     if len(exact) < keep_exact:
         deleted = [k for k in deleted if k.manifest]

@@ -175,6 +175,8 @@ class Saver:
             )
         except OSError as error:
             return (f"old checkpoints in {self._job.slot_dir} could not be looked through: {error.strerror}",)
+        except ValueError as error:  # a decision that cannot be read: which ones it passes over is not known
+            return (f"old checkpoints in {self._job.slot_dir} stay: {error}",)
 
     def _with_own(self, contents: Contents, block: Block | None) -> tuple[RowsFile, ...]:
         """Write the run's own rows; the segments that hold what is in their ring."""

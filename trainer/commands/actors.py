@@ -104,7 +104,7 @@ def actors(
     host = read_host()
     advice = _advice(wanted, user_id, host, autotune=autotune)
     check_room(advice, host)
-    chosen = _device(advice.device if device == "auto" else device)
+    chosen = _device(advice.device, advice.threads) if device == "auto" else _device(device)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
     plan = Plan(
@@ -191,12 +191,12 @@ def _shared(folder: Path) -> store.Shared:
     return store.Shared((inner if is_run else folder).resolve())
 
 
-def _device(wanted: str) -> torch.device:
+def _device(wanted: str, threads: int = 1) -> torch.device:
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
 
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
-    machine.set_deterministic(1)
+    machine.set_deterministic(threads)
     return machine.choose_device(wanted)
 
 

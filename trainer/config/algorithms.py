@@ -186,7 +186,7 @@ class Td3(PlainOffPolicy):
     with the categorical critics, returns of several steps and noise of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
     """
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     # The authors' code (sfujim/TD3: main.py, TD3.py), but that it begins to learn at 25,000 steps; here as `sac` does.
     name: Literal["td3"] = Field("td3", description=AlgorithmSettings.model_fields["name"].description)

@@ -74,12 +74,13 @@ class EnvSlot:
         self._stats = EpisodeStats()
         #: Of the present episode, where it began here and in a suite without fixed starts.
         self._seed = NO_SEED
-        self._was_lost = False
+        #: Whether `restore` began another episode than the one that was asked for.
+        self.was_lost = False
 
     @property
-    def is_repeatable(self) -> bool:
-        """After `start` or `restore`: whether the same again, in another process, makes the same steps."""
-        return not self._was_lost and bool(getattr(self._env, "repeats", True))
+    def repeats(self) -> bool:
+        """Whether the same actions give the same steps again."""
+        return bool(getattr(self._env, "repeats", True))
 
     @property
     def is_native(self) -> bool:
@@ -99,7 +100,7 @@ class EnvSlot:
     def start(self, attempt: int) -> None:
         """Begin the first episode, with the stream of (seed, number, attempt)."""
         self._rng = np.random.default_rng(np.random.SeedSequence([self.spec.seed, self.number, attempt]))
-        self._episode, self._was_lost = 0, False
+        self._episode, self.was_lost = 0, False
         self._begin()
 
     def step(self, action: Actions) -> SlotStep:
@@ -157,7 +158,7 @@ class EnvSlot:
         self._release()
         self.task = int(meta["task"])
         self._episode, self._start = int(meta["episode"]), int(meta["start"])
-        self._seed, self._was_lost = NO_SEED, False
+        self._seed, self.was_lost = NO_SEED, False
         self._stats = EpisodeStats(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
         self.obs = {name.removeprefix(_OBS): np.array(arrays[name]) for name in arrays if name.startswith(_OBS)}
         rng = np.random.default_rng(0)
@@ -173,7 +174,7 @@ class EnvSlot:
                     "environment %d (%s) begins an episode anew, %d steps are lost: %s",
                     self.number, self.instances.suite.spaces.tasks[self.task], self._stats.length, lost,
                 )  # fmt: skip
-                self._was_lost = True
+                self.was_lost = True
                 self._begin()
                 return
         self._bind()

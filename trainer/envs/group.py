@@ -58,12 +58,12 @@ class EnvGroup:
             self.step()
         elif message.op == channel.START:
             self.start(message.meta["indices"], message.meta["attempt"])
-            meta = {"anew": self._unrepeatable()}
+            meta = self._not_as_before()
         elif message.op == channel.SNAPSHOT:
             arrays, meta = self.snapshot()
         elif message.op == channel.RESTORE:
             self.restore(message.arrays, message.meta)
-            meta = {"anew": self._unrepeatable()}
+            meta = self._not_as_before()
         elif message.op == channel.LOOK:
             arrays, meta = self.look(message.meta["index"])
         else:
@@ -165,9 +165,12 @@ class EnvGroup:
             with _named(self._slots[fault.place]):
                 raise
 
-    def _unrepeatable(self) -> list[int]:
-        """The environments of which another process would make other steps, told the same."""
-        return [slot.index for slot in self._slots if not slot.is_repeatable]
+    def _not_as_before(self) -> dict[str, list[int]]:
+        """The environments that make other steps each time, and those that did not get their episode back."""
+        return {
+            "anew": [slot.index for slot in self._slots if not slot.repeats],
+            "lost": [slot.index for slot in self._slots if slot.was_lost],
+        }
 
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""

@@ -230,7 +230,7 @@ class _Attributes:
                 case "array" | "scalar":
                     arrays[f"attribute.{name}"] = np.array(value)
                 case "tuple":
-                    values[name] = list(value)
+                    values[name] = _copied(list(value))
                     tuples.append(name)
                 case "limits" if value is self._tuples.get(name):
                     continue  # as it was made

@@ -85,6 +85,7 @@ class WorkerPool:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
         self._past: list[WorkerMessage] = []
+        self._snapshot: WorkerMessage | None = None
         self._asked = channel.SETUP
         self._about: Any = None
         self._lost: dict[int, str] = {}
@@ -138,7 +139,7 @@ class WorkerPool:
             for answer in in_order:
                 state.meta.update(answer.meta)
                 state.arrays.update(answer.arrays)
-            self._past = [state]
+            self._past, self._snapshot = [state], state
         return in_order
 
     def close(self) -> None:
@@ -208,11 +209,9 @@ class WorkerPool:
                     arrays = {}
                 self._send(worker, doing, deed.meta, arrays)
                 answer = self._answer(worker, _limit_s(doing))
-                if doing in {channel.START, channel.RESTORE} and answer.meta["anew"]:
-                    anew = ", ".join(map(str, answer.meta["anew"]))
-                    raise EnvError(
-                        f"{words}; what environments {anew} did cannot be done again: go on from the last checkpoint"
-                    )
+                # Nobody has seen yet what the deed in progress comes to.
+                if doing in {channel.START, channel.RESTORE} and (deed is not self._past[-1] or op in _ASKING):
+                    self._must_be_as_before(answer.meta, words, is_own=deed is self._snapshot)
             actions[:] = wanted
             if op in _ASKING:
                 doing = op
@@ -226,6 +225,17 @@ class WorkerPool:
             raise EnvError(f"{words}; no other can be started ({error.strerror or error})") from error
         _log.warning("worker %d has caught up after %.1f s; nothing is lost", worker, time.monotonic() - now)
         return answer
+
+    def _must_be_as_before(self, told: Mapping[str, list[int]], words: str, *, is_own: bool) -> None:
+        """Errors: EnvError where the learner has seen other steps. `is_own`: of a snapshot that was taken here; what
+        another program's had lost already begins anew in the same way each time.
+        """
+        other = sorted({*told["anew"], *(told["lost"] if is_own else ())})
+        if other:
+            raise EnvError(
+                f"{words}; what environments {', '.join(map(str, other))} did cannot be done again: "
+                "go on from the last checkpoint"
+            )
 
     def _send(
         self, worker: int, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None

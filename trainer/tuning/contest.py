@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from anchorleg.files import make_folder, read_json_or_none, write_json
 from anchorleg.job import HANDED_OVER, attempt_numbers
+from anchorleg.runid import begin_id
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import SECTIONS, SEEDS, Training, differences
 from trainer.errors import ConfigError, TrainerError
@@ -110,6 +111,7 @@ def _prepare(entry: Contestant) -> None:
     try:
         known = read_json_or_none(path)
         if known is None:
+            begin_id(entry.folder)  # before it has slots
             make_folder(entry.slot_dir)
             write_json(path, value)
     except OSError as error:

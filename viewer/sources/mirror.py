@@ -5,6 +5,8 @@ Slots and jobs are in the run folder, on the cluster; of them it has what the ru
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,18 +79,19 @@ class MirrorFolder:
         for place in store.Shared(self._folder).slots():
             by_run.setdefault(place.run_id, [])
         newest = sorted(by_run, key=lambda run_id: -max((slot.created_at for slot in by_run[run_id]), default=0.0))
-        rows = tuple(_row_of(run_id, by_run[run_id]) for run_id in newest)
+        names = _names_of(by_run)
+        rows = tuple(_row_of(run_id, names[run_id], by_run[run_id]) for run_id in newest)
         if not newest:
             words = "Nothing is here yet: `syncd watch` brings the policies and curves of a run."
             return PageSnapshot(source=self.kind, place=self.place, note=words, runs=rows)
         if self._first not in by_run:  # a page does not change its run because another one publishes
             self._first = newest[0]
         run_id = choice.run if choice.run in by_run else self._first
-        page = self._page(view, run_id, by_run[run_id], choice, now)
+        page = self._page(view, run_id, names[run_id], by_run[run_id], choice, now)
         return PageSnapshot(source=self.kind, place=self.place, runs=rows, run=page)
 
     def _page(
-        self, view: MirrorView, run_id: str, policies: list[PolicyView], choice: ViewChoice, now: float
+        self, view: MirrorView, run_id: str, name: str, policies: list[PolicyView], choice: ViewChoice, now: float
     ) -> RunPage:
         places = [place for place in store.Shared(self._folder).slots() if place.run_id == run_id]
         pages = max(1, -(-len(places) // SLOTS_A_PAGE))
@@ -119,7 +122,7 @@ class MirrorFolder:
         numbers = [place.slot for place in places[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]]
         told = self._board(places, numbers, choice, now)
         fields: dict[str, Any] = {
-            "name": policies[0].run_name if policies else run_id,
+            "name": name,
             "executor": "mirror",
             "state": self._state(view),
             "seen_at": max((slot.created_at for slot in policies), default=None),
@@ -168,10 +171,17 @@ def _card(one: Learned, policies: list[PolicyView]) -> SlotCard:
     return SlotCard(slot=one.slot, state="known by its curves", step=step, saved_step=saved)
 
 
-def _row_of(run_id: str, policies: list[PolicyView]) -> RunRow:
+def _names_of(by_run: Mapping[str, Sequence[PolicyView]]) -> dict[str, str]:
+    """What each run is called: by its id where its name says not which one it is."""
+    names = {run_id: policies[0].run_name if policies else run_id for run_id, policies in by_run.items()}
+    often = Counter(names.values())
+    return {run_id: name if often[name] == 1 else run_id for run_id, name in names.items()}
+
+
+def _row_of(run_id: str, name: str, policies: list[PolicyView]) -> RunRow:
     return RunRow(
         run_id=run_id,
-        name=policies[0].run_name if policies else run_id,
+        name=name,
         state="mirrored",
         slots=len(policies),
         step=max((slot.step for slot in policies), default=None),

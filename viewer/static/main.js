@@ -30,6 +30,7 @@ const state = {
 let socket = null;
 let loading = null;
 let tries = 0;
+let again = 0; // the timer of the next try
 let offline = null; // of an exported file: {is, curves, at, episode}
 
 // --- the entrance: the page's half of viewer/server/exchange.py. That both know the token is shown, and it is never said. ----
@@ -55,7 +56,13 @@ function token() {
   return sessionStorage.getItem(KEPT);
 }
 
+// Who types the whole address into this tab changes its fragment alone, and nothing is loaded again.
+addEventListener("hashchange", () => {
+  if (location.hash.length > 1 && ["refused", "stranger"].includes(state.line)) connect();
+});
+
 function connect() {
+  clearTimeout(again);
   const secret = token();
   if (!secret) return tell("refused");
   if (!globalThis.crypto?.subtle) return tell("bare");
@@ -85,7 +92,7 @@ function connect() {
     if (event.code === TOO_MANY) return tell("full");
     const stranger = event.code === STRANGER;
     tell(stranger ? "stranger" : "lost");
-    setTimeout(connect, stranger ? LONGEST_WAIT_MS : Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
+    again = setTimeout(connect, stranger ? LONGEST_WAIT_MS : Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
   };
 }
 

@@ -43,3 +43,9 @@ def test_a_copy_has_another(tmp_path: Path) -> None:
     here = Job.standalone(tmp_path / "a/mine").run_id
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     assert Job.standalone(tmp_path / "b/mine").run_id != here == run_id_of(tmp_path / "a/mine")
+
+
+def test_a_run_that_has_begun_without_one_keeps_its_id(tmp_path: Path) -> None:
+    (tmp_path / "mine/slots/0/attempts/0").mkdir(parents=True)
+    before = run_id_of(tmp_path / "mine")
+    assert Job.standalone(tmp_path / "mine").run_id == before

@@ -89,8 +89,8 @@ def test_of_two_distributions_the_one_with_the_smaller_mean_counts():
     assert set(chosen.tolist()) == {0, 1}
     expected = torch.softmax(logits[chosen, torch.arange(64)], dim=-1)
     assert torch.equal(categorical.smaller(logits, grid), expected)
-    logits[1, 7] = math.nan
-    assert categorical.smaller(logits, grid)[7].isnan().all()
+    logits[0, 7] = logits[1, 8] = math.nan
+    assert categorical.smaller(logits, grid).isnan().all(-1).nonzero().flatten().tolist() == [7, 8]
 
 
 def test_the_cross_entropy_is_the_expected_surprise():

@@ -150,9 +150,11 @@ def test_a_complete_training_is_known_to_be_over(tmp_path, clock):
     assert follower.resting == "the training is complete"
 
 
-@pytest.mark.parametrize("name", ["rows", "steps", "slots", "at"])
+@pytest.mark.parametrize("name", ["rows", "steps", "slots", "at", "usable"])
 @pytest.mark.parametrize(
-    "number", [10**400, -1, float("nan"), float("inf"), "1", None, [], True], ids=lambda number: repr(number)[:8]
+    "number",
+    [10**400, 1e-310, -1, float("nan"), float("inf"), "1", None, [], True],
+    ids=lambda number: repr(number)[:8],
 )
 def test_whatever_number_a_server_names_no_actor_dies_of_it(tmp_path, name, number):
     row = {"takes": True, "over": False, "rows": 1, "steps": 1, "slots": 1, "at": 1.0} | {name: number}

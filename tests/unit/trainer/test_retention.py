@@ -55,6 +55,7 @@ def test_what_is_passed_over_stays_beside_the_line():
     assert steps(decision.exact) == [3, 2, 7, 6]
     assert steps(decision.policies) == [4]
     assert steps(decision.deleted) == [1, 5]
+    assert steps(decide(found, keep_exact=2, keep_milestones=0, needed={5, 7}).policies) == [5, 4]
 
 
 def test_going_back_deletes_nothing_until_the_next_job_saves(tmp_path):

@@ -174,7 +174,7 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
     [
         ("mtsac", "8024789f9217"),
         ("sac", "a1327867e059"),
-        ("td3", "df2214111016"),
+        ("td3", "f83c01dbe3b9"),
         ("drqv2", "fe42252c4578"),
         ("ppo", "a9f63e9fc82c"),
         ("a2c", "d3bf6ed0adab"),

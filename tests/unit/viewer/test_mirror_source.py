@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from builders import NOW
+from policies import publish_one
 from watched_runs import TASKS, write_rows
 
 from syncd.laptop.status import ClientStatus, status_file
+from syncd.store import Shared
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.sources.found import find_source
@@ -48,6 +50,15 @@ def test_a_training_without_the_orchestrator_is_shown_by_its_run_folder(tmp_path
     assert run is not None
     assert (run.state, run.troubles, run.way, run.lacks) == ("trained alone", (), None, (NO_JOBS,))
     assert run.cards["0"].step == 400_000
+
+
+def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for run_id in (RUN, "mt10-11111111", "arm-0123abcd"):
+        publish_one(Shared(tmp_path), 1, 1, run=run_id)
+    found = look(tmp_path)
+    assert found.run is not None
+    assert {row.name for row in found.runs} == {RUN, "mt10-11111111", "arm"}
+    assert found.run.name == next(row.name for row in found.runs if row.run_id == found.run.run_id)
 
 
 def test_nobody_who_syncs_is_a_trouble_with_its_command(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def smaller(logits: Tensor, values: Tensor) -> Tensor:
     with _exact(logits):
         probabilities = torch.softmax(logits.float(), dim=-1)
         means = probabilities @ values
-        is_first = means[0] <= means[1]
+        is_first = (means[0] <= means[1]) | means[0].isnan()  # NaN is to come out as the loss
         return torch.where(is_first.unsqueeze(-1), probabilities[0], probabilities[1])
 
 
