@@ -50,12 +50,11 @@ def _too_much(job: Job, keep: int) -> Iterator[Path]:
     """
     over = [number for number in attempt_numbers(job.slot_dir) if number == job.attempt or _is_over(job, number)]
     line = list(candidates_before(job.slot_dir, job.attempt + 1))
-    candidates = {ref.path for ref in line}
-    aside = {ref.path for ref in passed_over(job.slot_dir, job.attempt)[:keep]}
+    staying = {ref.path for ref in (*line, *passed_over(job.slot_dir, job.attempt)[:keep])}
     for number in over:
         yield from _remnants(job.slot_dir / "attempts" / str(number) / "checkpoints")
     for number in over if len(line) >= keep else ():
-        yield from (ref.path for ref in checkpoints_of(job.slot_dir, number) if ref.path not in candidates | aside)
+        yield from (ref.path for ref in checkpoints_of(job.slot_dir, number) if ref.path not in staying)
     yield from (ref.path for ref in line[keep:][::-1] if ref.attempt in over)
 
 

@@ -293,9 +293,11 @@ class TestStatus:
         assert view.slots[0].state == "running"
 
     def test_numbers_that_are_not_finite_still_give_json(self, run_dir: RunDir) -> None:
-        told = '{"step": 1, "total": 9, "checkpoint_step": 0, "loss": NaN, "rate": Infinity, "steps_per_s": NaN}'
+        told = '{"step": 1, "total": 9, "checkpoint_step": 0, "loss": NaN, "rate": Infinity, "steps_per_s": NaN'
+        told += ', "at": 1}'
         put(run_dir, "progress.json", told)
-        slot = a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token(), started_at=NOW)
+        until = seen().model_copy(update={"ends_at": NOW + 3600})
+        slot = a_slot().with_attempt(a_job(sighting=until), claimed_by=token(), started_at=NOW)
         view = self.view(run_dir, slot)
 
         def refuse(name: str) -> None:
