@@ -5,8 +5,8 @@ the cores, for so long; then each is played. They share the GPU, so each makes a
 alone: compare what was trained side by side, or at equal updates. One seed a run (`--seeds N`: N of each, side by
 side), so neighbours may change places by chance. `--small` goes through all of it on the CPU and measures nothing.
 
-Each evaluation (`GOALS` goals a task, of those it is trained on) is a row of gpu_search.csv; rows of other calls stay.
-The last one of a run is of the policy in the end. Nothing was claimed before.
+Each evaluation (`GOALS` goals a task, of those it is trained on) is a row of gpu_search.csv; the rows of other
+calls and GPUs stay. The last one of a run is of the policy in the end. Nothing was claimed before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainer.history.read import read, read_evaluations
 from trainer.machine.host import read_host
 
 GOALS, LAST_S = 10, 300
-HEAD = ["candidate", "seed", "side by side", "minutes", "step", "updates", "mean", *MT10]
+HEAD = ["gpu", "candidate", "seed", "side by side", "minutes", "step", "updates", "mean", *MT10]
 
 #: What `fast` has but for what it learns by.
 _SHARED: dict[str, Any] = {
@@ -77,6 +77,7 @@ def tried(name: str, folder: Path, values: dict[str, Any], count: int) -> list[l
     for found in [*read_evaluations(slot), last]:
         updates = max(0, found["step"] - training.algorithm.random_steps) * training.algorithm.updates_per_step
         row = [
+            torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
             name,
             str(values["seed"]),
             str(count),
@@ -113,9 +114,8 @@ def main() -> None:
     for row in rows:
         print(", ".join(row))
     there = figures.newest(part)
-    made = {tuple(row[:3]) for row in rows}
-    is_same = there.exists() and machine in figures.measured_on(there.parent).get(part, "")
-    others = [row for row in figures.read(there)[1:] if tuple(row[:3]) not in made] if is_same else []
+    made = {tuple(row[:4]) for row in rows}
+    others = [row for row in figures.read(there)[1:] if tuple(row[:4]) not in made] if there.exists() else []
     figures.save(part, HEAD, [*others, *rows], machine)
     print(f"{(time.monotonic() - began) / 60:.1f} minutes in all")
 

@@ -139,8 +139,8 @@ Rows of MTSAC are from before its updates were made in C.
 [`fast` and `fast-td3`](presets.md#on-a-gpu), with updates launched one by one, as a CUDA graph and in bfloat16; an
 exact resume after a SIGKILL; and the first twenty minutes of `fast` on MT10, or what is left of the time. Without a GPU
 it ends with one sentence and code 0; `--small` goes through all of it on the CPU. `trainer autotune --preset guide`
-tries settings on yours, and `make test-gpu` tests exact resumes on one. Not measured yet: rates and the
-resume of `fast` as it is now, twenty minutes of it, and whether curves in bfloat16 equal those in single precision.
+tries settings on yours, and `make test-gpu` tests exact resumes on one. Not measured: twenty minutes of `fast` (the
+longest run is of seven).
 
 `ms an update`: without stepping beside it. `way`: what the updates really were. `gpu gb`: the most that torch had
 allocated (here in the later rows of a preset with what the rows before had left); `memory gb`: the program's, on the
@@ -148,21 +148,27 @@ machine. Hours are without evaluations and starts.
 
 @{gpu}
 
-`fast-td3` with 40 environments, killed after its first checkpoint and begun again, beside one that was never
+`fast` with 40 environments, in bfloat16, killed after its first checkpoint and begun again, beside one that was never
 interrupted; `same`: all tensors and rows of their last checkpoints.
 
 @{gpu_resume}
 
 `python bench/gpu_search.py MINUTES CANDIDATE...` trains candidates for `fast` side by side on one GPU, with evaluations
-of 10 goals a task, one seed each: `fast`, and the nets and losses of `guide` and `best` with its environments, replay,
-updates and batch (`best`: half of it). `fast` was trained once beside the two others, and once alone: what it can do
-after equal steps is the same. Alone it solves six of the ten tasks after 100,000 updates, in 3.2 minutes, and hardly
-more after 239,000: it stays without push, pick-place and peg-insert, and mostly without drawer-open.
+of 10 goals a task: `fast`, `fast` in single precision, and the nets and losses of `guide` and `best` with its
+environments, replay, updates and batch (`best`: half of it). `updates` are computed from the steps. What `fast` can do
+after equal steps is the same alone, beside others, and on either GPU. Alone it solves six of the ten tasks after
+100,000 updates, in 3.2 minutes, and hardly more after 239,000: it stays without push, pick-place and peg-insert, and
+mostly without drawer-open.
+
+**bfloat16 against single precision**, at equal updates: two seeds of each side by side solve 0.26 and 0.31 of the tasks
+after 19,600 updates (bfloat16 first), 0.42 and 0.36 after 39,600, and some 0.42 and 0.41 after 47,000; seed 0 alone
+0.60 and 0.59 after 99,600. The two seeds differ from each other by as much. So bfloat16 is faster, 1.4 times the
+updates a second, and no harm of it is seen; one below some 0.1 would not show with two seeds.
 
 @{gpu_search}
 
-The first minutes of `fast-td3`, with an evaluation every 2M steps on 50 goals a task. It makes more steps a second, and
-a sixth of the updates, on an H100; little is learned by then.
+The first minutes of `fast-td3`, with an evaluation every 2M steps on 50 goals a task. It makes more steps a second
+than `fast`, and a quarter of the updates; little is learned by then.
 
 @{gpu_curve}
 
