@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,42 @@ def test_a_picture_by_a_clock_that_went_back_is_shown(
             wait_for(lambda: reddish() == 2, "the first picture")
         with playing(lambda k: agent.jpeg(a_jpeg(90), at=agent.at - 3600 + k)):
             wait_for(lambda: reddish() == 1, "the picture by the other clock")
+
+
+@pytest.mark.parametrize("kind", ["numbers", "picture"])
+def test_what_is_stopped_stays_until_it_plays_again(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str], kind: str
+) -> None:
+    """However much comes meanwhile."""
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    many = [(0.2, 0.0, 0.25)] * 250
+    pixel = "(canvas) => canvas.width && canvas.getContext('2d').getImageData(5, 5, 1, 1).data[0]"
+
+    def write(k: int) -> None:
+        if kind == "numbers":
+            agent.pose(*many)
+        else:
+            agent.jpeg(a_jpeg(90 if first else 200))
+
+    def seen() -> Any:
+        if kind == "numbers":
+            return re.findall(r"step [\d,]+", tile(page).locator(".numbers").inner_text())
+        return round(tile(page).locator("canvas").nth(1).evaluate(pixel) / 100)
+
+    frames: list[int] = []
+    first: list[Any] = []
+    with a_viewer(tmp_path, str(shared), env=env) as url, playing(write):
+        page = pages.open(url)
+        page.on("websocket", lambda line: line.on("framereceived", lambda _: frames.append(1)))
+        page.reload()
+        wait_for(lambda: seen() not in ([], 0), "something to see")
+        tile(page).get_by_label("speed of slot 0").select_option("stopped")
+        first.append(seen())
+        came = len(frames)
+        wait_for(lambda: page.title() and len(frames) > came + 12, "more")
+        assert seen() == first[0]
+        tile(page).get_by_label("speed of slot 0").select_option("normal")
+        wait_for(lambda: seen() != first[0], "what comes now")
 
 
 def test_a_body_without_a_rotation_is_drawn_upright(

@@ -13,6 +13,11 @@ export class Playback {
   }
 
   clear() {
+    this.shown = null; // what `step` found last: it stays while nothing plays
+    this.restart();
+  }
+
+  restart() {
     this.frames = []; // {at, batch, poses} by time; poses Float32Array [B × 7], null: nothing is drawn of it
     this.head = null; // where we are, by the agent's clock, s
     this.cameAt = 0; // s of our own clock
@@ -22,7 +27,7 @@ export class Playback {
   add(batch, body, now) {
     const last = this.frames.at(-1), count = batch.frames ?? 1;
     const follows = last && batch.at > last.at && batch.at - last.at < LONGEST_S;
-    if (last && batch.at <= last.at) this.clear();
+    if (last && batch.at <= last.at) this.restart();
     const from = follows ? last.at : batch.at - count / FPS;
     for (let k = 0; k < count; k++)
       this.frames.push({ at: from + ((k + 1) / count) * (batch.at - from), batch, poses: batch.frames ? read(batch, body, k) : null });
@@ -34,6 +39,8 @@ export class Playback {
   step(passed, speed, now) {
     const newest = this.frames.at(-1);
     if (!newest) return null;
+    const isLate = now - this.cameAt > STARVED_S;
+    if (!speed && this.shown) return { ...this.shown, isLate, moves: false };
     if (this.head === null || (speed && newest.at - this.head > JUMP_S)) this.head = Math.max(this.frames[0].at, newest.at - BEHIND_S);
     const haste = speed < 1 ? 1 : Math.min(1.4, Math.max(0.6, 1 + 0.6 * (newest.at - this.head - BEHIND_S)));
     this.head = Math.min(newest.at, this.head + passed * speed * haste);
@@ -43,8 +50,8 @@ export class Playback {
     const here = this.frames[k], next = this.frames[k + 1];
     const isOne = next?.poses && here.poses && next.batch.episode === here.batch.episode && next.batch.scene === here.batch.scene;
     const share = isOne ? Math.min(1, Math.max(0, (this.head - here.at) / (next.at - here.at || 1))) : 0;
-    const isLate = now - this.cameAt > STARVED_S;
-    return { batch: here.batch, poses: share > 0 ? between(here.poses, next.poses, share) : here.poses, at: this.head, isLate, moves: speed > 0 && (!isLate || this.head < newest.at) };
+    this.shown = { batch: here.batch, poses: share > 0 ? between(here.poses, next.poses, share) : here.poses, at: this.head };
+    return { ...this.shown, isLate, moves: speed > 0 && (!isLate || this.head < newest.at) };
   }
 }
 

@@ -234,6 +234,7 @@ class Tile {
     if (way !== this.way || lane !== this.shownLane) {
       this.playback.clear();
       this.source = `${way} ${lane}`;
+      this.drawn = 0;
     }
     [this.way, this.shownLane] = [way, lane];
     const now = performance.now() / 1000;
@@ -243,7 +244,7 @@ class Tile {
     } catch {
       this.trouble = "What comes of this agent cannot be drawn.";
     }
-    if (batch.kind === JPEG) this.takePicture(batch, body);
+    if (batch.kind === JPEG && (Number(this.speed.value) || !this.drawn)) this.takePicture(batch, body);
   }
 
   // Decoded by the browser alone; the newest that is ready.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import is_missing
@@ -21,6 +23,7 @@ from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as by_torch
 from trainer.algorithms.mtsac.inputs import prepare
 from trainer.algorithms.mtsac.native import choice, library
+from trainer.algorithms.mtsac.native.beside import Beside
 from trainer.algorithms.mtsac.native.update import NativeUpdates
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
@@ -249,6 +252,43 @@ def test_every_function_is_called_with_as_many_arguments_as_it_has():
     }
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 77])
+def test_two_threads_leave_the_bits_of_one(kind, rows):
+    found = []
+    for threads in (1, 2):
+        learner = learner_of(a_training(**KINDS[kind]))
+        learn = NativeUpdates(learner, threads).learn
+        measured = [learn(inputs_of(learner, a_batch(seed, rows))) for seed in range(20)]
+        found.append([*measured, *sac.tensors_of(learner).values()])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+class TestBeside:
+    def test_both_are_done_at_the_same_time(self):
+        meet = threading.Barrier(2, timeout=PATIENCE_S)
+        Beside(2).both(meet.wait, meet.wait)
+
+    def test_the_other_thread_has_the_settings_of_this_one(self):
+        said = []
+        with torch.no_grad():
+            Beside(2).both(lambda: None, lambda: said.append((torch.get_num_threads(), torch.is_grad_enabled())))
+        assert said == [(torch.get_num_threads(), False)]
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    @pytest.mark.parametrize("failing", [0, 1])
+    def test_an_error_of_either_is_raised(self, threads, failing):
+        def fail():
+            raise ZeroDivisionError
+
+        things = [lambda: None, lambda: None]
+        things[failing] = fail
+        beside = Beside(threads)
+        with pytest.raises(ZeroDivisionError):
+            beside.both(*things)
+        beside.both(*[lambda: None] * 2)
+
+
 class TestChoice:
     @pytest.fixture
     def no_library(self, monkeypatch):
@@ -266,6 +306,14 @@ class TestChoice:
     )
     def test_not_where_torch_shares_the_work_or_critics_are_not_plain(self, fields):
         assert choice.choose_native(a_training(**fields), None) == (KERNELS, None)
+
+    @pytest.mark.parametrize(
+        ("cores", "width", "batch", "threads"),
+        [(1, 256, 2560, 1), (2, 16, 128, 1), (2, 256, 2560, 2), (64, 1024, 512, 2)],
+    )
+    def test_a_second_thread_takes_a_core_and_large_products(self, cores, width, batch, threads):
+        training = a_training(critic_hidden=(width, 16), batch_size=batch)
+        assert choice.threads_for(training, cores) == threads
 
     @pytest.mark.parametrize("recorded", [KERNELS, GRAPH])
     def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):

@@ -1,4 +1,4 @@
-"""Whether updates on a CPU are made natively."""
+"""Whether updates on a CPU are made natively, and by how many threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from trainer.algorithms.mtsac.native.library import load
 from trainer.config.training import Training
 from trainer.errors import ConfigError
 from trainer.machine.building import NoLibraryError
+
+#: Operations of a layer of the critics from which a second thread is worth its messages (bench/second_thread.py).
+WORTH_A_THREAD = 2 * 256 * 256 * 256
 
 
 def choose_native(training: Training, recorded: str | None) -> tuple[str, str | None]:
@@ -31,3 +34,10 @@ def choose_native(training: Training, recorded: str | None) -> tuple[str, str | 
             ) from error
         return KERNELS, f"updates are made without the library that would make them quicker ({error})"
     return NATIVE, None
+
+
+def threads_for(training: Training, cores: int) -> int:
+    """Of native updates: two, which leave the same bits, where there is a core for each and products are large."""
+    widest = max(training.network.critic_hidden)
+    is_worth_it = 2 * training.off_policy.batch_size * widest**2 >= WORTH_A_THREAD
+    return 2 if cores > 1 and is_worth_it else 1

@@ -3,15 +3,16 @@
 Nets of 256 units are so small that some 180 calls of torch take as long as all matrix products. Here torch computes the
 products alone, into the same memory each time, one net after another so that it stays in the cache; kernels.c
 does what is between them. Numbers differ from the other path's in their last digits, so a run keeps to one of them.
+With two threads what belongs to one critic is done beside what belongs to the other: the same numbers, sooner.
 
 Shapes: B rows, K tasks, O observation numbers, A action numbers; widths are those of the hidden layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,126 +20,11 @@ from torch import Tensor
 
 from trainer.algorithms.mtsac.inputs import Inputs
 from trainer.algorithms.mtsac.learner import Learner
+from trainer.algorithms.mtsac.native.beside import Beside
 from trainer.algorithms.mtsac.native.library import Adam, load
-from trainer.nets.fused import Layer
+from trainer.algorithms.mtsac.native.nets import ActorScratch, CriticScratch, Net, Pinned, Workspace
 
 _INDEX_BYTES = 8
-
-
-class Pinned:
-    """A tensor that stays where it is, and what each update needs of it, as asking torch takes as long as a kernel: its
-    address, its first and its last length, and itself transposed.
-    """
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.at = tensor.data_ptr()
-        self.rows, self.width = tensor.shape[0], tensor.shape[-1]
-        self.transposed = tensor.t()
-
-    @classmethod
-    def of(cls, *shape: int, kind: torch.dtype = torch.float32) -> Pinned:
-        """One with nothing in it yet."""
-        return cls(torch.zeros(shape, dtype=kind))
-
-
-class CriticInputs(Pinned):
-    """What critics read, [B, O + K + A]: `by_actor` [B, O + K] is its part that an actor reads, `action` the address of
-    the first row's action.
-    """
-
-    def __init__(self, tensor: Tensor, actions: int) -> None:
-        super().__init__(tensor)
-        self.by_actor = tensor[:, : self.width - actions]
-        self.action = self.at + tensor.element_size() * (self.width - actions)
-
-
-class Net:
-    """One plain net: the addresses of its layers, and its products. `hidden`: what its ReLUs leave, [B, width] each."""
-
-    def __init__(self, kernels: Any, layers: Sequence[Layer]) -> None:
-        self._kernels = kernels
-        self._weights = [layer.weight for layer in layers]
-        self._transposed = [layer.weight.t() for layer in layers]
-        self._biases = [layer.bias.data_ptr() for layer in layers]
-        self._weight_gradients = [layer.weight_gradient for layer in layers]
-        self._bias_gradients = [layer.bias_gradient.data_ptr() for layer in layers]
-        self.widths = [len(layer.bias) for layer in layers]
-        self.last_bias = self._biases[-1]
-        self.last_weight = self._weights[-1].data_ptr()
-
-    def forward(self, x: Tensor, hidden: Sequence[Pinned], outputs: Tensor) -> None:
-        """`x` [B, inputs] → `hidden` and `outputs`, which lack the last bias."""
-        for place, weight, bias in zip(hidden, self._transposed, self._biases, strict=False):
-            torch.mm(x, weight, out=place.tensor)
-            x = place.tensor
-            self._kernels.bias_relu(place.rows, place.width, bias, place.at)
-        torch.mm(x, self._transposed[-1], out=outputs)
-
-    def backward(self, x: Tensor, hidden: Sequence[Pinned], gradient: Pinned, back: Sequence[Pinned]) -> None:
-        """Leave the gradients of weights and biases, from the derivative by the outputs. `back`: shaped as `hidden`."""
-        last = back[-1]
-        torch.mm(gradient.tensor, self._weights[-1], out=last.tensor)
-        self._last_backward(hidden, gradient)
-        self._kernels.through_relu(last.rows, last.width, hidden[-1].at, last.at, self._bias_gradients[-2])
-        self._hidden_backward(x, hidden, back)
-
-    def critic_backward(
-        self, x: Tensor, hidden: Sequence[Pinned], task: int, gradient: Pinned, by_q: Pinned, back: Sequence[Pinned]
-    ) -> None:
-        """As `backward`, where `gradient` is `by_q` [B] at the head of each row's `task`, and 0 elsewhere."""
-        self._last_backward(hidden, gradient)
-        last, heads = back[-1], self.widths[-1]
-        rows, width = last.rows, last.width
-        self._kernels.through_head(rows, None, heads, task, width, self.last_weight, hidden[-1].at, by_q.at, last.at)
-        self._kernels.sum_rows(rows, width, last.at, self._bias_gradients[-2])
-        self._hidden_backward(x, hidden, back)
-
-    def by_action(
-        self, picked: int, rows: int, hidden: Sequence[Pinned], task: int, back: Sequence[Pinned], found: Tensor
-    ) -> None:
-        """The derivative of Q by the action, `found` [rows, A], of as many rows as `picked` points to."""
-        width, heads = self.widths[-2:]
-        self._kernels.through_head(rows, picked, heads, task, width, self.last_weight, hidden[-1].at, None, back[-1].at)
-        gradient = back[-1].tensor[:rows]
-        for i in reversed(range(len(hidden) - 1)):
-            lower = back[i].tensor[:rows]
-            torch.mm(gradient, self._weights[i + 1], out=lower)
-            gradient = lower
-            self._kernels.through_relu_of(rows, picked, self.widths[i], hidden[i].at, back[i].at)
-        torch.mm(gradient, self._weights[0][:, -found.shape[1] :], out=found)
-
-    def _last_backward(self, hidden: Sequence[Pinned], gradient: Pinned) -> None:
-        torch.mm(gradient.transposed, hidden[-1].tensor, out=self._weight_gradients[-1])
-        self._kernels.sum_rows(gradient.rows, gradient.width, gradient.at, self._bias_gradients[-1])
-
-    def _hidden_backward(self, x: Tensor, hidden: Sequence[Pinned], back: Sequence[Pinned]) -> None:
-        for i in reversed(range(len(hidden))):
-            gradient = back[i]
-            torch.mm(gradient.transposed, hidden[i - 1].tensor if i else x, out=self._weight_gradients[i])
-            if i:
-                under, lower = hidden[i - 1], back[i - 1]
-                torch.mm(gradient.tensor, self._weights[i], out=lower.tensor)
-                self._kernels.through_relu(lower.rows, lower.width, under.at, lower.at, self._bias_gradients[i - 1])
-
-
-class Workspace:
-    """What is between one update's products, of B rows: the same memory for every update."""
-
-    def __init__(self, rows: int, inputs: int, actions: int, actor: Sequence[int], critic: Sequence[int]) -> None:
-        *actor_widths, outputs = actor
-        *critic_widths, heads = critic
-        self.rows, self.actions = rows, actions
-        self.seen, self.next_seen = (CriticInputs(torch.zeros(rows, inputs + actions), actions) for _ in range(2))
-        self.actor_hidden = [Pinned.of(rows, width) for width in actor_widths]
-        self.actor_back = [Pinned.of(rows, width) for width in actor_widths]
-        self.actor_outputs, self.actor_gradient = Pinned.of(rows, outputs), Pinned.of(rows, outputs)
-        self.critic_hidden = [[Pinned.of(rows, width) for width in critic_widths] for _ in range(2)]
-        self.critic_back = [Pinned.of(rows, width) for width in critic_widths]
-        self.q, self.critic_gradient = [Pinned.of(rows, heads) for _ in range(2)], Pinned.of(rows, heads)
-        self.value, self.by_q, self.log_prob = (Pinned.of(rows) for _ in range(3))
-        self.step, self.within, self.by_action, self.found = (Pinned.of(rows, actions) for _ in range(4))
-        self.picked = Pinned.of(rows, kind=torch.int64)
 
 
 @dataclass
@@ -179,23 +65,25 @@ def _as_read(inputs: Inputs) -> Inputs:
 
 
 class NativeUpdates:
-    """Updates of one learner, whose tensors stay where they are from the first one on.
+    """Updates of one learner, whose tensors stay where they are from the first one on. `threads`: one, or
+    two that leave the same bits.
 
     Errors: NoLibraryError where kernels.c is not to be had.
     """
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, threads: int = 1) -> None:
         self._learner = learner
         self._kernels = load()
         (self._actor,) = self._nets("actor", 1)
         self._critics, self._targets = self._nets("critics", 2), self._nets("targets", 2)
         self._steps: dict[str, Stepped] = {}
         self._work: Workspace | None = None
+        self._beside = Beside(threads)
         tasks = learner.num_tasks
         self._temperature, self._temperature_gradient = Pinned.of(tasks), Pinned.of(tasks)
-        self._sums = np.zeros(5)
-        self._critic_sums, self._actor_sums, self._temperature_sum = (
-            self._sums[first:].ctypes.data for first in (0, 2, 4)
+        self._sums = np.zeros(7)
+        *self._critic_sums, self._actor_sums, self._temperature_sum = (
+            self._sums[first:].ctypes.data for first in (0, 2, 4, 6)
         )
 
     @torch.no_grad()
@@ -213,12 +101,17 @@ class NativeUpdates:
         self._kernels.temperatures(
             self._learner.num_tasks, self._learner.log_temperature.data_ptr(), self._temperature.at
         )
-        self._td_target(self._work, inputs)
-        self._critic_step(self._work, inputs)
-        self._actor_step(self._work, inputs)
-        self._temperature_step(self._work, inputs)
-        critic_loss, q, actor_loss, log_prob, temperature_loss = self._sums.tolist()
-        return torch.tensor([critic_loss, actor_loss, temperature_loss, q, -log_prob])
+        work = self._work
+        self._beside.both(
+            partial(self._draw, work.next, inputs, inputs.next_obs, inputs.next_noise),
+            partial(self._draw, work.now, inputs, inputs.obs, inputs.current_noise),
+        )
+        self._td_target(work, inputs)
+        self._critic_step(work, inputs)
+        self._actor_step(work, inputs)
+        self._temperature_step(work, inputs)
+        one, its_q, other, other_q, actor_loss, log_prob, temperature_loss = self._sums.tolist()
+        return torch.tensor([one + other, actor_loss, temperature_loss, its_q + other_q, -log_prob])
 
     def _nets(self, which: str, count: int) -> list[Net]:
         stack = self._learner.stacks[which]
@@ -235,12 +128,14 @@ class NativeUpdates:
         where = obs.data_ptr(), inputs.task.data_ptr(), None if action is None else action.data_ptr(), into.at
         self._kernels.fill_inputs(rows, numbers, self._learner.num_tasks, inputs.action.shape[1], *where)
 
-    def _draw(self, work: Workspace, seen: CriticInputs, noise: Tensor) -> None:
-        """Actions into `seen`, by the actor."""
-        self._actor.forward(seen.by_actor, work.actor_hidden, work.actor_outputs.tensor)
+    def _draw(self, own: ActorScratch, inputs: Inputs, obs: Tensor, noise: Tensor) -> None:
+        """Actions by the actor, as it is before the update."""
+        seen = own.seen
+        self._fill(inputs, obs, None, seen)
+        self._actor.forward(seen.by_actor, own.hidden, own.outputs.tensor)
         self._kernels.draw_actions(
-            work.rows, work.actions, work.actor_outputs.at, self._actor.last_bias, noise.data_ptr(), seen.action,
-            seen.width, work.log_prob.at, work.step.at, work.within.at,
+            seen.rows, inputs.action.shape[1], own.outputs.at, self._actor.last_bias, noise.data_ptr(), seen.action,
+            seen.width, own.log_prob.at, own.step.at, own.within.at,
         )  # fmt: skip
 
     def _smaller(self, work: Workspace, inputs: Inputs, nets: Sequence[Net]) -> int:
@@ -252,57 +147,75 @@ class NativeUpdates:
         )  # fmt: skip
         return found
 
+    def _of_both(self, do: Callable[[int, CriticScratch], None], scratch: Sequence[CriticScratch]) -> None:
+        """What is to be done for each critic."""
+        self._beside.both(partial(do, 0, scratch[0]), partial(do, 1, scratch[1]))
+
+    def _apart(self, work: Workspace) -> Sequence[CriticScratch]:
+        """Scratch of what nobody needs afterwards."""
+        return work.scratch if self._beside.at_once else work.by_turns
+
     def _td_target(self, work: Workspace, inputs: Inputs) -> None:
         """The target into `work.value`."""
-        self._fill(inputs, inputs.next_obs, None, work.next_seen)
-        self._draw(work, work.next_seen, inputs.next_noise)
-        for net, q in zip(self._targets, work.q, strict=True):
-            net.forward(work.next_seen.tensor, work.critic_hidden[0], q.tensor)
+
+        def value(which: int, own: CriticScratch) -> None:
+            self._targets[which].forward(work.next.seen.tensor, own.hidden, work.q[which].tensor)
+
+        self._of_both(value, self._apart(work))
         self._smaller(work, inputs, self._targets)
         self._kernels.td_target(
             work.rows, inputs.task.data_ptr(), inputs.reward.data_ptr(), inputs.terminated.data_ptr(),
-            self._learner.settings.gamma, self._temperature.at, work.log_prob.at, work.value.at,
+            self._learner.settings.gamma, self._temperature.at, work.next.log_prob.at, work.value.at,
         )  # fmt: skip
 
     def _critic_step(self, work: Workspace, inputs: Inputs) -> None:
-        """Both critics towards it, one after the other, then a step; the targets follow at once: nobody asks them."""
+        """Both critics towards it, then a step; the targets follow at once: nobody asks them."""
         self._fill(inputs, inputs.obs, inputs.action, work.seen)
-        task, hidden, x = inputs.task.data_ptr(), work.critic_hidden[0], work.seen.tensor
-        for net in self._critics:
-            net.forward(x, hidden, work.q[0].tensor)
+        task, x = inputs.task.data_ptr(), work.seen.tensor
+
+        def descend(which: int, own: CriticScratch) -> None:
+            net, q = self._critics[which], work.q[which]
+            net.forward(x, own.hidden, q.tensor)
             self._kernels.critic_gradient(
-                work.rows, net.widths[-1], task, work.q[0].at, net.last_bias, work.value.at, work.by_q.at,
-                work.critic_gradient.at, self._critic_sums,
+                work.rows, net.widths[-1], task, q.at, net.last_bias, work.value.at, own.by_q.at, own.gradient.at,
+                self._critic_sums[which],
             )  # fmt: skip
-            net.critic_backward(x, hidden, task, work.critic_gradient, work.by_q, work.critic_back)
+            net.critic_backward(x, own.hidden, task, own.gradient, own.by_q, own.back)
+
+        self._of_both(descend, self._apart(work))
         self._step("critics", target=self._learner.stacks["targets"].flat.data_ptr())
 
     def _actor_step(self, work: Workspace, inputs: Inputs) -> None:
-        task, actions, seen = inputs.task.data_ptr(), work.actions, work.seen
-        self._draw(work, seen, inputs.current_noise)
-        for net, hidden, q in zip(self._critics, work.critic_hidden, work.q, strict=True):
-            net.forward(seen.tensor, hidden, q.tensor)
-        first = self._smaller(work, inputs, self._critics)
-        for net, hidden, begin, count in zip(
-            self._critics, work.critic_hidden, (0, first), (first, work.rows - first), strict=True
-        ):
+        task, actions, now = inputs.task.data_ptr(), work.actions, work.now
+        seen = now.seen
+
+        def value(which: int, own: CriticScratch) -> None:
+            self._critics[which].forward(seen.tensor, own.hidden, work.q[which].tensor)
+
+        def climb(which: int, own: CriticScratch) -> None:
+            """Up the rows of which its Q is the smaller one."""
+            begin, count = (0, first) if which == 0 else (first, work.rows - first)
             if count:
                 picked = work.picked.at + begin * _INDEX_BYTES
-                net.by_action(picked, count, hidden, task, work.critic_back, work.found.tensor[:count])
-                self._kernels.put_rows(count, picked, actions, work.found.at, work.by_action.at)
+                self._critics[which].by_action(picked, count, own.hidden, task, own.back, own.found.tensor[:count])
+                self._kernels.put_rows(count, picked, actions, own.found.at, work.by_action.at)
+
+        self._of_both(value, work.scratch)
+        first = self._smaller(work, inputs, self._critics)
+        self._of_both(climb, work.scratch)
         self._kernels.actor_gradient(
-            work.rows, actions, seen.action, seen.width, work.by_action.at, work.step.at, work.within.at, task,
-            self._temperature.at, work.log_prob.at, work.value.at, work.actor_gradient.at, self._actor_sums,
+            work.rows, actions, seen.action, seen.width, work.by_action.at, now.step.at, now.within.at, task,
+            self._temperature.at, now.log_prob.at, work.value.at, work.actor_gradient.at, self._actor_sums,
         )  # fmt: skip
-        self._actor.backward(seen.by_actor, work.actor_hidden, work.actor_gradient, work.actor_back)
+        self._actor.backward(seen.by_actor, now.hidden, work.actor_gradient, work.actor_back)
         self._step("actor")
 
     def _temperature_step(self, work: Workspace, inputs: Inputs) -> None:
         settings, log_temperature = self._learner.settings, self._learner.log_temperature
         self._kernels.temperature_gradient(
-            work.rows, self._learner.num_tasks, settings.shared_temperature, inputs.task.data_ptr(), work.log_prob.at,
-            settings.target_entropy, log_temperature.data_ptr(), self._temperature_gradient.at,
-            self._temperature_sum,
+            work.rows, self._learner.num_tasks, settings.shared_temperature, inputs.task.data_ptr(),
+            work.now.log_prob.at, settings.target_entropy, log_temperature.data_ptr(),
+            self._temperature_gradient.at, self._temperature_sum,
         )  # fmt: skip
         self._step("temperature", clip=False)
 
