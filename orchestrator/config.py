@@ -28,9 +28,10 @@ from orchestrator.sections import (
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 from trainer.config.document import DocumentError, read_document
+from trainer.config.doubts import doubts_about
 from trainer.config.section import TrainingSection, names_under_training, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.training import SECTIONS, differences_in, doubts_about, group_identity, identity
+from trainer.config.training import SECTIONS, differences_in, group_identity, identity
 from trainer.config.wandb import WandbSection
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.

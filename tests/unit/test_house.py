@@ -19,7 +19,9 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 #: package → the modules of other packages that it may import.
 DOORS = {
     "anchorleg": set(),
-    "orchestrator": {f"trainer.config.{name}" for name in ("document", "section", "sentences", "training", "wandb")},
+    "orchestrator": {
+        f"trainer.config.{name}" for name in ("document", "doubts", "section", "sentences", "training", "wandb")
+    },
     "trainer": {"syncd.store", "syncd.outbox", "syncd.played", "syncd.streamed"},
     "syncd": set(),
     # It reads what the others show of themselves, and nobody imports it.

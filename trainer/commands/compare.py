@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from anchorleg.words import did_you_mean
+from trainer.config.doubts import doubts_about
 from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
 from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
-from trainer.config.training import Training, doubts_about
+from trainer.config.training import Training
 from trainer.errors import ConfigError
 
 RunsArgument = Annotated[

@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from trainer.config.document import DocumentError, read_document
+from trainer.config.doubts import doubts_about
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.training import Training, doubts_about
+from trainer.config.training import Training
 from trainer.config.wandb import WandbSection
 from trainer.errors import ConfigError
 

@@ -259,24 +259,6 @@ def _check_encoders(env: EnvSettings, network: Network) -> None:
             raise refused([(("network", "encoder", "arch"), why, arch)])
 
 
-def doubts_about(training: Training) -> list[tuple[str, str]]:
-    """(field, what it comes to) where that can hardly be meant: it is told, and done."""
-    found: list[tuple[str, str]] = []
-    if 0 < training.falling_steps < training.total_steps:
-        why = (
-            f"the learning rate is 0 from step {training.falling_steps:,} on, and nothing is learned until "
-            f'{training.total_steps:,} (total_steps); "total" falls until there'
-        )
-        found.append(("learning_rate_steps", why))
-    algorithm, encoder = training.algorithm, training.network.encoder
-    if getattr(algorithm, "critic_loss", "") == "squared":
-        said = algorithm.model_dump(include={"value_limit", "value_bins"}, exclude_defaults=True)
-        found += [(name, "only critic_loss categorical reads it, and this one is squared") for name in said]
-    if encoder.is_frozen and encoder.lr_scale != 1:
-        found.append(("encoder.lr_scale", "the encoder is frozen, and learns nothing"))
-    return found
-
-
 def classes(training: Training) -> dict[str, type[TrainingSettings]]:
     """Section → the class of its settings."""
     return {name: type(getattr(training, name)) for name in SECTIONS}

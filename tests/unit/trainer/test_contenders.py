@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from trainer.config.doubts import doubts_about
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.training import doubts_about
 from trainer.errors import ConfigError
 from trainer.showing.contenders import contenders_at
 from trainer.tuning import contest
@@ -117,6 +117,7 @@ def test_a_rate_that_is_zero_before_the_end_is_warned_of():
         (["algorithm=td3", "value_limit=50"], "value_limit"),
         (["algorithm=td3", "value_bins=51"], "value_bins"),
         (["algorithm=sac", "encoder.freeze=true", "encoder.lr_scale=0.1"], "encoder.lr_scale"),
+        (["observation=cameras", "frame_stride=4"], "frame_stride"),
     ],
 )
 def test_what_nothing_reads_is_warned_of(fields, name):
