@@ -10,7 +10,7 @@ that was interrupted is thrown away, and begins anew.
 temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time,
 the better half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on. Some begin at a later
 rung (`ENTERS`). The last rung is the hour itself, by the clock and one run at a time, of all that came within `EQUAL`
-of the best one; where that is alone, it has won.
+of the best one, and of what was thought too good to leave (`KEPT`); where one is alone, it has won.
 Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return.
 Every result is appended to hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it
 least. It is not the clock: where stepping and updates run beside each other, an hour on two cores is up to two hours of
@@ -154,6 +154,9 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
 #: Candidates that begin at a later rung, after that rung's others were known. Large batches make too few updates in
 #: the first minutes to be kept by those rungs, but on a GPU they learned most (bench/gpu_search.py).
 ENTERS = {(OURS, "mtsac large batch"): 2, (OURS, "mtsac large batch warm"): 2}
+#: Candidates of the last rung that an earlier one left out. This one rose while it ended, by a return twice as high as
+#: that of those before it, and an hour is five of its rungs.
+KEPT = {(OURS, "mtsac large batch warm")}
 
 
 @dataclass
@@ -253,6 +256,7 @@ def survivors(rows: Sequence[Sequence[str]], side: str, rung: int) -> list[str] 
         kept = ranked[: max(1, len(field) // 2)]
         if below + 1 == LAST:
             kept = [name for name in ranked if found[name][0] >= found[ranked[0]][0] - EQUAL - 1e-9]
+            kept += [name for its, name in CANDIDATES if its == side and (its, name) in KEPT and name not in kept]
         field = [*kept, *entering(side, below + 1)]
     if rung == LAST and len(field) == 1:
         return []

@@ -106,6 +106,12 @@ products. Ratios are medians over rounds of both in the same round.
 
 @{update}
 
+`python bench/second_thread.py`: the same update [by two threads](looking.md#how-updates-of-mtsac-are-made-on-a-cpu) and
+by one, by the clock, by turns; actor and critics have the same nets. The bits are the same. `ratio`: one thread's time
+over two threads'.
+
+@{second_thread}
+
 ## Encoders
 
 `python bench/encoders.py`: what reads pictures and clips ([encoders.md](encoders.md)), of one camera in colour, one

@@ -177,7 +177,7 @@ def test_every_candidate_is_a_training_of_mt10_and_one_of_them_is_the_presets(sc
     assert {each.seed for each in trainings.values()} == {3}
     assert len({json.dumps(each.model_dump(mode="json")) for each in trainings.values()}) == len(trainings)
     laptop = resolve(TrainingSection(preset="laptop"))
-    chosen = trainings["td3 categorical"]
+    chosen = trainings["mtsac large batch warm"]
     assert (chosen.algorithm, chosen.network, chosen.num_envs) == (laptop.algorithm, laptop.network, laptop.num_envs)
 
 

@@ -9,7 +9,7 @@ from trainer.errors import ConfigError
 from trainer.machine.building import NoLibraryError
 
 #: Operations of a layer of the critics from which a second thread is worth its messages (bench/second_thread.py).
-WORTH_A_THREAD = 2 * 256 * 256 * 256
+WORTH_A_THREAD = 2 * 128 * 256 * 256
 
 
 def choose_native(training: Training, recorded: str | None) -> tuple[str, str | None]:
