@@ -16,12 +16,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from anchorleg.files import create_exclusive, make_folder, read_json
 
 FOLDER = "rollbacks"
+#: Of a decision; what an editor left beside it is none.
+_NAME = re.compile(r"\d+\.json")
 
 
 class Rollback(NamedTuple):
@@ -44,7 +47,7 @@ def rollbacks(slot_dir: Path) -> list[Rollback]:
     """
     folder, names, found = slot_dir / FOLDER, list[str](), list[Rollback]()
     with contextlib.suppress(FileNotFoundError):
-        names = [name for name in os.listdir(folder) if name[:1].isdigit()]
+        names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
     for name in sorted(names, key=lambda name: int(name.removesuffix(".json"))):
         with contextlib.suppress(FileNotFoundError):  # taken back just now
             found.append(_read(folder / name))
@@ -74,8 +77,8 @@ def roll_back(slot_dir: Path, decision: Rollback) -> Path:
 
 
 def _read(path: Path) -> Rollback:
-    value = read_json(path)
     try:
+        value = read_json(path)
         return Rollback(
             int(value["attempt"]), int(value["step"]), float(value["at"]), str(value["why"]), str(value["without"])
         )

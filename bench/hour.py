@@ -10,8 +10,9 @@ that was interrupted is thrown away, and begins anew.
 temperatures, number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time,
 the better half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on. Some begin at a later
 rung (`ENTERS`). The last rung is the hour itself, by the clock and one run at a time, of all that came within `EQUAL`
-of the best one, and of what was thought too good to leave (`KEPT`); where one is alone, it has won.
-Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return.
+of the best one, and of what was chosen by hand (`KEPT`); where one is alone, it has won.
+Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return
+(which says little: an episode ends with its first success).
 Every result is appended to hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it
 least. It is not the clock: where stepping and updates run beside each other, an hour on two cores is up to two hours of
 it, and of two candidates the one gains more whose stepping takes as long as its updates. So the hour has the last word.
@@ -35,6 +36,7 @@ The claims, written down before any run of the hour:
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -80,6 +82,8 @@ EQUAL = 0.02
 LAST = RUNGS - 1
 #: Five of them in the hour.
 JOB_LIMIT = "0:12:00"
+#: Of the preset: what a run learns by. Runs of other values do not count.
+LEARNED = ("algorithm", "network", "num_envs", "averaging")
 POINTS = 6
 #: Below every return.
 DIVERGED = -1e9
@@ -88,7 +92,7 @@ FIRST_SEED = 100
 #: A rival's rounds of 1,000 steps before it has updates, and those that are timed with each number of threads.
 TIMED_ROUNDS = 6
 SEARCHED = ["side", "candidate", "rung", "minutes", "seed", "steps", "updates", "success", "return"]
-HEAD = ["side", "seed", "machine", "minutes", "step", *MT10, "mean"]
+HEAD = ["side", "seed", "machine", "settings", "minutes", "step", *MT10, "mean"]
 
 #: What all of ours have beside the guide's values: `tiny`'s, which learn reach on a CPU.
 _MTSAC: dict[str, Any] = {
@@ -154,8 +158,8 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
 #: Candidates that begin at a later rung, after that rung's others were known. Large batches make too few updates in
 #: the first minutes to be kept by those rungs, but on a GPU they learned most (bench/gpu_search.py).
 ENTERS = {(OURS, "mtsac large batch"): 2, (OURS, "mtsac large batch warm"): 2}
-#: Candidates of the last rung that an earlier one left out. This one rose while it ended, by a return twice as high as
-#: that of those before it, and an hour is five of its rungs.
+#: Candidates of the last rung that an earlier one left out: chosen by hand. Large batches learned most on a GPU, and
+#: go on to learn for as many updates as an hour has.
 KEPT = {(OURS, "mtsac large batch warm")}
 
 
@@ -435,13 +439,20 @@ def line(side: str, seed: int, minutes: float, step: int, success: Any) -> list[
     """A point of a curve."""
     rates = [float(success[task]) for task in MT10]
     found = (f"{x:.3f}" for x in [*rates, float(np.mean(rates))])
-    return [side, str(seed), figures.this_machine(), f"{minutes:.1f}", str(step), *found]
+    return [side, str(seed), figures.this_machine(), settings_of(side), f"{minutes:.1f}", str(step), *found]
+
+
+def settings_of(side: str) -> str:
+    """Eight hexadecimal digits of what a side is trained with."""
+    laptop = resolve(TrainingSection(preset="laptop")).model_dump(mode="json", include={*LEARNED})
+    values = laptop if side == OURS else CANDIDATES[THEIRS, best(THEIRS)]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     """The claims, over the seeds that both sides have from one kind of machine."""
     curves: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = {}
-    for side, seed, where, _, step, *rates in lines:
+    for side, seed, where, _, _, step, *rates in lines:
         curves.setdefault((side, (seed, where)), []).append((float(step), float(rates[-1])))
     seeds = sorted({key for _, key in curves if {(OURS, key), (THEIRS, key)} <= curves.keys()})
     if len(seeds) < 2:
@@ -462,7 +473,7 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def by_task(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     """Each task's success at the end of the hour, mean of a side's runs, of which the first row has the number."""
-    ends = {(row[0], row[1]): [float(cell) for cell in row[5:]] for row in lines}
+    ends = {(row[0], row[1]): [float(cell) for cell in row[6:]] for row in lines}
     sides = [[rates for (its, _), rates in ends.items() if its == side] for side in (OURS, THEIRS)]
     means = [np.mean(side, axis=0) if side else np.full(len(MT10) + 1, np.nan) for side in sides]
     rows = [[task, *(f"{mean[n]:.3f}" for mean in means)] for n, task in enumerate([*MT10, "mean"])]
@@ -481,6 +492,7 @@ def hour(seeds: int, minutes: float) -> None:
         sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
     path = figures.newest(name)
     lines = figures.read(path)[1:] if path.exists() else []
+    lines = [row for row in lines if row[3] == settings_of(row[0])]
     with tempfile.TemporaryDirectory() as folder:
         sac.install(Path(folder))
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):

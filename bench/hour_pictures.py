@@ -25,7 +25,7 @@ TIMEOUT_S = 600.0
 def curves(lines: Sequence[Sequence[str]], out: Path) -> None:
     """Success over the minutes of each run (rows of hour.csv)."""
     points: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for side, seed, _, minutes, _, *rates in lines:
+    for side, seed, _, _, minutes, _, *rates in lines:
         points.setdefault((side, seed), [(0.0, 0.0)]).append((float(minutes), float(rates[-1])))
     picture = canvas.figure(out, 5.0)
     axes = picture.subplots()

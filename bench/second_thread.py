@@ -2,7 +2,8 @@
 
 `python bench/second_thread.py [ROUNDS]`: MT10's shapes, in one process, by turns; a round is so many updates as take
 about a tenth of a second, batches included. Both leave the same bits (tests/unit/trainer/test_native_update.py), so
-only the time may differ. It is told by the clock: a machine with something else to do tells nothing. The figures are
+only the time may differ. It is told by the clock, and without environments that are stepped beside it: a machine with
+something else to do tells nothing. The figures are
 medians over rounds; the ratio, one thread's time over two threads', is the median over rounds of both in the same
 round, with the quarter and three-quarter points. Writes second_thread.csv.
 
@@ -28,6 +29,7 @@ from update import ROUND_S, ROWS, SPACES, TASKS, rows  # noqa: E402 - beside thi
 
 from trainer.algorithms.mtsac.inputs import prepare  # noqa: E402
 from trainer.algorithms.mtsac.learner import create  # noqa: E402
+from trainer.algorithms.mtsac.native.beside import Beside  # noqa: E402
 from trainer.algorithms.mtsac.native.update import NativeUpdates  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import fields_of  # noqa: E402
@@ -47,7 +49,7 @@ def update(nets: tuple[int, ...], batch: int, threads: int, replay: Replay) -> C
     """An update, batch included."""
     training = resolve(TrainingSection(actor_hidden=nets, critic_hidden=nets, batch_size=batch))
     learner = create(training, SPACES, torch.device("cpu"))
-    rng, updates = np.random.default_rng(0), NativeUpdates(learner, threads)
+    rng, updates = np.random.default_rng(0), NativeUpdates(learner, Beside(threads))
     return lambda: updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
 
 
@@ -75,7 +77,7 @@ def measured(nets: tuple[int, ...], batch: int, replay: Replay, rounds: int) -> 
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    rounds = max(2, int(sys.argv[1])) if len(sys.argv) > 1 else 20
     machine.set_deterministic(1)
     replay = Replay(ROWS, TASKS, fields_of(SPACES))
     replay.add(np.arange(ROWS) % TASKS, rows(np.random.default_rng(0), ROWS))

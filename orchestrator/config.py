@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from anchorleg.words import did_you_mean
 from orchestrator.errors import ConfigError
-from orchestrator.experiments import MOST_SLOTS, expanded, merged, read_lines, settings_in
+from orchestrator.experiments import MOST_SLOTS, expanded, read_lines, settings_in
 from orchestrator.sections import (
     ActorsSection,
     CollaborationSection,
@@ -28,7 +28,6 @@ from orchestrator.sections import (
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 from trainer.config.document import DocumentError, read_document
-from trainer.config.doubts import doubts_about
 from trainer.config.section import TrainingSection, names_under_training, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.training import SECTIONS, differences_in, group_identity, identity
@@ -194,9 +193,9 @@ class RunConfig(Section):
         return str(self.experiments[slot]["name"]) if self.experiments is not None and known else ""
 
     def with_experiments(self, rows: Sequence[dict[str, Any]]) -> RunConfig:
-        """With these too; what it has keeps its slots, see `experiments.merged`. Errors: ValidationError."""
+        """With these behind those that it has, by names of their own. Errors: ValidationError."""
         value = self.model_dump(mode="json", exclude_unset=True)
-        known = merged(self.experiments or (), rows)
+        known = [*(self.experiments or ()), *rows]
         return RunConfig.model_validate({**value, "experiments": known, "slots": len(known)})
 
     def _check_role(self) -> None:
@@ -371,29 +370,3 @@ def parse_config(value: dict[str, Any], where: str, typed: Collection[str] = ())
         found = sentences(error, RunConfig, {"training": names_under_training()})
         lines = [f"{'the command line' if dotted in typed else where}: {words}" for dotted, words in found]
         raise ConfigError("\n".join(lines)) from None
-
-
-def idle_gpus(config: RunConfig) -> str:
-    """What to know where each job asks for more GPUs than our trainer uses; empty where it does not."""
-    if config.role == "actors" and config.slurm.gpus:
-        return f"slurm.gpus: {config.slurm.gpus}: actors play on the CPU, and it stays idle. Set it to 0."
-    used = config.slurm.ranks // config.slurm.nodes
-    if config.command is not None or config.slurm.gpus <= max(1, used):
-        return ""
-    idle = config.slurm.gpus - used
-    others = "the other one stays idle" if idle == 1 else "the others stay idle"
-    uses = f"{used} ranks use {used} GPUs" if used > 1 else "the trainer uses one GPU of a job"
-    return (
-        f"slurm.gpus: {config.slurm.gpus}: {uses}, and {others}. Set it to {used}, and slots to the number of GPUs "
-        "that you want to use; docs/ranks.md says when one slot on several GPUs is faster."
-    )
-
-
-def warnings_of(config: RunConfig) -> list[str]:
-    """What the config asks for and does not get, one sentence each."""
-    warnings = []
-    if config.command is None and config.role == "train":
-        warnings += [f"training.{name}: {words}" for name, words in doubts_about(resolve(config.training))]
-    if words := idle_gpus(config):
-        warnings.append(words)
-    return warnings

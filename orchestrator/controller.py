@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.edits import with_attempt, with_intents, with_slot
@@ -29,10 +29,11 @@ from orchestrator.garbage import collected_later
 from orchestrator.observe import gather_facts, newly_ended
 from orchestrator.run.again import started_again
 from orchestrator.run.history import append_event, join_old
+from orchestrator.run.lease import LeaseOwner
 from orchestrator.run.ledger import control_at, drop_old_epochs, load_ledger, read_control, save_ledger
 from orchestrator.run.requests import newest_request, requests_after
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.submission import drop_old_job_folders, make_job_folder
+from orchestrator.run.submission import drop_old_job_folders, make_job_folders
 
 #: A full disk or a stale network folder does not mend within a second.
 STORAGE_WAIT_S = 2.0
@@ -48,17 +49,6 @@ STOP_LOOK_S = 3.0
 HAND_OVER_MARGIN_S = 60.0
 #: A beat at least this often, whatever the poll interval, so that nobody takes us for dead (lease.TTL_S / 3).
 BEAT_S = 60.0
-
-
-class LeaseOwner(Protocol):
-    """What a controller needs of its lease. `check` raises LeaseLost where another one has taken over."""
-
-    @property
-    def epoch(self) -> int:
-        """The number under which it writes."""
-
-    def check(self) -> None:
-        """Errors: LeaseLost."""
 
 
 class Controller:
@@ -198,7 +188,7 @@ class Controller:
         actions = plan(self.ledger, self.control, limits, folders, now, self._random_hex)
         self._hold(limits, now)
         submits = [action for action in actions if isinstance(action, Submit)]
-        requests = {action.token: make_job_folder(self.run, self.run_dir, action) for action in submits}
+        requests = make_job_folders(self.run, self.run_dir, submits)
         # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
         self.ledger = with_intents(self.ledger, actions, self._now())
         self.ledger = with_room_words(self.ledger, self.control, limits, folders, now)
@@ -226,7 +216,7 @@ class Controller:
             try:
                 self.tick()
                 shown()
-                if self.over:
+                if self.over and not self.is_asked:
                     return
                 self._wait(interrupted, shown)
             except OSError as error:
@@ -250,10 +240,14 @@ class Controller:
             shown()
             self._sleep(min(LOOK_S, max(0.01, wake_at - self._monotonic())))
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody wishes or asks what no tick has taken up yet. Errors: OSError."""
+        asked = newest_request(self.run_dir.disk, self.run_dir.requests) > self.ledger.requests
+        return asked or read_control(self.run_dir).number != self.control.number
+
     def _something_happened(self) -> bool:
-        if read_control(self.run_dir).number != self.control.number:
-            return True
-        if newest_request(self.run_dir.disk, self.run_dir.requests) > self.ledger.requests:
+        if self.is_asked:
             return True
         ended = newly_ended(self.run_dir, self.ledger, self._noticed)
         self._noticed |= ended  # once: what is unclear then stays so until the next poll

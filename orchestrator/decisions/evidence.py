@@ -65,6 +65,10 @@ class Progress(Lenient):
             return None
         return float(value)
 
+    def says(self, name: str) -> bool:
+        """Whether it reports anything under `name`, be it a number or not."""
+        return (self.model_extra or {}).get(name) is not None
+
 
 class Beat(Lenient):
     """`heartbeat.json`: a number that grows."""

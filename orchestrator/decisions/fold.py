@@ -53,7 +53,8 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     for before in ledger.slots:
         slot, memory = _fold_slot(before, memory, facts, events)
         slots.append(slot)
-    update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory}
+    # Looked at now, although a full disk may keep it from being written: the next look counts from here.
+    update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory, "written_at": facts.now}
     error = facts.poll.error
     update |= {"blind_since": (ledger.blind_since or facts.poll.at) if error else None, "blind_error": error or ""}
     if error and ledger.blind_since is None:
@@ -159,6 +160,8 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
 
 def _with_metric(slot: Slot, progress: Progress, queue: QueueSection) -> dict[str, Any]:
     value = progress.metric(queue.metric or "")
+    if value is None and progress.says(queue.metric or ""):
+        return {"metric": None}  # it diverged: what it was before tells nothing of what it is
     if value is None or value == slot.metric:
         return {}
     is_best = slot.best is None or (value < slot.best if queue.goal == "min" else value > slot.best)

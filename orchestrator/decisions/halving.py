@@ -20,10 +20,15 @@ def rung_steps(level: int, halving: HalvingSection) -> int:
 
 
 def is_at_rung(slot: Slot, queue: QueueSection) -> bool:
-    """Whether it has done all the steps that it may do until somebody lets it pass. No rung lies beyond its end."""
+    """Whether it has done all the steps that it may do until somebody lets it pass. No rung lies beyond its end.
+
+    Who has not told its metric by then (it may be told now and then, as after an evaluation) goes on until it does, to
+    the next rung at most.
+    """
     if queue.halving is None or slot.status is not SlotStatus.ACTIVE:
         return False
-    steps = rung_steps(slot.level, queue.halving)
+    is_measured = slot.metric is not None or len(slot.rungs) > slot.level
+    steps = rung_steps(slot.level if is_measured else slot.level + 1, queue.halving)
     return slot.step >= steps and (slot.total is None or steps < slot.total)
 
 
@@ -112,7 +117,8 @@ def _rung_words(slot: Slot, slots: Sequence[Slot], queue: QueueSection) -> str:
     assert queue.halving is not None  # noqa: S101 - for the type checker
     where = f"rung {slot.level + 1} ({rung_steps(slot.level, queue.halving):,} steps)"
     if len(slot.rungs) <= slot.level:
-        return f'at {where} its program has reported no "{queue.metric}"'
+        steps = rung_steps(slot.level + 1, queue.halving)
+        return f'at {where} and up to {steps:,} steps its program has reported no "{queue.metric}"'
     of = len(ranked(slots, slot.level, queue))
     best = of // queue.halving.factor
     goes_on = "none goes on yet" if not best else f"the best {best} of {of} go on" if best > 1 else "the best goes on"

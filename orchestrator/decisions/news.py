@@ -6,14 +6,30 @@ Kinds: `finished`, `failed`, `paused` (of a slot), `run finished`, `blind` (the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 
 #: An outage shorter than this is an ordinary restart of the scheduler, and nobody's business.
 BLIND_LONG_S = 600.0
 
+_OVER = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
 _KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStatus.PAUSED: "paused"}
+
+
+def _is_finished(slots: Sequence[Slot]) -> bool:
+    """Whether one is, and none of the others is to go on."""
+    states = {slot.status for slot in slots}
+    return SlotStatus.FINISHED in states and states <= _OVER
+
+
+def _finished_words(slots: Sequence[Slot]) -> str:
+    count = sum(slot.status is SlotStatus.FINISHED for slot in slots)
+    if count == len(slots):
+        return f"all {count} slots are finished" if count > 1 else "its slot is finished"
+    are = "slot is" if count == 1 else "slots are"
+    return f"{count} {are} finished, and none of the {len(slots)} is left to go on"
 
 
 def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledger, list[tuple[str, dict[str, Any]]]]:
@@ -25,10 +41,8 @@ def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledg
     for old, new in zip(before.slots, after.slots, strict=False):
         if new.status is not old.status and new.status in _KINDS and not new.on_request:
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
-    finished = [slot.status is SlotStatus.FINISHED for slot in after.slots[:slots]]
-    if finished and all(finished) and any(kind == "finished" for kind, _ in told):
-        words = f"all {len(finished)} slots are finished" if len(finished) > 1 else "its slot is finished"
-        told.append(("run finished", {"words": words}))
+    if _is_finished(after.slots[:slots]) and not _is_finished(before.slots[:slots]):
+        told.append(("run finished", {"words": _finished_words(after.slots[:slots])}))
     if after.blind_since is not None and not after.blind_told and now - after.blind_since >= BLIND_LONG_S:
         told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))
         after = after.model_copy(update={"blind_told": True})

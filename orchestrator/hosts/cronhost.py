@@ -55,7 +55,7 @@ def start_with_cron(asked: StartRequest, out: Console) -> None:
     finally:
         lease.release()
     hook.close()
-    if controller.over:
+    if controller.over and not controller.is_asked:
         cron.unregister(run.run_id, run_dir)
         report_failures(controller.ledger, name)
         nothing = f"{name} is finished: there is nothing to look after."
@@ -106,7 +106,7 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
         with suppress(OSError):
             lease.release()
     hook.close()
-    if controller.over:
+    if controller.over and not controller.is_asked:
         try:
             cron.take_out(run_id)
             cron.unregister(run_id, run_dir)

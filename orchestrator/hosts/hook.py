@@ -76,7 +76,7 @@ class Hook:
                 self._worker = worker
 
     def close(self) -> None:
-        """Wait until everything is told, a bounded time."""
+        """Wait until everything is told, a bounded time. It may be called again afterwards."""
         if self._worker is None:
             return
         with contextlib.suppress(queue.Full):
@@ -84,6 +84,8 @@ class Hook:
         self._worker.join(self._close_timeout_s)
         if self._worker.is_alive():
             self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
+        else:
+            self._worker = None
 
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:

@@ -13,9 +13,10 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.config import RunConfig, warnings_of
+from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.doubts import warnings_of
 from orchestrator.errors import (
     ConfigError,
     Interrupted,
@@ -73,14 +74,16 @@ def start(asked: StartRequest, out: Console) -> None:
                 while True:
                     try:
                         controller.loop(interrupted=interrupted, shown=display.shown)
-                        break
+                        hook.close()
+                        if interrupted() or not controller.is_asked:
+                            break
+                        continue  # whoever heard of the end asked for more
                     except LeaseLost:
                         if (owner := lease.passed_by()) is None:
                             raise
                     display.note(f"this process was held up, and {owner} looked after the run: going on")
                     lease = Lease.take_patiently(run_dir, lease.owner.command)
                     controller = make_controller(run, run_dir, lease, display.say, hook=hook)
-            hook.close()
     finally:
         lease.release()
     report_end(controller, run, run_dir, out)
@@ -225,7 +228,7 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     else:
         print("\n".join(summary_lines(summary)))
     if controller.control.by == PREEMPTED:
-        report_leaving(controller.ledger, run)
+        report_leaving(controller.ledger, controller.run)
     if controller.control.by == TIME_OVER:
         print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:

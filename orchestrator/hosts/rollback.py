@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from anchorleg.job import CheckpointRef, attempt_numbers, candidates_before
 from anchorleg.rollback import Rollback, can_go_on, roll_back
 from orchestrator.decisions.models import SlotStatus
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.hosts.asking import slots_named
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import RunDir, load_run
@@ -21,7 +21,7 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
     """Have the slots that `words` name go on from their newest checkpoint at or before `step`; a sentence for each.
 
     The newest checkpoints stay until that next job begins. Errors: ConfigError where a slot has no such checkpoint, or
-    no next job (nothing is changed then); UnknownRun; OSError, ValueError where what the attempts decided cannot be
+    no next job (nothing is changed then); UnknownRun; OSError; RunFolderError where what the attempts decided cannot be
     read.
     """
     run = load_run(run_dir)
@@ -30,10 +30,17 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
     for slot in slots:
         if ledger is not None and slot < len(ledger.slots) and ledger.slots[slot].status is SlotStatus.FINISHED:
             raise ConfigError(f"slot {slot} is finished, so no job follows; {_more(run.config.command is None, name)}.")
-    found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
+    try:
+        found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
+        now_s = time.time()
+        made = [
+            (slot, ref, roll_back(run_dir.slot(slot), Rollback(newest, ref.step, now_s, why, without)))
+            for slot, (newest, ref) in found
+        ]
+    except ValueError as error:
+        raise RunFolderError(f"{run_dir.path}: what attempts decided cannot be read ({error})") from None
     told = []
-    for slot, (newest, ref) in found:
-        decision = roll_back(run_dir.slot(slot), Rollback(newest, ref.step, time.time(), why, without))
+    for slot, ref, decision in made:
         told.append(
             f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, the "
             f"newest checkpoints stay: remove {decision} to take it back."

@@ -20,7 +20,7 @@ import errno
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from anchorleg.files import to_json
 from orchestrator.disk import read_json, read_json_or_none
@@ -146,6 +146,17 @@ def _beat(run_dir: RunDir, epoch: int) -> int | None:
     except ValueError:
         return sys.maxsize
     return int(value["beat"]) if isinstance(value, dict) and isinstance(value.get("beat"), int) else sys.maxsize
+
+
+class LeaseOwner(Protocol):
+    """What a controller needs of its lease. `check` raises LeaseLost where another one has taken over."""
+
+    @property
+    def epoch(self) -> int:
+        """The number under which it writes."""
+
+    def check(self) -> None:
+        """Errors: LeaseLost."""
 
 
 class Lease:

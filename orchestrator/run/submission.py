@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,20 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
         slot=action.slot,
         gpus=run.config.slurm.gpus,
     )
+
+
+def make_job_folders(run: Run, run_dir: RunDir, submits: Iterable[Submit]) -> dict[str, JobRequest]:
+    """Token → the request: a folder for each, or none at all. Errors: OSError."""
+    made: dict[str, JobRequest] = {}
+    try:
+        for action in submits:
+            made[action.token] = make_job_folder(run, run_dir, action)
+    except OSError:
+        for token in made:
+            with suppress(OSError):
+                run_dir.disk.remove_tree(run_dir.job(token))
+        raise
+    return made
 
 
 def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:

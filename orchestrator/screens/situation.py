@@ -81,7 +81,7 @@ def _without_job(slot: Slot, around: Around) -> Situation:
         case SlotStatus.DROPPED:
             return Situation("dropped", slot.why, "its files stay where they are")
         case SlotStatus.BEHIND:
-            return Situation("behind", slot.why, "others were better")
+            return Situation("behind", slot.why, "others were better" if slot.rungs else "it was never measured")
     if around.wish != "run":
         return Situation("stopped", slot.why, f"{go_on} goes on with it")
     if not around.wanted:

@@ -90,7 +90,11 @@ def _gaps(run_dir: RunDir, slot: int) -> list[float]:
 
 def _evaluation(run_dir: RunDir, slot: int) -> str:
     """The newest evaluation that the trainer reported in its progress."""
-    for stretch in reversed(lineage(run_dir.slot(slot))):
+    try:
+        stretches = lineage(run_dir.slot(slot))
+    except ValueError:  # the run is over all the same
+        return ""
+    for stretch in reversed(stretches):
         progress = read_json_or_none(run_dir.attempt(slot, stretch.attempt) / "progress.json")
         if isinstance(progress, dict) and isinstance(progress.get("success"), (int, float)):
             goals = progress.get("evaluation_goals")

@@ -43,6 +43,7 @@ def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -
     told = json.loads(first.stdout)
     assert {one["algorithm"] for one in told["contenders"]} == {"ppo", "a2c"}
     assert {one["evaluations"][0][-1]["step"] for one in told["contenders"]} == {603}
+    assert all(isinstance(point["return"], float) for one in told["contenders"] for point in one["evaluations"][0])
     assert not (tmp_path / "compare.png").exists()
 
     attempts = sorted(tmp_path.glob("all/*/slots/0/attempts/*"))

@@ -36,7 +36,8 @@ class NewsWatch:
         if kind == "blind":
             what = facts.get("since")
         elif kind == "run finished":  # again, when experiments were added to a finished run
-            what = len(process.controller.ledger.slots) if process.controller is not None else 0
+            slots = len(process.controller.ledger.slots) if process.controller is not None else 0
+            what = (slots, sum(self.begun.values()))
         else:
             what = self.begun.get(slot, 0)  # type: ignore[arg-type]
         self.watch.world.timeline.tell(f"the user hears: {kind} {'' if slot is None else slot}")

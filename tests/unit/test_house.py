@@ -46,7 +46,8 @@ GROUND = "anchorleg"
 FLOORS = {
     "anchorleg": "job, live, findings rollback runid, files notices output places printable shares words wrapping",
     "orchestrator": """
-        __main__, cli, commands, doctor, hosts, controller screens, observe, run, decisions init reference, config shim,
+        __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
+        config shim,
         executors experiments failover fields sections,
         disk errors garbage given integrations oom processes template tidying walltime""",
     "trainer": """

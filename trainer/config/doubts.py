@@ -22,6 +22,11 @@ def doubts_about(training: Training) -> list[tuple[str, str]]:
     if getattr(algorithm, "critic_loss", "") == "squared":
         said = algorithm.model_dump(include={"value_limit", "value_bins"}, exclude_defaults=True)
         found += [(name, "only critic_loss categorical reads it, and this one is squared") for name in said]
+    if encoder.over_time != "gru" and encoder.arch != "simple2dcnn" and ":" not in encoder.arch:
+        found.append(("encoder.over_time", "only simple2dcnn reads it; set encoder.arch to that"))
+    if getattr(algorithm, "demos", "") is None:
+        said = algorithm.model_dump(include={"demos_share"}, exclude_defaults=True)
+        found += [(name, "there are no demonstrations (demos)") for name in said]
     if encoder.is_frozen and encoder.lr_scale != 1:
         found.append(("encoder.lr_scale", "the encoder is frozen, and learns nothing"))
     return found

@@ -121,7 +121,8 @@ def _news(film: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     changes = np.zeros(len(film))
     for number in range(1, len(film)):
         changes[number] = np.abs(film[number].astype(np.int16) - film[number - 1]).sum()
-    changes[:1] = changes[1:2]
+    if len(film) > 1:
+        changes[0] = changes[1]
     news: npt.NDArray[np.float64] = changes / max(float(changes.sum()), 1.0)
     return news
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _USUAL_FPS = 30
 #: Of a suite whose episodes' seeds decide all, one seed has as many episodes as anybody wants.
 _NO_END = 2**31
+#: The number of the first recorded episode there: evaluations play the first fifty, `trainer play` the first hundred.
+OWN_FROM = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _played(
         number = waiting[0][0] // rounds
         here = [turn for turn in waiting if turn[0] // rounds == number]
         waiting = waiting[len(here) :]
-        script = Script(tuple((task, episode % rounds) for episode, task in here))
+        script = Script(tuple((task, episode % rounds + (0 if starts else OWN_FROM)) for episode, task in here))
         suite = SuiteRef(teacher.env, seed + number)
         spec = VectorSpec(suite, 1, seed, stop_at_success=ends, scripts=(script,))
         with VectorEnv(spec, 0) as envs:

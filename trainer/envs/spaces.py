@@ -89,6 +89,8 @@ class ArraySpec:
             int(value.get("stride", 1)),
             bool(value.get("privileged", False)),
         )
+        if not made.shape:
+            raise ValueError("an observation has one number at least")
         whole = made.stack if made.is_clip else made.shape[0] / max(1, made.stack)
         if made.stack < 1 or made.stride < 1 or (made.stack > 1 and (whole != int(whole) or len(made.shape) < 3)):
             raise ValueError(f"{made.shape} is no stack of {made.stack} frames, {made.stride} steps apart")
@@ -149,6 +151,8 @@ class Spaces:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of. Errors: KeyError, TypeError, ValueError for anything else."""
+        if not isinstance(value["obs"], Mapping) or not isinstance(value["action"], Mapping):
+            raise TypeError("observations and the action are objects")
         obs = {key: ArraySpec.from_json(spec) for key, spec in value["obs"].items()}
         ((kind, size),) = value["action"].items()
         kinds: dict[str, type[Box | Discrete]] = {"box": Box, "discrete": Discrete}

@@ -148,7 +148,8 @@ def evaluate(
         goals_per_task = min(goals_per_task, opened.starts)
     lanes = _lanes(len(tasks), goals_per_task)
     once_is_enough = suite.settings.SUCCESS_AT == "any step"
-    spec = VectorSpec(suite, len(lanes), seed, stop_at_success=once_is_enough, scripts=lanes)
+    stops = once_is_enough and opened.tells_success  # else a return would be cut where the better ones end
+    spec = VectorSpec(suite, len(lanes), seed, stop_at_success=stops, scripts=lanes)
     solved = np.zeros((len(tasks), goals_per_task), dtype=np.bool_)
     returns = np.zeros((len(tasks), goals_per_task))
     lengths = np.zeros((len(tasks), goals_per_task))
@@ -178,8 +179,10 @@ def evaluate(
                 progress(done, solved.size)
     wall_s = time.monotonic() - began
     found = summarise(tasks, solved, returns, lengths, horizon=spaces.horizon, seed=seed, steps=steps, wall_s=wall_s)
+    ends_there = stops or getattr(suite.settings, "end_on_success", False)
     return replace(
         found,
+        steps_to_success=found.steps_to_success if ends_there else {},
         score=SUCCESS if opened.tells_success else RETURN,
         measures=_means(suite.settings.MEASURES, tasks, measured),
     )

@@ -27,9 +27,9 @@ def leave_final(job: Job, say: Callable[[str], None]) -> None:
 
     What goes wrong is said: the training is complete all the same.
     """
-    if job.superseded_by() is not None:
-        return  # it does so itself
     try:
+        if job.superseded_by() is not None:
+            return  # it does so itself
         last = next(candidates_before(job.slot_dir, job.attempt + 1))
         there = [path for path in finals(job) if _made_of(path) == (last.attempt, last.step)]
         path = there[-1] if there else job.attempt_dir / FINAL

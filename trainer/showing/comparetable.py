@@ -110,7 +110,10 @@ def _size(one: Contender) -> str:
 
 
 def _evaluations(seed: Seeded) -> list[dict[str, Any]]:
-    return [{"step": one.step, "success": dict(one.success)} for one in seed.evaluations]
+    return [
+        {"step": one.step, "success": dict(one.success), "return": total}
+        for one, total in zip(seed.evaluations, seed.returns, strict=True)
+    ]
 
 
 def _steps(value: float | None) -> str:

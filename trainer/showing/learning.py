@@ -131,7 +131,7 @@ def mean_over(values: F64, axis: int | tuple[int, ...]) -> F64:
 def aligned(slots: Sequence[Curves], name: str) -> tuple[F64, F64]:
     """The field `name` of all `slots` at common steps, as far as every slot has got: (step [P], values [S, P, K]).
 
-    Values are interpolated; NaN for a task of which a slot has seen no episode. Both empty where there is no common
+    Values are interpolated; NaN before a slot has seen an episode of a task. Both empty where there is no common
     stretch.
     """
     seen = [(c.step[np.isfinite(c.mean(name))], c) for c in slots]
@@ -155,7 +155,7 @@ def _on_grid(grid: F64, curves: Curves, name: str, tasks: Sequence[str]) -> F64:
         series = getattr(curves, name)[:, curves.tasks.index(task)]
         good = np.isfinite(series)
         if good.any():
-            values[:, column] = np.interp(grid, curves.step[good], series[good])
+            values[:, column] = np.interp(grid, curves.step[good], series[good], left=np.nan)
     return values
 
 

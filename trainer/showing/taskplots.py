@@ -11,7 +11,7 @@ import numpy as np
 from trainer.showing import canvas
 from trainer.showing.canvas import LABEL, PALE, TICK, TITLE, colour_of, in_short, short_task
 from trainer.showing.certainty import Estimate
-from trainer.showing.learning import aligned
+from trainer.showing.learning import aligned, mean_over
 from trainer.showing.plot import extent, intervals_are
 from trainer.showing.summary import Summary, tasks_of
 from trainer.showing.tables import percent, span
@@ -110,7 +110,7 @@ def _curve(axes: Any, run: Summary, task: str, colour: str) -> None:
     if not is_single:
         step, values = aligned(mine, "success")
         if step.size:
-            mean = values[:, :, mine[0].tasks.index(task)].mean(axis=0)
+            mean = mean_over(values[:, :, mine[0].tasks.index(task)], 0)
             canvas.line(axes, step, mean, color=colour, linewidth=2.0, label=run.run)
     marks = [(one.steps[0], one.task(task).value) for one in run.history if task in one.tasks]
     if marks:

@@ -37,10 +37,9 @@ export class Playback {
 
   // What is to be seen after `passed` seconds more at `speed`: {batch, poses, at, isLate, moves}; null: nothing yet.
   step(passed, speed, now) {
-    const newest = this.frames.at(-1);
-    if (!newest) return null;
-    const isLate = now - this.cameAt > STARVED_S;
+    const newest = this.frames.at(-1), isLate = now - this.cameAt > STARVED_S;
     if (!speed && this.shown) return { ...this.shown, isLate, moves: false };
+    if (!newest) return null;
     if (this.head === null || (speed && newest.at - this.head > JUMP_S)) this.head = Math.max(this.frames[0].at, newest.at - BEHIND_S);
     const haste = speed < 1 ? 1 : Math.min(1.4, Math.max(0.6, 1 + 0.6 * (newest.at - this.head - BEHIND_S)));
     this.head = Math.min(newest.at, this.head + passed * speed * haste);

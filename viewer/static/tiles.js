@@ -113,7 +113,7 @@ export function start(tell) {
   }
 
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) for (const tile of tiles.values()) tile.playback.clear();
+    if (document.hidden) for (const tile of tiles.values()) tile.rest();
     else run();
   });
 
@@ -183,6 +183,12 @@ class Tile {
   touch() {
     this.dirty = true;
     this.wake();
+  }
+
+  // What nobody sees is forgotten, but for what was stopped.
+  rest() {
+    if (Number(this.speed.value)) this.playback.clear();
+    else this.playback.restart();
   }
 
   build(choice, choose) {

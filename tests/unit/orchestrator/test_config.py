@@ -19,8 +19,8 @@ from orchestrator.config import (
     load_config,
     parse_config,
     smallest_time_limit_s,
-    warnings_of,
 )
+from orchestrator.doubts import warnings_of
 from orchestrator.errors import ConfigError
 from trainer.config.algorithms import Mtsac
 from trainer.config.section import resolve

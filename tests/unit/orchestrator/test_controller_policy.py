@@ -306,6 +306,53 @@ def test_what_a_full_disk_kept_from_being_saved_is_told_when_it_is(
     assert [kind for kind, _ in world.told] == ["finished", "run finished"]
 
 
+def test_a_full_disk_makes_no_long_silence_of_a_short_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look that could not be written counts from the look before it, not from what was written last."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "ledger-0.json")
+
+    world.tick()
+    world.job_claims()
+    world.job_shows(JobState.RUNNING)
+    report = {"step": 1, "total": 9, "checkpoint_step": 0, "at": NOW}
+    (world.run_dir.attempt(0, 0) / "progress.json").write_text(json.dumps(report))
+    world.tick(after=POLL_S)
+    with monkeypatch.context() as at_first:
+        at_first.setattr("orchestrator.controller.save_ledger", full)
+        for _ in range(30):
+            with pytest.raises(OSError, match="No space"):
+                world.tick(after=2)
+    world.tick(after=2)
+    assert world.slot.attempts[0].quiet_s == pytest.approx(62)
+
+
+def test_where_one_folder_cannot_be_made_no_other_is_left(tmp_path: Path) -> None:
+    world = World(tmp_path, slots=2)
+    world.run_dir.slot(1).parent.mkdir(parents=True, exist_ok=True)
+    world.run_dir.slot(1).write_text("in the way")
+    for _ in range(2):
+        with pytest.raises(OSError, match="slots/1"):
+            world.tick(after=2)
+    assert list(world.run_dir.jobs.iterdir()) == []
+
+
+def test_what_is_asked_while_the_last_slot_ends_is_done(world: World) -> None:
+    world.tick()
+    world.job_claims(exit_code=0)
+    asked: list[bool] = []
+
+    def shown() -> None:
+        if world.controller.over and not asked:
+            asked.append(True)
+            write_control(world.run_dir, "stop", now=world.time, by="a program that heard of the end")
+
+    world.controller.loop(interrupted=lambda: False, shown=shown)
+    assert asked
+    assert not world.controller.is_asked
+    assert world.controller.control.wish == "stop"
+
+
 def test_a_job_whose_folder_somebody_removed_does_not_keep_the_others_from_a_stop(tmp_path: Path) -> None:
     world = World(tmp_path, slots=2)
     world.tick()

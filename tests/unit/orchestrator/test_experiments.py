@@ -81,6 +81,7 @@ def test_a_bad_file_is_named_with_its_line(tmp_path: Path, lines: str | None, wo
         ({"experiments": 3}, "write a grid"),
         ({"experiments": {"name": ["a"]}}, '"name" belongs to one experiment'),
         ({"experiments": [{"name": "12"}]}, "taken for the number of a slot"),
+        ({"experiments": [{"name": "3-5"}]}, "or a range of them"),
         ({"experiments": [{"name": "a b"}]}, "'a b' cannot be a name"),
         ({"experiments": [{"name": "a"}, {"name": "a", "seed": 1}]}, 'two are called "a"'),
         ({"experiments": [{"seed": 1}, {"seed": 1}]}, 'two are called "default"'),

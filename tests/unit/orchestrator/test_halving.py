@@ -3,16 +3,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import a_job, a_run, a_slot, a_wish, progress
+from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, progress, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config import parse_config
 from orchestrator.decisions.actions import HandOver, Submit
 from orchestrator.decisions.edits import with_intents
+from orchestrator.decisions.evidence import Evidence, Progress
 from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, rung_steps, with_metric_of, with_rungs
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
 from orchestrator.decisions.plan import Limits, plan
 from orchestrator.decisions.turns import Turns
+from orchestrator.doubts import warnings_of
 from orchestrator.sections import QueueSection
 
 TOTAL = 900
@@ -78,8 +81,28 @@ def test_who_waits_is_told_its_place() -> None:
     ledger = with_rungs(a_run(*(reached(k, k / 10) for k in range(4)), a_slot(4)), QUEUE)
     assert {slot.why for slot in ledger.slots[:3]} == {"waits at rung 1 (100 steps): the best goes on"}
     assert place_words(ledger.slots[1], ledger.slots, QUEUE) == "at rung 1 its score was 0.1, number 3 of 4"
-    silent = with_rungs(a_run(reached(0, None), a_slot(1)), QUEUE)
-    assert silent.slots[0].why == 'at rung 1 (100 steps) its program has reported no "score"'
+
+
+def test_who_is_measured_late_goes_on_until_then_to_the_next_rung_at_most() -> None:
+    """As after an evaluation, which takes a while; the rung is of the metric that was told first."""
+    silent = with_rungs(a_run(reached(0, None, step=120), a_slot(1)), QUEUE)
+    assert not is_at_rung(silent.slots[0], QUEUE)
+    told = with_rungs(a_run(reached(0, 0.7, step=140), a_slot(1)), QUEUE)
+    assert (is_at_rung(told.slots[0], QUEUE), told.slots[0].rungs) == (True, (0.7,))
+    never = with_rungs(a_run(reached(0, None, step=300), a_slot(1)), QUEUE)
+    assert is_at_rung(never.slots[0], QUEUE)
+    assert never.slots[0].why == 'at rung 1 (100 steps) and up to 300 steps its program has reported no "score"'
+    assert not is_at_rung(reached(0, None, step=300, level=1).built, QUEUE), "its end is nearer than the next rung"
+
+
+def test_a_metric_that_is_no_number_any_more_is_not_what_it_was() -> None:
+    ledger, found = a_run(a_slot().with_attempt(a_job(sighting=seen(), at=NOW - 60))), []
+    for said in ({"score": 0.3}, {}, {"score": float("nan")}, {"score": 0.2}):
+        report = Progress.model_validate({"step": 50, "total": TOTAL, "checkpoint_step": 0, **said})
+        look = a_look().seeing(a_row()).reading(Evidence(claim=a_claim(), progress=report, beat=1))
+        ledger, _ = look.folded_into(ledger, queue=QUEUE)
+        found.append(ledger.slots[0].metric)
+    assert found == [0.3, 0.3, None, 0.2]
 
 
 def test_when_nobody_can_change_the_order_any_more_the_others_are_behind() -> None:
@@ -123,6 +146,16 @@ def test_what_was_measured_by_another_metric_is_forgotten() -> None:
 def test_without_halving_nothing_changes() -> None:
     ledger = a_run(reached(0, 1.0))
     assert with_rungs(ledger, QueueSection()) is ledger
+
+
+@pytest.mark.parametrize(
+    ("every", "words"), [(200_000, "each 200,000 steps"), (0, "at no step before the end"), (10_000, "")]
+)
+def test_whose_evaluations_are_too_far_apart_for_the_rungs_is_told(every: int, words: str) -> None:
+    queue = {"metric": "success", "halving": {"first_steps": 10_000}}
+    training = {"preset": "debug", "evaluation_interval": every}
+    told = warnings_of(parse_config({"queue": queue, "training": training, "experiments": {"gamma": [0.9]}}, "c.json"))
+    assert [words in one and "goes no further than 30,000 steps" in one for one in told] == ([True] if words else [])
 
 
 def test_halving_needs_a_metric() -> None:

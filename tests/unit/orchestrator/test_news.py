@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from builders import NOW, a_run, a_slot
 
 from orchestrator.decisions.models import SlotStatus
@@ -19,6 +20,16 @@ def test_a_slot_that_is_paused_failed_or_finished_is_told_once() -> None:
 def test_the_last_slot_finishes_the_run() -> None:
     after = a_run(a_slot(status=SlotStatus.FINISHED), a_slot(1, status=SlotStatus.FINISHED))
     assert [kind for kind, _ in news_of(RUNNING, after, 2, NOW)[1]] == ["finished", "run finished"]
+
+
+@pytest.mark.parametrize("other", [SlotStatus.BEHIND, SlotStatus.DROPPED])
+def test_a_run_is_finished_where_the_others_are_not_to_go_on(other: SlotStatus) -> None:
+    after = a_run(a_slot(status=other), a_slot(1, status=SlotStatus.FINISHED))
+    [(kind, facts)] = news_of(RUNNING, after, 2, NOW)[1]
+    assert (kind, facts["words"]) == ("run finished", "1 slot is finished, and none of the 2 is left to go on")
+    assert news_of(after, after, 2, NOW)[1] == []
+    nobody = a_run(a_slot(status=other), a_slot(1, status=other))
+    assert news_of(a_run(a_slot(), a_slot(1, status=other)), nobody, 2, NOW)[1] == []
 
 
 def test_a_long_blindness_is_told_once_and_so_is_its_end() -> None:

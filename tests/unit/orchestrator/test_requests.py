@@ -111,6 +111,16 @@ class TestGoingBack:
         Path(said.partition("remove ")[2].partition(" to take")[0]).unlink()
         assert [ref.step for ref in candidates_before(folder, 1)] == [200, 100]
 
+    def test_what_an_editor_left_beside_a_decision_is_none_and_a_damaged_one_is_a_sentence(self, world: World) -> None:
+        folder = self.with_checkpoints(world, 1, 100, 200)
+        self.back(world, "1", to=150)
+        [decision] = (folder / "rollbacks").iterdir()
+        (folder / "rollbacks/0.json~").write_text("")
+        assert [ref.step for ref in candidates_before(folder, 1)] == [100]
+        decision.write_text('{"attempt": 0,')
+        with pytest.raises(RunFolderError, match=r"0.json is damaged: mend it, or delete it"):
+            self.back(world, "1", to=150)
+
     def test_of_a_finished_slot_it_is_refused(self, world: World) -> None:
         world.tick()
         over(world, 0, 0)
@@ -269,6 +279,15 @@ class TestAdding:
         config = load_run(world.run_dir).config
         assert [config.name_of(slot) for slot in range(3, 6)] == ["seed=3", "x", "y"]
         assert config.settings_of(5) == {"rate": 1, "seed": 121}
+
+    def test_the_same_settings_by_another_name_are_a_slot_of_their_own(self, world: World) -> None:
+        """And those that come later keep theirs."""
+        names = [f"seed={seed}" for seed in range(4)]
+        for field, name in (("seed=0", "again"), ("seed=9", "other"), ("seed=0", "once-more")):
+            add_experiments(world.run_dir, experiments_of([field], None, name, None))
+            names.append(name)
+            config = load_run(world.run_dir).config
+            assert [config.name_of(slot) for slot in range(config.slots)] == names
 
     def test_a_controller_that_died_in_between_takes_it_up_once(self, world: World) -> None:
         add_experiments(world.run_dir, experiments_of(["seed=9"], None, None, None))

@@ -118,6 +118,8 @@ def test_a_rate_that_is_zero_before_the_end_is_warned_of():
         (["algorithm=td3", "value_bins=51"], "value_bins"),
         (["algorithm=sac", "encoder.freeze=true", "encoder.lr_scale=0.1"], "encoder.lr_scale"),
         (["observation=cameras", "frame_stride=4"], "frame_stride"),
+        (["observation=clips", "encoder.over_time=mean"], "encoder.over_time"),
+        (["demos_share=0.25"], "demos_share"),
     ],
 )
 def test_what_nothing_reads_is_warned_of(fields, name):

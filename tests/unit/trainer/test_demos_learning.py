@@ -70,6 +70,13 @@ def upstreams(features, films, negatives):
     return ((one + two) / 2).mean()
 
 
+def test_nothing_is_new_in_a_film_of_one_frame():
+    frames = np.zeros((3, 3, 4, 4), np.uint8)
+    frames[2] = 8
+    assert contrast._news(frames[:1]).tolist() == [0.0]
+    assert contrast._news(frames).tolist() == [0.0, 0.0, 1.0]
+
+
 def test_the_loss_is_upstreams():
     draw = torch.Generator().manual_seed(0)
     features = torch.randn(16, 3, 8, generator=draw)

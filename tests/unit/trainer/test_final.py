@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,6 +98,17 @@ def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypat
 def test_a_training_that_hands_over_leaves_none(tmp_path):
     assert train(tmp_path, deadline=0)[0] == HANDED_OVER
     assert finals(tmp_path) == {}
+
+
+def test_a_folder_that_cannot_be_looked_at_leaves_the_training_complete():
+    def superseded_by():
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    said = []
+    final.leave_final(SimpleNamespace(superseded_by=superseded_by), said.append)
+    assert len(said) == 1
+    assert "the final policy is missing" in said[0]
+    assert "Stale file handle" in said[0]
 
 
 def test_a_prolonged_training_keeps_its_final_policy_until_it_has_another(tmp_path):

@@ -21,6 +21,7 @@ from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongA
 from trainer.envs.suites.gymnasium.suite import Suite
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
+from trainer.evaluation.protocol import evaluate
 from trainer.training.memory import check
 
 pytestmark = pytest.mark.trainer
@@ -352,6 +353,14 @@ def test_one_that_hangs_is_ended_and_named(monkeypatch):
 
 
 # Success
+
+
+def test_where_success_is_told_only_when_it_is_reached_an_evaluation_plays_on():
+    """It goes by the return, which would be cut where the better ones succeed."""
+    suite = SuiteRef(Gymnasium(id="odd_envs:SeldomTeller", horizon=8))
+    found = evaluate(lambda obs, task: np.ones((len(task), 1), np.float32), suite, 3)
+    assert (found.score, found.steps) == ("return", 3 * 8)
+    assert found.steps_to_success == {}
 
 
 @pytest.mark.parametrize(("env_id", "tells"), [("odd_envs:Teller", True), ("odd_envs:Line", False)])

@@ -197,10 +197,10 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(sc
             ("ours", [(1000, 0.2 + seed / 100), (5000, 0.6 + seed / 100)]),
             ("stable-baselines3", [(1000, 0.3 - seed / 100)]),
         ):
-            lines += [[side, str(seed), "amd", "60", str(step), *["0"] * 10, str(mean)] for step, mean in points]
-    other = [["ours", "7", "amd", "60", "1", *["0"] * 10, "0"]]
+            lines += [[side, str(seed), "amd", "s", "60", str(step), *["0"] * 10, str(mean)] for step, mean in points]
+    other = [["ours", "7", "amd", "s", "60", "1", *["0"] * 10, "0"]]
     other += [
-        [side, "8", where, "60", "1", *["0"] * 10, "0"]
+        [side, "8", where, "s", "60", "1", *["0"] * 10, "0"]
         for side, where in (("ours", "amd"), ("stable-baselines3", "intel"))
     ]
     found = {name: verdict for name, verdict, *_ in hour.summary([*lines, *other])}
@@ -209,7 +209,7 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(sc
     assert found["2: more in the same hour"] == "shown"
     assert found["3: not worse by 0.05 at equal steps"] == "not shown"  # 0.08 less at 1,000 steps
     assert hour.summary(lines[:3]) == []
-    late = [[*row[:4], "1001", *row[5:]] if row[0] == "ours" and row[4] == "1000" else row for row in lines]
+    late = [[*row[:5], "1001", *row[6:]] if row[0] == "ours" and row[5] == "1000" else row for row in lines]
     verdicts = {name: verdict for name, verdict, *_ in hour.summary(late)}
     assert verdicts["3: not worse by 0.05 at equal steps"] == "not told"  # of ours nothing is known so early
 
@@ -224,6 +224,38 @@ def test_a_candidate_that_diverges_is_the_last_of_all(script, monkeypatch):
     monkeypatch.setattr(hour, "begin", lambda *_: run)
     monkeypatch.setattr(hour, "trained", diverges)
     assert hour.tried("ours", "d", 0, 25, "nowhere")[0][-2:] == ["0.000", "-1000000000"]
+
+
+def test_what_is_chosen_by_hand_has_its_hour_too(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
+    monkeypatch.setattr(hour, "KEPT", {("ours", "d")})
+    rows = [row("ours", name, 0, rate) for name, rate in (("a", 0.5), ("b", 0.4), ("c", 0.2), ("d", 0.1))]
+    rows += [row("ours", "a", 1, 0.5), row("ours", "b", 1, 0.4), row("ours", "a", 2, 0.5), row("ours", "a", 3, 0.5)]
+    assert hour.survivors(rows, "ours", hour.LAST) == ["a", "d"]
+
+
+def test_runs_of_other_settings_are_made_again(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
+    monkeypatch.setattr(hour.sac, "install", lambda _folder: None)
+    made = []
+
+    def make(side):
+        return lambda seed, _minutes: (
+            made.append((side, seed)) or [hour.line(side, seed, 60.0, 1, dict.fromkeys(MT10, 0.5))]
+        )
+
+    monkeypatch.setattr(hour, "by_relay", make("ours"))
+    monkeypatch.setattr(hour, "by_sb3", make("stable-baselines3"))
+    old = hour.line("ours", hour.FIRST_SEED, 60.0, 1, dict.fromkeys(MT10, 0.9))
+    old[3] = "00000000"
+    hour.figures.save(
+        "hour", hour.HEAD, [old, hour.line("stable-baselines3", hour.FIRST_SEED, 60.0, 1, dict.fromkeys(MT10, 0.4))]
+    )
+    hour.hour(1, hour.MINUTES)
+    assert made == [("ours", hour.FIRST_SEED)]
+    assert [each[-1] for each in hour.figures.read(hour.figures.newest("hour"))[1:]] == ["0.400", "0.500"]
 
 
 def test_the_hour_waits_for_the_search(script):
@@ -261,7 +293,7 @@ def test_the_bench_of_a_gpu_goes_through_all_of_its_code_on_a_cpu(script, tmp_pa
 def test_a_tasks_success_is_that_of_the_last_points(script):
     hour = script("hour")
     lines = [
-        [side, seed, "amd", str(minutes), "1", *[str(rate)] * 10, str(rate)]
+        [side, seed, "amd", "s", str(minutes), "1", *[str(rate)] * 10, str(rate)]
         for side, seed, minutes, rate in (("ours", "1", 30, 0.9), ("ours", "1", 60, 0.5), ("ours", "2", 60, 0.7))
     ]
     runs, first, *_, mean = hour.by_task(lines)

@@ -18,16 +18,21 @@ pytest.importorskip("torch")
 
 import torch
 
+from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, NATIVE
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as by_torch
+from trainer.algorithms.mtsac.algorithm import Algorithm
 from trainer.algorithms.mtsac.inputs import prepare
 from trainer.algorithms.mtsac.native import choice, library
 from trainer.algorithms.mtsac.native.beside import Beside
 from trainer.algorithms.mtsac.native.update import NativeUpdates
+from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
+from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
+from trainer.machine import products
 from trainer.machine.building import NoLibraryError, find_or_build
 from trainer.nets import distributions
 
@@ -255,11 +260,27 @@ def test_every_function_is_called_with_as_many_arguments_as_it_has():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 77])
 def test_two_threads_leave_the_bits_of_one(kind, rows):
+    assert_alike_by_threads(a_training(**KINDS[kind]), rows, 20)
+
+
+@pytest.mark.parametrize("route", [products.PLAIN, products.ONEDNN])
+def test_two_threads_leave_the_bits_of_one_where_products_are_large(route):
+    used = torch.get_num_threads()
+    torch.set_num_threads(1)
+    products.use(route)
+    try:
+        assert_alike_by_threads(a_training(actor_hidden=(256, 256), critic_hidden=(256, 256)), 512, 3)
+    finally:
+        products.use(products.PLAIN)
+        torch.set_num_threads(used)
+
+
+def assert_alike_by_threads(training, rows, updates):
     found = []
     for threads in (1, 2):
-        learner = learner_of(a_training(**KINDS[kind]))
-        learn = NativeUpdates(learner, threads).learn
-        measured = [learn(inputs_of(learner, a_batch(seed, rows))) for seed in range(20)]
+        learner = learner_of(training)
+        learn = NativeUpdates(learner, Beside(threads)).learn
+        measured = [learn(inputs_of(learner, a_batch(seed, rows))) for seed in range(updates)]
         found.append([*measured, *sac.tensors_of(learner).values()])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
@@ -269,11 +290,19 @@ class TestBeside:
         meet = threading.Barrier(2, timeout=PATIENCE_S)
         Beside(2).both(meet.wait, meet.wait)
 
-    def test_the_other_thread_has_the_settings_of_this_one(self):
+    def test_the_other_thread_computes_no_gradients(self):
         said = []
-        with torch.no_grad():
-            Beside(2).both(lambda: None, lambda: said.append((torch.get_num_threads(), torch.is_grad_enabled())))
-        assert said == [(torch.get_num_threads(), False)]
+        Beside(2).both(lambda: None, lambda: said.append(torch.is_grad_enabled()))
+        assert said == [False]
+
+    def test_where_no_thread_can_be_started_one_does_both(self, monkeypatch):
+        def refuse(*_args):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        beside, done = Beside(2), []
+        beside.both(lambda: done.append(1), lambda: done.append(2))
+        assert (beside.threads, done) == (1, [1, 2])
 
     @pytest.mark.parametrize("threads", [1, 2])
     @pytest.mark.parametrize("failing", [0, 1])
@@ -314,6 +343,15 @@ class TestChoice:
     def test_a_second_thread_takes_a_core_and_large_products(self, cores, width, batch, threads):
         training = a_training(critic_hidden=(width, 16), batch_size=batch)
         assert choice.threads_for(training, cores) == threads
+        assert choice.threads_for(training.changed(threads=4), cores) == 1, "torch has several of its own"
+
+    def test_a_run_has_them(self, monkeypatch):
+        monkeypatch.setattr("trainer.algorithms.mtsac.algorithm.threads_for", lambda _training, _cores: 2)
+        training = a_training()
+        spaces = spaces_of(training)
+        for way, threads in ((NATIVE, 2), (KERNELS, 1)):
+            context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), way)
+            assert Algorithm(context)._beside.threads == threads
 
     @pytest.mark.parametrize("recorded", [KERNELS, GRAPH])
     def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):

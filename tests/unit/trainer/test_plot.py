@@ -84,6 +84,9 @@ def test_slots_together_end_where_the_shortest_does():
     assert (step[0], step[-1]) == (100, 400)
     assert values.shape == (2, 4, 2)
     assert np.allclose(mean_over(values, (0, 2)), 0.25)
+    late = curves_of("run", 3, [a_row(n, (1, 0, 30.0), (int(n > 1), 1, 0.0)) for n in range(4)], [])
+    began = aligned([long, late], "success")[1][1, :, 0]
+    assert np.isnan(began).tolist() == [True, True, False, False]  # nothing was played there
     unseen = curves_of("run", 2, [a_row(0, (0, 0, 0.0))], [])
     assert aligned([long, unseen], "success")[0].size == 0
 

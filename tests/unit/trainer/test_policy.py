@@ -33,6 +33,7 @@ from trainer.sharing.policies import (
 from trainer.sharing.segment import can_record
 
 pytestmark = pytest.mark.trainer
+SCALAR = {"shape": [], "dtype": "float32", "low": None, "high": None}
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,8 @@ def with_suite(draft, **changes):
     [
         ({"distribution": "normal-ish"}, "distribution is 'normal-ish'"),
         ({"spaces": {}}, "policy"),
+        ({"spaces": {"obs": [], "action": {"box": 4}, "tasks": ["a"], "horizon": 5}}, "policy"),
+        ({"spaces": {"obs": {"state": SCALAR}, "action": {"box": 4}, "tasks": ["a"], "horizon": 5}}, "policy"),
         ({"network": {"actor_hidden": [0]}}, "policy"),
         (
             {"network": {"actor_hidden": [4], "encoders": {"state": "os:system"}}},

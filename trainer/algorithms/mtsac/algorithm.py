@@ -21,6 +21,7 @@ from trainer.algorithms.mtsac.diagnostics import diagnose, loss_and_worth, of_co
 from trainer.algorithms.mtsac.graph_check import is_same
 from trainer.algorithms.mtsac.inputs import Inputs, draw, inputs_of
 from trainer.algorithms.mtsac.learner import act, actor_and_critics, create, load, settings_in, tensors_of, weights_of
+from trainer.algorithms.mtsac.native.beside import Beside
 from trainer.algorithms.mtsac.native.choice import choose_native, threads_for
 from trainer.algorithms.mtsac.native.update import NativeUpdates
 from trainer.algorithms.mtsac.update import METRICS, conclude, descend, descents, learn, note_rewards
@@ -41,7 +42,8 @@ class Algorithm(OffPolicy):
         super().__init__(context)
         settings_in(context.training)
         self.learner = create(context.training, context.spaces, context.device)
-        self._way, self._threads = context.way, threads_for(context.training, read_host().cores)
+        self._way = context.way
+        self._beside = Beside(threads_for(context.training, read_host().cores) if self._way == NATIVE else 1)
         self._update = self._made()
 
     @classmethod
@@ -139,5 +141,5 @@ class Algorithm(OffPolicy):
 
     def _made(self) -> Callable[[Inputs], Tensor]:
         if self._way == NATIVE:
-            return NativeUpdates(self.learner, self._threads).learn
+            return NativeUpdates(self.learner, self._beside).learn
         return Updates(partial(learn, self.learner), self.device, self._way).update

@@ -9,18 +9,18 @@ import torch
 
 
 class Beside:
-    """Does two things: at the same time, or, with one thread, one after the other.
+    """Does two things: at the same time, or, with one thread or where no other can be started, one after the other.
 
-    The other thread has what torch keeps for each thread: as many threads for a product, and no gradients.
+    The other thread has what torch and its libraries keep for each thread: as many threads for a product, no gradients.
     """
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(1, "learner", _settle, (torch.get_num_threads(),)) if threads > 1 else None
+        self._pool = _started() if threads > 1 else None
 
     @property
-    def at_once(self) -> bool:
-        """Whether both are done at the same time."""
-        return self._pool is not None
+    def threads(self) -> int:
+        """How many work at the same time."""
+        return 1 if self._pool is None else 2
 
     def both(self, one: Callable[[], None], other: Callable[[], None]) -> None:
         """Returns when both are done. Errors: those of either."""
@@ -33,6 +33,16 @@ class Beside:
             one()
         finally:
             running.result()
+
+
+def _started() -> ThreadPoolExecutor | None:
+    """A thread that runs and has its settings; None: the system has none left."""
+    pool = ThreadPoolExecutor(1, "learner", _settle, (torch.get_num_threads(),))
+    try:
+        pool.submit(int).result()
+    except RuntimeError:
+        return None
+    return pool
 
 
 def _settle(threads: int) -> None:

@@ -37,7 +37,9 @@ def choose_native(training: Training, recorded: str | None) -> tuple[str, str | 
 
 
 def threads_for(training: Training, cores: int) -> int:
-    """Of native updates: two, which leave the same bits, where there is a core for each and products are large."""
+    """Of native updates: two, which leave the same bits, where there is a second core, products are large, and each of
+    them is computed by one.
+    """
     widest = max(training.network.critic_hidden)
     is_worth_it = 2 * training.off_policy.batch_size * widest**2 >= WORTH_A_THREAD
-    return 2 if cores > 1 and is_worth_it else 1
+    return 2 if training.threads == 1 and cores > 1 and is_worth_it else 1

@@ -65,20 +65,20 @@ def _as_read(inputs: Inputs) -> Inputs:
 
 
 class NativeUpdates:
-    """Updates of one learner, whose tensors stay where they are from the first one on. `threads`: one, or
-    two that leave the same bits.
+    """Updates of one learner, whose tensors stay where they are from the first one on. `beside`: one thread, or two,
+    which leave the same bits.
 
     Errors: NoLibraryError where kernels.c is not to be had.
     """
 
-    def __init__(self, learner: Learner, threads: int = 1) -> None:
+    def __init__(self, learner: Learner, beside: Beside | None = None) -> None:
         self._learner = learner
         self._kernels = load()
         (self._actor,) = self._nets("actor", 1)
         self._critics, self._targets = self._nets("critics", 2), self._nets("targets", 2)
         self._steps: dict[str, Stepped] = {}
         self._work: Workspace | None = None
-        self._beside = Beside(threads)
+        self._beside = beside or Beside(1)
         tasks = learner.num_tasks
         self._temperature, self._temperature_gradient = Pinned.of(tasks), Pinned.of(tasks)
         self._sums = np.zeros(7)
@@ -153,7 +153,7 @@ class NativeUpdates:
 
     def _apart(self, work: Workspace) -> Sequence[CriticScratch]:
         """Scratch of what nobody needs afterwards."""
-        return work.scratch if self._beside.at_once else work.by_turns
+        return work.scratch if self._beside.threads > 1 else work.by_turns
 
     def _td_target(self, work: Workspace, inputs: Inputs) -> None:
         """The target into `work.value`."""
