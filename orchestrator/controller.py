@@ -180,7 +180,9 @@ class Controller:
                 self._event(**event)
         before = self.ledger
         facts, folders = gather_facts(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
-        self.ledger, events = fold(self.ledger, facts)
+        ledger, events = fold(self.ledger, facts)
+        # A full disk may keep this look from being written: the next one counts from here all the same.
+        self.ledger = ledger.model_copy(update={"written_at": now})
         for event in events:
             self._event(**event)
         self._note_news(before)

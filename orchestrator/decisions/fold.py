@@ -53,8 +53,7 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     for before in ledger.slots:
         slot, memory = _fold_slot(before, memory, facts, events)
         slots.append(slot)
-    # Looked at now, although a full disk may keep it from being written: the next look counts from here.
-    update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory, "written_at": facts.now}
+    update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory}
     error = facts.poll.error
     update |= {"blind_since": (ledger.blind_since or facts.poll.at) if error else None, "blind_error": error or ""}
     if error and ledger.blind_since is None:
