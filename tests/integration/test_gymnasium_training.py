@@ -13,9 +13,12 @@ from daemons import WORK_S
 
 pytest.importorskip("torch")
 
+from needs import is_missing
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER
+from trainer.algorithms.mtsac.native.choice import threads_for
+from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.history.read import read_evaluations
 
@@ -95,6 +98,26 @@ def test_hand_overs_in_mid_episode_change_no_bit(
     assert gaps(expected["metrics"]) == []
     (evaluation,) = read_evaluations(broken / "run/slots/0")
     assert evaluation["score"] == "return"
+
+
+def test_a_job_with_one_core_goes_on_with_the_bits_of_one_with_two(tmp_path: Path) -> None:
+    """Where a second core is, MTSAC's updates of such nets are made by two threads."""
+    env, whole, broken = {"id": "Pendulum-v1", "horizon": 90}, tmp_path / "whole", tmp_path / "broken"
+    network = {"actor_hidden": [256], "critic_hidden": [256, 256]}
+    fields = {**MTSAC, "network": network, "batch_size": 256, "total_steps": 210, "num_workers": 1}
+    training = resolve(TrainingSection.model_validate({**TRAINING, "env": {"name": "gymnasium", **env}, **fields}))
+    assert [threads_for(training, cores) for cores in (1, 2)] == [1, 2]
+    everything = os.sched_getaffinity(0)
+    if len(everything) < 2:
+        is_missing("a second core")
+    train(broken, env, HANDING_OVER, "40", expected=HANDED_OVER, **fields)
+    try:
+        os.sched_setaffinity(0, {min(everything)})
+        train(whole, env, **fields)
+        train(broken, env, **fields)
+    finally:
+        os.sched_setaffinity(0, everything)
+    assert bits_of(broken) == bits_of(whole)
 
 
 def test_one_that_cannot_be_repeated_says_so_at_its_first_checkpoint_and_goes_on(tmp_path: Path) -> None:
