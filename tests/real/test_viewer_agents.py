@@ -211,6 +211,11 @@ def test_what_is_stopped_stays_until_it_plays_again(
         came = len(frames)
         wait_for(lambda: page.title() and len(frames) > came + 12, "more")
         assert seen() == first[0]
+        hide(page, hidden=True)  # another tab, for a while
+        hide(page, hidden=False)
+        came = len(frames)
+        wait_for(lambda: page.title() and len(frames) > came + 6, "more again")
+        assert seen() == first[0]
         tile(page).get_by_label("speed of slot 0").select_option("normal")
         wait_for(lambda: seen() != first[0], "what comes now")
 
