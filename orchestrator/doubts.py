@@ -43,6 +43,6 @@ def _unmeasured(config: RunConfig) -> str:
 def warnings_of(config: RunConfig) -> list[str]:
     """What the config asks for and does not get, one sentence each."""
     warnings = []
-    if config.command is None and config.role == "train":
+    if config.trains:
         warnings += [f"training.{name}: {words}" for name, words in doubts_about(resolve(config.training))]
     return [*warnings, *filter(None, (idle_gpus(config), _unmeasured(config)))]

@@ -17,8 +17,8 @@ from orchestrator.errors import ConfigError
 OWN_FIELDS = frozenset({"name", "priority"})
 #: What a shell takes without quotes, and a person can type.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}\Z")
-#: What names slots: `orchestrator.hosts.asking` has the same.
-_SLOTS = re.compile(r"\d+(-\d+)?\Z")
+#: What names a slot, or a range of them, on the command line: never an experiment.
+SLOTS = re.compile(r"(\d+)(?:-(\d+))?\Z")
 _NAME_LENGTH = 100
 #: What the tick's cost is measured with (bench/tick.py), and more than anybody's quota will see through.
 MOST_SLOTS = 2000
@@ -90,7 +90,7 @@ def _check(row: Row) -> None:
     name, priority = row["name"], row.get("priority", 0)
     if not isinstance(name, str) or not NAME.match(name):
         raise ValueError(f"{name!r} cannot be a name: letters, digits and . _ = , + - (at most {_NAME_LENGTH})")
-    if _SLOTS.match(name):
+    if SLOTS.match(name):
         raise ValueError(f'"{name}" cannot be a name: it would be taken for the number of a slot, or a range of them')
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise ValueError(f"{name}: priority is a whole number, larger comes first (found {priority!r})")  # noqa: TRY004

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
 from orchestrator.errors import ConfigError
-from orchestrator.experiments import Row, expanded, read_lines, same_settings
+from orchestrator.experiments import SLOTS, Row, expanded, read_lines, same_settings
 from orchestrator.fields import typed_fields
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import ask, requests_after
@@ -26,7 +25,6 @@ from trainer.config.sentences import sentences
 #: Slots beyond these are counted, and not named.
 NAMED = 6
 ONE_FIELD = '{}: write each field as "name=value".'
-_RANGE = re.compile(r"(\d+)-(\d+)\Z")
 _DONE = {
     "drop": "dropped: a job that runs saves and ends, and no other follows",
     "pause": "paused: a job that runs saves and ends, and `orchestrator resume` goes on",
@@ -87,9 +85,8 @@ def slots_named(config: RunConfig, words: Sequence[str]) -> tuple[int, ...]:
     names = [config.name_of(slot) for slot in range(config.slots)]
     found: dict[int, None] = {}
     for word in words:
-        span = _RANGE.match(word)
-        if word.isdecimal() or span:
-            first, last = (int(span[1]), int(span[2])) if span else (int(word), int(word))
+        if span := SLOTS.match(word):
+            first, last = int(span[1]), int(span[2] or span[1])
             if last >= config.slots or first > last:
                 raise ConfigError(f"there is no slot {word}: {config.run_name} has the slots 0 to {config.slots - 1}.")
             found.update(dict.fromkeys(range(first, last + 1)))

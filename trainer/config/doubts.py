@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from trainer.config.encoders import ARCHES, AUTO
 from trainer.config.pictures import PictureSettings
 from trainer.config.training import Training
+
+#: The encoder that reads a clip's frames one by one.
+_OVER_TIME = "simple2dcnn"
 
 
 def doubts_about(training: Training) -> list[tuple[str, str]]:
@@ -22,8 +26,9 @@ def doubts_about(training: Training) -> list[tuple[str, str]]:
     if getattr(algorithm, "critic_loss", "") == "squared":
         said = algorithm.model_dump(include={"value_limit", "value_bins"}, exclude_defaults=True)
         found += [(name, "only critic_loss categorical reads it, and this one is squared") for name in said]
-    if encoder.over_time != "gru" and encoder.arch != "simple2dcnn" and ":" not in encoder.arch:
-        found.append(("encoder.over_time", "only simple2dcnn reads it; set encoder.arch to that"))
+    reading = {encoder.arch, *training.network.encoders.values()}
+    if encoder.over_time != "gru" and reading <= {*ARCHES, AUTO} - {_OVER_TIME}:
+        found.append(("encoder.over_time", f"only {_OVER_TIME} reads it; set encoder.arch to that"))
     if getattr(algorithm, "demos", "") is None:
         said = algorithm.model_dump(include={"demos_share"}, exclude_defaults=True)
         found += [(name, "there are no demonstrations (demos)") for name in said]
