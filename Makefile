@@ -61,9 +61,9 @@ lock:
 		{ print >out }' $(VENV)/all.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
-# bench/hour.py takes seven hours: it is run by itself.
+# bench/hour.py takes seven hours, bench/hour_search.py as many as it is told: they are run by themselves.
 bench: $(READY)
-	for script in $(filter-out bench/figures.py bench/hour.py bench/report.py,$(wildcard bench/*.py)) bench/report.py; do \
+	for script in $(filter-out bench/figures.py bench/hour.py bench/hour_search.py bench/report.py,$(wildcard bench/*.py)) bench/report.py; do \
 		$(BIN)/python "$$script" $(if $(REPLACE),--replace) || exit 1; \
 	done
 

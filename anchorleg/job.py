@@ -48,7 +48,7 @@ from anchorleg.files import (
     write_json,
 )
 from anchorleg.rollback import rollbacks
-from anchorleg.runid import begin_id, run_id_of
+from anchorleg.runid import begin_id, published_attempt, run_id_of
 
 if TYPE_CHECKING:
     from anchorleg.live.showing import Showing
@@ -256,16 +256,16 @@ class Job:
     def standalone(
         cls, run_dir: Path, slot: int = 0, *, shared_dir: Path | None = None, accepts_contributions: bool = False
     ) -> Job:
-        """The next attempt of `run_dir` without any orchestrator: claimed here, by the same rules."""
-        attempts = run_dir / "slots" / str(slot) / "attempts"
+        """The next attempt of `run_dir`, above all that published, claimed without an orchestrator. Errors: OSError."""
         begin_id(run_dir)
-        number = max(attempt_numbers(run_dir / "slots" / str(slot)), default=-1) + 1
+        job = cls(run_dir, slot, 0, shared_dir=shared_dir, accepts_contributions=accepts_contributions)
+        job.attempt = 1 + max([published_attempt(job.shared_dir, job.run_id, slot), *attempt_numbers(job.slot_dir)])
         owner = {"token": None, "job_id": None, "host": os.uname().nodename, "pid": os.getpid(), "at": time.time()}
         while True:
-            make_folder(attempts / str(number))
-            if create_exclusive(attempts / str(number) / "claim", to_json(owner)):
-                return cls(run_dir, slot, number, shared_dir=shared_dir, accepts_contributions=accepts_contributions)
-            number += 1
+            make_folder(job.attempt_dir)
+            if create_exclusive(job.attempt_dir / "claim", to_json(owner)):
+                return job
+            job.attempt += 1
 
     def listen(self) -> None:
         """Turn SIGUSR2, SIGTERM and SIGINT into a request to hand over. The handlers only set a flag.

@@ -71,10 +71,15 @@ def _watch() -> _Out | None:
         raw = _Out(old.fileno(), "wb", closefd=False)
         sys.stdout = io.TextIOWrapper(
             raw if old.write_through else io.BufferedWriter(raw),  # as Python has it with -u
-            encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering,
+            encoding=old.encoding, errors=_lenient(old.errors), line_buffering=old.line_buffering,
             write_through=old.write_through,
         )  # fmt: skip
     return raw
+
+
+def _lenient(errors: str | None) -> str | None:
+    """A character that a user's encoding lacks ends no command: it comes out as its number."""
+    return "backslashreplace" if errors in {None, "strict"} else errors
 
 
 def _flush(*, quietly: bool) -> None:

@@ -1,4 +1,6 @@
-"""The id of a run that no orchestrator keeps. Standard library only: jobs begin with this."""
+"""The id of a run that no orchestrator keeps, and what was published under it. Standard library only: jobs begin with
+this.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from anchorleg.files import create_exclusive, make_folder
 
 #: What a run id may be made of: it names folders on other people's machines.
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
+#: How a published policy's manifest is called (`syncd.shared.layout`): attempt and count.
+_MANIFEST = re.compile(r"([0-9]{6})-[0-9]{9}\.json")
 
 
 def begin_id(run_dir: Path) -> None:
@@ -36,3 +40,15 @@ def run_id_of(run_dir: Path) -> str:
         nonce = b""
     name = _FOREIGN.sub("-", run_dir.name).strip("-._")[:64] or "run"
     return f"{name}-{hashlib.sha256(os.fsencode(os.path.abspath(run_dir)) + nonce).hexdigest()[:8]}"
+
+
+def published_attempt(shared_dir: Path, run_id: str, slot: int) -> int:
+    """The highest attempt of a slot that published a policy in `shared_dir`; -1: none did, or nobody can tell.
+
+    Those who follow the slot take no policy of a lower one any more, wherever the slot's own folder went.
+    """
+    try:
+        names = os.listdir(shared_dir / "v1" / "runs" / run_id / str(slot) / "manifests")
+    except OSError:  # who cannot read here cannot publish either, and says so then
+        return -1
+    return max((int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))), default=-1)

@@ -101,9 +101,9 @@ def training_of(algorithm: str, env: str) -> Training:
 
 
 def as_mtsac(training: Training) -> Training:
-    """The same training by MTSAC, which says its target entropy."""
+    """The same training by MTSAC."""
     settings, network = training.off_policy.model_dump(), training.network.model_dump()
-    more = {**settings, "name": "mtsac", "target_entropy": -float(spaces_of(training).action.size)}
+    more = {**settings, "name": "mtsac"}
     fields = {"num_envs": training.num_envs, "env": training.env.model_dump(), "network": network}
     return resolve(TrainingSection(algorithm=more, device="cpu", **fields))
 

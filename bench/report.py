@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = """# Benchmarks
 
 Every figure comes from a script in `bench/`. `make bench` runs them all but `bench/hour.py`, which takes seven hours,
-on a machine that should do nothing else, and leaves what it measured in `bench/out/`, which git ignores: CSV files, and
-this page with their figures (`bench/out/benchmarks.md`). `make bench REPLACE=1` writes over the committed figures in
-`bench/results/` and over this page instead; one benchmark alone does with `python bench/tick.py --replace` and `python
-bench/report.py --replace`. Rivals run in the same run, because machines are noisy: the ratios are what to trust. All
-figures but those of [a GPU](#on-a-gpu): two cores of a virtual machine, loopback, no GPU. Under each table stands its
-processor, where it was written down.
+and `bench/hour_search.py`, on a machine that should do nothing else, and leaves what it measured in `bench/out/`,
+which git ignores: CSV files, and this page with their figures (`bench/out/benchmarks.md`). `make bench REPLACE=1`
+writes over the committed figures in `bench/results/` and over this page instead; one benchmark alone does with `python
+bench/tick.py --replace` and `python bench/report.py --replace`. Rivals run in the same run, because machines are noisy:
+the ratios are what to trust. All figures but those of [a GPU](#on-a-gpu): two cores of a virtual machine, loopback, no
+GPU. Under each table stands its processor, where it was written down.
 
 ## Stepping
 
@@ -230,7 +230,7 @@ So far (`runs`: how many seeds; `nan`: not run yet), the success of each task af
 Top: reach, push, pick-place, door-open, drawer-open; below: drawer-close, button-press-topdown, peg-insert-side,
 window-open, window-close. Pictures: `python bench/hour_pictures.py`.
 
-`python bench/hour.py search MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
+`python bench/hour_search.py MINUTES`: successive halving over settings, by CPU time (`rung` 0 is 3 minutes; each rung
 doubles it and keeps the better half), 10 goals a task; rung 4 is an hour by the clock, one run at a time, of all that
 came within 0.02 of the best; `td3 categorical` has not had its hour yet. One seed: neighbours may change places by
 chance. `return` decides between equals, and says little: an episode ends with its first success. The two of large
@@ -489,7 +489,7 @@ UNMEASURED = {
     "learning_temperature": "learning.py temperature",
     "hour_summary": "hour.py",
     "hour_tasks": "hour.py",
-    "hour_search": "hour.py search MINUTES",
+    "hour_search": "hour_search.py MINUTES",
 }
 #: Where the page shows the figures of that name.
 PLACE = re.compile(r"@\{([^}]*)\}")

@@ -20,7 +20,7 @@ from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.counts import Counts, day_of, given_to, take_back
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
-from syncd.shared.holds import held, hold, in_doubt
+from syncd.shared.holds import clear_untrue, found_untrue, held, hold, in_doubt, mark_untrue
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
@@ -85,10 +85,12 @@ __all__ = [
     "SuiteFields",
     "Terms",
     "Version",
+    "clear_untrue",
     "close_to_others",
     "collect",
     "collect_incoming",
     "day_of",
+    "found_untrue",
     "given_to",
     "held",
     "hinted",
@@ -97,6 +99,7 @@ __all__ = [
     "insist_ours",
     "make_folder",
     "make_incoming",
+    "mark_untrue",
     "newest",
     "offered",
     "packed",

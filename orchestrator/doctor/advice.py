@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, smallest_time_limit_s
 from orchestrator.doctor.facts import LoginFacts, ProbeResult, SlurmFacts, section
 from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works
-from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, chosen
+from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, walltime_allowed_s
 from orchestrator.executors.site_text import SiteSettings
 from orchestrator.walltime import format_duration
 
@@ -32,9 +32,7 @@ def advise(facts: LoginFacts, result: ProbeResult | None) -> tuple[dict[str, Any
 
 def _from_slurm(facts: LoginFacts, slurm: SlurmFacts, values: dict[str, Any], reasons: list[str]) -> None:
     config, most = facts.config, slurm.limits.submitted
-    one = None if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
-    walls = [one.time_limit_s if one is not None else None, slurm.limits.wall_s]
-    longest_s = min((wall for wall in walls if wall is not None), default=None)
+    longest_s = walltime_allowed_s(config, slurm)
     if longest_s is not None and config.slurm.time_limit > longest_s:
         # Half of what is left for a save, half for training.
         lead_s = (longest_s - smallest_time_limit_s(0, facts.executor)) // 2

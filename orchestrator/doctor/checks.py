@@ -276,6 +276,8 @@ def _controller(facts: LoginFacts) -> Iterator[Finding]:
     run = facts.run
     if not run.begun:
         yield Finding(check="run", level=Level.OK, found="not begun yet")
+    elif run.damage:
+        yield Finding(check="run", level=Level.PROBLEM, found=run.damage.rstrip("."))
     elif run.controller:
         yield Finding(check="run", level=Level.OK, found=f"its controller lives: {run.controller}")
     elif run.cron_host and run.wish == "run":

@@ -98,9 +98,13 @@ class Missing(Frozen):
 
 
 class RunFacts(Frozen):
-    """The run, where there is one. `controller` empty: none lives. `cron_host`: the machine whose cron ticks it."""
+    """The run, where there is one. `controller` empty: none lives. `cron_host`: the machine whose cron ticks it.
+
+    `damage`: what of its files cannot be read, and what to do.
+    """
 
     begun: bool = False
+    damage: str = ""
     controller: str = ""
     cron_host: str = ""
     wish: str = ""

@@ -159,6 +159,7 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
     settings = site.settings()
     told_at = time.time()
     as_of = None if isinstance(settings, str) else settings.as_of
+    cluster = "" if isinstance(settings, str) else settings.text("ClusterName")
     wanted = subject.config.slurm
     executor = SlurmExecutor(subject.run_dir.jobs, subject.env, command_timeout_s=QUESTION_TIMEOUT_S)
     history = executor.accounting(time.time())
@@ -173,7 +174,7 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
         accounting=history.status,
         accounting_words=history.error or "",
         partitions=offered.error if offered.error is not None else offered.rows,
-        limits=site.limits(wanted.account, wanted.partition, wanted.qos),
+        limits=site.limits(cluster, wanted.account, wanted.partition, wanted.qos),
         trial=trial(site, subject),
         live_jobs=None if queue.error else queue.others + sum(row.state is not JobState.ENDED for row in queue.rows),
     )
@@ -201,8 +202,9 @@ def python_facts(subject: Subject) -> PythonFacts:
     """The compute side's interpreter, tried here with the shim that every job begins with."""
     code = str(Path(__file__).resolve().parents[2])
     program = "import sys; print('.'.join(map(str, sys.version_info[:3]))); import orchestrator.shim; print('shim')"
-    env = {**subject.env, "PYTHONPATH": code}
-    answer = run_command([subject.python, "-P", "-c", program], env, QUESTION_TIMEOUT_S)
+    # Not -P, which Python 3.10 refuses: then it could not say how old it is.
+    env = {**subject.env, "PYTHONPATH": code, "PYTHONSAFEPATH": "1"}
+    answer = run_command([subject.python, "-c", program], env, QUESTION_TIMEOUT_S)
     if isinstance(answer, NoAnswer):
         return PythonFacts(command=subject.python, words=answer.why)
     lines = answer.stdout.split()
@@ -285,4 +287,4 @@ def run_facts(run_dir: RunDir) -> RunFacts:
             wish=read_control(run_dir).wish,
         )
     except (AnchorlegError, OSError) as error:
-        return RunFacts(begun=True, controller=str(error))
+        return RunFacts(begun=True, damage=str(error))

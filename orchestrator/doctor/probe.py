@@ -213,8 +213,9 @@ class Probe:
         if not self.spec.get("container"):
             return None
         began = time.monotonic()
-        answer = self.program(["-c", "print('inside')"])
-        inside = answer["code"] == 0 and "inside" in answer["out"]
+        # A program of one's own may need no Python, or one that is too old for ours.
+        answer = self.inside(["true"]) if self.spec["own_program"] else self.program(["-c", ""])
+        inside = answer["code"] == 0
         return {"works": inside, "seconds": time.monotonic() - began, "words": answer["err"]}
 
     def versions(self) -> dict[str, Any]:
@@ -263,7 +264,10 @@ class Probe:
 
     def program(self, words: list[str], timeout_s: float = LOAD_TIMEOUT_S, **more: str) -> dict[str, Any]:
         """Run the program's Python, in its image where there is one."""
-        command = [self.spec["program_python"], "-P", *words]
+        return self.inside([self.spec["program_python"], "-P", *words], timeout_s, **more)
+
+    def inside(self, command: list[str], timeout_s: float = LOAD_TIMEOUT_S, **more: str) -> dict[str, Any]:
+        """Run a command in the program's image, where there is one."""
         env = {name: value for name, value in self.environ.items() if name != "PYOPENGL_PLATFORM"} | more
         if container := self.spec.get("container"):
             binds = [str(self.folder), str(self.spec["code_dir"])]

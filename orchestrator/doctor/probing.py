@@ -287,6 +287,7 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
         "lead_s": lead_s,
         "code_dir": str(code_dir),
         "program_python": config.container.python if config.container else subject.python,
+        "own_program": config.command is not None,
         "container": container,
         "tasks": tasks_tried(subject.config),
     }

@@ -76,7 +76,11 @@ def _torch(config: RunConfig, executor: str, report: Report) -> Iterator[Finding
         where = "build the image" if inside else "install torch"
         advice = f"{where} with CUDA (docs/cluster.md), or set slurm.gpus to 0"
     found = f"slurm.gpus asks for {config.slurm.gpus}, and torch sees none{inside}: {why}"
-    yield Finding(check="GPU", level=Level.PROBLEM, found=found, advice=advice)
+    if config.command is None:
+        yield Finding(check="GPU", level=Level.PROBLEM, found=found, advice=advice)
+    else:
+        advice = f"of the Python that was asked; if your program uses it: {advice}"
+        yield Finding(check="GPU", level=Level.WARNING, found=found, advice=advice)
 
 
 def _why_unseen(config: RunConfig, report: Report) -> str:

@@ -130,58 +130,89 @@ def accounting(slurm: SlurmFacts) -> Finding:
     )
 
 
-def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> Partition | None:
-    """The partition that the config means: by name, else the default one."""
+def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> tuple[Partition, ...]:
+    """The partitions that the config means: by name, several with commas between, else the default one."""
     name = config.slurm.partition
-    return next((row for row in offered if row.name == name or (name is None and row.is_default)), None)
+    if name is None:
+        return tuple(row for row in offered if row.is_default)
+    return tuple(row for row in offered if row.name in name.split(","))
+
+
+def walltime_allowed_s(config: RunConfig, slurm: SlurmFacts) -> int | None:
+    """What partition, account and QOS allow a job at most; None where there is no limit, or none told. Of several
+    partitions a job waits for one that allows it.
+    """
+    rows = () if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
+    limits = [row.time_limit_s for row in rows]
+    told = [limit for limit in limits if limit is not None]
+    of_partition = max(told) if told and len(told) == len(limits) else None
+    return min((wall for wall in (of_partition, slurm.limits.wall_s) if wall is not None), default=None)
 
 
 def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterator[Finding]:
-    """The partition is there, up, and long and large enough."""
+    """The partition is there, up, and long and large enough; of several, one is."""
     name = config.slurm.partition
     if isinstance(offered, str):
         advice = "run this again when Slurm has time; sbatch checks the partition too"
         yield Finding(check="partition", level=Level.WARNING, found=f"sinfo does not tell: {offered}", advice=advice)
         return
-    one = chosen(config, offered)
     names = ", ".join(row.name for row in offered) or "none"
-    if one is None:
-        what = f'"{name}" is not there' if name else "the site has no default one"
+    missing = set(name.split(",") if name else ()) - {row.name for row in offered}
+    if missing:
+        what = " and ".join(f'"{one}"' for one in sorted(missing))
+        found = f"{what} {'is' if len(missing) == 1 else 'are'} not there"
         advice = f"set slurm.partition to one of: {names}"
-        yield Finding(check="partition", level=Level.PROBLEM, found=what, advice=advice)
-        return
-    longest = "no time limit" if one.time_limit_s is None else f"at most {format_duration(one.time_limit_s)} a job"
-    gpus = sum(one.gpus.values())
-    wanted = config.slurm
-    bad = False
-    if not one.is_up:
-        bad = True
+        yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
+    judged = [(row, tuple(_unfit(config, row, names))) for row in chosen(config, offered)]
+    if not judged and not name:
+        advice = f"set slurm.partition to one of these, unless the site chooses by itself: {names}"
+        yield Finding(check="partition", level=Level.WARNING, found="the site has no default one", advice=advice)
+    fit = [row for row, found in judged if not found]
+    yield from (_fits(row) for row in fit)
+    if not fit:
+        yield from (one for _, found in judged for one in found)
+    yield from _use(config)
+
+
+def _unfit(config: RunConfig, row: Partition, names: str) -> Iterator[Finding]:
+    wanted, gpus = config.slurm, sum(row.gpus.values())
+    if not row.is_up:
         advice = f"choose another partition ({names}) or wait"
-        yield Finding(check="partition", level=Level.PROBLEM, found=f"{one.name} is down", advice=advice)
-    if one.time_limit_s is not None and wanted.time_limit > one.time_limit_s:
-        bad = True
+        yield Finding(check="partition", level=Level.PROBLEM, found=f"{row.name} is down", advice=advice)
+    if row.time_limit_s is not None and wanted.time_limit > row.time_limit_s:
+        asked, given = format_duration(wanted.time_limit), format_duration(row.time_limit_s)
         yield Finding(
             check="partition",
             level=Level.PROBLEM,
-            found=f"{one.name} gives {longest}; slurm.time_limit asks for {format_duration(wanted.time_limit)}",
-            advice=f'set slurm.time_limit to "{format_duration(one.time_limit_s)}": else a job may wait for ever',
+            found=f"{row.name} gives {_longest(row)}; slurm.time_limit asks for {asked}",
+            advice=f'set slurm.time_limit to "{given}": else a job may wait for ever',
         )
     if wanted.gpus > gpus:
-        bad = True
-        found = f"a node of {one.name} has {gpus} GPUs; slurm.gpus asks for {wanted.gpus}"
+        found = f"a node of {row.name} has {gpus} GPUs; slurm.gpus asks for {wanted.gpus}"
         advice = "lower slurm.gpus or choose another partition"
         yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
-    if not bad:
-        each = f"{one.cpus_per_node} CPUs and {counted(gpus, 'GPU') if gpus else 'no GPUs'}"
-        found = f"{one.name} is up: {longest}, {one.nodes} nodes, each with {each}"
-        yield Finding(check="partition", level=Level.OK, found=found)
-    useful = 1 - (config.lead_seconds + EARLY_SIGNAL_S) / max(1, wanted.time_limit)
+
+
+def _fits(row: Partition) -> Finding:
+    gpus = sum(row.gpus.values())
+    each = f"{row.cpus_per_node} CPUs and {counted(gpus, 'GPU') if gpus else 'no GPUs'}"
+    found = f"{row.name} is up: {_longest(row)}, {row.nodes} nodes, each with {each}"
+    return Finding(check="partition", level=Level.OK, found=found)
+
+
+def _longest(row: Partition) -> str:
+    return "no time limit" if row.time_limit_s is None else f"at most {format_duration(row.time_limit_s)} a job"
+
+
+def _use(config: RunConfig) -> Iterator[Finding]:
+    before_s = config.lead_seconds + EARLY_SIGNAL_S
+    useful = 1 - before_s / max(1, config.slurm.time_limit)
     if 0 < useful < WORTH_IT:
         yield Finding(
             check="use of a job",
             level=Level.WARNING,
-            found=f"hand-over may begin {config.lead_seconds + EARLY_SIGNAL_S} s before the end, so a job trains for "
-            f"at least {100 * useful:.0f} % of its walltime",
+            found=f"hand-over may begin {before_s} s before the end, so a job trains for at least {100 * useful:.0f} % "
+            "of its walltime",
             advice="ask for a longer time_limit, or lower lead_seconds to a few times what a save takes",
         )
 

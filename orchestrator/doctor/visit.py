@@ -18,7 +18,7 @@ from orchestrator.doctor.facts import LoginFacts, ProbeResult
 from orchestrator.doctor.gather import Subject, gather
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Say, send_probe
-from orchestrator.doctor.slurmchecks import chosen
+from orchestrator.doctor.slurmchecks import walltime_allowed_s
 from orchestrator.doctor.views import recommendation
 from orchestrator.errors import CheckFailed, Interrupted
 
@@ -44,7 +44,8 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
     elif probe:
         try:
             with voice.saying("probe") as say:
-                result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s(facts))
+                longest_s = walltime_allowed_s(facts.config, facts.slurm) if facts.slurm is not None else None
+                result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; the probe's job was cancelled.") from None
         more = probe_findings(subject.config, facts.executor, result)
@@ -71,16 +72,6 @@ def can_probe(facts: LoginFacts, findings: tuple[Finding, ...]) -> bool:
     slurm = facts.slurm
     folder_fails = any(one.check == "folder" and one.level is Level.PROBLEM for one in findings)
     return not folder_fails and (slurm is None or (slurm.answered is not None and slurm.answered.up))
-
-
-def longest_s(facts: LoginFacts) -> int | None:
-    """What partition, account and QOS allow a job at most; None where there is no limit, or none told."""
-    if facts.slurm is None:
-        return None
-    rows = facts.slurm.partitions
-    row = None if isinstance(rows, str) else chosen(facts.config, rows)
-    walls = (row.time_limit_s if row is not None else None, facts.slurm.limits.wall_s)
-    return min((wall for wall in walls if wall is not None), default=None)
 
 
 def show(findings: tuple[Finding, ...], out: Console) -> None:

@@ -102,12 +102,13 @@ class Site:
         except UnreadableError as error:
             return str(error)
 
-    def limits(self, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
-        """How many jobs the user may have, from sacctmgr. Many sites do not say."""
+    def limits(self, cluster: str, account: str | None, partition: str | None, qos: str | None) -> SiteLimits:
+        """How many jobs the user may have, from sacctmgr. Many sites do not say. `cluster` empty: any of the site's."""
         user = pwd.getpwuid(os.getuid()).pw_name
+        here = [f"cluster={cluster}"] if cluster else []
         texts = []
         asked = (
-            ["sacctmgr", "-nP", "show", "assoc", f"user={user}", f"format={ASSOC_FORMAT}"],
+            ["sacctmgr", "-nP", "show", "assoc", f"user={user}", *here, f"format={ASSOC_FORMAT}"],
             ["sacctmgr", "-nP", "show", "qos", f"format={QOS_FORMAT}"],
         )
         for command in asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 from orchestrator.executors.base import Frozen
@@ -78,37 +79,38 @@ def parse_limits(
 ) -> SiteLimits:
     """The strictest limits on one user's jobs, from `sacctmgr -nP show` of ASSOC_FORMAT and QOS_FORMAT.
 
-    An association of another account or partition does not count. Without a wanted QOS the default one counts.
+    An association of another account or partition does not count. Without an account it is not known which of the
+    user's is charged: of each limit that account's counts which allows most. Without a wanted QOS the default one
+    counts.
     """
-    running: list[int] = []
-    submitted: list[int] = []
-    walls: list[int | None] = []
-    qos_names = {wanted_qos} if wanted_qos else set()
-    seen = False
+    qos_rows = [line.split("|") for line in qos.splitlines() if line.count("|") == QOS_FORMAT.count(",")]
+    of_accounts: dict[str, list[list[str]]] = {}
     for line in assoc.splitlines():
         fields = line.split("|")
         if len(fields) != ASSOC_FORMAT.count(",") + 1:
             raise UnreadableError(f"sacctmgr printed a line that is none of its columns: {line!r}")
-        of_account, of_partition, every_qos, default_qos, most_running, most_submitted, longest = fields
-        if (account and of_account != account) or (of_partition and partition and of_partition != partition):
+        of_account, of_partition, every_qos, default_qos, *limits = fields
+        is_other = of_partition and partition and of_partition not in partition.split(",")
+        if is_other or (account and of_account != account):
             continue
-        seen = True
-        running += _numbers(most_running)
-        submitted += _numbers(most_submitted)
-        walls.append(told_duration_s(longest))
-        if not wanted_qos:
-            only = every_qos if "," not in every_qos else ""
-            qos_names |= {default_qos or only} - {""}
-    if not seen:
+        name = wanted_qos or default_qos or (every_qos if "," not in every_qos else "")
+        of_qos = [row[1:] for row in qos_rows if name and row[0] == name]
+        of_accounts.setdefault(of_account, []).extend([limits, *of_qos])
+    if not of_accounts:
         return SiteLimits(told=False, why="it shows no association of yours")
-    for line in qos.splitlines():
-        fields = line.split("|")
-        if len(fields) == QOS_FORMAT.count(",") + 1 and fields[0] in qos_names:
-            running += _numbers(fields[1])
-            submitted += _numbers(fields[2])
-            walls.append(told_duration_s(fields[3]))
-    least = [min(found, default=None) for found in (running, submitted, [wall for wall in walls if wall is not None])]
-    return SiteLimits(told=True, running=least[0], submitted=least[1], wall_s=least[2])
+    running, submitted, wall_s = (_most(found) for found in zip(*map(_least, of_accounts.values()), strict=True))
+    return SiteLimits(told=True, running=running, submitted=submitted, wall_s=wall_s)
+
+
+def _least(rows: list[list[str]]) -> tuple[int | None, ...]:
+    """Of limits on jobs that run, on those submitted, and on walltime; None: no limit."""
+    found = [(_number(running), _number(submitted), told_duration_s(longest)) for running, submitted, longest in rows]
+    return tuple(min((one for one in limits if one is not None), default=None) for limits in zip(*found, strict=True))
+
+
+def _most(limits: Sequence[int | None]) -> int | None:
+    told = [limit for limit in limits if limit is not None]
+    return max(told) if len(told) == len(limits) else None
 
 
 def ping_says(returncode: int, stdout: str) -> Literal["up", "down"]:
@@ -121,5 +123,5 @@ def with_readable_times(words: str) -> str:
     return _MOMENT.sub(lambda match: time.strftime("%Y-%m-%d %H:%M", time.localtime(int(match[0]))), words)
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(text)] if text.isdigit() else []
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

@@ -67,16 +67,16 @@ class Checkpointer:
         never before its first step, so that even the shortest jobs get on, nor after the last one, which `finish` is
         for. Errors: OSError, those of `write`.
         """
-        if self.is_due(step):
+        leaves = self._leaves(step)  # asked once: what comes after the save is for the next step
+        if leaves or self._is_time(step):
             self.save(step, write)
-        leaves = self._leaves(step)
         self.report(step, at_once=leaves)
         if leaves:
             sys.exit(HANDED_OVER)
 
     def is_due(self, step: int) -> bool:
         """Whether `step_done` would save: for frameworks that save in a way of their own."""
-        return self._leaves(step) or (self.every is not None and step - self.saved >= self.every)
+        return self._leaves(step) or self._is_time(step)
 
     def save(self, step: int, write: Callable[[Path], object]) -> None:
         """Save, whatever is due. Errors: as `step_done`."""
@@ -98,6 +98,9 @@ class Checkpointer:
         if at_once or time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = time.monotonic()
             self.job.report(step=step, total=self.total, checkpoint_step=self.saved, **self._told)
+
+    def _is_time(self, step: int) -> bool:
+        return self.every is not None and step - self.saved >= self.every
 
     def _leaves(self, step: int) -> bool:
         return self.start_step < step < self.total and self.job.hand_over_reason() is not None

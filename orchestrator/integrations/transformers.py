@@ -37,8 +37,13 @@ class HandOver(TrainerCallback):
     def train(self, trainer: Trainer, **more: Any) -> None:
         """`trainer.train` from where the job before was; nothing but loading where no step is left to do.
 
-        Leaves with exit code 75 (SystemExit) when asked to.
+        Leaves with exit code 75 (SystemExit) when asked to. Errors: ValueError for `load_best_model_at_end`.
         """
+        if trainer.args.load_best_model_at_end:
+            raise ValueError(
+                "load_best_model_at_end cannot be kept: checkpoints become the job's, and old ones go; leave it out, "
+                "and save the best model yourself"
+            )
         start, args = self._keeper.start, trainer.args
         if start is None:
             trainer.train(**more)

@@ -52,7 +52,7 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
         wanted=settings.transport,
         why_not=dict(_why_not(remote, chosen, there)),
         visit=visit,
-        here=Side(rsync=_rsync_here(), space=_space_here(folder), filesystem=_filesystem(_nearest(folder))),
+        here=Side(rsync=_rsync_here(), space=_space_here(folder), filesystem=filesystem_of(folder)),
         there=there,
         there_error=there_error,
         open_paths=tuple(_open_paths(folder)),
@@ -192,8 +192,9 @@ def _nearest(folder: Path) -> Path:
     return next(above for above in (folder, *folder.parents) if above.exists())
 
 
-def _filesystem(folder: Path) -> str:
-    """The type of the file system that holds `folder`; "" where the system does not say."""
+def filesystem_of(folder: Path) -> str:
+    """The type of the file system that holds `folder`, or will; "" where the system does not say."""
+    place = _nearest(folder).resolve()
     try:
         mounts = Path("/proc/self/mounts").read_text(errors="replace")
     except OSError:  # macOS: `mount` says "… on PATH (apfs, local, …)"
@@ -205,7 +206,7 @@ def _filesystem(folder: Path) -> str:
             for each in fields
             if len(each) > 2
         ]
-    holds = [(len(place), number, kind) for number, (place, kind) in enumerate(lines) if folder.is_relative_to(place)]
+    holds = [(len(above), number, kind) for number, (above, kind) in enumerate(lines) if place.is_relative_to(above)]
     return max(holds)[2] if holds else ""
 
 

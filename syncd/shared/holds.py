@@ -1,6 +1,7 @@
 """Contributors of whom nothing is taken for a while: less than dropped, and without anybody's doing.
 
 `inbox/<who>/held.json` stays when its time is over: whoever is held again soon is held for twice as long.
+`inbox/<who>/untrue/<run_id>/<slot>.json` stays until two checkpoints of that slot are without the contributor's rows.
 """
 
 from __future__ import annotations
@@ -55,6 +56,30 @@ def release(inbox: Path) -> bool:
     was_there = (inbox / "held.json").exists()
     (inbox / "held.json").unlink(missing_ok=True)
     return was_there
+
+
+def mark_untrue(inbox: Path, run_id: str, slot: int, *, now: float) -> None:
+    """What this contributor gave this slot was not true: its rows must leave, also after a kill. Errors: OSError."""
+    place = _untrue(inbox, run_id, slot)
+    make_folder(place.parent)
+    put_json(place, {"at": now})
+
+
+def found_untrue(inbox: Path, run_id: str, slot: int) -> bool:
+    """Whether the rows of this contributor must leave this slot."""
+    return _untrue(inbox, run_id, slot).exists()
+
+
+def clear_untrue(inbox: Path, run_id: str, slot: int, *, before: float) -> None:
+    """The rows left at `before` (unix seconds): forget what was found until then. Errors: OSError."""
+    place = _untrue(inbox, run_id, slot)
+    told = read_json_or_none(place)
+    if isinstance(told, dict) and told["at"] <= before:
+        place.unlink(missing_ok=True)
+
+
+def _untrue(inbox: Path, run_id: str, slot: int) -> Path:
+    return inbox / "untrue" / run_id / f"{slot}.json"
 
 
 def _last(inbox: Path) -> Hold | None:

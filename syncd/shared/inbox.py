@@ -9,6 +9,7 @@
     inbox/<who>/verdicts/<sha256>.json                 the answer, until the contributor has fetched it
     inbox/<who>/counts/  dropped.json  seen.json       `syncd.shared.counts`
     inbox/<who>/held.json                              `syncd.shared.holds`
+    inbox/<who>/untrue/<run_id>/<slot>.json          likewise
     inbox/<who>/live/<run_id>/<slot>/                  agents that may be watched (`syncd.shared.offers`)
 
 Every move is one rename, and what explains it is written before it: after a kill at any point each segment lies in

@@ -208,15 +208,24 @@ def test_best_changes_the_slot_at_the_end_of_the_episodes_and_names_it_in_the_se
         assert slot == 1 or all(verdict.segment.steps == LONG_HORIZON for verdict in found)
 
 
-def test_where_episodes_end_at_times_of_their_own_the_slot_changes_at_the_end_of_one(tmp_path):
+@pytest.mark.parametrize("contribute", [False, True])
+def test_where_episodes_end_at_times_of_their_own_the_slot_changes_all_the_same(tmp_path, monkeypatch, contribute):
     """All eight at once would take hours."""
-    env = {"name": "gymnasium", "id": "InvertedPendulum-v5"}
+    made = []  # of so short episodes an outbox is full at once
+    monkeypatch.setattr("trainer.actors.actors.Actors._hand_in", lambda _actors, _dispatch, some: made.extend(some))
+    env = {"name": "gymnasium", "id": "InvertedPendulum-v5", "horizon": 50}
     training = resolve(TrainingSection(preset="tiny", env=env, actor_hidden=(16, 16)))
     publish(tmp_path, training=training, success=0.2)
-    with actors(tmp_path, policy="best", num_envs=8, contribute=False) as (screen, _):
+    with actors(tmp_path, policy="best", num_envs=8, contribute=contribute) as (screen, running):
         wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 50, "play")
         publish(tmp_path, training=training, slot=1, attempt=4, success=0.9)
         wait_for(lambda: screen.last.slot == 1, "the better slot")
+        wait_for(lambda: not contribute or made[-1].slot == 1, "an episode with it")
+        assert running.counts.swaps == 2
+    for segment in made:
+        assert np.unique(segment.version, axis=0).tolist() == [[1, 1] if segment.slot == 0 else [4, 1]]
+        assert np.abs(segment.obs[0]).max() < 0.02, "where each episode begins"
+    assert {segment.slot for segment in made} == ({0, 1} if contribute else set())
 
 
 @pytest.fixture

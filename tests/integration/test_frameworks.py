@@ -11,10 +11,13 @@ import shutil
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from relay import REPOSITORY, NewRelay, Relay
+
+from anchorleg.job import Job
 
 PROGRAMS = REPOSITORY / "examples" / "programs"
 #: A job's deadline is over when it begins.
@@ -154,3 +157,14 @@ def test_hugging_faces_trainer_comes_to_the_same_bits(new_relay: NewRelay) -> No
     one, other = (load_file(folder / "model.safetensors") for folder in (handed_over, whole))
     assert_same_tensors(one, other)
     assert reported(whole, "train_loss") > 0
+
+
+@pytest.mark.long
+@pytest.mark.trainer
+def test_what_hugging_faces_trainer_could_not_find_again_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from orchestrator.integrations.transformers import HandOver
+
+    asked: Any = SimpleNamespace(args=SimpleNamespace(load_best_model_at_end=True))
+    with pytest.raises(ValueError, match="save the best model yourself"):
+        HandOver(Job.standalone(tmp_path)).train(asked)

@@ -80,3 +80,12 @@ def test_a_training_goes_on_where_nobody_reads_of_it(
         os.close(full)
     assert (code, "Traceback" in said) == (0, False)
     assert list((tmp_path / "run").glob("slots/0/attempts/0/checkpoints/*600*"))
+
+
+def test_a_character_that_the_output_cannot_have_ends_no_command() -> None:
+    program = "from anchorleg.output import ending_well; ending_well(lambda: print('from a \\u2192 b'))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, timeout=WORK_S,
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-2"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"from a \\u2192 b\n", b"")

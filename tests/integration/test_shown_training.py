@@ -119,6 +119,14 @@ def test_a_goal_is_told_while_it_is_known_and_of_who_says_none_there_is_none():
         assert len({glimpse.goal for _, glimpse in glimpses if glimpse.step}) == (4 if is_known else 1)
 
 
+def test_the_goal_of_an_environment_of_gymnasiums_is_told():
+    with VectorEnv(VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Seeker")), 1, 3)) as envs:
+        envs.reset()
+        envs.watch({0})
+        envs.step(np.zeros((1, 1), np.float32))
+        assert envs.glimpse(0).goal == (1.0, 2.0, 3.0)
+
+
 def test_a_worker_that_is_lost_while_it_is_looked_at_is_replaced():
     with VectorEnv(VectorSpec(SUITES["metaworld"], 4, 3), 2, "python") as envs:
         envs.reset()

@@ -51,7 +51,7 @@ def theirs(learner: Any, training: Any) -> Any:
     settings = training.algorithm
     model = SAC(
         "MlpPolicy", Nothing(), learning_rate=settings.learning_rate, gamma=settings.gamma, tau=settings.tau,
-        ent_coef=f"auto_{settings.init_temperature}", target_entropy=settings.target_entropy, batch_size=ROWS,
+        ent_coef=f"auto_{settings.init_temperature}", target_entropy=learner.target_entropy, batch_size=ROWS,
         policy_kwargs={"net_arch": {"pi": list(WIDTHS), "qf": list(WIDTHS)}}, device="cpu",
     )  # fmt: skip
     model.set_logger(configure(None, []))

@@ -52,9 +52,12 @@ fi
 
 # The packages' own services (another Slurm, another munge) are not wanted: the tests start theirs.
 policy=/usr/sbin/policy-rc.d
-ours=no
-if [ ! -e "$policy" ]; then
-    printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null && $sudo chmod 755 "$policy" && ours=yes
+mark='# of Anchorleg: tests/real/install.sh'
+if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
+    # Also after Ctrl-C: with it left behind no package of this machine could start its service again.
+    trap '$sudo rm -f "$policy"' EXIT
+    trap 'exit 130' INT TERM HUP
+    printf '#!/bin/sh\n%s\nexit 101\n' "$mark" | $sudo tee "$policy" >/dev/null && $sudo chmod 755 "$policy"
 fi
 install() {
     # shellcheck disable=SC2086 # a list of words
@@ -63,6 +66,5 @@ install() {
 }
 install || { $sudo apt-get -o DPkg::Lock::Timeout=300 update -q && install; }
 result=$?
-[ "$ours" = yes ] && $sudo rm -f "$policy"
 [ "$result" -eq 0 ] || give_up 'apt-get failed'
 echo "install: done:$packages"

@@ -294,6 +294,13 @@ def Stacked(**more: Any) -> gym.Env:
     return gym.wrappers.FrameStackObservation(Keeper(**more), 3)
 
 
+def Seeker(**more: Any) -> gym.Env:
+    """A robot that is to reach a place."""
+    env = gym.make("InvertedPendulum-v5", **more)
+    env.unwrapped.goal = np.array([1.0, 2.0, 3.0])
+    return env
+
+
 def Old() -> Any:
     """No environment of Gymnasium's."""
     return object()

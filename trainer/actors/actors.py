@@ -1,7 +1,8 @@
 """Actors: play with the newest policy that a learner published, and write down what is experienced.
 
 The loop is: take the newest verified policy, sample actions, step, record. A newer policy of the same slot is swapped
-in between two steps; another slot's only where all episodes have just ended. No network is needed once there is one.
+in between two steps; another slot's where all episodes have just ended, or are broken off. No network is needed once
+there is one.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Plan:
 class Stage:
     """The environments of one spec (tasks, goals, horizon), and where they stand.
 
-    `is_boundary`: another policy may take over. Where experience is recorded every environment is then at the start of
-    an episode: they start and end together, for all have the same horizon. Else it is enough that one is.
+    `is_boundary`: another slot's policy may take over. Where experience is recorded every environment is then at the
+    start of an episode. Else it is enough that one is.
     """
 
     def __init__(self, manifest: store.Manifest, plan: Plan) -> None:
@@ -183,6 +184,7 @@ class Actors:
         self._abandoned: Building | None = None
         self._recorder: Recorder | None = None
         self._current: Followed | None = None
+        self._wanted_since = 0  # another slot is wanted since so many steps, if at all
         self._streaming = Streaming(plan.folder) if plan.stream else None
 
     def run(self, stop: Stopping) -> Playing:
@@ -211,6 +213,8 @@ class Actors:
                 if self._streaming is not None:
                     self._streaming.tell(self.show.say)
                 try:
+                    if self._is_held_up(follower):
+                        self._break_off(dispatch)
                     missing = self._missing(follower)
                     if missing is None:
                         self.counts.unneeded = follower.unneeded if dispatch else None
@@ -235,6 +239,18 @@ class Actors:
     def is_still_building(self) -> bool:
         """Whether environments that nobody wants any more are still being built: leave without waiting for them."""
         return self._abandoned is not None and self._abandoned.is_alive
+
+    def _is_held_up(self, follower: Follower) -> bool:
+        """Whether another slot has been wanted for longer than an episode takes, and what is recorded keeps it waiting:
+        where some episodes end early, all of them may never end at once.
+        """
+        stage, current = self._stage, self._current
+        wanted = follower.newest(current, may_change_slot=True)
+        if stage is None or current is None or wanted is None or wanted.key == current.key:
+            self._wanted_since = self.counts.steps
+            return False
+        an_episode = stage.envs.spaces.horizon * stage.envs.num_envs
+        return not stage.is_boundary and self.counts.steps - self._wanted_since > an_episode
 
     def _missing(self, follower: Follower) -> str | None:
         """What it waits for: a policy, or environments for it. None: it can act, with the newest that may act now."""
@@ -281,7 +297,7 @@ class Actors:
         if dispatch and recorder:
             self._hand_in(dispatch, recorder.add(transition.obs, actions, transition.step, current.version))
         finished = transition.step.finished
-        stage.is_boundary = bool(finished.all() if dispatch else finished.any())
+        stage.is_boundary = bool(finished.any() if recorder is None else finished.all())
         self.counts.stepped(transition.step, stage.tasks)
         if self._streaming is not None:
             self._streaming.after(stage.collector, current, self.counts.steps)
@@ -298,16 +314,20 @@ class Actors:
         while self._restarts and now - self._restarts[0] > RESTARTS_WITHIN_S:
             self._restarts.popleft()
         self._restarts.append(now)
-        if dispatch and self._recorder:
-            self._hand_in(dispatch, self._recorder.rest())
-        self._recorder = None
-        self._clear()
+        self._break_off(dispatch)
         if len(self._restarts) > MAX_RESTARTS:
             raise EnvironmentFailedError(
                 f"{words}; that is {len(self._restarts)} times within {RESTARTS_WITHIN_S / 60:.0f} minutes: "
                 "try fewer environments (--num-envs), and look for lack of memory"
             ) from error
         self.show.say(f"{words}; starting new environments")
+
+    def _break_off(self, dispatch: Dispatch | None) -> None:
+        """End the environments, wherever their episodes are: what was played of those is kept."""
+        if dispatch and self._recorder:
+            self._hand_in(dispatch, self._recorder.rest())
+        self._recorder = None
+        self._clear()
 
     def _clear(self) -> None:
         if self._stage is not None:

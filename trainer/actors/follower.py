@@ -67,8 +67,8 @@ class Follower:
 
     `waiting_for` says in words what is missing while there is no policy, and `resting` why a giver waits although there
     is one; None: it does not. `unneeded`: why what is played now is not to be given; None: it is. `is_over`: all slots
-    have said that their training is complete. `giver`: choose by need. `averaged`: of each slot its averaged policies.
-    `tried` is called from the thread.
+    that may be chosen have said that their training is complete. `giver`: choose by need. `averaged`: of each slot its
+    averaged policies. `tried` is called from the thread.
     """
 
     def __init__(
@@ -195,6 +195,7 @@ class Follower:
             by_its_clock = now - at if at is not None else float("inf")
             heard_s = max(0.0, min(by_its_clock, self._monotonic() - since))  # clocks of nodes may differ
             if (need := needed.parse(row, heard_s)) is not None:
+                need = need if self._choice.slot is None else replace(need, slots=1)  # no other slot is waited for
                 # Without news of the slot (no network, say) its last word does not keep anybody from recording.
                 is_lately = self._monotonic() - seen_at < STALE_S
                 self._needs[key] = need if is_lately else replace(need, full=False)

@@ -9,7 +9,6 @@ Shapes: B transitions, K tasks, A of an action, or one of n.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -27,10 +26,8 @@ from trainer.config.algorithms import Sac
 from trainer.config.training import Training
 from trainer.envs.spaces import Box, Spaces
 from trainer.machine.device import on_device, to_device
+from trainer.nets.distributions import usual_entropy
 from trainer.nets.twins import NetInputs, TwinCritics
-
-#: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
-_SHARE_OF_ENTROPY = 0.89
 
 
 class Algorithm(TwinOffPolicy):
@@ -129,10 +126,7 @@ class Algorithm(TwinOffPolicy):
 
 def target_entropy(settings: Sac, spaces: Spaces) -> float:
     """In nats: what is asked for, or what is usual for these actions."""
-    if settings.target_entropy is not None:
-        return settings.target_entropy
-    action = spaces.action
-    return -float(action.size) if isinstance(action, Box) else _SHARE_OF_ENTROPY * math.log(action.n)
+    return usual_entropy(spaces.action) if settings.target_entropy is None else settings.target_entropy
 
 
 def _shapes(spaces: Spaces) -> tuple[str, int]:

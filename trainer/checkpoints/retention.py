@@ -7,6 +7,7 @@ the next checkpoint; it never stops the training.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,17 +19,22 @@ from anchorleg.job import CheckpointRef, Job, candidates_before, passed_over
 from trainer.checkpoints.checkpoint import CheckpointManifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
 
+#: Another try at reading would come to the same.
+_FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
+
 
 @dataclass(frozen=True)
 class Kept:
     """One checkpoint of the slot. `manifest` None: damaged. `in_line`: one that a successor may start from.
-    `is_passed_over`: it could, but for a decision to go back that can still be taken back.
+    `is_passed_over`: it could, but for a decision to go back that can still be taken back. `unread`: why it cannot be
+    read now (a network folder, too many open files): nothing is known of it.
     """
 
     ref: CheckpointRef
     manifest: CheckpointManifest | None
     in_line: bool
     is_passed_over: bool = False
+    unread: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,8 @@ def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, need
     and at most `keep_milestones`, spread evenly, keep their nets. Of what is passed over the newest `keep_exact` stay
     whole, and the `needed` and those that are nets already as nets.
 
-    While fewer than `keep_exact` good ones exist, damaged ones stay too: they are evidence, and cost nothing yet.
+    While fewer than `keep_exact` good ones exist, damaged ones stay too: they are evidence, and cost nothing yet. What
+    cannot be read now stays: it may be the newest.
     """
     newest_first = sorted((k for k in found if k.manifest), key=lambda k: k.ref.step, reverse=True)
     good = [k for k in newest_first if k.in_line]
@@ -56,7 +63,7 @@ def decide(found: Sequence[Kept], *, keep_exact: int, keep_milestones: int, need
     steps = {*thin(sorted(k.ref.step for k in older), keep_milestones), *needed}
     policies = [k for k in older if k.ref.step in steps]
     policies += [k for k in passed if k not in aside and (k.ref.step in needed or k not in _whole(passed))]
-    deleted = [k for k in found if k not in exact and k not in policies and k not in aside]
+    deleted = [k for k in found if k not in exact and k not in policies and k not in aside and not k.unread]
     if len(exact) < keep_exact:
         deleted = [k for k in deleted if k.manifest]
     return Decision((*exact, *aside), tuple(policies), tuple(deleted))
@@ -81,7 +88,7 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
     """Carry `decide` out for the whole slot. Returns what could not be deleted, one sentence each."""
     found = survey(job)
     decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, needed=needed)
-    troubles: list[str] = []
+    troubles = [f"{kept.ref.path} cannot be looked into now, and stays: {kept.unread}" for kept in found if kept.unread]
 
     def attempt(action: Callable[[], None], path: Path) -> None:
         if job.superseded_by() is not None:
@@ -118,11 +125,14 @@ def survey(job: Job) -> list[Kept]:
         for path in _children(job.slot_dir / "attempts" / str(attempt) / "checkpoints"):
             if not path.name.isdigit():
                 continue
+            manifest, unread = None, ""
             try:
                 manifest = read_manifest(path)
-            except DamagedCheckpointError:
-                manifest = None
-            found.append(Kept(CheckpointRef(attempt, int(path.name), path), manifest, path in line, path in passed))
+            except DamagedCheckpointError as error:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _FOR_GOOD:
+                    unread = str(error)
+            ref = CheckpointRef(attempt, int(path.name), path)
+            found.append(Kept(ref, manifest, path in line, path in passed, unread))
     return found
 
 

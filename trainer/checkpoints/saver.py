@@ -28,7 +28,7 @@ from trainer.checkpoints.rows import (
 )
 from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
-from trainer.history.read import best_evaluation, read_evaluations
+from trainer.history.read import best_evaluation, best_left, read_evaluations
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,14 @@ class Saver:
     def _tidied(self, needed: frozenset[int]) -> tuple[str, ...]:
         """Clear old checkpoints away. Returns what could not be done; whatever it is, the new one is published."""
         try:
-            best = best_evaluation(read_evaluations(self._job.slot_dir))
+            slot_dir = self._job.slot_dir
+            bests = best_evaluation(read_evaluations(slot_dir)), best_left(slot_dir)
             return tuple(
                 tidy(
                     self._job,
                     keep_exact=self._training.keep_checkpoints,
                     keep_milestones=self._training.keep_milestones,
-                    needed=needed | ({best["step"]} if best is not None else frozenset()),
+                    needed=needed | {best["step"] for best in bests if best is not None},
                 )
             )
         except OSError as error:

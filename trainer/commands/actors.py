@@ -197,7 +197,7 @@ def _device(wanted: str, threads: int = 1) -> torch.device:
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
         raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
     machine.set_deterministic(threads)
-    return machine.choose_device(wanted)
+    return machine.choose_device(wanted, asked_by="--device")
 
 
 def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:

@@ -31,14 +31,14 @@ def wandb(
     """
     from trainer.history.slots import find_histories, told_where  # noqa: PLC0415
     from trainer.wandb import upload as wandblog  # noqa: PLC0415 - numpy
-    from trainer.wandb.destination import Destination, recorded  # noqa: PLC0415
+    from trainer.wandb.destination import recorded  # noqa: PLC0415
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
     wandblog.library()  # before anything is read: one sentence where it is missing
-    found = {wandblog.name_of(history): (path, history) for path in runs for history in find_histories(path)}
+    found = {(history.run_id, history.slot): (path, history) for path in runs for history in find_histories(path)}
     for path, history in found.values():
         with told_where(path):
-            there = recorded(history.folder / "slots" / str(history.slot)) or Destination()
+            there = recorded(history.folder / "slots" / str(history.slot))
             there = replace(there, project=project or there.project, entity=entity or there.entity)
             written = wandblog.write(history, out, there)
             holes = wandblog.gaps(history.rows)

@@ -41,7 +41,10 @@ class Mtsac(OffPolicySettings):
     shared_temperature: bool = Field(
         False, description="One temperature for all tasks together; else each task has its own."
     )
-    target_entropy: Finite = Field(-4.0, description="The entropy in nats that each temperature steers to.")
+    target_entropy: Finite | None = Field(
+        None,
+        description="The entropy in nats that each temperature steers to; left out: minus the numbers of an action.",
+    )
     critic_loss: Literal["squared", "categorical"] = Field(
         "squared",
         description="squared (the smaller of both critics counts) or categorical (distributions over value_bins "

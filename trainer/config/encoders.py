@@ -122,8 +122,12 @@ def refusal(name: str, shape: Sequence[int]) -> str | None:
     seen = "clips" if len(shape) == 4 else "pictures"
     if seen != arch.reads:
         others = " or ".join(other for other, it in ARCHES.items() if it.reads == seen)
-        way = 'env.observation to "clips"' if arch.reads == "clips" else 'env.observation to "cameras" or "both"'
-        return f"{name} reads {arch.reads}, and these are {seen}: set {way}, or network.encoder.arch to {others}"
+        still = '"cameras" or "both" ("state" where the environment gives pictures itself)'
+        way = '"clips"' if arch.reads == "clips" else still
+        return (
+            f"{name} reads {arch.reads}, and these are {seen}: set env.observation to {way}, or network.encoder.arch "
+            f"to {others}"
+        )
     channels, height, width = shape[-3:]
     if min(height, width) < arch.least:
         return (

@@ -317,7 +317,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation_unseen_goals": 0,
         "metrics_interval": 13_000,
     },
-    # What bench/hour.py's search came to so far: `tiny`'s step size and discount, hotter at first, and large
+    # What bench/hour_search.py came to so far: `tiny`'s step size and discount, hotter at first, and large
     # batches.
     "laptop": {
         "total_steps": 10_000_000,

@@ -122,7 +122,7 @@ class Gymnasium(PictureSettings):
 
     VERSION: ClassVar[str] = "1"
     #: Pictures may be part of what it gives; it alone knows its cameras and lights.
-    REFUSED_WITH_STATE: ClassVar[tuple[str, ...]] = ("critic_sees",)
+    REFUSED_WITH_STATE: ClassVar[tuple[str, ...]] = ()
 
     name: Literal["gymnasium"] = Field("gymnasium", description=EnvSettings.model_fields["name"].description)
     observation: Observation = Field(

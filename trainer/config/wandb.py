@@ -47,6 +47,7 @@ def wandb_mode(environ: Mapping[str, str]) -> str:
 def wandb_environment(section: WandbSection, environ: Mapping[str, str]) -> dict[str, str]:
     """W&B's own variables for a job: what `environ` says, else what the section says. Never the key. Pure."""
     wanted = {
+        "WANDB_BASE_URL": None,
         "WANDB_MODE": section.mode,
         "WANDB_PROJECT": section.project,
         "WANDB_ENTITY": section.entity,

@@ -281,8 +281,8 @@ def _kind(name: str, value: Any) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """As whoever reads it from a file gets it: the environment goes on with its own. Errors: TypeError."""
-    return json.loads(json.dumps(value))
+    """As whoever reads it from a file gets it: the environment goes on with its own. Errors: TypeError, ValueError."""
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
 def _is_json(value: Any) -> bool:

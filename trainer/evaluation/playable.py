@@ -27,6 +27,8 @@ from trainer.sharing.policies import Policy, UnusablePolicyError, differences, f
 from trainer.sharing.selection import DEFAULT_SHARED_DIR, Choice, pick
 
 _DEVICES = ("auto", "cpu", "cuda", "mps")
+#: Where a command's device is named.
+_ASKED_BY = "--device"
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,10 @@ def of_checkpoint(
     """The newest good checkpoint at or below `path`, or the one that was evaluated `best`; `averaged`: its moving
     average.
 
-    `threads`: torch's; None: the training's. Errors: ConfigError, also where it has no moving average;
-    NoGoodCheckpointError.
+    `threads`: torch's; None: the training's. Errors: ConfigError, also where it has no moving average, or where there
+    is no such device; NoGoodCheckpointError.
     """
+    chosen = machine.choose_device(device, asked_by=_ASKED_BY)
     ref, manifest, nets, notes = find_policy(path, best=best)
     try:
         training, spec = training_of(manifest), spec_of(manifest)
@@ -152,7 +155,7 @@ def of_checkpoint(
             tensors |= floats_of(_average_of(ref.path, manifest))
         above = ref.path.absolute().parents  # checkpoints, <attempt>, attempts, <slot>; a copy may lie anywhere
         tensors |= floats_of(frozen_tensors(spec, above[min(3, len(above) - 1)] / WEIGHTS))
-        policy = Policy(spec, tensors, machine.choose_device(device))
+        policy = Policy(spec, tensors, chosen)
     except NoAverageError as error:
         raise ConfigError(str(error)) from None
     except (ConfigError, DamagedCheckpointError, UnusablePolicyError) as error:
@@ -196,9 +199,11 @@ def averaged_beside(policy: Found, device: str, *, threads: int | None = None) -
 
 
 def of_publication(place: store.SlotPlace, manifest: store.Manifest, device: str) -> Found:
-    """A published policy, verified to its golden actions. Errors: UnusablePolicyError, DamagedPolicyError, OSError."""
+    """A published policy, verified to its golden actions. Errors: ConfigError where there is no such device,
+    UnusablePolicyError, DamagedPolicyError, OSError.
+    """
     machine.set_deterministic(1)
-    policy = load(place, manifest, machine.choose_device(device))
+    policy = load(place, manifest, machine.choose_device(device, asked_by=_ASKED_BY))
     note, suite = differences(manifest.suite), suite_of_manifest(manifest)
     return Found(
         name=f"{manifest.run_id}/{manifest.slot} version {manifest.version}{', averaged' * place.is_averaged}",

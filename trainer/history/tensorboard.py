@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from trainer.history.read import mean_return, tells_success
 #: Numbers of a row that are no curves: where it lies, and when it was written.
 _NO_CURVES = frozenset({"from", "to", "at"})
 
+#: The class of its thread (tensorboard/summary/writer/event_file_writer.py).
+_ITS_THREAD = "_AsyncWriterThread"
 _log = logging.getLogger(__name__)
 
 
@@ -27,6 +31,7 @@ class TensorBoardEvents:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
 
+            _tell_no_traceback()
             self._writer = SummaryWriter(str(folder), purge_step=after + 1)
         except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
             _log.warning("no TensorBoard events: %s", error)
@@ -48,6 +53,18 @@ class TensorBoardEvents:
         except OSError as error:
             _log.warning("the last TensorBoard events are lost: %s", error)
         self._writer = None
+
+
+@cache
+def _tell_no_traceback() -> None:
+    """Of its thread that writes: what went wrong there, such as a full disk, is raised by the next `add`, too."""
+    told = threading.excepthook
+
+    def tell(args: threading.ExceptHookArgs) -> None:
+        if not (isinstance(args.exc_value, OSError) and type(args.thread).__name__ == _ITS_THREAD):
+            told(args)
+
+    threading.excepthook = tell
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:

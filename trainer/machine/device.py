@@ -30,17 +30,19 @@ def devices_here() -> dict[str, bool]:
     return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
 
 
-def choose_device(wanted: str, there: Mapping[str, bool] | None = None) -> torch.device:
+def choose_device(
+    wanted: str, there: Mapping[str, bool] | None = None, *, asked_by: str = "training.device"
+) -> torch.device:
     """The device that `wanted` names; `auto`: the best there is. Errors: ConfigError where it is not there.
 
-    `there`: as `devices_here` says.
+    `there`: as `devices_here` says. `asked_by`: where `wanted` stands, for the sentence.
     """
     there = there or devices_here()
     if wanted == "auto":
         return torch.device(next(name for name, present in there.items() if present))
     if not there[wanted]:
         raise ConfigError(
-            f"training.device is {wanted!r}, but torch {torch.__version__} sees no such device here; "
+            f"{asked_by} is {wanted!r}, but torch {torch.__version__} sees no such device here; "
             "use 'auto' or 'cpu', or ask for a node that has one"
         )
     return torch.device(wanted)

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Box, Discrete
 
+#: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
+_SHARE_OF_ENTROPY = 0.89
 #: Where the log standard deviation is cut off, as stable-baselines3 and McLean et al.'s code have it. BRC and MOORE
 #: squeeze it into [-10, 2] by a tanh instead: that begins at deviations of 0.02, and moves it up to six times as far a
 #: step. With one temperature for all tasks, more trainings missed a reward so (bench/learning.py).
@@ -297,3 +299,10 @@ def log_prob(u: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
     """
     terms = noise.square().mul_(-0.5).sub(log_std).add(u, alpha=2).add(nn.functional.softplus(-2 * u), alpha=2)
     return terms.sum(-1) - noise.shape[-1] * (_HALF_LOG_2PI + 2 * _LOG_2)
+
+
+def usual_entropy(action: Box | Discrete) -> float:
+    """What the entropy of actions is steered to where nobody says otherwise, in nats: minus the numbers of an action
+    (Haarnoja et al. 2018, arXiv 1812.05905), or a share of the largest there can be (CleanRL, sac_atari.py).
+    """
+    return -float(action.size) if isinstance(action, Box) else _SHARE_OF_ENTROPY * math.log(action.n)

@@ -116,13 +116,15 @@ def keep_taken(job: Job, sha256: str, data: bytes) -> None:
 
 def read_taken(job: Job, sha256: str) -> bytes:
     """What this attempt, or one that it descends from, copied. Errors: OSError; ValueError where it is another file."""
-    paths = [path for path in _taken(job) if path.name == sha256]
-    if not paths:
-        raise FileNotFoundError(2, f"{sha256[:12]}… is not among what was taken")
-    data = paths[-1].read_bytes()
-    if name_of(data) != sha256:
-        raise ValueError(f"{sha256[:12]}… is not what was taken")
-    return data
+    for folder in reversed(_taken_folders(job)):
+        try:
+            data = (folder / sha256).read_bytes()
+        except FileNotFoundError:
+            continue
+        if name_of(data) != sha256:
+            raise ValueError(f"{sha256[:12]}… is not what was taken")
+        return data
+    raise FileNotFoundError(2, f"{sha256[:12]}… is not among what was taken")
 
 
 def clear_taken(job: Job, files: Collection[str]) -> None:
@@ -131,9 +133,13 @@ def clear_taken(job: Job, files: Collection[str]) -> None:
 
 
 def clear_older(job: Job, but: Collection[str]) -> None:
-    """Remove what older attempts copied, but for the files `but`. Errors: OSError."""
+    """Remove what older attempts copied, but for the files `but`, and their empty folders. Errors: OSError."""
     own = job.attempt_dir / _TAKEN
     _remove(job, [path for path in _taken(job) if path.parent != own and path.name not in but])
+    for folder in _taken_folders(job):
+        if folder != own:
+            with contextlib.suppress(OSError):  # it is needed still, or was removed before
+                folder.rmdir()
 
 
 def clear_all(job: Job) -> None:
@@ -150,9 +156,13 @@ def _remove(job: Job, paths: Iterable[Path]) -> None:
 
 
 def _taken(job: Job) -> list[Path]:
+    return [folder / name for folder in _taken_folders(job) for name in _names(folder)]
+
+
+def _taken_folders(job: Job) -> list[Path]:
+    """Of all attempts up to this one, oldest first; they need not exist."""
     attempts = [attempt for attempt in attempt_numbers(job.slot_dir) if attempt <= job.attempt]
-    folders = [job.slot_dir / "attempts" / str(attempt) / _TAKEN for attempt in attempts]
-    return [folder / name for folder in folders for name in _names(folder)]
+    return [job.slot_dir / "attempts" / str(attempt) / _TAKEN for attempt in attempts]
 
 
 def _folders(folder: Path, prefix: str) -> list[Path]:

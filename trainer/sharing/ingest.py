@@ -13,21 +13,22 @@ import errno
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.buffers.contributed import MAX_RECENT
 from trainer.config.training import Training
 from trainer.envs.suite import bounds_of, suite_of
 from trainer.sharing.athand import AtHand, Ready
 from trainer.sharing.conduct import Conduct
+from trainer.sharing.duplicates import TakenBefore
 from trainer.sharing.journal import Taken
 from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
-from trainer.sharing.segment import MALFORMED, MARKS
+from trainer.sharing.removals import Removals
+from trainer.sharing.segment import MALFORMED
 from trainer.sharing.slotnotes import SlotNotes
 from trainer.sharing.spotcheck import Redo, SpotChecks
 from trainer.sharing.takings import usable_of
@@ -45,6 +46,8 @@ PRUNE_EVERY_S = 600.0
 OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
+#: Why what else a contributor sent is not used.
+_WITH_A_LIE = (Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
 #: Of a file's bytes, its name, and what is expected.
 Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 
@@ -53,9 +56,10 @@ class Ingester:
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
     `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
-    `taken`: others that are in it, or that the loop will take again by itself. `resimulate`: makes what does
-    segments again, in the thread; None where this run's environments cannot be repeated. `step`: where the learner
-    is. `takings`: who gave what. `at_hand`: the good, for the loop to take.
+    `taken`: others that are in it, or that the loop will take again by itself. `unwanted`: (who, file) of what the slot
+    went back to be without. `resimulate`: makes what does segments again, in the thread; None where this run's
+    environments cannot be repeated. `step`: where the learner is. `takings`: who gave what. `at_hand`: the good, for
+    the loop to take. `removals`: whose rows it is to take out.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Ingester:
         seen: Iterable[str] = (),
         counted: Sequence[Taken] = (),
         taken: Sequence[Taken] = (),
+        unwanted: Collection[tuple[str, str]] = (),
         resimulate: Callable[[], Redo | None] = lambda: None,
         clock: Callable[[], float] = time.time,
         judge: Judge = judge,
@@ -80,17 +85,17 @@ class Ingester:
         self._clock = clock
         self._judge, self._most_ready_rows = judge, most_ready_rows
         self._shared = store.Shared(job.shared_dir)
-        self._seen = dict.fromkeys([*seen, *(entry.content for entry in taken)])
-        self._marks: dict[bytes, None] = {}
+        self._before = TakenBefore(job, [*seen, *(entry.content for entry in taken)])
         self._taken = {(entry.who, entry.sha256) for entry in taken}
+        self._unwanted = frozenset(unwanted)
         self._counted: deque[Taken] = deque(counted)
         self._versions = Versions(self._shared.slot(job.run_id, job.slot), training.contribution_max_lag)
         self._judged_at = step
         self._listed: dict[str, deque[Path]] = {}
         self._served_last = ""
         self._gone: set[str] = set()
-        self._removals: deque[str] = deque()
         self.at_hand = AtHand()
+        self.removals = Removals(job, self.at_hand, clock)
         self._suite = suite_of(training).open()
         self._checks = SpotChecks(resimulate, training.contribution_check_share)
         self._notices = Notices()
@@ -117,16 +122,8 @@ class Ingester:
 
     @property
     def has_something(self) -> bool:
-        """Whether `at_hand` or `next_removal` would give something. Cheap."""
-        return bool(self.at_hand.rows or self._removals)
-
-    def next_removal(self) -> str | None:
-        """A contributor whose rows must leave the ring, once for each time that it was dropped or found lying."""
-        return self._removals.popleft() if self._removals else None
-
-    def remove_later(self, who: str) -> None:
-        """`who` could not be removed now."""
-        self._removals.append(who)
+        """Whether `at_hand` or `removals` would give something. Cheap."""
+        return bool(self.at_hand.rows or self.removals)
 
     def counted(self, entries: Iterable[Taken]) -> None:
         """A published checkpoint has the rows of these: their files may go."""
@@ -155,7 +152,7 @@ class Ingester:
                     return
                 judged = JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0
                 self.one_round(judged)
-                if judged:
+                if judged and not self._stop.is_set():  # at the end of a run it is said that it is over
                     self.takings.say(self.step, takes=True)
             except OSError as error:
                 why = error.strerror or str(error)
@@ -200,7 +197,7 @@ class Ingester:
             one for one in store.Inbox.all_of(self._shared) if self._try(one.who, partial(store.insist_ours, one))
         ]
         for inbox in inboxes:
-            self._try(inbox.who, partial(self._see_to_drop, inbox))
+            self._try(inbox.who, partial(self._see_to_removals, inbox))
         if time.monotonic() - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = time.monotonic()
             for inbox in inboxes:
@@ -270,13 +267,16 @@ class Ingester:
         if inbox.who in self._gone:
             self._refuse(inbox, path, Reason.DROPPED, f"{inbox.who} was dropped from this run")
             return
-        verdict = self._judged(data, path.name)
+        if (inbox.who, path.name) in self._unwanted:
+            self._refuse(inbox, path, Reason.DROPPED, "the training went back to be without it")
+            return
+        verdict = self._judged(data, path)
         if (
             isinstance(verdict, RefusedSegment)
             and verdict.reason == Reason.VERSION_UNKNOWN
             and self._versions.found_more()
         ):
-            verdict = self._judged(data, path.name)
+            verdict = self._judged(data, path)
         if isinstance(verdict, Accepted):
             verdict = self._checked(inbox, verdict)
         if isinstance(verdict, RefusedSegment):
@@ -313,7 +313,9 @@ class Ingester:
 
     def _lied(self, inbox: store.Inbox, why: str) -> None:
         """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
-        self._take_back(inbox, Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
+        with contextlib.suppress(OSError):  # a full disk: then only this attempt knows
+            self.removals.write_down(inbox)
+        self._take_back(inbox, *_WITH_A_LIE)
         self._try(inbox.who, partial(self._given.take_back, inbox))
         self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
 
@@ -325,13 +327,15 @@ class Ingester:
 
     def _take_back(self, inbox: store.Inbox, reason: Reason, sentence: str) -> None:
         """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""
-        self._removals.append(inbox.who)
-        for one in self.at_hand.remove(inbox.who):
+        self._refuse_accepted(inbox, self.removals.begin(inbox.who), reason, sentence)
+
+    def _refuse_accepted(self, inbox: store.Inbox, found: Iterable[Ready], reason: Reason, sentence: str) -> None:
+        for one in found:
             path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
             with contextlib.suppress(FileNotFoundError):
                 self._refuse(inbox, path, reason, sentence)
 
-    def _judged(self, data: bytes, name: str) -> Accepted | RefusedSegment:
+    def _judged(self, data: bytes, path: Path) -> Accepted | RefusedSegment:
         self._judged_at = self.step
         expect = Expectation(
             run_id=self._job.run_id,
@@ -341,27 +345,21 @@ class Ingester:
             versions=self._versions.sorted(self.step),
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,
-            seen=self._seen,
-            marks=self._marks,
+            seen=self._before.contents,
+            marks=self._before.ways if _is_new(path) else frozenset(),  # else it would be known by itself
         )
         try:
-            return self._judge(data, name, expect)
+            return self._judge(data, path.name, expect)
         except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
             return RefusedSegment(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
 
     def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted) -> None:
-        was_left_over = path.parent.parent.parent.name == "accepted"
         inbox.accept(path, now=self._clock())
         ready = Ready(
             inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, self._judged_at - verdict.lag
         )
-        self._seen[verdict.content] = None
-        while len(self._seen) > MAX_RECENT:
-            del self._seen[next(iter(self._seen))]
-        self._marks.update(dict.fromkeys(verdict.marks))
-        while len(self._marks) > MARKS * MAX_RECENT:
-            del self._marks[next(iter(self._marks))]
-        if not was_left_over:  # else it was counted when it was accepted first
+        self._before.add(verdict.content, verdict.marks)
+        if _is_new(path):  # else it was counted when it was accepted first
             ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
             solved = ended and self._training.env.succeeded(verdict.segment.success)
             self._given.note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
@@ -373,12 +371,15 @@ class Ingester:
         self._given.note(inbox.who, refused={str(reason): 1})
         self.refused[str(reason)] += 1
 
-    def _see_to_drop(self, inbox: store.Inbox) -> None:
+    def _see_to_removals(self, inbox: store.Inbox) -> None:
         if not inbox.is_dropped:
             self._gone.discard(inbox.who)
         elif inbox.who not in self._gone:
             self._gone.add(inbox.who)
             self._take_back(inbox, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+        if self.removals.is_left(inbox):
+            self._take_back(inbox, *_WITH_A_LIE)
+        self._refuse_accepted(inbox, self.removals.look(inbox), *_WITH_A_LIE)
 
     def _clear_counted(self) -> None:
         for _ in range(len(self._counted)):
@@ -390,6 +391,10 @@ class Ingester:
     def _consume(self, entry: Taken) -> None:
         inbox = store.Inbox.of(self._shared, entry.who)
         path = inbox.find(self._job.run_id, self._job.slot, entry.sha256)
-        if path is not None and path.parent.parent.parent.name == "new":
+        if path is not None and _is_new(path):
             inbox.accept(path, now=self._clock())
         inbox.consumed(self._job.run_id, self._job.slot, [entry.sha256])
+
+
+def _is_new(path: Path) -> bool:
+    return path.parents[2].name == "new"

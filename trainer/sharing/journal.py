@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from anchorleg.files import append_lines, as_line, write_bytes
 from anchorleg.job import Job, Stretch, attempt_numbers, checkpoints_of, lineage
-from anchorleg.rollback import rollbacks
+from anchorleg.rollback import Rollback, rollbacks
 from trainer.checkpoints.resume import Start
 from trainer.history.read import lines
 
@@ -119,12 +119,14 @@ _TAKEN: TypeAdapter[Any] = TypeAdapter(Taken)
 @dataclass(frozen=True)
 class Inherited:
     """What entered before this attempt: `counted`, segments that two checkpoints have; `held`, what only the one that
-    it starts from has, needed again where that turns out damaged and a resume walks back; `later`, what came after it.
+    it starts from has, needed again where that turns out damaged and a resume walks back; `later`, what came after it;
+    `unwanted`, (who, file) of what the slot went back to be without: it may lie in an inbox still.
     """
 
     counted: Sequence[Taken] = ()
     held: Sequence[Taken | OfSlots] = ()
     later: Sequence[Entry] = ()
+    unwanted: Sequence[tuple[str, str]] = ()
 
 
 def append(attempt_dir: Path, new: Sequence[Entry]) -> None:
@@ -170,7 +172,7 @@ def inherited(job: Job, start: Start | None) -> Inherited:
         return Inherited()
     at = start.ref
     backs = [back for back in rollbacks(job.slot_dir) if at.attempt <= back.attempt]
-    unwanted = {back.without for back in backs}
+    without = {back.without for back in backs}
     older = [ref.step for ref in job.candidates() if ref.step < at.step]
     before, earlier = (*(older or [at.step]), -1, -1)[:2]
     line = [*_line_before(job, at.attempt, after=earlier, back=max((back.attempt for back in backs), default=-1))]
@@ -180,7 +182,8 @@ def inherited(job: Job, start: Start | None) -> Inherited:
     return Inherited(
         counted=[entry for entry in taken if entry.step <= before],
         held=[entry for entry in line if before < entry.step <= at.step and not isinstance(entry, Removed)],
-        later=[entry for entry in line if entry.step > at.step and _whose(entry) not in unwanted],
+        later=[entry for entry in line if entry.step > at.step and _whose(entry) not in without],
+        unwanted=[(entry.who, entry.sha256) for back in backs for entry in _given_by(job, back)],
     )
 
 
@@ -197,6 +200,15 @@ def _line_before(job: Job, started: int, *, after: int, back: int) -> Iterator[E
     for stretch in stretches:
         if stretch.until is None or stretch.until > after:
             yield from (entry for entry in _of_stretch(job.slot_dir, stretch) if entry.step > after)
+
+
+def _given_by(job: Job, back: Rollback) -> Iterator[Taken]:
+    """What the attempts that `back` is about took of whom it is to be without."""
+    for attempt in attempt_numbers(job.slot_dir):
+        if attempt <= back.attempt:
+            for entry in entries(job.slot_dir / "attempts" / str(attempt)):
+                if isinstance(entry, Taken) and entry.who == back.without:
+                    yield entry
 
 
 def copies_of(entries: Iterable[Entry]) -> Iterator[str]:

@@ -6,7 +6,9 @@ it has not checked: bytes (the store does), suite, spaces, net, and that the gol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -57,6 +59,15 @@ class GoldenMismatchError(UnusablePolicyError):
         self.deviation = deviation
 
 
+@contextmanager
+def _odd(what: str) -> Iterator[None]:
+    """What `what` of a manifest fails with, as IncompatiblePolicyError: its numbers and rows may be any."""
+    try:
+        yield
+    except (ArithmeticError, ConfigError, RuntimeError, ValueError) as error:
+        raise IncompatiblePolicyError(f"{what}: {' '.join(str(error).split())[:300]}") from None
+
+
 def actor_tensors(net: nn.Module) -> dict[str, F32]:
     """The weights of a learner's policy, named as `Policy` wants them; float32 copies on the CPU."""
     return floats_of(net.state_dict())
@@ -93,7 +104,7 @@ class Policy:
         self.device = device or torch.device("cpu")
         copies = {name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in tensors.items()}
         self.net.load_state_dict(copies, assign=True)
-        self.net.to(self.device).requires_grad_(requires_grad=False)
+        self.net.to(self.device).requires_grad_(requires_grad=False).eval()
 
     @torch.no_grad()
     def act_deterministic(self, obs: Obs, task: npt.NDArray[np.integer]) -> Actions:
@@ -213,7 +224,8 @@ def suite_of_manifest(manifest: store.Manifest, cache: Path | None = None) -> Su
         raise IncompatiblePolicyError(
             f"suite.settings are those of {told.settings.get('name')!r}, not of {told.name!r}"
         )
-    kind = cast("type[EnvSettings]", settings_of(SUITES, told.name))
+    with _odd("suite.name"):
+        kind = cast("type[EnvSettings]", settings_of(SUITES, told.name))
     if told.version != kind.VERSION:
         raise IncompatiblePolicyError(f"suite.version is {told.version!r}; this version plays {kind.VERSION!r}")
     if told.seed >= SEEDS:
@@ -244,7 +256,7 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
         raise IncompatiblePolicyError(
             f"policy.network.actor_hidden is {hidden}; at most {_MAX_LAYERS} layers of {_MAX_WIDTH} are read"
         )
-    numbers = [int(np.prod(shape, dtype=np.float64)) for shape in sizes] + list(_row_of(spec.spaces))
+    numbers = [math.prod(shape) for shape in sizes] + list(_row_of(spec.spaces))
     if not all(0 < number <= _MAX_NUMBERS for number in numbers) or not sizes or not spec.spaces.tasks:
         raise IncompatiblePolicyError("policy.spaces have no observation, no action or no task, or too large ones")
     return spec
@@ -256,8 +268,11 @@ def load(place: store.SlotPlace, manifest: store.Manifest, device: torch.device 
     Errors: UnusablePolicyError, store.DamagedPolicyError, OSError.
     """
     must_fit(manifest)
-    policy = Policy(policy_spec(manifest), store.read(place, manifest), device)
-    policy.check_golden(manifest.golden)
+    tensors = store.read(place, manifest)
+    with _odd("its net cannot be built here"):
+        policy = Policy(policy_spec(manifest), tensors, device)
+    with _odd("golden"):
+        policy.check_golden(manifest.golden)
     return policy
 
 
@@ -271,10 +286,8 @@ def must_fit(manifest: store.Manifest) -> None:
                 f"suite.packages: {package} is {there}, here is {here}: other rewards and observations; "
                 f"it plays where {package} of its series is installed"
             )
-    try:
+    with _odd("its environments cannot be made here"):
         opened = suite.open().spaces.of_policy
-    except ConfigError as error:
-        raise IncompatiblePolicyError(f"its environments cannot be made here: {error}") from None
     if spec.spaces.digest != opened.digest:
         raise IncompatiblePolicyError(f"policy.spaces are not those of {suite.settings.name} here")
 
@@ -292,7 +305,7 @@ def differences(suite: store.SuiteFields) -> str | None:
 def _installed(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):  # a manifest may name one that no package can have
         return "not installed"
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -181,26 +182,34 @@ class Publisher:
         return self._curves_due and time.monotonic() >= self._curves_from
 
     def _try(self, taken: Snapshot | None, *, curves: bool) -> bool:
-        """One publication and what goes with it. False: superseded, publish no more."""
+        """A publication and the curves, each whatever becomes of the other. False: superseded, publish no more."""
+        works: list[Callable[[], None]] = [] if taken is None else [partial(self._publish, taken)]
+        works += [self._write_curves] if curves else []
         try:
-            self._look()
-            if taken is not None:
-                self._publish(taken)
-            if curves:
-                self._write_curves()
-            self._collect()
+            done = [self._is_done(work) for work in works]
+            is_well = all(done) and self._is_done(self._collect)
         except SupersededError:  # the saver says so, and ends the attempt
             self._is_superseded = True
             return False
+        if taken is not None and is_well:
+            self._notices.over("policies are published again")
+        return True
+
+    def _is_done(self, work: Callable[[], None]) -> bool:
+        """Whether it could be done; else that is said. Errors: SupersededError."""
+        try:
+            self._look()
+            work()
+        except SupersededError:
+            raise
         except OSError as error:
             what = "the disk is full or the quota used up" if is_full(error) else error.strerror or str(error)
             self._notices.trouble(f"no policy can be published to {self._place.path} ({what}); the training goes on")
         except Exception as error:  # noqa: BLE001 - whatever a publication dies of, the training does not
             self._notices.trouble(f"no policy can be published ({type(error).__name__}: {error}); the training goes on")
         else:
-            if taken is not None:
-                self._notices.over("policies are published again")
-        return True
+            return True
+        return False
 
     def _write_curves(self) -> None:
         began = time.monotonic()

@@ -18,6 +18,8 @@ DEFAULT_SHARED_DIR = Path("~/shared_weights")
 STALE_S = 600.0
 #: Better by two standard errors of the difference: evaluations of equal policies differ by more in 1 of 40 cases.
 _ERRORS = 2.0
+#: A manifest may say any number: beyond this one nothing can be computed with it.
+_MOST_GOALS = 2**53
 
 SlotKey = tuple[str, int]
 
@@ -99,7 +101,10 @@ def _variance(manifest: store.Manifest) -> float:
     if score is None:
         return 0.0
     if score.mean_success is None:
-        return (score.return_error or 0.0) ** 2
-    goals = score.goals_per_task * len(manifest.tasks)
+        error = score.return_error or 0.0
+        return error * error  # infinite where it is too large, which ** refuses
+    goals = min(score.goals_per_task, _MOST_GOALS) * len(manifest.tasks)
+    if not goals:
+        return 0.0
     rate = (score.mean_success * goals + 1) / (goals + 2)
     return rate * (1 - rate) / goals

@@ -55,8 +55,10 @@ def colour_of(index: int) -> str:
 
 
 def legend(picture: Any, *axes: Any) -> None:
-    """The names of all that `axes` show, above them: long ones hide nothing there."""
+    """The names of all that `axes` show, above them: long ones hide nothing there. Where there are none, nothing."""
     found = {name: handle for one in axes for handle, name in zip(*one.get_legend_handles_labels(), strict=True)}
+    if not found:
+        return
     columns = max(1, min(len(found), _LEGEND_LETTERS // (max(map(len, found)) + _KEY_LETTERS)))
     picture.legend(found.values(), found.keys(), loc="outside upper right", ncols=columns, fontsize=TICK, frameon=False)
 

@@ -216,7 +216,8 @@ def _envs_of(spec: VectorSpec, workers: int, training: Training, group: Group, m
     shards = training.algorithm.shards
     own = group.own(shards)
     part = partial(replace, spec, num_envs=spec.num_envs // shards, stride=shards)
-    return ShardedEnvs({shard: make_envs(part(first=shard), workers // len(own)) for shard in own})
+    each = max(min(workers, 1), workers // len(own))  # who asks for a worker has nothing stepped in this process
+    return ShardedEnvs({shard: make_envs(part(first=shard), each) for shard in own})
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:

@@ -80,6 +80,7 @@ class Intake:
         self._schedule: deque[Entry] = deque(schedule)
         self._uncounted: list[Taken | OfSlots] = [*before.held]
         self._copies = Copies(job)
+        self._removed: list[tuple[int, str, float]] = []
         self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
@@ -121,6 +122,7 @@ class Intake:
                 seen=others.recent if others is not None else (),
                 counted=before.counted,
                 taken=[entry for entry in (*before.held, *schedule) if isinstance(entry, Taken)],
+                unwanted=before.unwanted,
                 resimulate=resimulate,
             )
 
@@ -151,8 +153,8 @@ class Intake:
             return
         self._took_at = time.monotonic()
         for door in waiting:
-            while isinstance(door, Ingester) and (who := door.next_removal()) is not None:
-                self._remove(state, who, door)
+            if isinstance(door, Ingester):
+                self._take_out(state, door)
             ready = door.at_hand.take(MAX_ROWS)
             if ready:
                 self._take_new(state, ready, door)
@@ -182,6 +184,10 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
+            for at, who, when in self._removed:
+                if at <= before:
+                    self.ingester.removals.done(who, when)
+        self._removed = [removed for removed in self._removed if removed[0] > before]
         self._not_needed(copies_of(done))
 
     def _not_needed(self, files: Iterable[str]) -> None:
@@ -242,18 +248,26 @@ class Intake:
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
 
-    def _remove(self, state: TrainingRun, who: str, door: Ingester) -> None:
+    def _take_out(self, state: TrainingRun, door: Ingester) -> None:
+        while (who := door.removals.next()) is not None:
+            if not self._remove(state, who):
+                door.removals.later(who)
+                return
+            self._removed.append((state.step, who, time.time()))
+
+    def _remove(self, state: TrainingRun, who: str) -> bool:
+        """False: the journal cannot be written now."""
         others = state.experience.others if state.experience else None
         if others is not None and (rows := others.rows_of(who)):
             if not self._written([Removed(state.step, who)]):
-                door.remove_later(who)
-                return
+                return False
             self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
             others.drop(who)
         try:
             self._unlearn(who)
         except (OSError, ValueError) as error:
             self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
+        return True
 
     def _unlearn(self, who: str) -> None:
         """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,

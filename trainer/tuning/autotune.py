@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -26,6 +27,8 @@ NEAR = 0.95
 WORTH_IT = 1.2
 #: With more of its cores taken by others a machine looks slower than it is.
 BUSY_SHARE = 0.5
+#: Two kernels tell of the same memory, less what each keeps for itself.
+KERNELS_SHARE = 0.02
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
 
@@ -157,9 +160,14 @@ def _by_rule(thumb: MemoryPlan, threads: int = 1, device: str = "cpu") -> Recomm
 
 def is_of(facts: MachineRates, host: Host) -> bool:
     """Whether `facts` were measured on a machine like `host` with the software of here."""
-    then = facts.host
-    same = (then.cores, then.memory_bytes) == (host.cores, host.memory_bytes)
-    return same and dict(facts.versions) == versions_here()
+    return same_machine(facts.host, host) and dict(facts.versions) == versions_here()
+
+
+def same_machine(one: Host, other: Host) -> bool:
+    """Whether they have the same cores and memory: what a kernel keeps for itself differs from one to the next."""
+    if one.memory_bytes is None or other.memory_bytes is None:
+        return (one.cores, one.memory_bytes) == (other.cores, other.memory_bytes)
+    return one.cores == other.cores and math.isclose(one.memory_bytes, other.memory_bytes, rel_tol=KERNELS_SHARE)
 
 
 def is_busy(load: float | None = None, cores: int | None = None) -> bool:

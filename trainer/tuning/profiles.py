@@ -8,7 +8,7 @@ from pathlib import Path
 from anchorleg.words import counted
 from trainer.errors import ConfigError
 from trainer.machine.host import Host
-from trainer.tuning.autotune import MachineRates, cache_file, is_of, read_facts, versions_here
+from trainer.tuning.autotune import MachineRates, cache_file, is_of, read_facts, same_machine, versions_here
 
 _GB = 2**30
 
@@ -48,7 +48,7 @@ def why_not(path: Path, facts: MachineRates | None, host: Host) -> str:
         return f"the profile {path} is damaged, or of another version of this program" if path.exists() else ""
     if is_of(facts, host):
         return ""
-    if (facts.host.cores, facts.host.memory_bytes) == (host.cores, host.memory_bytes):
+    if same_machine(facts.host, host):
         then, now = dict(facts.versions), versions_here()
         changed = ", ".join(name for name in now if then.get(name) != now[name])
         return f"the profile {path} was measured with other versions ({changed})"

@@ -23,7 +23,6 @@ from typing import Any, Literal, NamedTuple
 from anchorleg.job import HAND_OVER_SIGNALS, Job
 from trainer.config.wandb import WANDB_MODES, wandb_mode
 from trainer.wandb import destination
-from trainer.wandb.destination import Destination
 from trainer.wandb.request import Patience, UploadRequest
 
 #: What the process and wandb have to say, in the attempt's folder.
@@ -72,14 +71,14 @@ def _begin(
         say(f"W&B: WANDB_MODE is {mode!r}, and none of {', '.join(WANDB_MODES)}; no curves are sent")
     if mode not in {"online", "offline"}:
         return None
-    there = Destination.from_environment(environ)
     try:
+        there = destination.of_job(job, environ)
         destination.write_down(there, job.attempt_dir)
         if mode == "offline":
             return None
         folder = Path(tempfile.mkdtemp(prefix="wandb-", dir=job.scratch))
         return LiveProcess(UploadRequest.of(job, folder, there, training, patience), environ, say)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         say(f"W&B: no curves are sent: {error}; the training goes on")
         return None
 

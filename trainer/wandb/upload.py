@@ -79,9 +79,9 @@ def quiet(wandb: Any, **more: Any) -> Any:
     )
 
 
-def name_of(history: History) -> str:
+def name_of(history: History, there: Destination) -> str:
     """The id of its run on W&B."""
-    return name_of_slot(history.run_id, history.slot)
+    return name_of_slot(history.run_id, history.slot, there.returns)
 
 
 def gaps(rows: Rows) -> list[tuple[int, int]]:
@@ -95,7 +95,7 @@ def write(history: History, out: Path, there: Destination) -> Written:
     Whatever was there of this run is replaced when the new one is complete. Errors: SaveError; ConfigError without
     `wandb`; those of `points`.
     """
-    name, lines = name_of(history), points(history.rows, history.evaluations)
+    name, lines = name_of(history, there), points(history.rows, history.evaluations)
     made_from = {"sha256": _digest(there, history.training, lines)}
     last_step = max(line.step for line in lines)
     for folder in _folders(out, name):
@@ -140,9 +140,9 @@ def _record(history: History, lines: Sequence[Point], scratch: Path, there: Dest
         wandb.teardown()  # its process closes the log after `finish`, and ends here
     except (wandb.errors.UsageError, ValueError) as error:
         words = " ".join(str(error).split())  # of a wrong variable it tells in four lines
-        raise ConfigError(f"wandb refuses to write {name_of(history)}: {words}") from None
+        raise ConfigError(f"wandb refuses to write {name_of(history, there)}: {words}") from None
     except wandb.Error as error:
-        raise SaveError(f"wandb did not write {name_of(history)}: {error}") from None
+        raise SaveError(f"wandb did not write {name_of(history, there)}: {error}") from None
     [made] = (scratch / "wandb").glob("offline-run-*")
     if not all(has_ended(log) for log in made.glob("*.wandb")):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # the likeliest cause; wandb keeps it to itself

@@ -30,6 +30,8 @@ def test_what_is_typed_is_stronger_than_the_config() -> None:
         "WANDB_PROJECT": "file",
         "WANDB_TAGS": "a,b",
     }
+    own = {"WANDB_BASE_URL": "https://wandb.example.org"}
+    assert own.items() <= wandb_environment(section, own).items()  # or their curves would go to the public one
     typed = wandb_environment(section, {"WANDB_MODE": "online", "WANDB_PROJECT": "", "WANDB_API_KEY": KEY})
     assert (typed["WANDB_MODE"], typed["WANDB_PROJECT"]) == ("online", "file")
     assert KEY not in typed.values()

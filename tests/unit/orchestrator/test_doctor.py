@@ -31,10 +31,11 @@ from orchestrator.doctor.facts import (
     SlurmFacts,
 )
 from orchestrator.doctor.folder import filesystem_of, parse_quota, try_folder
-from orchestrator.doctor.gather import gather, kills_user_processes, slurm_facts, subject_of
+from orchestrator.doctor.gather import gather, kills_user_processes, python_facts, slurm_facts, subject_of
 from orchestrator.doctor.probe import Probe, memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Pursuit, probe_config, probe_script, tasks_tried, times_of
+from orchestrator.doctor.slurmchecks import walltime_allowed_s
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.site import COMMANDS, Answered, Command, SubmitCheck
 from orchestrator.executors.site_text import (
@@ -673,3 +674,77 @@ def test_fewer_gpus_than_asked_for_is_a_warning() -> None:
     assert finding.found.startswith("slurm.gpus asks for 2, and the driver shows 1: ")
     both = of(probe_findings(wants_two, "slurm", result(report=report(gpu={"devices": [A100] * 2}))), "driver")
     assert both.level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("partition", "offered", "told"),
+    [
+        ("gpu,long", {"gpu": {}, "long": {"time_limit_s": None}}, [Level.OK, Level.OK]),
+        ("gpu,cpu", {"gpu": {}, "cpu": {"gpus": {}}}, [Level.OK]),  # a job waits for the one that fits
+        ("gpu,cpu", {"gpu": {"is_up": False}, "cpu": {"gpus": {}}}, [Level.PROBLEM, Level.PROBLEM]),
+        ("gpu,lang", {"gpu": {}, "long": {}}, [Level.PROBLEM, Level.OK]),
+        (None, {"gpu": {"is_default": False}}, [Level.WARNING]),  # a site may choose by itself
+    ],
+)
+def test_of_several_partitions_one_must_fit_and_all_must_be_there(
+    partition: str | None, offered: dict[str, Any], told: list[Level]
+) -> None:
+    rows = tuple(GPU.model_copy(update={"name": name} | more) for name, more in offered.items())
+    asked = facts(config=config(slurm={"partition": partition}), slurm=slurm(partitions=rows))
+    assert [finding.level for finding in examine(asked) if finding.check == "partition"] == told
+
+
+def test_of_several_partitions_the_longest_is_what_a_job_may_ask_for() -> None:
+    rows = [GPU.model_copy(update={"name": name, "time_limit_s": limit}) for name, limit in (("a", 3600), ("b", 7200))]
+    asked = config(slurm={"partition": "a,b"})
+    assert walltime_allowed_s(asked, slurm(partitions=tuple(rows))) == 7200
+    assert walltime_allowed_s(asked, slurm(partitions=tuple(rows), limits=SiteLimits(told=True, wall_s=60))) == 60
+    endless = rows[0].model_copy(update={"time_limit_s": None})
+    assert walltime_allowed_s(asked, slurm(partitions=(endless, rows[1]))) is None
+
+
+def test_where_the_account_is_not_known_the_strictest_one_is_not_taken_for_it() -> None:
+    rows = "old||||1|2|01:00:00\nnew||||||\n"
+    assert parse_limits(rows, "", None, None, None) == SiteLimits(told=True)
+    assert parse_limits(rows, "", "old", None, None).wall_s == 3600
+    assert parse_limits("a|p||||8|\na|q||||9|\n", "", "a", "p,q", None).submitted == 8
+    assert parse_limits("a|p||||8|\na|q||||9|\n", "", "a", "q", None).submitted == 9
+
+
+def test_a_run_whose_files_are_damaged_is_no_living_controller() -> None:
+    finding = of(examine(facts(run=RunFacts(begun=True, damage="control/7.json is damaged: move it away."))), "run")
+    assert (finding.level, finding.found) == (Level.PROBLEM, "control/7.json is damaged: move it away")
+
+
+def test_a_python_that_is_too_old_says_how_old_it_is(tmp_path: Path) -> None:
+    fake = tmp_path / "python3"
+    fake.write_text("#!/bin/sh\n[ $1 = -c ] || { echo 'unknown option -P' >&2; exit 2; }\necho 3.9.18\nexit 1\n")
+    fake.chmod(0o755)
+    env = {"PATH": os.environ["PATH"]}
+    subject = subject_of(config(executor="local", python=str(fake)), tmp_path / "cluster_config.json", env)
+    finding = of(examine(facts(python=python_facts(subject))), "python")
+    assert finding.level is Level.PROBLEM
+    assert "is Python 3.9.18; jobs need" in finding.found
+
+
+@pytest.mark.parametrize(("own", "works"), [(True, True), (False, False)])
+def test_an_image_without_python_is_entered_where_the_program_needs_none(
+    tmp_path: Path, own: bool, works: bool
+) -> None:
+    fake = tmp_path / "apptainer"
+    fake.write_text("#!/bin/sh\nfor word; do last=$word; done\n[ $last = true ] || exit 127\n")
+    fake.chmod(0o755)
+    container = {"image": "x.sif", "runtime": "apptainer", "python": "python3", "binds": [], "gpus": 0}
+    spec = {"limit_s": 60, "lead_s": 30, "container": container, "code_dir": "/code", "program_python": "python3"}
+    probe = Probe(tmp_path, {**spec, "own_program": own}, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    found = probe.container()
+    assert found is not None
+    assert found["works"] is works
+
+
+def test_the_torch_of_a_python_that_a_program_does_not_use_is_no_problem_of_its() -> None:
+    asked = {"partition": "gpu", "gpus": 1}
+    told = result(report=report(cuda={"available": False, "built_for": None}))
+    ours, own = config(slurm=asked), config(slurm=asked, command=["mine"])
+    assert of(probe_findings(ours, "slurm", told), "GPU").level is Level.PROBLEM
+    assert of(probe_findings(own, "slurm", told), "GPU").level is Level.WARNING

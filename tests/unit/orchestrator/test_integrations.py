@@ -43,6 +43,16 @@ class TestCheckpointer:
         assert again.start is not None
         assert (again.start_step, (again.start.path / "state").read_text()) == (1, "one")
 
+    def test_what_is_asked_between_save_and_leave_is_for_the_next_step(self, tmp_path: Path) -> None:
+        keeper = a_checkpointer(tmp_path)
+        times = iter([9.9, *[10.1] * 100])
+        keeper.job = Job(tmp_path, 0, 0, deadline=10.0, clock=lambda: next(times))
+        keeper.step_done(1, writer("one"))  # in time; the deadline passes right after it was asked
+        assert saved(tmp_path) == []
+        with pytest.raises(SystemExit):
+            keeper.step_done(2, writer("two"))
+        assert saved(tmp_path) == ["0/2"]
+
     def test_after_the_last_step_there_is_nothing_to_hand_over(self, tmp_path: Path) -> None:
         keeper = a_checkpointer(tmp_path, asked=True)
         keeper.step_done(10, writer("10"))

@@ -13,7 +13,7 @@ from anchorleg.findings import Finding, Level, findings_lines, findings_table, t
 from syncd.access import survey
 from syncd.doctor.checks import examine, rsync_words
 from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
-from syncd.doctor.gather import quota_left
+from syncd.doctor.gather import filesystem_of, quota_left
 from syncd.wire.protocol import Standing
 
 MIB, GIB = 2**20, 2**30
@@ -167,3 +167,8 @@ def test_what_the_other_sides_shell_is_asked_is_one_line_for_any_shell():
     assert line.isprintable()
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
     assert survey.marked(done.stdout)["asked"] == ["yes"]
+
+
+def test_a_mirror_behind_a_link_is_on_the_file_system_that_the_link_leads_to(tmp_path):
+    (tmp_path / "weights").symlink_to("/proc")
+    assert filesystem_of(tmp_path / "weights") == "proc" != filesystem_of(tmp_path / "not yet")

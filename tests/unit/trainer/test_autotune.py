@@ -130,6 +130,8 @@ def test_facts_survive_the_disk_and_are_of_this_machine_and_software_only(tmp_pa
     assert read_facts(path) == known
     assert is_of(known, replace(LAPTOP, free_bytes=1, name="renamed"))
     assert not is_of(known, replace(LAPTOP, cores=4))
+    assert is_of(known, replace(LAPTOP, memory_bytes=LAPTOP.memory_bytes - 2**16))  # another kernel
+    assert not is_of(known, replace(LAPTOP, memory_bytes=LAPTOP.memory_bytes // 2))
     assert not is_of(replace(known, versions={"torch": "1"}), LAPTOP)
     path.write_text(path.read_text().replace('"cores"', '"kernels"'))
     assert read_facts(path) is None

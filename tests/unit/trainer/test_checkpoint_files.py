@@ -34,6 +34,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import identity
 from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 from trainer.evaluation.playable import of_checkpoint
+from trainer.machine import device
 from trainer.training.run import capture
 
 pytestmark = pytest.mark.trainer
@@ -250,6 +251,13 @@ def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(run):
     (folder / MANIFEST).write_text(changed.model_dump_json())
     with pytest.raises(NoGoodCheckpointError, match=r"cannot be played: another version .*training.of_tomorrow"):
         of_checkpoint(folder, "cpu")
+
+
+def test_a_device_that_is_not_there_is_no_fault_of_the_checkpoint(run, monkeypatch):
+    [folder] = run.checkpoints(1)
+    monkeypatch.setattr(device, "devices_here", lambda: {"cuda": False, "mps": False, "cpu": True})
+    with pytest.raises(ConfigError, match=r"--device is 'cuda', but torch .* sees no such device here"):
+        of_checkpoint(folder, "cuda")
 
 
 def test_a_policy_is_found_from_any_folder_above_it(run):

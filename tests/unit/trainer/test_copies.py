@@ -206,9 +206,11 @@ class Line:
         path = self.run / "slots" / str(self.slot) / "attempts" / str(attempt) / "checkpoints" / str(step)
         return CheckpointRef(attempt, step, path)
 
+    def whole(self, attempt, step):
+        return inherited(self.attempt((attempt, step)), Start(self.ref(attempt, step), None, None, None, ()))
+
     def inherited(self, attempt, step):
-        job = self.attempt((attempt, step))
-        made = inherited(job, Start(self.ref(attempt, step), None, None, None, ()))
+        made = self.whole(attempt, step)
         return [[entry.step for entry in part] for part in (made.counted, made.held, made.later)]
 
 
@@ -257,6 +259,7 @@ def test_where_the_slot_went_back_on_purpose_what_later_attempts_took_is_not_tak
     second = line.attempt((0, 100), *sent(110, who="mallory"), *sent(120), saved=(150,))
     roll_back(second.slot_dir, Rollback(1, 100, 0.0, without="mallory"))
     assert line.inherited(0, 100) == [[], [80], []]
+    assert {who for who, _ in line.whole(0, 100).unwanted} == {"mallory"}
 
 
 def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_is_not_judged_again(tmp_path):

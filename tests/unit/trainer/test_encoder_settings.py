@@ -84,7 +84,11 @@ def test_features_that_cannot_be_chosen_are_refused():
 @pytest.mark.parametrize(
     ("env", "arch", "words"),
     [
-        ({}, "nature", 'nature reads pictures, and these are clips: set env.observation to "cameras" or "both"'),
+        (
+            {},
+            "nature",
+            r'nature reads pictures, and these are clips: set env.observation to "cameras" or "both" \("state" where',
+        ),
         (
             {"observation": "cameras"},
             "simple3dcnn",

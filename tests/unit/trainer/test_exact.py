@@ -115,6 +115,30 @@ def test_a_snapshot_that_no_file_can_keep_is_found_out_and_said():
     assert "not JSON serializable" in found.told
 
 
+def test_a_snapshot_that_no_file_can_keep_at_an_episodes_beginning_is_found_out_too():
+    class Odd(odd_envs.Keeper):
+        best = 0.0
+
+        def reset(self, **more):
+            self.best = float("inf")
+            return super().reset(**more)
+
+        def step(self, action):
+            self.best = min(self.best, float(self.place[0]))
+            return super().step(action)
+
+        def snapshot(self):
+            return {**super().snapshot(), "best": self.best}
+
+        def restore(self, state):
+            self.best = state["best"]
+            super().restore(state)
+
+    found = chosen(Odd)
+    assert found.way == REPLAY
+    assert "not JSON compliant" in found.told
+
+
 @pytest.mark.parametrize("make", [odd_envs.Clock, odd_envs.Entropy])
 def test_what_nobody_can_repeat_is_found_out_and_said(make):
     found = chosen(make)

@@ -277,6 +277,24 @@ class TestGiving:
         with pytest.raises(ValueError, match="is not what was taken"):
             read_taken(later, names[2])
 
+    def test_what_many_attempts_took_costs_no_more_and_empty_folders_go(self, tmp_path, monkeypatch):
+        names = [name_of(bytes([number])) for number in range(10)]
+        for _ in range(20):
+            job = slot(tmp_path, 0)
+            keep_taken(job, "f" * 64, b"")
+        for number, name in enumerate(names):
+            keep_taken(job, name, bytes([number]))
+        listed = []
+        listdir = episodes.os.listdir
+        with monkeypatch.context() as patched:
+            patched.setattr(episodes.os, "listdir", lambda folder: listed.append(folder) or listdir(folder))
+            assert [read_taken(job, name) for name in names] == [bytes([number]) for number in range(10)]
+        assert len(listed) <= len(names), "of the attempts alone"
+        clear_older(job, but=())
+        assert list(job.slot_dir.glob("attempts/*/taken")) == [job.attempt_dir / "taken"]
+        clear_older(slot(tmp_path, 0), but={names[0]})
+        assert list(job.slot_dir.glob("attempts/*/taken/*")) == [job.attempt_dir / "taken" / names[0]]
+
     @pytest.mark.parametrize(("is_fresh", "expected"), [(True, [12, 15, 18]), (False, [15, 18])])
     def test_every_kth_whole_episode_is_given_by_its_number(self, tmp_path, monkeypatch, is_fresh, expected):
         written: list[int] = []

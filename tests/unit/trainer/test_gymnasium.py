@@ -9,12 +9,14 @@ import pytest
 
 pytest.importorskip("gymnasium")
 
+import gymnasium
 from gymnasium import spaces
+from odd_envs import Naughty
 from pydantic import ValidationError
 
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Gymnasium
-from trainer.envs.spaces import ArraySpec, Box, Discrete
+from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Discrete
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
@@ -111,6 +113,11 @@ def test_a_clip_is_not_longer_than_the_environments_own_limit_where_a_training_b
         check(training, "cpu", None)
 
 
+def test_frames_may_reach_as_far_as_a_long_horizon_allows():
+    given = {"frame_stack": 32, "frame_stride": 40, "horizon": 27000}
+    assert opened("odd_envs:Cameras", **given).spaces.horizon == 27000
+
+
 def test_nothing_but_the_horizon_cuts_an_episode():
     """Pendulum's own limit is 200 steps, and the wrapper that cuts there is left out: the vector does it."""
     env = opened("Pendulum-v1").make(0)
@@ -202,6 +209,15 @@ def test_what_no_policy_can_read_is_one_sentence(space):
         Observations(space, "X-v0")
 
 
+def test_critics_may_see_the_numbers_alone_of_an_environment_that_gives_pictures_itself():
+    suite = opened("odd_envs:Cameras", critic_sees="state")
+    assert suite.spaces.obs[PRIVILEGED] == ArraySpec((11,), "float32", -9.0, 9.0, privileged=True)
+    assert set(suite.spaces.of_policy.obs) == {"eye", "body.place", "body.gear", "rest.0", "rest.1"}
+    assert suite.make(0).reset(0, 1)[PRIVILEGED].shape == (11,)
+    with pytest.raises(ConfigError, match=r"env\.critic_sees is for pictures, and odd_envs:Line gives none; leave it"):
+        opened("odd_envs:Line", critic_sees="state")
+
+
 # Actions
 
 
@@ -251,6 +267,17 @@ def test_every_choice_has_one_number(space, count):
 def test_actions_that_nothing_can_choose_are_one_sentence(space, words):
     with pytest.raises(ConfigError, match=words):
         ActionMap(space, "X-v0")
+
+
+def test_actions_without_bounds_can_be_wrapped_as_the_sentence_says():
+    env = Naughty("no bounds")
+    with pytest.raises(ConfigError) as found:
+        ActionMap(env.action_space, "X-v0")
+    advised = str(found.value).partition("wrap it into ")[2]
+    wrapped = eval(advised, {"gymnasium": gymnasium, "env": env})
+    assert ActionMap(wrapped.action_space, "X-v0").space == Box(2)
+    wrapped.reset(seed=0)
+    wrapped.step(wrapped.action_space.high)
 
 
 # Opening

@@ -48,12 +48,12 @@ FOUR = {(side, name): {} for side in ("ours", "stable-baselines3") for name in "
 
 
 def test_a_search_keeps_the_better_half_of_each_side_and_goes_on_where_it_was_killed(script, monkeypatch):
-    hour = script("hour")
-    monkeypatch.setattr(hour, "CANDIDATES", FOUR)
+    search = script("hour_search")
+    monkeypatch.setattr(search, "CANDIDATES", FOUR)
     made = []
     success = {("ours", "a"): 0.1, ("ours", "b"): 0.3, ("ours", "c"): 0.3, ("ours", "d"): 0.2}
     order = []
-    while (following := hour.due(made)) is not None:
+    while (following := search.due(made)) is not None:
         side, name, rung = following
         order.append(following)
         total = 5 if name == "c" else 0  # of equals the higher return
@@ -61,39 +61,39 @@ def test_a_search_keeps_the_better_half_of_each_side_and_goes_on_where_it_was_ki
     ours = [(name, rung) for side, name, rung in order if side == "ours"]
     assert ours == [*((name, 0) for name in "abcd"), ("c", 1), ("b", 1), ("c", 2), ("c", 3)]
     assert len(order) == 2 * len(ours)
-    assert hour.due(made[:3]) == ("ours", "d", 0)
-    assert hour.due([one for one in made if one[0] == "ours"]) == ("stable-baselines3", "a", 0)
+    assert search.due(made[:3]) == ("ours", "d", 0)
+    assert search.due([one for one in made if one[0] == "ours"]) == ("stable-baselines3", "a", 0)
 
 
 @pytest.mark.parametrize(("success", "last"), [((0.1, 0.30, 0.31, 0.28), ["c", "b"]), ((0.1, 0.3, 0.4, 0.37), [])])
 def test_in_the_last_rung_are_those_that_came_as_far_as_the_best(script, monkeypatch, success, last):
-    hour = script("hour")
-    monkeypatch.setattr(hour, "RUNGS", 2)
-    monkeypatch.setattr(hour, "LAST", 1)
+    search = script("hour_search")
+    monkeypatch.setattr(search, "RUNGS", 2)
+    monkeypatch.setattr(search, "LAST", 1)
     made = [row("ours", name, 0, rate) for name, rate in zip("abcd", success, strict=True)]
-    monkeypatch.setattr(hour, "CANDIDATES", {("ours", name): {} for name in "abcd"})
-    assert hour.survivors(made, "ours", 1) == last
-    assert hour.due(made) == (("ours", last[0], 1) if last else None)
-    hour.figures.save("hour_search", hour.SEARCHED, made)
+    monkeypatch.setattr(search, "CANDIDATES", {("ours", name): {} for name in "abcd"})
+    assert search.survivors(made, "ours", 1) == last
+    assert search.due(made) == (("ours", last[0], 1) if last else None)
+    search.figures.save("hour_search", search.SEARCHED, made)
     begun = []
 
     def submit(side, name, rung, seconds):
-        begun.append((name, seconds, len(hour.searched()) - len(made)))
+        begun.append((name, seconds, len(search.searched()) - len(made)))
         done = Future()
         done.set_result((row(side, name, rung, 0.5), seconds))
         return done
 
-    assert hour.searching(1_000.0, 25, 2, submit)
+    assert search.searching(1_000.0, 25, 2, submit)
     assert begun == [(name, 3_600.0, place) for place, name in enumerate(last)]  # one after another
 
 
 def test_a_candidate_of_a_later_rung_is_first_trained_there_and_then_kept_or_not_as_all(script, monkeypatch):
-    hour = script("hour")
-    monkeypatch.setattr(hour, "CANDIDATES", {("ours", name): {} for name in "abcdxy"})
-    monkeypatch.setattr(hour, "ENTERS", {("ours", "x"): 1, ("ours", "y"): 1})
+    search = script("hour_search")
+    monkeypatch.setattr(search, "CANDIDATES", {("ours", name): {} for name in "abcdxy"})
+    monkeypatch.setattr(search, "ENTERS", {("ours", "x"): 1, ("ours", "y"): 1})
     made, order = [], []
     success = {"a": 0.1, "b": 0.5, "c": 0.4, "d": 0.2, "x": 0.3, "y": 0.6}
-    while (following := hour.due(made)) is not None:
+    while (following := search.due(made)) is not None:
         side, name, rung = following
         order.append((name, rung))
         made.append(row(side, name, rung, success[name]))
@@ -110,8 +110,8 @@ def test_a_candidate_of_a_later_rung_is_first_trained_there_and_then_kept_or_not
 
 
 def test_a_run_that_does_not_fit_into_the_budget_is_not_begun(script, monkeypatch, capsys):
-    hour = script("hour")
-    monkeypatch.setattr(hour, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
+    search = script("hour_search")
+    monkeypatch.setattr(search, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
     begun = []
 
     def submit(side, name, rung, seconds):
@@ -120,58 +120,58 @@ def test_a_run_that_does_not_fit_into_the_budget_is_not_begun(script, monkeypatc
         done.set_result((row(side, name, rung, 0.5), seconds + 1))
         return done
 
-    assert not hour.searching(1.0, 25, 2, submit)
+    assert not search.searching(1.0, 25, 2, submit)
     assert begun == ["a", "b"]
     assert "the budget is spent; next: ours, c" in capsys.readouterr().out
-    assert not hour.searching(1.0, 25, 1, submit)
+    assert not search.searching(1.0, 25, 1, submit)
     assert begun == ["a", "b", "c", "d"]
-    assert hour.searched()[-1] == row("ours", "d", 0, 0.5)
-    assert hour.searching(100.0, 25, 2, submit)
+    assert search.searched()[-1] == row("ours", "d", 0, 0.5)
+    assert search.searching(100.0, 25, 2, submit)
 
 
 def test_runs_at_a_time_are_of_one_rung_and_each_is_made_once(script, monkeypatch):
-    hour = script("hour")
-    monkeypatch.setattr(hour, "CANDIDATES", FOUR)
+    search = script("hour_search")
+    monkeypatch.setattr(search, "CANDIDATES", FOUR)
     begun = []
 
     def run(side, name, rung):
         return row(side, name, rung, 0.5, ord(name)), 1.0
 
     def submit(side, name, rung, _seconds):
-        below = {each[1] for each in hour.searched() if (each[0], each[2]) == (side, str(rung - 1))}
+        below = {each[1] for each in search.searched() if (each[0], each[2]) == (side, str(rung - 1))}
         assert rung == 0 or len(below) == max(1, 4 >> (rung - 1)), "a rung began before the one below it had ended"
         begun.append((side, name, rung))
         return pool.submit(run, side, name, rung)
 
     with ThreadPoolExecutor(3) as pool:
-        assert hour.searching(100.0, 25, 3, submit)
+        assert search.searching(100.0, 25, 3, submit)
     assert len(begun) == len(set(begun)) == 2 * (4 + 2 + 1 + 1)
 
 
 def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monkeypatch):
-    hour = script("hour")
+    search = script("hour_search")
     asked = []
     found = SimpleNamespace(mean_success=0.5, returns={"x": 10.0, "y": 20.0})
     run = SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
-    monkeypatch.setattr(hour, "begin", lambda *which: asked.append(which) or run)
-    monkeypatch.setattr(hour, "trained", lambda _run, seconds, clock: asked.append((seconds, clock)))
-    monkeypatch.setattr(hour, "played", lambda _act, _goals, _seed: found)
-    line, took = hour.tried("ours", "d", 1, 25, "nowhere")
+    monkeypatch.setattr(search, "begin", lambda *which: asked.append(which) or run)
+    monkeypatch.setattr(search, "trained", lambda _run, seconds, clock: asked.append((seconds, clock)))
+    monkeypatch.setattr(search, "played", lambda _act, _goals, _seed: found)
+    line, took = search.tried("ours", "d", 1, 25, "nowhere")
     assert line == ["ours", "d", "1", "0.416667", "0", "1000", "100", "0.500", "15"]
     assert took >= 0
-    hour.tried("ours", "d", hour.LAST, 3600, "nowhere")
+    search.tried("ours", "d", search.LAST, 3600, "nowhere")
     assert asked == [
         ("ours", "d", 0),
-        (25, hour.time.process_time),
+        (25, search.time.process_time),
         ("ours", "d", 0),
-        (3600, hour.time.monotonic),
+        (3600, search.time.monotonic),
     ]
 
 
 def test_every_candidate_is_a_training_of_mt10_and_one_of_them_is_the_presets(script):
-    hour = script("hour")
+    search = script("hour_search")
     trainings = {
-        name: hour.training_of(values, 3) for (side, name), values in hour.CANDIDATES.items() if side == hour.OURS
+        name: search.training_of(values, 3) for (side, name), values in search.CANDIDATES.items() if side == search.OURS
     }
     assert {each.env.tasks for each in trainings.values()} == {MT10}
     assert {each.seed for each in trainings.values()} == {3}
@@ -215,24 +215,24 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(sc
 
 
 def test_a_candidate_that_diverges_is_the_last_of_all(script, monkeypatch):
-    hour = script("hour")
+    search = script("hour_search")
     run = SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
 
     def diverges(*_):
         raise NotFiniteError("a loss is not finite", what=["q"])
 
-    monkeypatch.setattr(hour, "begin", lambda *_: run)
-    monkeypatch.setattr(hour, "trained", diverges)
-    assert hour.tried("ours", "d", 0, 25, "nowhere")[0][-2:] == ["0.000", "-1000000000"]
+    monkeypatch.setattr(search, "begin", lambda *_: run)
+    monkeypatch.setattr(search, "trained", diverges)
+    assert search.tried("ours", "d", 0, 25, "nowhere")[0][-2:] == ["0.000", "-1000000000"]
 
 
 def test_what_is_chosen_by_hand_has_its_hour_too(script, monkeypatch):
-    hour = script("hour")
-    monkeypatch.setattr(hour, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
-    monkeypatch.setattr(hour, "KEPT", {("ours", "d")})
+    search = script("hour_search")
+    monkeypatch.setattr(search, "CANDIDATES", {key: values for key, values in FOUR.items() if key[0] == "ours"})
+    monkeypatch.setattr(search, "KEPT", {("ours", "d")})
     rows = [row("ours", name, 0, rate) for name, rate in (("a", 0.5), ("b", 0.4), ("c", 0.2), ("d", 0.1))]
     rows += [row("ours", "a", 1, 0.5), row("ours", "b", 1, 0.4), row("ours", "a", 2, 0.5), row("ours", "a", 3, 0.5)]
-    assert hour.survivors(rows, "ours", hour.LAST) == ["a", "d"]
+    assert search.survivors(rows, "ours", search.LAST) == ["a", "d"]
 
 
 def test_runs_of_other_settings_are_made_again(script, monkeypatch):

@@ -398,7 +398,7 @@ class TestTheDoor:
         door = Door(job, counted=[Taken(50, "alice", counted.name, HORIZON, "", 0)])
         door.close(0)
         door._run()
-        assert door.next_removal() == "bob"
+        assert door.removals.next() == "bob"
         assert left.exists()
         assert not counted.exists()
 
@@ -436,7 +436,7 @@ class TestTheDoor:
         inbox_of(job).drop(by="me", now=1e9)
         sent(job, 2)
         door.look(2)
-        assert (door.next_removal(), door.next_removal()) == ("alice", None)
+        assert (door.removals.next(), door.removals.next()) == ("alice", None)
         assert door.at_hand.take(1000) == []
         assert set(reasons(job).values()) == {"dropped"}
         inbox_of(job).readmit()
@@ -636,8 +636,8 @@ class TestWhatIsNotTrue:
         sent(job, 5, who="ann")
         door.one_round()
         assert whos(door.at_hand.take(1000)) == ["ann"]
-        assert door.next_removal() == "eve"
-        assert door.next_removal() is None
+        assert door.removals.next() == "eve"
+        assert door.removals.next() is None
         assert sorted(filter(None, reasons(job, "eve").values())) == ["not_reproduced"] * 2
         assert "it paid less" in store.held(inbox_of(job, "eve").path, self.now).why
         assert store.held(inbox_of(job, "ann").path, self.now) is None
@@ -689,3 +689,70 @@ class TestWhatIsNotTrue:
         send(job.shared_dir, "ann", job.run_id, lie(job, 1))
         door.one_round()
         assert whos(door.at_hand.take(1000)) == ["ann"]
+
+    def test_a_lie_that_the_loop_did_not_come_to_is_known_to_the_next_job(self, job):
+        door = self.door(job, resimulate=Checker)
+        send(job.shared_dir, "eve", job.run_id, lie(job, 1))
+        door.one_round()  # and then the job is killed, with rows of eve in its checkpoints
+        for when, whose in ((self.now - 1, "eve"), (self.now, "eve"), (self.now, None)):
+            again = self.door(job, resimulate=Checker)
+            again.one_round()
+            assert (again.removals.next(), again.removals.next()) == (whose, None)
+            again.removals.done("eve", when)  # what was found later is another lie
+            again.one_round()
+        assert store.held(inbox_of(job, "eve").path, self.now)
+
+    def test_what_was_put_back_after_its_sender_had_to_leave_does_not_enter(self, job, monkeypatch):
+        door = self.door(job, resimulate=Checker)
+        sent(job, 1, who="eve")
+        door.one_round()
+        taken = door.at_hand.take(1000)
+        send(job.shared_dir, "eve", job.run_id, lie(job, 2))
+        door.one_round()
+        door.at_hand.put_back(taken)  # the journal could not be written
+        assert door.removals.next() == "eve"
+        assert door.at_hand.take(1000) == []
+        door.one_round()
+        assert list(reasons(job, "eve").values()) == ["not_reproduced"] * 2
+
+    def test_a_removal_that_cannot_be_journaled_waits_and_the_training_goes_on(self, job, monkeypatch):
+        from trainer.training import intake
+
+        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
+        made, state, said = Intake(job, TRAINING, None), _state(104), []
+        made.ingester = Door(job)
+        sent(job, 1)
+        made.ingester.look()
+        made.take(state)
+        inbox_of(job).drop(by="me", now=1e9)
+        made.ingester.look()
+        with monkeypatch.context() as patch:
+            patch.setattr(intakelog, "append_lines", _full_disk)
+            made.take(state)
+        assert state.experience.others.rows_of("alice") == HORIZON
+        made.take(state)
+        assert state.experience.others.rows_of("alice") == 0
+        made.tell(said.append)
+        assert any("No space left" in line for line in said)
+
+    def test_what_the_slot_went_back_to_be_without_is_not_judged_anew(self, job):
+        paths = sent(job, 1, 2, state="accepted")
+        door = Door(job, unwanted=[("alice", paths[0].name)]).look()
+        assert [one.sha256 for one in door.at_hand.take(1000)] == [paths[1].name]
+        assert reasons(job)[paths[0].name] == "dropped"
+
+    def test_ways_that_were_gone_are_known_to_later_jobs(self, job):
+        known = []
+
+        def judging(data, name, expect):
+            known.append(set(expect.marks))
+            return replace(judge(data, name, expect), marks=(name[:8].encode(),))
+
+        (path,) = sent(job, 1)
+        Door(job, judge=judging).look()
+        later = Job(job.run_dir, 0, 1, run_id=job.run_id, accepts_contributions=True)
+        later.attempt_dir.mkdir()
+        sent(job, 2)
+        Door(later, judge=judging).look(2)  # at first what an elder had accepted: its own way does not count
+        assert known[0] == known[1] == set()
+        assert path.name[:8].encode() in known[2]

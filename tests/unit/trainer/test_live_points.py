@@ -8,8 +8,9 @@ import pytest
 
 from anchorleg.files import write_json
 from anchorleg.job import Job
+from anchorleg.rollback import Rollback, roll_back
 from trainer.config.wandb import wandb_mode
-from trainer.wandb.destination import Destination, recorded, write_down
+from trainer.wandb.destination import Destination, of_job, recorded, write_down
 from trainer.wandb.journals import Journals, Tail
 from trainer.wandb.points import START, Cursor, numbered, points
 
@@ -83,7 +84,7 @@ def test_where_the_curves_go_is_read_from_wandbs_variables_and_written_down(tmp_
     named = {"WANDB_PROJECT": "mine", "WANDB_ENTITY": "us", "WANDB_RUN_GROUP": "all", "WANDB_TAGS": "one, two,"}
     there = Destination.from_environment(named)
     assert there == Destination("mine", "us", "all", ("one", "two"))
-    assert recorded(tmp_path) is None
+    assert recorded(tmp_path) == Destination()
     for number in (0, 1, 2):
         (tmp_path / "attempts" / str(number)).mkdir(parents=True)
     write_down(Destination("before"), tmp_path / "attempts" / "0")
@@ -156,3 +157,19 @@ def test_before_it_is_decided_where_an_attempt_begins_there_is_nothing_to_tell(t
     job = Job(tmp_path, 0, 1)
     job.attempt_dir.mkdir()
     assert Journals(job).news(START) == []
+
+
+def test_after_going_back_the_curve_is_another_run_and_has_all_that_still_counts(tmp_path):
+    slot = Slot(tmp_path)
+    first = slot.attempt(0)
+    slot.write(first, "metrics", *(a_row(to) for to in (100, 200, 300)))
+    before = of_job(first, {}).of_slot("mt10-0123abcd", 0)["id"]
+    roll_back(first.slot_dir, Rollback(0, 100, 7.0))
+    assert of_job(first, {}).of_slot("mt10-0123abcd", 0)["id"] == before  # it goes on to its own end
+    assert recorded(first.slot_dir) == Destination()
+    second = slot.attempt(1, parent=(0, 100))
+    slot.write(second, "metrics", a_row(200), a_row(300))
+    there = of_job(second, {})
+    assert there.of_slot("mt10-0123abcd", 0)["id"] == f"{before}-back1"
+    assert recorded(second.slot_dir) == there
+    assert steps(Journals(second).news(START)) == [(100, False), (200, False), (300, False)]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
+from daemons import PATIENCE_S
 from slot_digest import gaps
 
 from anchorleg.files import write_json
 from trainer.algorithms.common.offpolicy import earned
+from trainer.history import tensorboard
 from trainer.history.journal import Journal
 from trainer.history.read import best_evaluation, lines, read, read_evaluations
 from trainer.history.tensorboard import TensorBoardEvents, scalars
@@ -168,6 +172,23 @@ def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_pa
     events.add(10, {"train/q": 1.0})
     events.close()
     assert "no TensorBoard events: Descriptors cannot" in caplog.text
+
+
+def test_tensorboards_thread_prints_no_traceback_on_a_full_disk(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    printed = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    tensorboard._tell_no_traceback.cache_clear()
+    events = TensorBoardEvents(tmp_path, after=0)
+    thread = events._writer._get_file_writer().event_writer._async_writer._worker
+    monkeypatch.setattr(thread._record_writer, "write", full)
+    events.add(1, {"train/q": 1.0})
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    events.close()
+    assert printed == []
 
 
 def test_tensorboard_has_a_row_in_groups():

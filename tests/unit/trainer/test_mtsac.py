@@ -305,6 +305,12 @@ def test_a_shared_temperature_follows_the_entropy_of_all_tasks_together():
     assert change.unique().numel() == 1  # of task 2, too, which is not in the batch
 
 
+def test_entropy_is_steered_to_minus_the_numbers_of_an_action_where_nobody_says_otherwise():
+    env = {"name": "arm"}
+    assert learner_of(resolve(TrainingSection(preset="debug", env=env))).target_entropy == -7
+    assert learner_of(resolve(TrainingSection(preset="debug", env=env, target_entropy=-1.5))).target_entropy == -1.5
+
+
 def test_targets_move_a_fraction_tau_of_the_way():
     learner = a_learner(tau=0.25)
     set_constant_q(learner.targets, (0.0, 0.0))

@@ -150,6 +150,15 @@ def test_a_complete_training_is_known_to_be_over(tmp_path, clock):
     assert follower.resting == "the training is complete"
 
 
+def test_who_plays_for_one_slot_of_a_run_waits_for_no_other(tmp_path, clock):
+    publish(tmp_path, training=TRAINING)
+    job = Job(tmp_path / "run", 0, 0, run_id="toy-0123abcd", shared_dir=tmp_path, accepts_contributions=True, slots=2)
+    takings.say_over(job, 100, print)
+    for choice, ends in (("toy-0123abcd/0", True), ("toy-0123abcd", False)):
+        follower = Follower(store.Shared(tmp_path), Choice.parse(choice), giver=Giver("ann", waits=True), wall=clock)
+        assert looked(follower).is_over is ends
+
+
 @pytest.mark.parametrize("name", ["rows", "steps", "slots", "at", "usable"])
 @pytest.mark.parametrize(
     "number",

@@ -249,6 +249,13 @@ def test_a_slot_with_a_single_row_and_no_episode_is_drawn_and_told_too(tmp_path)
     assert (told["last"], told["slots"][0]["success"]) == (None, [None])
 
 
+def test_the_tasks_of_two_runs_are_drawn_before_any_episode_has_ended(tmp_path):
+    young = [a_row(0, (0, 0, 0.0), (0, 0, 0.0))]
+    runs = summaries([curves_of(run, slot, young, []) for run in ("one", "two") for slot in (0, 1)])
+    draw_tasks(runs, tmp_path / "tasks.png", "title")
+    assert size_of(tmp_path / "tasks.png")[0] == 1200
+
+
 def test_in_a_narrow_terminal_words_give_way_and_no_number_loses_a_digit():
     names, rows = ["run", "steps", "evaluation"], [["a-run-with-a-long-name", "2,000,000", "74 % (66 to 82)"]]
     assert widths(names, rows, 80) == [22, 9, 15]

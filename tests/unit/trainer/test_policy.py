@@ -3,11 +3,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
 import torch
 from suites import learner_of, state_of
+from torch import nn
 
 pytest.importorskip("metaworld")
 
@@ -23,6 +25,7 @@ from trainer.sharing.policies import (
     GoldenMismatchError,
     IncompatiblePolicyError,
     Policy,
+    actor_tensors,
     differences,
     golden_of,
     golden_rows,
@@ -71,6 +74,30 @@ def test_sampled_actions_explore_and_come_from_the_generator_alone(training):
     assert np.abs(first).max() <= 1
 
 
+class Levelled(nn.BatchNorm1d):
+    """An encoder that looks at all rows of a batch while it is trained."""
+
+    features = 3
+
+    def __init__(self, spec, network, generator):
+        super().__init__(self.features, device="meta" if generator is None else "cpu")
+
+
+def test_a_policy_acts_alone_as_it_does_among_others_and_changes_nothing():
+    network = Network(actor_hidden=(8,), encoders={"state": f"{__name__}:Levelled"})
+    spec = PolicySpec(Spaces({"state": ArraySpec((3,))}, Box(2), ("t",), 10), network, "normal")
+    tensors = actor_tensors(PolicyNet(spec, torch.Generator().manual_seed(0)))
+    policy = Policy(spec, tensors)
+    obs, task = golden_rows(spec.spaces, 1, 4)
+    together = policy.act_deterministic(obs, task)
+    for row in range(4):
+        one = slice(row, row + 1)
+        alone = policy.act_deterministic({"state": obs["state"][one]}, task[one])
+        assert np.allclose(alone, together[one], atol=1e-6)
+    after = actor_tensors(policy.net)
+    assert all(np.array_equal(tensor, after[name]) for name, tensor in tensors.items())
+
+
 def test_golden_actions_that_do_not_come_out_are_told_with_the_largest_deviation(tmp_path, training):
     def spoil(draft):
         action = tuple(tuple(value + 0.25 * (i == 3) for value in row) for i, row in enumerate(draft.golden.action))
@@ -86,6 +113,17 @@ def test_golden_without_actions_checks_nothing_and_is_refused(training):
     golden = store.Golden(seed=1, action=(), tolerance=1e-3)
     with pytest.raises(IncompatiblePolicyError, match="golden"):
         Policy(spec_of(training), nets_for(training)).check_golden(golden)
+
+
+def test_golden_rows_of_unequal_length_are_refused(tmp_path, training):
+    def shorten(draft):
+        first, *others = draft.golden.action
+        golden = draft.golden.model_copy(update={"action": (first[:-1], *others)})
+        return draft.model_copy(update={"golden": golden})
+
+    manifest = publish(tmp_path, training=training, change=shorten)
+    with pytest.raises(IncompatiblePolicyError, match=r"^golden: "):
+        load(store.Shared(tmp_path).slot(RUN, 0), manifest)
 
 
 def test_golden_observations_are_the_same_on_every_machine():
@@ -139,6 +177,13 @@ def test_spaces_of_something_else_are_refused(training, action):
         must_fit(with_policy(draft, spaces=spaces))
 
 
+def test_an_observation_of_more_numbers_than_can_be_counted_is_refused(training):
+    draft = draft_of(training, nets_for(training))
+    spaces = {**draft.policy.spaces, "obs": {"state": {**SCALAR, "shape": [2**30] * 40}}}
+    with pytest.raises(IncompatiblePolicyError, match="too large ones"):
+        must_fit(with_policy(draft, spaces=spaces))
+
+
 @pytest.mark.parametrize("change", [lambda t: t.pop("body.layers.0.bias"), lambda t: t.update(more=np.zeros(3))])
 def test_tensors_that_the_net_does_not_have_are_named(training, change):
     tensors = nets_for(training)
@@ -175,6 +220,30 @@ def test_nothing_that_a_manifest_names_is_imported_but_what_is_installed_for_it(
     with pytest.raises(IncompatiblePolicyError, match=r"suite\.name"):
         must_fit(draft)
     assert "this" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, r"^suite\.name: the suite 'broken' cannot be loaded"),
+        ({"broken": "trainer.config.settings:EnvSettings"}, "made here: the suite 'broken' cannot be loaded"),
+    ],
+)
+def test_an_installed_suite_that_cannot_be_loaded_is_refused(training, monkeypatch, settings, words):
+    named = {"anchorleg.suites": {"broken": "no_such_module:Suite"}, "anchorleg.suites.settings": settings}
+    points = {
+        group: {name: EntryPoint(name, value, group) for name, value in each.items()} for group, each in named.items()
+    }
+    monkeypatch.setattr("trainer.config.find._points", lambda group, _path: points.get(group, {}))
+    told = {"name": "broken", "tasks": ["a"], "horizon": 5}
+    draft = with_suite(draft_of(training, nets_for(training)), name="broken", version="1", settings=told)
+    with pytest.raises(IncompatiblePolicyError, match=words):
+        must_fit(draft)
+
+
+def test_a_package_that_cannot_be_is_not_installed(training):
+    draft = draft_of(training, nets_for(training))
+    assert "(here not installed)" in differences(with_suite(draft, packages={"": "1.0"}).suite)
 
 
 def test_another_mujoco_is_worth_a_word_and_no_more(training):

@@ -121,6 +121,17 @@ def test_versions_follow_each_other_over_publications_and_attempts(learning, tmp
     assert parents == [None, "0-0", "0-1", "0-2"]
 
 
+def test_a_slot_that_starts_from_scratch_publishes_above_what_it_had(learning, tmp_path):
+    learning.job.attempt = 3
+    learning.publish(500)
+    learning.job.slot_dir.rename(tmp_path / "away")
+    again = Learning(tmp_path / "toy")
+    assert list(again.job.candidates()) == []
+    again.publish(10)
+    newest = store.newest(learning.place)
+    assert (str(newest.version), newest.step) == ("4-0", 10)
+
+
 def until_idle(publisher):
     publisher.close()  # waits for what is under way
     publisher._closing, publisher._thread = False, None
@@ -240,6 +251,23 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
             time.sleep(0.005)
     publisher.close()
     assert written == ["metrics", "evaluations"] * 2
+
+
+def test_the_curves_go_along_where_the_policy_cannot(learning):
+    def fails(*_args, **_more):
+        raise ValueError("its blob is too large")
+
+    written = []
+    publisher = learning.publisher(
+        publish=fails, write_metrics=lambda _place, name, _rows: written.append(name), curves_rest=1e9
+    )
+    with publisher._changed:  # so that both wait when the thread gets its turn
+        publisher.hold(learning.at(100))
+        publisher.release(100)
+    publisher.close()
+    publisher.tell(learning.said.append)
+    assert written == ["metrics", "evaluations"]
+    assert [line for line in learning.said if "too large" not in line] == []
 
 
 def test_an_evaluation_that_ends_after_its_checkpoint_goes_along_too(learning):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import retention, saver
 from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
-from trainer.errors import NoGoodCheckpointError, SupersededError
+from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, SupersededError
 from trainer.training.rollback import newest_before
 
 pytestmark = pytest.mark.trainer
@@ -101,6 +102,27 @@ def test_damaged_ones_stay_until_there_are_enough_good_ones():
     found = [a_checkpoint(1), a_checkpoint(2), a_checkpoint(3, damaged=True)]
     assert steps(decide(found, keep_exact=3, keep_milestones=2, needed=set()).deleted) == []
     assert steps(decide([*found, a_checkpoint(4)], keep_exact=3, keep_milestones=2, needed=set()).deleted) == [3]
+
+
+def test_a_checkpoint_that_cannot_be_read_for_a_moment_stays_with_its_rows(tmp_path, monkeypatch):
+    run = PointRun(tmp_path)
+    run.checkpoints(3)
+    read, said = retention.read_manifest, []
+
+    def stale_once(folder):
+        if int(folder.name) == 400:
+            monkeypatch.setattr(retention, "read_manifest", read)
+            raise DamagedCheckpointError("manifest.json: Stale file handle") from OSError(errno.ESTALE, "stale")
+        return read(folder)
+
+    monkeypatch.setattr(retention, "read_manifest", stale_once)
+    run.steps()
+    run.saver.start(*run.captured())
+    run.saver.finish(said.append)
+    assert len(said) == 1
+    assert "cannot be looked into now, and stays: manifest.json: Stale file handle" in said[0]
+    run.checkpoints(3)
+    assert PointRun(tmp_path).start.ref.step == 700
 
 
 @given(st.sets(st.integers(0, 10_000), max_size=40), st.integers(0, 10))

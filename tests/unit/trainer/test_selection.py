@@ -84,3 +84,12 @@ def test_where_no_success_is_told_the_best_has_the_highest_return_by_more_than_i
     assert pick([mine, close, clear], BEST, key_of(mine)).slot == 2
     assert pick([returning(0, -3.0, 1.0), newest(1, 10)], BEST, None).slot == 0, "one without an evaluation"
     assert pick([clear, newest(3, 10, success=0.1)], BEST, None).slot == 3, "what tells of success"
+
+
+def test_a_score_that_nobody_can_compute_with_is_compared_all_the_same():
+    mine, empty = newest(0, 10, success=0.6), newest(1, 10, success=0.9)
+    policy = empty.policy.model_copy(update={"spaces": {**empty.policy.spaces, "tasks": []}})
+    assert pick([mine, empty.model_copy(update={"policy": policy})], BEST, key_of(mine)).slot == 1
+    endless = empty.model_copy(update={"score": empty.score.model_copy(update={"goals_per_task": 10**400})})
+    assert pick([mine, endless], BEST, key_of(mine)).slot == 1
+    assert pick([returning(0, 1.0, 1e200), returning(1, 2.0, 0.5)], BEST, ("a-00000000", 0)).slot == 0

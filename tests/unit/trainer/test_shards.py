@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Barrier, Thread
 from types import SimpleNamespace
@@ -26,8 +27,12 @@ from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE, STATE, ArraySpec, Box, Spaces
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import suite_of
+from trainer.envs.vector import VectorEnv
 from trainer.errors import RanksError
 from trainer.machine.group import Group
+from trainer.training.begin import _envs_of
 from trainer.training.gathering import must_be_the_same, packed, unpacked
 from trainer.training.ranks import Order, assist, hand_out
 from trainer.tuning.trials import _batch_bytes
@@ -295,6 +300,14 @@ def test_updates_of_several_shards_are_not_recorded() -> None:
     way, why = kind.choose_launch_mode(resolve(TrainingSection(**section)), PLAIN, torch.device("cuda"), None)
     assert way == "kernels"
     assert why == "training.cuda_graph is left out: updates of several shards are not recorded"
+
+
+def test_no_shard_is_stepped_in_the_trainers_process_where_workers_are_asked_for() -> None:
+    env = {"name": "gymnasium", "id": "odd_envs:Line"}
+    training = resolve(TrainingSection(env=env, algorithm={"name": "ppo", "shards": 2}, num_envs=2))
+    spec = VectorSpec(suite_of(training), 2, 0)
+    with closing(_envs_of(spec, 1, training, Group.alone(), VectorEnv)) as envs:
+        assert [len(part.worker_pids) for part in envs.parts.values()] == [1, 1]
 
 
 def test_a_batch_is_sent_where_transitions_are_kept_and_nowhere_else() -> None:

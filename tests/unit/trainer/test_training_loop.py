@@ -15,6 +15,7 @@ from slot_digest import newest, slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
+from anchorleg.rollback import Rollback, roll_back
 from trainer.algorithms.mtsac import algorithm
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
@@ -195,6 +196,17 @@ def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):
         assert find_policy(folder, best=True)[0].step == 200
     with pytest.raises(ConfigError, match="nothing was evaluated yet"):
         find_policy(job.attempt_dir, best=True)
+
+
+def test_what_the_slot_goes_back_from_is_not_its_best(tmp_path):
+    def best_late(request):
+        success = {200: 0.5, 800: 0.9}.get(int(request.checkpoint.name), 0.1)
+        return Judged(replace(judge(request).result, mean_success=success))
+
+    _, _, job = train(tmp_path, evaluator=best_late, evaluation_interval=100, total_steps=900)
+    assert find_policy(tmp_path, best=True)[0].step == 800
+    roll_back(job.slot_dir, Rollback(0, 700, 0.0))
+    assert find_policy(tmp_path, best=True)[0].step == 200
 
 
 def test_a_walk_back_is_told(tmp_path):

@@ -14,6 +14,7 @@ from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError
 from trainer.history.slots import History, find_histories
+from trainer.wandb.destination import Destination
 from trainer.wandb.points import points
 from trainer.wandb.runfile import BLOCK_BYTES, HEADER, last_record
 from trainer.wandb.upload import gaps, library, name_of
@@ -53,7 +54,7 @@ def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
     place.manifests.mkdir()
     paths = (run, run / "slots/0", tmp_path / "mirror", place.path)
     found = [history for path in paths for history in find_histories(path)]
-    assert [name_of(history) for history in found] == ["mt10-0123abcd-0"] * 4
+    assert [name_of(history, Destination()) for history in found] == ["mt10-0123abcd-0"] * 4
     assert len({str(points(history.rows, history.evaluations)) for history in found}) == 1
 
 

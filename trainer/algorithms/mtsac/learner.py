@@ -22,6 +22,7 @@ from trainer.envs.spaces import F32, I32, STATE, Box, Obs, Spaces
 from trainer.errors import ConfigError
 from trainer.machine.device import to_device
 from trainer.nets.critic import Critic
+from trainer.nets.distributions import usual_entropy
 from trainer.nets.fused import Stacked
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.nets.residual import ResidualCritic
@@ -53,6 +54,12 @@ class Learner:
     def num_tasks(self) -> int:
         """K."""
         return len(self.spaces.tasks)
+
+    @property
+    def target_entropy(self) -> float:
+        """In nats: what is asked for, or what is usual for these actions."""
+        wanted = self.settings.target_entropy
+        return usual_entropy(self.spaces.action) if wanted is None else wanted
 
 
 def settings_in(training: Training) -> Mtsac:

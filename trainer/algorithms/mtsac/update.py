@@ -216,7 +216,7 @@ def temperature_gradient(learner: Learner, task: Tensor, log_prob: Tensor) -> tu
 
     A shared one is as many equal numbers, which get the same gradient.
     """
-    missing_entropy = log_prob + learner.settings.target_entropy
+    missing_entropy = log_prob + learner.target_entropy
     of_rows = learner.log_temperature[task]
     if learner.settings.shared_temperature:
         gradient = -missing_entropy.mean().expand_as(learner.log_temperature).contiguous()

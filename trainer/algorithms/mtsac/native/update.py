@@ -214,7 +214,7 @@ class NativeUpdates:
         settings, log_temperature = self._learner.settings, self._learner.log_temperature
         self._kernels.temperature_gradient(
             work.rows, self._learner.num_tasks, settings.shared_temperature, inputs.task.data_ptr(),
-            work.now.log_prob.at, settings.target_entropy, log_temperature.data_ptr(),
+            work.now.log_prob.at, self._learner.target_entropy, log_temperature.data_ptr(),
             self._temperature_gradient.at, self._temperature_sum,
         )  # fmt: skip
         self._step("temperature", clip=False)

@@ -113,8 +113,10 @@ class ActionMap:
         where = f"env.id: the actions of {env_id}"
         if isinstance(space, spaces.Box):
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+                bounded = f"gymnasium.spaces.Box(-1, 1, {space.shape})"
                 raise ConfigError(
-                    f"{where} have no bounds ({space}); wrap it into gymnasium.wrappers.RescaleAction, or bound them"
+                    f"{where} have no bounds ({space}); bound them, or wrap it into "
+                    f"gymnasium.wrappers.TransformAction(env, lambda action: action, {bounded})"
                 )
             self.space: Box | Discrete = Box(math.prod(space.shape))
             self._low, self._high = space.low.astype(np.float64), space.high.astype(np.float64)

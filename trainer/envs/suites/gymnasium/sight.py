@@ -72,7 +72,7 @@ def _check(settings: Gymnasium, pictures: dict[str, ArraySpec], numbers: dict[st
             "to clips for encoders of video"
         )
     if not settings.has_pictures and not pictures:
-        for name in ("image_size", "frame_stack", "frame_stride"):
+        for name in ("image_size", "frame_stack", "frame_stride", "critic_sees"):
             if getattr(settings, name) != type(settings).model_fields[name].get_default():
                 raise ConfigError(
                     f"env.{name} is for pictures, and {settings.id} gives none; leave it out, or set observation to "

@@ -108,8 +108,10 @@ class Suite:
     def __init__(self, settings: Gymnasium, seed: int = 0, cache: Path | None = None) -> None:  # noqa: ARG002 - episodes have seeds of their own
         ready_to_draw(settings)
         self._settings = settings
-        # Without what changes no environment: tests, and evaluations beside a training, open one often.
-        self._key = json.dumps(settings.model_dump(mode="json", exclude={"horizon", "tasks"}), sort_keys=True)
+        # Without what changes no environment: tests, and evaluations beside a training, open one often. The horizon is
+        # the shortest that its frames allow.
+        told = settings.model_dump(mode="json", exclude={"tasks"}) | {"horizon": settings.frame_reach}
+        self._key = json.dumps(told, sort_keys=True)
         self._opened = _opened(self._key)
         limit = self._opened.maker.limit
         if limit is not None and limit > settings.horizon:
