@@ -20,7 +20,7 @@ from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.counts import Counts, day_of, given_to, take_back
 from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
-from syncd.shared.holds import clear_untrue, found_untrue, held, hold, in_doubt, mark_untrue
+from syncd.shared.holds import found_untrue, held, hold, in_doubt, mark_untrue, note_removed
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
 from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
@@ -85,7 +85,6 @@ __all__ = [
     "SuiteFields",
     "Terms",
     "Version",
-    "clear_untrue",
     "close_to_others",
     "collect",
     "collect_incoming",
@@ -101,6 +100,7 @@ __all__ = [
     "make_incoming",
     "mark_untrue",
     "newest",
+    "note_removed",
     "offered",
     "packed",
     "parse_manifest",

@@ -44,6 +44,7 @@ from trainer.errors import (
 )
 from trainer.machine.expendable import end_with
 from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, check_starter, launch, leave_code, place_of
+from trainer.machine.shortage import words_of_shortage
 
 if TYPE_CHECKING:
     from trainer.machine.group import Group
@@ -289,7 +290,6 @@ def _common(
 def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:
     """The sentence for what a command beside `train` met, such as a GPU on which a training has all memory."""
     from trainer.machine.device import is_of_the_gpu  # noqa: PLC0415 - torch
-    from trainer.training.memory import words_of_shortage  # noqa: PLC0415 - numpy
 
     if (words := words_of_shortage(error)) is not None:
         return OutOfMemoryError(f"out of memory ({words}): ask for more, or try --device cpu where a GPU is full")

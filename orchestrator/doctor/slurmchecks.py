@@ -140,9 +140,10 @@ def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> tuple[Partition
 
 def walltime_allowed_s(config: RunConfig, slurm: SlurmFacts) -> int | None:
     """What partition, account and QOS allow a job at most; None where there is no limit, or none told. Of several
-    partitions a job waits for one that allows it.
+    partitions a job waits for one that fits and allows it.
     """
     rows = () if isinstance(slurm.partitions, str) else chosen(config, slurm.partitions)
+    rows = tuple(row for row in rows if row.is_up and sum(row.gpus.values()) >= config.slurm.gpus) or rows
     limits = [row.time_limit_s for row in rows]
     told = [limit for limit in limits if limit is not None]
     of_partition = max(told) if told and len(told) == len(limits) else None

@@ -1,7 +1,7 @@
 """Contributors of whom nothing is taken for a while: less than dropped, and without anybody's doing.
 
 `inbox/<who>/held.json` stays when its time is over: whoever is held again soon is held for twice as long.
-`inbox/<who>/untrue/<run_id>/<slot>.json` stays until two checkpoints of that slot are without the contributor's rows.
+`inbox/<who>/untrue/<run_id>/<slot>.json` says that rows of this contributor must leave that slot, and when they did.
 """
 
 from __future__ import annotations
@@ -65,17 +65,21 @@ def mark_untrue(inbox: Path, run_id: str, slot: int, *, now: float) -> None:
     put_json(place, {"at": now})
 
 
-def found_untrue(inbox: Path, run_id: str, slot: int) -> bool:
-    """Whether the rows of this contributor must leave this slot."""
-    return _untrue(inbox, run_id, slot).exists()
-
-
-def clear_untrue(inbox: Path, run_id: str, slot: int, *, before: float) -> None:
-    """The rows left at `before` (unix seconds): forget what was found until then. Errors: OSError."""
+def note_removed(inbox: Path, run_id: str, slot: int, *, attempt: int, step: int) -> None:
+    """They left at the barrier of `step` of `attempt`: checkpoints after that are without them. Errors: OSError."""
     place = _untrue(inbox, run_id, slot)
     told = read_json_or_none(place)
-    if isinstance(told, dict) and told["at"] <= before:
-        place.unlink(missing_ok=True)
+    if told is not None:
+        put_json(place, {**told, "attempt": attempt, "step": step})
+
+
+def found_untrue(inbox: Path, run_id: str, slot: int, *, start: tuple[int, int] | None) -> bool:
+    """Whether rows of this contributor must leave a training that goes on from checkpoint `start` (attempt, step)."""
+    place = _untrue(inbox, run_id, slot)
+    if start is None or not place.exists():
+        return False
+    told = read_json_or_none(place) or {}
+    return "step" not in told or start <= (told["attempt"], told["step"])
 
 
 def _untrue(inbox: Path, run_id: str, slot: int) -> Path:

@@ -109,8 +109,10 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
         if kept.manifest
         for segment in (*kept.manifest.segments, *kept.manifest.contributed, *kept.manifest.peers)
     }
-    if any(kept.manifest is None and kept not in decision.deleted for kept in found):
-        return troubles  # what a damaged one listed is not known: its rows stay as long as it does
+    oldest = min((kept.ref.step for kept in decision.exact), default=-1)
+    stays = [kept for kept in found if kept.manifest is None and kept not in decision.deleted]
+    if any(not kept.unread or kept.ref.step > oldest for kept in stays):
+        return troubles  # what such a one listed is not known: its rows stay as long as it counts
     for path in leftovers(job, listed):
         attempt(lambda path=path: remove_folder(path) if path.is_dir() else path.unlink(), path)  # type: ignore[misc]
     return troubles

@@ -15,6 +15,7 @@ import typer
 from anchorleg.job import HANDED_OVER, Job
 from trainer.config.read import read_section
 from trainer.errors import ConfigError, OutOfMemoryError
+from trainer.machine.shortage import words_of_shortage
 
 if TYPE_CHECKING:
     from trainer.demos.fit import FitRow
@@ -213,8 +214,6 @@ def fit(
 @contextmanager
 def _in_memory(batch_size: int) -> Iterator[None]:
     """Errors: OutOfMemoryError, for a library's own."""
-    from trainer.training.memory import words_of_shortage  # noqa: PLC0415 - numpy
-
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:

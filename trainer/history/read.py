@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anchorleg.files import read_json_or_none
-from anchorleg.job import Stretch, attempt_numbers, lineage, passed_over
+from anchorleg.job import Stretch, attempt_numbers, candidates_before, lineage
 from trainer.history.journal import EVALUATIONS, METRICS
 
 #: What an evaluation may be judged by, as its row says; one that says nothing is judged by success.
@@ -79,9 +79,11 @@ def best_left(slot_dir: Path) -> Mapping[str, Any] | None:
     """The best evaluation of a checkpoint that no decision to go back passes over; None before the first. Errors:
     OSError, ValueError for a damaged decision.
     """
-    newest = max(attempt_numbers(slot_dir), default=0)
-    passed = {ref.step for ref in passed_over(slot_dir, newest)}
-    return best_evaluation([row for row in read_evaluations(slot_dir) if row["step"] not in passed])
+    following = max(attempt_numbers(slot_dir), default=0) + 1
+    whole, left = (
+        {ref.step for ref in candidates_before(slot_dir, following, backs_until=until)} for until in (-1, following)
+    )
+    return best_evaluation([row for row in read_evaluations(slot_dir) if row["step"] not in whole - left])
 
 
 def score_of(row: Mapping[str, Any]) -> float:

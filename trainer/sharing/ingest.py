@@ -27,7 +27,7 @@ from trainer.sharing.conduct import Conduct
 from trainer.sharing.duplicates import TakenBefore
 from trainer.sharing.journal import Taken
 from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
-from trainer.sharing.removals import Removals
+from trainer.sharing.removals import WITH_A_LIE, Removals, Why
 from trainer.sharing.segment import MALFORMED
 from trainer.sharing.slotnotes import SlotNotes
 from trainer.sharing.spotcheck import Redo, SpotChecks
@@ -46,8 +46,6 @@ PRUNE_EVERY_S = 600.0
 OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
-#: Why what else a contributor sent is not used.
-_WITH_A_LIE = (Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
 #: Of a file's bytes, its name, and what is expected.
 Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 
@@ -55,11 +53,11 @@ Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 class Ingester:
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
-    `seen`: contents taken before. `counted`: segments whose rows are in the checkpoint that was gone on from.
-    `taken`: others that are in it, or that the loop will take again by itself. `unwanted`: (who, file) of what the slot
-    went back to be without. `resimulate`: makes what does segments again, in the thread; None where this run's
-    environments cannot be repeated. `step`: where the learner is. `takings`: who gave what. `at_hand`: the good, for
-    the loop to take. `removals`: whose rows it is to take out.
+    `start`: (attempt, step) of the checkpoint that was gone on from. `seen`: contents taken before. `counted`: segments
+    whose rows are in that checkpoint. `taken`: others that are in it, or that the loop will take again by itself.
+    `unwanted`: (who, file) of what the slot went back to be without. `resimulate`: makes what does segments again, in
+    the thread; None where this run's environments cannot be repeated. `step`: where the learner is. `takings`: who gave
+    what. `at_hand`: the good, for the loop to take. `removals`: whose rows it is to take out.
     """
 
     def __init__(
@@ -68,6 +66,7 @@ class Ingester:
         training: Training,
         *,
         step: int,
+        start: tuple[int, int] | None = None,
         seen: Iterable[str] = (),
         counted: Sequence[Taken] = (),
         taken: Sequence[Taken] = (),
@@ -95,7 +94,7 @@ class Ingester:
         self._served_last = ""
         self._gone: set[str] = set()
         self.at_hand = AtHand()
-        self.removals = Removals(job, self.at_hand, clock)
+        self.removals = Removals(job, self.at_hand, start, clock)
         self._suite = suite_of(training).open()
         self._checks = SpotChecks(resimulate, training.contribution_check_share)
         self._notices = Notices()
@@ -315,7 +314,7 @@ class Ingester:
         """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
         with contextlib.suppress(OSError):  # a full disk: then only this attempt knows
             self.removals.write_down(inbox)
-        self._take_back(inbox, *_WITH_A_LIE)
+        self._take_back(inbox, WITH_A_LIE)
         self._try(inbox.who, partial(self._given.take_back, inbox))
         self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
 
@@ -325,15 +324,15 @@ class Ingester:
         hours = (made.until - made.at) / 3600
         self._notices.note(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
 
-    def _take_back(self, inbox: store.Inbox, reason: Reason, sentence: str) -> None:
+    def _take_back(self, inbox: store.Inbox, why: Why) -> None:
         """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""
-        self._refuse_accepted(inbox, self.removals.begin(inbox.who), reason, sentence)
+        self._refuse_accepted(inbox, self.removals.begin(inbox.who, why))
 
-    def _refuse_accepted(self, inbox: store.Inbox, found: Iterable[Ready], reason: Reason, sentence: str) -> None:
+    def _refuse_accepted(self, inbox: store.Inbox, found: Iterable[Ready]) -> None:
         for one in found:
             path = inbox.accepted(self._job.run_id, self._job.slot, one.sha256)
             with contextlib.suppress(FileNotFoundError):
-                self._refuse(inbox, path, reason, sentence)
+                self._refuse(inbox, path, *self.removals.why[inbox.who])
 
     def _judged(self, data: bytes, path: Path) -> Accepted | RefusedSegment:
         self._judged_at = self.step
@@ -376,10 +375,11 @@ class Ingester:
             self._gone.discard(inbox.who)
         elif inbox.who not in self._gone:
             self._gone.add(inbox.who)
-            self._take_back(inbox, Reason.DROPPED, f"{inbox.who} was dropped from this run")
+            self._take_back(inbox, (Reason.DROPPED, f"{inbox.who} was dropped from this run"))
         if self.removals.is_left(inbox):
-            self._take_back(inbox, *_WITH_A_LIE)
-        self._refuse_accepted(inbox, self.removals.look(inbox), *_WITH_A_LIE)
+            self.removals.write_down(inbox)
+            self._take_back(inbox, WITH_A_LIE)
+        self._refuse_accepted(inbox, self.removals.look(inbox))
 
     def _clear_counted(self) -> None:
         for _ in range(len(self._counted)):

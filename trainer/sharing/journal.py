@@ -183,7 +183,7 @@ def inherited(job: Job, start: Start | None) -> Inherited:
         counted=[entry for entry in taken if entry.step <= before],
         held=[entry for entry in line if before < entry.step <= at.step and not isinstance(entry, Removed)],
         later=[entry for entry in line if entry.step > at.step and _whose(entry) not in without],
-        unwanted=[(entry.who, entry.sha256) for back in backs for entry in _given_by(job, back)],
+        unwanted=[(entry.who, entry.sha256) for back in rollbacks(job.slot_dir) for entry in _given_by(job, back)],
     )
 
 
@@ -204,7 +204,7 @@ def _line_before(job: Job, started: int, *, after: int, back: int) -> Iterator[E
 
 def _given_by(job: Job, back: Rollback) -> Iterator[Taken]:
     """What the attempts that `back` is about took of whom it is to be without."""
-    for attempt in attempt_numbers(job.slot_dir):
+    for attempt in attempt_numbers(job.slot_dir) if back.without else ():
         if attempt <= back.attempt:
             for entry in entries(job.slot_dir / "attempts" / str(attempt)):
                 if isinstance(entry, Taken) and entry.who == back.without:

@@ -26,6 +26,8 @@ from trainer.envs.spaces import I32, Actions, ArraySpec, Discrete, Obs, Spaces
 from trainer.envs.suite import SuiteRef, suite_of
 from trainer.errors import ConfigError
 from trainer.history.read import mean_return, tells_success
+from trainer.machine.device import is_of_the_gpu
+from trainer.machine.shortage import words_of_shortage
 from trainer.nets.policy import PolicyNet, PolicySpec
 
 F32 = npt.NDArray[np.float32]
@@ -61,10 +63,14 @@ class GoldenMismatchError(UnusablePolicyError):
 
 @contextmanager
 def _odd(what: str) -> Iterator[None]:
-    """What `what` of a manifest fails with, as IncompatiblePolicyError: its numbers and rows may be any."""
+    """What `what` of a manifest fails with, as IncompatiblePolicyError: its numbers and rows may be any. That this
+    machine lacks memory, or its GPU fails, is no fault of its.
+    """
     try:
         yield
     except (ArithmeticError, ConfigError, RuntimeError, ValueError) as error:
+        if words_of_shortage(error) is not None or is_of_the_gpu(error):
+            raise
         raise IncompatiblePolicyError(f"{what}: {' '.join(str(error).split())[:300]}") from None
 
 

@@ -183,11 +183,14 @@ class Publisher:
 
     def _try(self, taken: Snapshot | None, *, curves: bool) -> bool:
         """A publication and the curves, each whatever becomes of the other. False: superseded, publish no more."""
-        works: list[Callable[[], None]] = [] if taken is None else [partial(self._publish, taken)]
-        works += [self._write_curves] if curves else []
+        works: list[tuple[Callable[[], None], str]] = []
+        if taken is not None:
+            works.append((partial(self._publish, taken), "no policy can be published"))
+        if curves:
+            works.append((self._write_curves, "the curves cannot be written"))
         try:
-            done = [self._is_done(work) for work in works]
-            is_well = all(done) and self._is_done(self._collect)
+            done = [self._is_done(work, words) for work, words in works]
+            is_well = all(done) and self._is_done(self._collect, "old policies cannot be cleared away")
         except SupersededError:  # the saver says so, and ends the attempt
             self._is_superseded = True
             return False
@@ -195,8 +198,8 @@ class Publisher:
             self._notices.over("policies are published again")
         return True
 
-    def _is_done(self, work: Callable[[], None]) -> bool:
-        """Whether it could be done; else that is said. Errors: SupersededError."""
+    def _is_done(self, work: Callable[[], None], words: str) -> bool:
+        """Whether it could be done; else that is said, in these `words`. Errors: SupersededError."""
         try:
             self._look()
             work()
@@ -204,9 +207,9 @@ class Publisher:
             raise
         except OSError as error:
             what = "the disk is full or the quota used up" if is_full(error) else error.strerror or str(error)
-            self._notices.trouble(f"no policy can be published to {self._place.path} ({what}); the training goes on")
+            self._notices.trouble(f"{words} in {self._place.path} ({what}); the training goes on")
         except Exception as error:  # noqa: BLE001 - whatever a publication dies of, the training does not
-            self._notices.trouble(f"no policy can be published ({type(error).__name__}: {error}); the training goes on")
+            self._notices.trouble(f"{words} ({type(error).__name__}: {error}); the training goes on")
         else:
             return True
         return False

@@ -1,79 +1,98 @@
 """Contributors whose rows must leave the ring: what the ingester's thread finds, and the loop does at a barrier.
 
-That something was not true is written down (`syncd.shared.holds`) before anything is done about it, and stays until
-two checkpoints are without the rows: a job may end, or be killed, before its loop comes to it.
+That something was not true is written down (`syncd.shared.holds`) before anything is done about it, and then what
+checkpoint is the first without the rows: a job may end, or be killed, before its loop comes to it, and a later one may
+go on from an older checkpoint.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from anchorleg.job import Job
 from syncd import store
 from trainer.sharing.athand import AtHand, Ready
+from trainer.sharing.segment import Reason
+
+#: The reason in a word, and in a sentence.
+Why = tuple[Reason, str]
+#: Of what else somebody sent who lied.
+WITH_A_LIE: Why = (Reason.NOT_REPRODUCED, "another segment of its sender was not reproduced")
 
 
 class Removals:
-    """Of one slot. `next`, `later` and `done` are for the loop, the rest is for the ingester's thread, whose methods
-    raise OSError.
+    """Of one slot. `next`, `later`, `done` and `put_back` are for the loop; the rest is for the ingester's thread, and
+    raises OSError. `start`: (attempt, step) of the checkpoint that was gone on from. `why`: of whom rows had to leave.
     """
 
-    def __init__(self, job: Job, at_hand: AtHand, clock: Callable[[], float] = time.time) -> None:
-        self._at_hand, self._clock = at_hand, clock
+    def __init__(
+        self, job: Job, at_hand: AtHand, start: tuple[int, int] | None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._job, self._at_hand, self._start, self._clock = job, at_hand, start, clock
+        self._lock = threading.Lock()
         self._waiting: deque[str] = deque()
         self._given_back: deque[Ready] = deque()
-        self._done: deque[tuple[str, float]] = deque()
+        self._done: deque[tuple[str, int]] = deque()
+        self._open: Counter[str] = Counter()
         self._asked: set[str] = set()
-        self._mark = partial(store.mark_untrue, run_id=job.run_id, slot=job.slot)
-        self._is_marked = partial(store.found_untrue, run_id=job.run_id, slot=job.slot)
-        self._clear = partial(store.clear_untrue, run_id=job.run_id, slot=job.slot)
+        self.why: dict[str, Why] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def next(self) -> str | None:
         """Whose rows must leave now."""
-        if not self._waiting:
-            return None
-        who = self._waiting.popleft()
-        self._given_back.extend(self._at_hand.remove(who))  # put back after what waited had left
-        return who
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
 
     def later(self, who: str) -> None:
         """The rows of `who` could not be taken out now."""
-        self._waiting.append(who)
+        with self._lock:
+            self._waiting.appendleft(who)
 
-    def done(self, who: str, at: float) -> None:
-        """Two checkpoints are without the rows that `who` had in the ring at `at` (unix seconds)."""
-        self._done.append((who, at))
+    def done(self, who: str, step: int) -> None:
+        """The rows of `who` left at the barrier of `step`."""
+        self._done.append((who, step))
 
-    def begin(self, who: str) -> list[Ready]:
+    def put_back(self, taken: Sequence[Ready]) -> None:
+        """These could not be used now: they wait again, but for those of whom rows must leave."""
+        with self._lock:
+            leaving = set(self._waiting)
+            self._at_hand.put_back([one for one in taken if one.who not in leaving])
+            self._given_back.extend(one for one in taken if one.who in leaving)
+
+    def begin(self, who: str, why: Why) -> list[Ready]:
         """The rows of `who` must leave. Returns what was at hand of them."""
-        lost = self._at_hand.remove(who)  # first: what the loop takes after a removal stays
-        self._waiting.append(who)
-        return lost
+        with self._lock:
+            self._waiting.append(who)
+            self._open[who] += 1
+            self.why[who] = why
+            return self._at_hand.remove(who)
 
     def write_down(self, inbox: store.Inbox) -> None:
         """What came by `inbox` was not true."""
-        self._mark(inbox.path, now=self._clock())
+        store.mark_untrue(inbox.path, self._job.run_id, self._job.slot, now=self._clock())
 
     def is_left(self, inbox: store.Inbox) -> bool:
         """Whether an attempt before found so, and the rows may still be there. True at the first call alone."""
         if inbox.who in self._asked:
             return False
-        is_left = self._is_marked(inbox.path)
+        is_left = store.found_untrue(inbox.path, self._job.run_id, self._job.slot, start=self._start)
         self._asked.add(inbox.who)
         return is_left
 
     def look(self, inbox: store.Inbox) -> list[Ready]:
-        """Forget what is done. Returns what the loop gave back after it had to leave."""
-        for one in [one for one in self._done if one[0] == inbox.who]:
-            self._clear(inbox.path, before=one[1])
-            self._done.remove(one)
-        back = [one for one in self._given_back if one.who == inbox.who]
-        for ready in back:
-            self._given_back.remove(ready)
+        """Write down what is done. Returns what the loop gave back after it had to leave."""
+        who = inbox.who
+        for step in [step for whose, step in list(self._done) if whose == who]:
+            if self._open[who] <= 1:  # else there is something newer that is not done
+                store.note_removed(inbox.path, self._job.run_id, self._job.slot, attempt=self._job.attempt, step=step)
+            self._open[who] -= 1
+            self._done.remove((who, step))
+        back = [one for one in list(self._given_back) if one.who == who]
+        for one in back:
+            self._given_back.remove(one)
         return back

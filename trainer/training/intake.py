@@ -80,7 +80,6 @@ class Intake:
         self._schedule: deque[Entry] = deque(schedule)
         self._uncounted: list[Taken | OfSlots] = [*before.held]
         self._copies = Copies(job)
-        self._removed: list[tuple[int, str, float]] = []
         self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
@@ -119,6 +118,7 @@ class Intake:
                 job,
                 training,
                 step=start.ref.step if start else 0,
+                start=(start.ref.attempt, start.ref.step) if start else None,
                 seen=others.recent if others is not None else (),
                 counted=before.counted,
                 taken=[entry for entry in (*before.held, *schedule) if isinstance(entry, Taken)],
@@ -184,10 +184,6 @@ class Intake:
         self._uncounted = [entry for entry in self._uncounted if entry.step > before]
         if self.ingester is not None:
             self.ingester.counted([entry for entry in done if isinstance(entry, Taken)])
-            for at, who, when in self._removed:
-                if at <= before:
-                    self.ingester.removals.done(who, when)
-        self._removed = [removed for removed in self._removed if removed[0] > before]
         self._not_needed(copies_of(done))
 
     def _not_needed(self, files: Iterable[str]) -> None:
@@ -243,7 +239,7 @@ class Intake:
     def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester | PeerReader) -> None:
         taken = [_entry_of(one, state.step, is_peer=isinstance(door, PeerReader)) for one in ready]
         if not self._written(taken):
-            door.at_hand.put_back(ready)
+            (door.removals if isinstance(door, Ingester) else door.at_hand).put_back(ready)
             return
         for one, entry in zip(ready, taken, strict=True):
             self._add(state, entry, one.task, one.rows)
@@ -253,7 +249,7 @@ class Intake:
             if not self._remove(state, who):
                 door.removals.later(who)
                 return
-            self._removed.append((state.step, who, time.time()))
+            door.removals.done(who, state.step)
 
     def _remove(self, state: TrainingRun, who: str) -> bool:
         """False: the journal cannot be written now."""

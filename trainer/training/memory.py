@@ -8,7 +8,6 @@ through may still end for memory, and `shortage` finds the words for that.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -24,6 +23,7 @@ from trainer.envs.memory import need_bytes
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
+from trainer.machine.shortage import words_of_shortage
 from trainer.nets.seen import check_seen
 from trainer.training.memory_parts import Lever, Part, in_gb, largest, two_digits
 from trainer.training.memory_pictures import (
@@ -42,19 +42,9 @@ _FLOAT_BYTES = 4
 _ADDRESSES = 2**46
 #: The field that an actor's size goes with.
 _ACTOR = "network.actor_hidden"
-#: What libraries say when they get no memory: torch's allocators for the CPU and for CUDA, the C library, cuBLAS.
-_WORDS = (
-    "can't allocate memory",
-    "out of memory",
-    "cannot allocate memory",
-    "alloc_failed",
-    "cublas_status_not_initialized",
-)
 #: What CUDA takes of the machine's memory, in each process [measured: `memory gb` of `guide` in bench/results/gpu.csv
 #: is 1.9, half of which is counted elsewhere].
 _CUDA_BYTES = 10**9
-#: As much of a library's own words as a sentence can bear.
-_QUOTE = 160
 
 
 def check(
@@ -153,15 +143,6 @@ def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Pa
         for part in _rollout(training)
     ]
     return [gradients, *saved]
-
-
-def words_of_shortage(error: BaseException) -> str | None:
-    """What an `error` says of it where it is one of memory that was not there, else None."""
-    words = " ".join(str(error).split())
-    is_plain = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-    if not is_plain and not (isinstance(error, RuntimeError) and any(word in words.lower() for word in _WORDS)):
-        return None
-    return words[:_QUOTE] or type(error).__name__
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:

@@ -27,6 +27,7 @@ from trainer.errors import ConfigError
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.host import Host, read_host
+from trainer.machine.shortage import words_of_shortage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.training import gpu_memory, memory
 from trainer.training.run import TrainingRun, advance, as_begun, drain, fresh
@@ -107,7 +108,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
         try:
             rate, found = _rate(training, setting, device, suite, budget_s, is_first=alone is None)
         except (EnvError, RuntimeError) as error:
-            if alone is None or not (isinstance(error, EnvError) or memory.words_of_shortage(error)):
+            if alone is None or not (isinstance(error, EnvError) or words_of_shortage(error)):
                 raise
             say(f"{words(setting)}: does not work here ({error})")
             return None

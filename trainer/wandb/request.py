@@ -87,7 +87,7 @@ class UploadRequest:
             attempt=value["attempt"],
             run_id=value["run_id"],
             folder=Path(value["folder"]),
-            destination=Destination(there["project"], there["entity"], there["group"], tuple(there["tags"])),
+            destination=Destination(**{**there, "tags": tuple(there["tags"])}),
             training=value["training"],
             patience=Patience(**value["patience"]),
         )

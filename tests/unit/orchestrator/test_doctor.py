@@ -699,6 +699,8 @@ def test_of_several_partitions_the_longest_is_what_a_job_may_ask_for() -> None:
     asked = config(slurm={"partition": "a,b"})
     assert walltime_allowed_s(asked, slurm(partitions=tuple(rows))) == 7200
     assert walltime_allowed_s(asked, slurm(partitions=tuple(rows), limits=SiteLimits(told=True, wall_s=60))) == 60
+    down = rows[1].model_copy(update={"is_up": False})
+    assert walltime_allowed_s(asked, slurm(partitions=(rows[0], down))) == 3600
     endless = rows[0].model_copy(update={"time_limit_s": None})
     assert walltime_allowed_s(asked, slurm(partitions=(endless, rows[1]))) is None
 

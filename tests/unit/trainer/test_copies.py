@@ -260,6 +260,8 @@ def test_where_the_slot_went_back_on_purpose_what_later_attempts_took_is_not_tak
     roll_back(second.slot_dir, Rollback(1, 100, 0.0, without="mallory"))
     assert line.inherited(0, 100) == [[], [80], []]
     assert {who for who, _ in line.whole(0, 100).unwanted} == {"mallory"}
+    third = line.attempt((0, 100), saved=(140,))
+    assert {who for who, _ in line.whole(third.attempt, 140).unwanted} == {"mallory"}  # while its hold lasts, too
 
 
 def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_is_not_judged_again(tmp_path):

@@ -402,6 +402,13 @@ class TestTheDoor:
         assert left.exists()
         assert not counted.exists()
 
+    def test_an_end_in_mid_round_is_not_followed_by_the_word_that_more_is_taken(self, job, monkeypatch):
+        door, said = Door(job), []
+        monkeypatch.setattr(door, "one_round", lambda _judged: door.close(0))
+        monkeypatch.setattr(door.takings, "say", lambda *_, **more: said.append(more))
+        door._run()
+        assert said == []
+
     def test_the_same_again_is_a_duplicate_even_from_somebody_else_with_another_header(self, job):
         sent(job, 1)
         door = Door(job).look()
@@ -694,11 +701,19 @@ class TestWhatIsNotTrue:
         door = self.door(job, resimulate=Checker)
         send(job.shared_dir, "eve", job.run_id, lie(job, 1))
         door.one_round()  # and then the job is killed, with rows of eve in its checkpoints
-        for when, whose in ((self.now - 1, "eve"), (self.now, "eve"), (self.now, None)):
-            again = self.door(job, resimulate=Checker)
+        for attempt, start, whose, left_at in (
+            (1, (0, 100), "eve", 120),
+            (2, (1, 120), "eve", 130),  # the checkpoint of that step may be from before they left
+            (3, (2, 140), None, None),
+            (4, (0, 100), "eve", None),  # it walked back, and is killed
+            (5, (2, 140), "eve", None),
+        ):
+            later = Job(job.run_dir, 0, attempt, run_id=job.run_id, accepts_contributions=True)
+            again = self.door(later, resimulate=Checker, start=start)
             again.one_round()
             assert (again.removals.next(), again.removals.next()) == (whose, None)
-            again.removals.done("eve", when)  # what was found later is another lie
+            if left_at is not None:
+                again.removals.done(whose, left_at)
             again.one_round()
         assert store.held(inbox_of(job, "eve").path, self.now)
 
@@ -709,11 +724,31 @@ class TestWhatIsNotTrue:
         taken = door.at_hand.take(1000)
         send(job.shared_dir, "eve", job.run_id, lie(job, 2))
         door.one_round()
-        door.at_hand.put_back(taken)  # the journal could not be written
+        door.removals.put_back(taken)  # the journal could not be written
         assert door.removals.next() == "eve"
         assert door.at_hand.take(1000) == []
         door.one_round()
         assert list(reasons(job, "eve").values()) == ["not_reproduced"] * 2
+
+    def test_what_comes_after_its_sender_had_to_leave_stays(self, job):
+        door = Door(job)
+        inbox_of(job).drop(by="me", now=1e9)
+        door.look()
+        inbox_of(job).readmit()
+        sent(job, 1)
+        door.look(2)
+        assert door.removals.next() == "alice"  # the loop comes to it late
+        assert whos(door.at_hand.take(1000)) == ["alice"]
+
+    def test_who_was_dropped_is_not_called_a_liar(self, job):
+        door = Door(job)
+        sent(job, 1)
+        taken = door.look().at_hand.take(1000)
+        inbox_of(job).drop(by="me", now=1e9)
+        door.look()
+        door.removals.put_back(taken)
+        door.look()
+        assert list(reasons(job).values()) == ["dropped"]
 
     def test_a_removal_that_cannot_be_journaled_waits_and_the_training_goes_on(self, job, monkeypatch):
         from trainer.training import intake

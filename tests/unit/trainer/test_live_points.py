@@ -13,6 +13,7 @@ from trainer.config.wandb import wandb_mode
 from trainer.wandb.destination import Destination, of_job, recorded, write_down
 from trainer.wandb.journals import Journals, Tail
 from trainer.wandb.points import START, Cursor, numbered, points
+from trainer.wandb.request import Patience, UploadRequest
 
 
 def a_row(to, **more):
@@ -173,3 +174,6 @@ def test_after_going_back_the_curve_is_another_run_and_has_all_that_still_counts
     assert there.of_slot("mt10-0123abcd", 0)["id"] == f"{before}-back1"
     assert recorded(second.slot_dir) == there
     assert steps(Journals(second).news(START)) == [(100, False), (200, False), (300, False)]
+    (tmp_path / "scratch").mkdir()
+    told = UploadRequest.of(second, tmp_path / "scratch", there, {}, Patience())
+    assert UploadRequest.read(told.write()) == told

@@ -207,6 +207,8 @@ def test_what_the_slot_goes_back_from_is_not_its_best(tmp_path):
     assert find_policy(tmp_path, best=True)[0].step == 800
     roll_back(job.slot_dir, Rollback(0, 700, 0.0))
     assert find_policy(tmp_path, best=True)[0].step == 200
+    (job.slot_dir / "attempts" / "1").mkdir()  # the next job begins, and has not chosen yet
+    assert find_policy(tmp_path, best=True)[0].step == 200
 
 
 def test_a_walk_back_is_told(tmp_path):
