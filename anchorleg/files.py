@@ -116,15 +116,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`. Errors: OSError; ValueError where it is not JSON."""
+    """The JSON value in `path`. Errors: OSError; ValueError where it is not JSON, RecursionError where it is too deep."""
     return json.loads(path.read_bytes())
 
 
 def read_json_or_none(path: Path) -> Any | None:
-    """The JSON value in `path`, None where it is absent or torn: for files that are only hints."""
+    """The JSON value in `path`, None where it is absent, torn or too deep: for files that are only hints."""
     try:
         return read_json(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

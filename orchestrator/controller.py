@@ -19,7 +19,7 @@ from orchestrator.decisions.edits import with_attempt, with_intents, with_slot
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Blind, Ledger
 from orchestrator.decisions.news import news_of
-from orchestrator.decisions.outcomes import with_outcome, words_of
+from orchestrator.decisions.outcomes import put_off_by, with_outcome, words_of
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
 from orchestrator.decisions.sightings import WORD_MISSING
@@ -302,22 +302,21 @@ class Controller:
         self._cancel([action for action in actions if isinstance(action, Cancel)])
         self._release([action for action in actions if isinstance(action, Release)])
         self._hand_over([action for action in actions if isinstance(action, HandOver)])
-        full: SubmitRefused | None = None
+        last: SubmitOutcome | None = None
         for action in actions:
             if isinstance(action, Abort):
                 self._abort(action)
             elif isinstance(action, Submit):
-                if full is not None:  # one limit counts for all: what comes behind would ask in vain
-                    self._record(action, full, told=False)
+                put_off = put_off_by(last, is_asked=last is not None and self.is_asked)
+                if put_off is not None:
+                    self._record(action, put_off, told=False)
                     continue
                 if self._monotonic() - self._saved_at > BEAT_S:  # many submissions that each take long: still alive
                     self._save()
                 self.lease.check()
-                outcome = self.executor.submit(requests[action.token])
-                self._record(action, outcome)
-                if isinstance(outcome, SubmitRefused):
-                    full = outcome if outcome.kind == "quota" else None
-                else:
+                last = self.executor.submit(requests[action.token])
+                self._record(action, last)
+                if not isinstance(last, SubmitRefused):
                     self._poll_due_at = min(self._poll_due_at, self._monotonic() + FIRST_LOOK_S)
 
     def _record(self, action: Submit, outcome: SubmitOutcome, *, told: bool = True) -> None:

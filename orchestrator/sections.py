@@ -115,6 +115,10 @@ class SlurmSection(Section):
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
+            if _sets(option, ("--exclude",), ("-x",)):
+                raise ValueError(
+                    f'"{option}": write it as slurm.exclude, beside which bad nodes are left out for a while'
+                )
             if _sets(option, ours, ("-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t")):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:

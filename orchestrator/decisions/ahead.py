@@ -59,8 +59,8 @@ def promoted(slot: Slot, now: float) -> Slot:
     current, successor = slot.current, slot.successor
     if successor is None or (current is not None and current.verdict is None):
         return slot
-    if successor.live and not may_follow(current, slot, now):
+    if not (may_follow(current, slot, now) if successor.live else slot.status is SlotStatus.ACTIVE):
         return slot
     first = successor.model_copy(update={"ahead": False})
     attempts = tuple(first if attempt is successor else attempt for attempt in slot.attempts)
-    return slot.model_copy(update={"attempts": attempts, "why": ""})
+    return slot.model_copy(update={"attempts": attempts, "why": "" if successor.live else slot.why})

@@ -29,6 +29,7 @@ from orchestrator.decisions.models import (
     SubmissionState,
     Verdict,
 )
+from orchestrator.decisions.outcomes import AGAIN_S
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.verdicts import judge, made_progress
@@ -99,7 +100,7 @@ def _fold_slot(
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
     slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
     slot, memory = _give_up_waiting(slot, memory, events)
-    return _with_newest_attempts(slot, looked_at), memory
+    return _with_newest_attempts(slot, looked_at, facts), memory
 
 
 def _has_no_news(slot: Slot, facts: Facts) -> bool:
@@ -108,8 +109,9 @@ def _has_no_news(slot: Slot, facts: Facts) -> bool:
     return slot.is_quiet and not heard and len(slot.attempts) <= ATTEMPTS_KEPT
 
 
-def _with_newest_attempts(slot: Slot, before: Slot) -> Slot:
-    """Without the attempts that nothing needs any more. Every end stands in a ledger once; the current one stays.
+def _with_newest_attempts(slot: Slot, before: Slot, facts: Facts) -> Slot:
+    """Without the attempts that nothing needs any more. Every end stands in a ledger once; the current one stays, and
+    whose jobs the scheduler still has: they would be taken for new ones.
 
     `before`: the slot as it was at the last look.
     """
@@ -117,14 +119,23 @@ def _with_newest_attempts(slot: Slot, before: Slot) -> Slot:
         return slot
     were_live = {attempt.number for attempt in before.attempts if attempt.live}
     older, newest = slot.attempts[:-ATTEMPTS_KEPT], slot.attempts[-ATTEMPTS_KEPT:]
-    needed = [a for a in older if a.live or a.number in were_live or a is slot.current or leftovers.is_left(a)]
+    there = {token for _, token, row in facts.rows_of_slot.get(slot.index, ()) if row.state is not JobState.ENDED}
+    needed = [
+        attempt
+        for attempt in older
+        if attempt.live
+        or attempt.number in were_live
+        or attempt is slot.current
+        or leftovers.is_left(attempt)
+        or any(submission.token in there for submission in attempt.submissions)
+    ]
     return slot.model_copy(update={"attempts": (*needed, *newest)}) if len(needed) < len(older) else slot
 
 
 def _with_sane_waits(slot: Slot, facts: Facts) -> Slot:
     update = {}
     if slot.not_before > facts.now:
-        longest_s = max([60.0, *facts.relay.retry_delays_seconds])
+        longest_s = max([AGAIN_S, *facts.relay.retry_delays_seconds])
         if slot.not_before > facts.now + longest_s:
             update["not_before"] = facts.now + longest_s
     if slot.ahead_not_before > facts.now + ahead.AHEAD_WAIT_S:
@@ -281,7 +292,7 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
     if update:
         attempt = attempt.model_copy(update=update)
-    update = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds)
+    update = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds, facts.now)
     folded = [_fold_submission(s, attempt, evidence, facts) for s in attempt.submissions]
     if any([new is not old for new, old in zip(folded, attempt.submissions, strict=True)]):  # noqa: C419
         update["submissions"] = tuple(folded)

@@ -14,7 +14,7 @@ from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted,
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
 TEMPORARY_WAIT_S = 15.0
-#: Refused for good, but the slot had jobs before: an account or a partition that is there no more may come back.
+#: Refused for good, but the run had jobs before: an account or a partition that is there no more may come back.
 AGAIN_S = 3600.0
 #: A queued successor was refused: its slot has a job that runs, and no need of it for long.
 AHEAD_REFUSED_WAIT_S = 600.0
@@ -30,7 +30,8 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
     else:
         update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-    of_slot = _of_the_slot(outcome, now, had_jobs=ledger.slots[action.slot].jobs > 0)
+    # All slots ask for the same: a job of any of them showed that it can be had.
+    of_slot = _of_the_slot(outcome, now, had_jobs=any(slot.jobs > 0 for slot in ledger.slots))
     if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
         of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, SubmitRefused) else {}
     if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.exclude:
@@ -70,12 +71,28 @@ def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool) -> dict[
     if isinstance(outcome, Uncertain):
         return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
     if outcome.kind == "permanent" and had_jobs:
-        return {"why": f"{outcome.words} (it had jobs before, and is tried again)", "not_before": now + AGAIN_S}
+        return {
+            "why": f"{outcome.words} (the run had jobs before: it is tried again)",
+            "not_before": now + AGAIN_S,
+        }
     if outcome.kind == "permanent":
         return {"status": SlotStatus.FAILED, "why": outcome.words}
     if outcome.kind == "quota":
         return {"why": full_words(outcome.words), "not_before": 0.0}
     return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
+
+
+def put_off_by(last: SubmitOutcome | None, *, is_asked: bool) -> SubmitRefused | None:
+    """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is.
+
+    One limit counts for all. A scheduler that does not answer takes a minute each time, and meanwhile nobody who asks
+    for something else is heard (`is_asked`).
+    """
+    if isinstance(last, SubmitRefused) and last.kind == "quota":
+        return last
+    if isinstance(last, Uncertain):
+        return SubmitRefused(kind="temporary", words=last.why)
+    return SubmitRefused(kind="temporary", words="something was asked for meanwhile") if is_asked else None
 
 
 def full_words(refusal: str) -> str:

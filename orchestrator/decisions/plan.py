@@ -67,7 +67,8 @@ def plan(
             actions += leftovers.cancels(slot, now, CANCEL_AGAIN_S)
         if not slot.occupied:
             continue
-        wish = control.wish if slot.index < limits.slots and not _is_to_rest(slot, limits) else "stop"
+        is_wanted = slot.index < limits.slots and not _is_to_rest(slot, limits)
+        wish = control.wish if is_wanted or control.wish == "stop-now" else "stop"
         actions += _tidy(slot, now)
         if wish == "stop":
             grace_s = control.grace_s if control.wish == "stop" else limits.grace_s

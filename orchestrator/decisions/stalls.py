@@ -26,9 +26,11 @@ BEGIN_STALLS = 3
 ABORT_WAIT_S = 150.0
 
 
-def watched(attempt: Attempt, evidence: Evidence, since_last_look_s: float, stall_s: float) -> dict[str, Any]:
-    """What changes of `attempt`: what its program reported, and for how long we have watched it report nothing new,
-    or its job run without a claim.
+def watched(
+    attempt: Attempt, evidence: Evidence, since_last_look_s: float, stall_s: float, now: float
+) -> dict[str, Any]:
+    """What changes of `attempt`: what its program reported, and for how long we have watched it report nothing new
+    while its job's heart beat, or its job run without a claim.
     """
     progress = evidence.progress
     if evidence.claim is None:
@@ -38,6 +40,8 @@ def watched(attempt: Attempt, evidence: Evidence, since_last_look_s: float, stal
         return {}
     elif (mark := f"{progress.step} {progress.checkpoint_step} {progress.at}") != attempt.progress_mark:
         return {"progress_mark": mark, "quiet_s": 0.0}
+    elif not _beats(attempt, now):  # suspended, or its node or folder hangs: its program cannot report
+        return {}
     looked_s = min(max(since_last_look_s, 0.0), stall_s / LOOKS)
     return {"quiet_s": attempt.quiet_s + looked_s} if looked_s else {}
 
@@ -69,7 +73,10 @@ def is_stalled(slot: Slot, attempt: Attempt, submission: Submission, stall_s: fl
     """Whether a running claimant has been silent for too long, and it is neither blindness nor its node's trouble."""
     if submission.token != attempt.claimed_by or not is_running(submission) or not attempt.progress_mark:
         return False
-    beat_at = attempt.heartbeat_changed_at
-    beats = beat_at is not None and abs(now - beat_at) <= HEARTBEAT_SILENT_S
     asked = attempt.asked_to_hand_over_at is not None or attempt.aborted_at is not None
-    return beats and not asked and attempt.quiet_s >= limit_s(slot, stall_s)
+    return _beats(attempt, now) and not asked and attempt.quiet_s >= limit_s(slot, stall_s)
+
+
+def _beats(attempt: Attempt, now: float) -> bool:
+    beat_at = attempt.heartbeat_changed_at
+    return beat_at is not None and abs(now - beat_at) <= HEARTBEAT_SILENT_S

@@ -66,6 +66,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                 # The whole time again: what is left of it may have gone into waiting for the owner.
                 if _stop_here(run, run_dir, interrupted, time.monotonic() + patience_s, display):
                     break
+                time.sleep(LOOK_S)  # the last owner's ledger does not show here yet
                 continue
             silent_s = silent_for(run_dir, owner.epoch, time.monotonic())
             waited_s = time.monotonic() - asked_at

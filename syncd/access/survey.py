@@ -173,7 +173,7 @@ def _shared(found: dict[str, list[str]], path: str, run: dict[str, Any]) -> str:
 def _run(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -134,11 +134,12 @@ def status_lines(state: ServiceState, record: Record, now: float) -> list[str]:
 
 
 def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, typer.Argument()]) -> None:
-    """What the service manager runs: `watch`, which counts its own crashes and stops where a person is needed.
+    """What the service manager runs: a `watch` that counts its own crashes and stops where a person is needed.
 
     It ends with 0 where starting it again would be of no use: that is what both managers take for "done".
     """
     from syncd.background import crashes, logfile, service  # noqa: PLC0415
+    from syncd.commands.sync import watch_in_background  # noqa: PLC0415
 
     if logfile.is_log(sys.stdout.fileno()):
         logfile.keep_short(sys.stdout.fileno(), service.log_file())
@@ -150,13 +151,11 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
         print(f"syncd: {begun.stopped}; it stays off until `syncd install` or the next login", file=sys.stderr)
         return
     try:
-        code = _watch(remote, folder)
+        watch_in_background(remote, str(folder))
     except FOR_A_PERSON as error:
         _note(path, crashes.end(begun, time.time(), because=str(error)))
         print(f"syncd: {error}", file=sys.stderr)
         return
-    if code:
-        raise typer.Exit(code)
     _note(path, crashes.end(begun, time.time()))
 
 
@@ -193,14 +192,3 @@ def _log_words(state: ServiceState) -> str:
     from syncd.background.agent import UNIT  # noqa: PLC0415
 
     return str(service.log_file()) if state.manager == "launchd" else f"journalctl --user -u {UNIT}"
-
-
-def _watch(remote: str, folder: Path) -> int:
-    """`syncd watch REMOTE FOLDER`, through the same door as a person's. Errors: SyncError."""
-    from syncd.commands.sync import watch  # noqa: PLC0415
-
-    try:
-        watch(remote, str(folder))
-    except typer.Exit as done:
-        return done.exit_code
-    return 0

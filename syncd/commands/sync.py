@@ -94,15 +94,8 @@ def bidirectional(
     as_json: JsonOption = False,
 ) -> None:
     """Fetch policies and curves, and send experience."""
-    _run(
-        "bidirectional",
-        remote,
-        folder,
-        seconds,
-        Way(transport, rsync, bwlimit),
-        as_json=as_json,
-        checkpoints=checkpoints,
-    )
+    way = Way(transport, rsync, bwlimit)
+    _run("bidirectional", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
 
 
 def watch(
@@ -120,9 +113,16 @@ def watch(
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     settings, place, mirror = _places(remote, folder)
-    _stay(
-        "watch", settings, place, mirror, Wishes(pull=not push_only, push=not pull_only), Way(transport, rsync, bwlimit)
-    )
+    wishes = Wishes(pull=not push_only, push=not pull_only)
+    _stay("watch", settings, place, mirror, wishes, Way(transport, rsync, bwlimit), waits=False)
+
+
+def watch_in_background(remote: str, folder: str) -> None:
+    """`watch` that waits where a `pull`, `push` or `bidirectional` keeps the mirror. Errors: SyncError."""
+    from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
+
+    settings, place, mirror = _places(remote, folder)
+    _stay("watch", settings, place, mirror, Wishes(), Way(), waits=True)
 
 
 def _run(
@@ -150,7 +150,7 @@ def _run(
         if as_json or checkpoints:
             raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
         try:
-            _stay(verb, settings, place, mirror, wishes, way)
+            _stay(verb, settings, place, mirror, wishes, way, waits=True)
         except (ConfigError, HostKeyError, LoginRefusedError, RemoteError) as error:
             _hold_back(error)
             raise
@@ -243,9 +243,9 @@ def _report(
     }
 
 
-def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, way: Way) -> None:
-    """Until a signal, or an error that a person must mend. Where another one keeps the mirror, `watch` ends with a
-    sentence; `pull`, `push` and `bidirectional` wait for its end: whoever starts them again and again hears it once.
+def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, way: Way, *, waits: bool) -> None:
+    """Until a signal, or an error that a person must mend. Where another one keeps the mirror, a person's `watch` ends
+    with a sentence; what is in the background `waits` for its end: whoever starts it again and again hears it once.
     """
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
     from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415
@@ -255,7 +255,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
 
     on_terminal = sys.stdout.isatty()
     say = _quiet if on_terminal else _log_line
-    lock = MirrorLock(mirror, verb, wait=None if verb == "watch" else print if on_terminal else _log_line)
+    lock = MirrorLock(mirror, verb, wait=(print if on_terminal else _log_line) if waits else None)
     with _signals() as was_told:
         try:
             with _held(lock, say):

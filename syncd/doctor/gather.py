@@ -30,6 +30,8 @@ from syncd.wire.refusals import REFUSED_PREFIX
 LOCAL_TIMEOUT_S = 20.0
 #: A block of `quota` and `df -k`.
 _BLOCK = 1024
+#: How many blocks, as an honest program writes it: `int` takes other digits too, and refuses thousands of them.
+_BLOCKS = "[0-9]{1,18}"
 
 
 def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> LaptopFacts:
@@ -139,13 +141,18 @@ def _there(remote: Remote) -> tuple[Side | None, str]:
     found = survey.marked(answer.out)
     if "asked" not in found:
         return None, "its shell did not answer"
+    kind = " ".join(found.get("kind", [])).strip()
+    filesystem = kind if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", kind) else ""
+    rsync = " ".join(found.get("rsync", [])).strip()[:400]
+    return Side(rsync=rsync, space=told_space(found), filesystem=filesystem), ""
+
+
+def told_space(found: dict[str, list[str]]) -> Space:
+    """The room that the answer to `health_question` tells of; numbers that are none are passed over."""
     # Filesystem, 1024-blocks, used, available, capacity, mounted on.
     fields = " ".join(found.get("df", [])).split()
-    free = int(fields[3]) * _BLOCK if len(fields) >= 6 and fields[3].isdigit() else None
-    kind = " ".join(found.get("kind", [])).strip()
-    space = Space(free_bytes=free, quota_left_bytes=quota_left("\n".join(found.get("quota", [])), fields[:1]))
-    filesystem = kind if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", kind) else ""
-    return Side(rsync=" ".join(found.get("rsync", [])).strip()[:400], space=space, filesystem=filesystem), ""
+    free = int(fields[3]) * _BLOCK if len(fields) >= 6 and re.fullmatch(_BLOCKS, fields[3]) else None
+    return Space(free_bytes=free, quota_left_bytes=quota_left("\n".join(found.get("quota", [])), fields[:1]))
 
 
 def quota_left(text: str, of: list[str] | None = None) -> int | None:
@@ -156,7 +163,7 @@ def quota_left(text: str, of: list[str] | None = None) -> int | None:
     least: int | None = None
     for line in text.splitlines():
         name, *rest = line.split()[:20] or [""]
-        numbers = [int(word.rstrip("*")) for word in rest if re.fullmatch(r"\d+\*?", word)]
+        numbers = [int(word.rstrip("*")) for word in rest if re.fullmatch(rf"{_BLOCKS}\*?", word)]
         most = (numbers[2] or numbers[1]) if len(numbers) == 6 else 0
         if most and (not of or name in of):
             left = max(0, most - numbers[0]) * _BLOCK

@@ -35,7 +35,8 @@ class Holder:
 class MirrorLock:
     """Held from `__enter__` to `__exit__`. Errors: ConfigError that names the other one; StorageError.
 
-    With `wait` it comes for as long as the other one stays: `wait` is told so, once, and there is no error.
+    With `wait` it comes for as long as the other one stays: `wait` is told so, once, and there is no error. But no
+    `watch` waits for another `watch`: nothing would be left to do.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class MirrorLock:
                 time.sleep(_LOOK_S)
             else:
                 return
-        if self._tell_wait is None:
-            only_fetches = self.verb == "push" and (who := _read(self.folder)) is not None and who.verb == "pull"
+        who = _read(self.folder)
+        if self._tell_wait is None or (who is not None and self.verb == who.verb == "watch"):
+            only_fetches = self.verb == "push" and who is not None and who.verb == "pull"
             raise ConfigError(
                 f"{_taken(self.folder)}, which only fetches: end it, and let `syncd bidirectional` or `watch` go on"
                 if only_fetches

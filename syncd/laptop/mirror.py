@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -301,20 +302,23 @@ class Mirror:
             write_json(self._bad_file, {"version": protocol.program_version(), "found": found})
 
     def tidy(self) -> None:
-        """Delete unfinished files: what a killed process left in the tree, and parts of what was overtaken."""
+        """Delete what nobody needs: overtaken policies, what a killed process left in the tree, and parts of these."""
         self.capacity.count_anew()
         with contextlib.suppress(OSError):
             for place in self.shared.slots():  # nobody else writes here: see the lock
-                sweep_slot(place, before=math.inf)
-                sweep_slot(place.averaged, before=math.inf)
+                for each in (place, place.averaged):
+                    collect(each, now=self._clock(), keep=MIRRORS)
+                    sweep_slot(each, before=math.inf)
                 prune_live(place.live, now=self._clock())
             for inbox in Inbox.all_of(self.shared):
                 for folder in inbox.live_folders():
                     prune_live(folder, now=self._clock())
         with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
             for entry in entries:
-                if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:
-                    os.unlink(entry.path)
+                with contextlib.suppress(OSError):
+                    if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:
+                        is_folder = entry.is_dir(follow_symlinks=False)  # a killed rsync's
+                        (shutil.rmtree if is_folder else os.unlink)(entry.path)
 
 
 def blob_of(manifest: Manifest, blob: Blob | None = None, *, is_averaged: bool = False) -> Offer:

@@ -15,7 +15,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 #: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
 SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,7}$")]
-Slot = Annotated[int, Field(ge=0, le=100_000)]
+#: As `syncd.shared.layout.SLOT`: what can be a folder can be sent.
+Slot = Annotated[int, Field(ge=0, le=999_999)]
 #: What of a slot is shown (`anchorleg.live.wanted`): by its job or a contributor; and by one that is known already.
 Lane = Annotated[str, Field(pattern=f"^({SHOWN_LANE.pattern})$")]
 OwnLane = Annotated[str, Field(pattern=f"^({LANE.pattern})$")]

@@ -256,10 +256,11 @@ def test_on_a_full_disk_all_lines_are_there_or_none(
     assert lines[-2:-1] == [others] if others else len(lines) == 2
 
 
-def test_a_hint_that_is_absent_or_torn_is_none(tmp_path: Path) -> None:
+def test_a_hint_that_is_absent_torn_or_too_deep_is_none(tmp_path: Path) -> None:
     (tmp_path / "torn").write_text('{"a":')
-    assert read_json_or_none(tmp_path / "torn") is None
-    assert read_json_or_none(tmp_path / "absent") is None
+    (tmp_path / "deep").write_text("[" * 100_000)
+    for name in ("torn", "deep", "absent"):
+        assert read_json_or_none(tmp_path / name) is None
 
 
 def test_a_folder_is_never_published_over_another(tmp_path: Path) -> None:

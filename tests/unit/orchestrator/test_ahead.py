@@ -119,6 +119,15 @@ class TestTheChange:
         assert slot.current is not None
         assert slot.current.number == 1
 
+    def test_a_refused_one_leaves_the_slot_what_its_job_ended_with(self) -> None:
+        refused = queued(state=SubmissionState.NOT_SUBMITTED)
+        ends = a_look().reading(Evidence(claim=a_claim(), exit=an_exit(93)))
+        slot = only(ends.folded_into(a_run(refused))[0])
+        assert slot.status is SlotStatus.FAILED
+        assert slot.why != ""
+        assert slot.current is not None
+        assert slot.current.exit_code == 93
+
     def test_a_claim_makes_it_current_whatever_is_known_of_the_job_before(self) -> None:
         look = a_look().seeing(a_row(), a_row(NEXT, job_id="102")).reading(Evidence(claim=a_claim()))
         look = look.reading(Evidence(claim=a_claim(NEXT, job_id="102")), 0, 1)

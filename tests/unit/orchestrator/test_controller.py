@@ -17,6 +17,7 @@ from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import (
     JobState,
     SubmitRefused,
+    Submitted,
     Uncertain,
 )
 from orchestrator.run.lease import TTL_S
@@ -103,12 +104,50 @@ class TestSubmitting:
         world.cluster.answers = [SubmitRefused(kind="permanent", words=words)]
         world.tick(after=POLL_S)
         assert (world.slot.status, world.slot.failures) == (SlotStatus.ACTIVE, 0)
-        assert world.slot.why == f"{words} (it had jobs before, and is tried again)"
+        assert world.slot.why == f"{words} (the run had jobs before: it is tried again)"
         world.tick(after=AGAIN_S - 1)
         assert len(world.cluster.submitted) == 2
         world.tick(after=1)
         assert (len(world.cluster.submitted), world.states()[-1]) == (3, SubmissionState.SUBMITTED)
         assert world.slot.why == ""
+
+    @pytest.mark.parametrize("delays", [[60, 300], [0, 60]])
+    def test_the_hour_is_one_however_soon_a_crash_is_tried_again(self, tmp_path: Path, delays: list[int]) -> None:
+        world = World(tmp_path, relay={"retry_delays_seconds": delays})
+        world.tick()
+        world.job_claims(exit_code=75)
+        world.cluster.answers = [SubmitRefused(kind="permanent", words="Invalid account")]
+        world.tick(after=POLL_S)
+        for _ in range(int(AGAIN_S / 60) - 1):
+            world.tick(after=60)
+        assert len(world.cluster.submitted) == 2
+
+    def test_a_refusal_for_good_is_none_where_another_slot_had_a_job(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=2)
+        world.cluster.answers = [SubmitRefused(kind="temporary", words="busy"), Submitted(job_id="101")]
+        world.tick()
+        world.job_claims(exit_code=75)
+        refused = SubmitRefused(kind="permanent", words="Invalid account")
+        world.cluster.answers = [refused, refused]
+        world.tick(after=max(POLL_S, TEMPORARY_WAIT_S))
+        assert len(world.cluster.submitted) == 4
+        assert {slot.status for slot in world.ledger.slots} == {SlotStatus.ACTIVE}
+
+    def test_a_scheduler_that_does_not_answer_is_asked_once_a_tick(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=5)
+        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 45 s")]
+        world.tick()
+        assert len(world.cluster.submitted) == 1
+        world.tick(after=TEMPORARY_WAIT_S)
+        assert len(world.cluster.submitted) == 5
+
+    def test_a_stop_is_heard_between_two_submissions(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=5)
+        world.cluster.before_submit = lambda: write_control(world.run_dir, "stop", now=NOW, by="stop")
+        world.tick()
+        assert len(world.cluster.submitted) == 1
+        world.tick(after=TEMPORARY_WAIT_S)
+        assert len(world.cluster.submitted) == 1
 
     def test_a_refusal_for_good_stops_the_slot_in_slurms_own_words(self, world: World) -> None:
         words = "sbatch: error: invalid partition specified: gpuu"

@@ -317,6 +317,7 @@ def test_a_full_disk_makes_no_long_silence_of_a_short_one(world: World, monkeypa
     world.job_shows(JobState.RUNNING)
     report = {"step": 1, "total": 9, "checkpoint_step": 0, "at": NOW}
     (world.run_dir.attempt(0, 0) / "progress.json").write_text(json.dumps(report))
+    write_json(world.run_dir.attempt(0, 0) / "heartbeat.json", {"beat": 1})
     world.tick(after=POLL_S)
     with monkeypatch.context() as at_first:
         at_first.setattr("orchestrator.controller.save_ledger", full)

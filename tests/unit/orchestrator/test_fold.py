@@ -24,7 +24,7 @@ from builders import (
 
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.fold import ATTEMPTS_KEPT
-from orchestrator.decisions.models import Blind, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.decisions.models import Blind, Gone, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import next_attempt
 from orchestrator.decisions.sightings import SETTLE_S
 from orchestrator.executors.base import JobRow, JobState
@@ -260,6 +260,20 @@ class TestEnds:
         ledger, _ = a_look().seeing(a_row()).folded_into(a_run(slot))
         numbers = [attempt.number for attempt in only_slot(ledger).attempts]
         assert numbers == [0, *range(8 - ATTEMPTS_KEPT, 8)]
+
+    def test_a_job_that_cannot_end_is_not_taken_for_a_new_one(self) -> None:
+        slot = a_slot()
+        by_its_word = Gone(proof="exit.json", at=NOW, by_job=True)
+        for number in range(ATTEMPTS_KEPT + 1):
+            job = a_job(token(0, number), job_id=str(100 + number), state=SubmissionState.ENDED)
+            ended = job.model_copy(update={"sighting": by_its_word})
+            slot = slot.with_attempt(ended, verdict=Verdict.HANDED_OVER)
+        ledger = a_run(slot)
+        look = a_look().seeing(a_row(token(0, 0), job_id="100", state=JobState.ENDING))
+        for _ in range(3):
+            ledger, events = look.folded_into(ledger)
+            assert events == []
+        assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER
 
     def test_an_end_stands_in_a_ledger_though_newer_attempts_came_to_nothing(self) -> None:
         slot = a_slot().with_attempt(a_job())

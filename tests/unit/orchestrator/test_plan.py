@@ -157,6 +157,11 @@ class TestStopping:
         asked = a_slot().with_attempt(running(), asked_to_hand_over_at=NOW - 1)
         assert planned(a_run(asked), a_wish("stop")) == []
 
+    def test_a_stop_at_once_is_one_for_a_slot_that_is_put_aside_too(self) -> None:
+        paused = a_slot(on_request=True, status=SlotStatus.PAUSED).with_attempt(running())
+        (cancel,) = planned(a_run(paused), a_wish("stop-now"))
+        assert isinstance(cancel, Cancel)
+
     def test_a_waiting_job_is_cancelled_because_it_has_nothing_to_save(self) -> None:
         (cancel,) = planned(a_run(a_slot().with_attempt(waiting())), a_wish("stop"))
         assert isinstance(cancel, Cancel)

@@ -53,6 +53,16 @@ class TestSilence:
     def test_without_a_heartbeat_it_is_the_nodes_trouble(self) -> None:
         assert not aborts(watch(*[report(5)] * 40, beats=False), 40)
 
+    def test_time_in_which_its_heart_stood_still_is_no_silence(self) -> None:
+        """A job was suspended, and beats again before its program can report."""
+        ledger = watch(*[report(5)] * 40, beats=False)
+        at = NOW + 30.0 * 40
+        look = Look(at=at, error=None, history=None).seeing(a_row())
+        ledger, _ = look.reading(Evidence(claim=a_claim(), progress=report(5), beat=2)).folded_into(
+            ledger, since_last_look_s=30.0
+        )
+        assert not aborts(ledger, 41)
+
     def test_while_blind_nothing_is_called_stalled(self) -> None:
         assert not aborts(watch(*[report(5)] * 40, look=a_look().failing("down")), 40)
 

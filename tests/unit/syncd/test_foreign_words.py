@@ -138,6 +138,10 @@ def test_a_folder_that_the_other_sides_run_names_is_a_path() -> None:
         findings(answered(**{"is": "", "run": run}), "run")
 
 
+def test_a_run_that_the_other_side_nests_too_deeply_says_nothing() -> None:
+    assert findings(answered(**{"is": "", "run": "[" * 100_000}), "run").shared == "/srv/run"
+
+
 @pytest.mark.parametrize("command", ["syncd", "/opt/bin/syncd\x1b[2J", "/bin/rm", "/opt/syncd/", "-x/syncd"])
 def test_a_program_that_the_other_side_names_is_a_syncd(command: str) -> None:
     assert findings(answered(syncd=command), "run").command is None

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from policies import RUN, a_draft, publish_one, tensors
 
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
-from syncd.laptop.mirror import FETCHES, MAX_BAD, Mirror
+from syncd.laptop.mirror import FETCHES, MAX_BAD, PART_KEPT_S, Mirror
 from syncd.shared import codec, parsing
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
+from syncd.shared.retention import UNLISTED_S
 from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
 from syncd.wire import protocol
 from syncd.wire.transport import Offer
@@ -457,6 +459,32 @@ def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, m
         path.with_name(f".{path.name}.4711.0a0b0c0d.tmp").write_bytes(b"half")
     mirror.tidy()
     assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
+
+
+def test_tidying_removes_old_parts_and_the_folders_of_a_killed_rsync(mirror: Mirror) -> None:
+    parts = mirror.folder / "part"
+    for number in range(9):
+        (parts / f"{number}.rsync" / RUN).mkdir(parents=True)
+        (parts / f"{number}").touch()
+    mirror.tidy()
+    assert len(list(parts.iterdir())) == 18
+    mirror._clock = lambda: time.time() + PART_KEPT_S + 1  # type: ignore[misc]
+    mirror.tidy()
+    assert list(parts.iterdir()) == []
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_tidying_removes_the_overtaken_policies_of_a_slot_that_has_ended(
+    server: Server, mirror: Mirror, averaged: bool
+) -> None:
+    for seq in range(1, 7):
+        publish_one(server.shared, 1, seq, averaged=averaged)
+        bring_all(mirror, server)
+    blobs = (mirror.shared.slot(RUN, 0).averaged if averaged else mirror.shared.slot(RUN, 0)).blobs
+    assert len(list(blobs.glob("*/*"))) == 6
+    mirror._clock = lambda: time.time() + UNLISTED_S + 1  # type: ignore[misc]
+    mirror.tidy()
+    assert len(list(blobs.glob("*/*"))) == 3
 
 
 def test_a_draft_of_the_helper_is_what_the_store_takes(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ MESSAGES = st.one_of(
     st.builds(protocol.Goaway, reason=st.text(max_size=100), sentence=st.text(max_size=200), retry_after_s=SECONDS),
     st.builds(protocol.Get, key=SHA, path=PATH, offset=COUNT),
     st.builds(protocol.Data, key=SHA, offset=COUNT),
-    st.builds(protocol.Put, sha256=SHA, run_id=NAME, slot=st.integers(0, 100_000), bytes=COUNT),
+    st.builds(protocol.Put, sha256=SHA, run_id=NAME, slot=st.integers(0, 999_999), bytes=COUNT),
     st.builds(protocol.Metrics, files=st.tuples(st.builds(protocol.File, path=PATH, bytes=COUNT, sha256=SHA))),
     st.builds(protocol.Listing),
 )

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import plistlib
+import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_managers import FakeLaunchd, FakeSystemd
 
-from syncd.background import service
+from syncd.background import logfile, service
 from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
-from syncd.background.crashes import CRASH_WINDOW_S, MAX_CRASHES, Record, begin, end, read_record, write_record
+from syncd.background.crashes import (
+    CRASH_WINDOW_S,
+    MAX_CRASHES,
+    Record,
+    begin,
+    end,
+    read_record,
+    record_file,
+    write_record,
+)
 from syncd.background.service import Launchd, ManagerAnswer, Systemd
+from syncd.commands import sync
+from syncd.commands.service import run_agent
 from syncd.errors import ConfigError, ServiceError, StorageError
+from syncd.laptop.client import Client
+from syncd.laptop.lock import MirrorLock, holder
 
 NOW = 1_760_086_400.0
 #: What paths may hold and service files can: anything but control characters, lone surrogates and non-characters.
@@ -201,3 +216,18 @@ def test_the_record_survives_the_disk_and_damage(tmp_path):
     assert read_record(path) == record
     path.write_text('{"started": 3}')
     assert read_record(path) == Record()
+
+
+@pytest.mark.parametrize("verb", ["pull", "push", "bidirectional", "watch"])
+def test_an_agent_waits_for_whoever_keeps_the_mirror_unless_that_watches_too(tmp_path, monkeypatch, verb):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    mirror, lived = tmp_path / "mirror", []
+    with ExitStack() as other:
+        other.enter_context(MirrorLock(mirror, verb))
+        monkeypatch.setattr(sync, "_log_line", lambda sentence: other.close())  # it says that it waits
+        monkeypatch.setattr(Client, "watch", lambda client: lived.append(holder(mirror).verb))
+        run_agent(str(tmp_path / "shared"), mirror)
+    assert lived == ([] if verb == "watch" else ["watch"])
+    assert bool(read_record(record_file()).stopped) == (verb == "watch")

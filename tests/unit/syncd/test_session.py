@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 
-from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.errors import ConfigError, GoneError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.outbox import Outbox
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.session import MAX_NOISE_BYTES, Session
-from syncd.wire.transport import News, Offer
+from syncd.wire.transport import News, Offer, Receipt
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"
@@ -277,6 +278,19 @@ def test_segments_that_need_not_be_sent_are_not(begin, tmp_path):
     receipts = begin(peer).send([(large, "demo-0", 0), (missing, "demo-0", 0)])
     assert [receipt.reason for receipt in receipts] == ["size", "unreadable"]
     assert not any(isinstance(message, protocol.Put) for message in peer.heard)
+
+
+@pytest.mark.parametrize("slot", [0, 200_000, 999_999])
+def test_a_segment_of_any_slot_that_the_outbox_takes_is_sent(begin, tmp_path, slot):
+    box = Outbox(tmp_path)
+    assert box.offer("demo-0", slot, b"segment")
+    peer = Peer(PREAMBLE, WELCOME)
+    [segment] = box.waiting()
+    stored = [encode(protocol.SegmentStored(sha256=segment.path.name))]
+    peer.answers = lambda message: stored if isinstance(message, protocol.Put) else []
+    assert begin(peer).send([(segment.path, segment.run_id, segment.slot)]) == [Receipt(True)]
+    with pytest.raises(ConfigError):
+        box.offer("demo-0", 1_000_000, b"segment")
 
 
 def test_a_segment_that_this_disk_changed_is_not_sent_and_one_that_cannot_be_read_now_is_tried_again(

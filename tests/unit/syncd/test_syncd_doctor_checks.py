@@ -13,7 +13,7 @@ from anchorleg.findings import Finding, Level, findings_lines, findings_table, t
 from syncd.access import survey
 from syncd.doctor.checks import examine, rsync_words
 from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
-from syncd.doctor.gather import filesystem_of, quota_left
+from syncd.doctor.gather import filesystem_of, quota_left, told_space
 from syncd.wire.protocol import Standing
 
 MIB, GIB = 2**20, 2**30
@@ -106,6 +106,12 @@ def test_a_quota_is_read_where_one_is_set_and_for_the_disk_that_is_meant():
     assert quota_left(said, ["fs:/home"]) == 4990 * 1024
     assert quota_left(said, ["/dev/sdb1"]) is None
     assert quota_left("") is None
+
+
+@pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 5000])
+def test_a_number_that_is_none_leaves_the_room_unknown(number):
+    found = {"df": [f"fs:/home 9 1 {number} 1% /home"], "quota": [f"fs:/home {number} 0 5000 3 0 0"]}
+    assert told_space(found) == Space()
 
 
 @pytest.mark.parametrize(
