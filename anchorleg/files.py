@@ -116,7 +116,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`. Errors: OSError; ValueError where it is not JSON, RecursionError where it is too deep."""
+    """The JSON value in `path`. Errors: OSError; ValueError where it is not JSON, RecursionError where too deep."""
     return json.loads(path.read_bytes())
 
 

@@ -13,7 +13,7 @@ import typer
 
 from syncd.errors import StorageError, SyncError, UnreachableError
 from syncd.shared.inbox import Inbox
-from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX, SOME_REFUSED_EXIT_CODE
 
 if TYPE_CHECKING:
     from syncd.access.gate import Rsync
@@ -24,8 +24,6 @@ NICENESS = 10
 MOST_MEMORY_BYTES = 1024**3
 #: When one that found all places taken may come again.
 FULL_RETRY_S = 60.0
-#: Exit code where rsync brought files that the inbox did not take; rsync's own name for it is "partial transfer".
-SOME_REFUSED_EXIT_CODE = 23
 #: Refused files are told one by one up to here.
 MOST_TOLD = 1000
 
@@ -95,4 +93,11 @@ def _rsync(wanted: Rsync, shared: Path, who: str) -> int:
         refused = staging.take_in()
     for name, refusal in refused[:MOST_TOLD]:
         print(f"{REFUSED_PREFIX} refused {name!a} {refusal.reason}: {refusal.sentence}", file=sys.stderr)
-    return code or (SOME_REFUSED_EXIT_CODE if refused else 0)
+    return end_code(code, some_refused=bool(refused))
+
+
+def end_code(code: int, *, some_refused: bool) -> int:
+    """What the client hears: with refusals, 23 says that all others are stored, which rsync's own 23 does not."""
+    if some_refused and code == SOME_REFUSED_EXIT_CODE:
+        return StorageError.exit_code
+    return code or (SOME_REFUSED_EXIT_CODE if some_refused else 0)

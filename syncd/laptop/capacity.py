@@ -14,7 +14,8 @@ from pathlib import Path
 
 from anchorleg.words import sized
 from syncd.errors import NoRoomError, StorageError
-from syncd.shared.layout import Shared, SlotPlace, folder_names
+from syncd.shared.inbox import Inbox
+from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, folder_names
 from syncd.shared.space import is_nearly_full
 from syncd.wire.transport import MAX_FILES
 
@@ -73,7 +74,7 @@ class Capacity:
 
     def changed(self, place: SlotPlace) -> None:
         """Something of this slot came or went. Errors: OSError."""
-        self._held()[place] = _held_of(place)
+        self._held()[place] = self._held_of(place)
 
     def check_slot(self, place: SlotPlace, also: set[SlotPlace] | None = None) -> None:
         """Whether there is room for one more slot, and its run; `also`: those that are let in meanwhile.
@@ -138,22 +139,30 @@ class Capacity:
     def _held(self) -> dict[SlotPlace, _Held]:
         if self._slots is None:
             self._counted_at = self._monotonic()
-            self._slots = {place: _held_of(place) for place in self._shared.slots()}
+            self._slots = {place: self._held_of(place) for place in {*self._shared.slots(), *self._shown()}}
         return self._slots
 
+    def _shown(self) -> Iterator[SlotPlace]:
+        """The slots that contributors' agents play, which need not be here otherwise. Errors: OSError."""
+        for inbox in Inbox.all_of(self._shared):
+            for folder in inbox.live_folders():
+                if NAME.fullmatch(folder.parent.name) and SLOT.fullmatch(folder.name):
+                    yield self._shared.slot(folder.parent.name, int(folder.name))
 
-def _held_of(place: SlotPlace) -> _Held:
-    """Folders of blobs count as files: they stay, too. Errors: OSError."""
-    curves = _sizes(place.metrics)
-    sizes = [*curves.values(), *_sizes(place.live).values()]
-    folders = 0
-    for policies in (place, place.averaged):
-        blobs = folder_names(policies.blobs)
-        folders += len(blobs)
-        sizes += _sizes(policies.manifests).values()
-        for folder in blobs:
-            sizes += _sizes(policies.blobs / folder).values()
-    return _Held(files=len(sizes) + folders, bytes=sum(sizes), curves=curves)
+    def _held_of(self, place: SlotPlace) -> _Held:
+        """Folders of blobs count as files: they stay, too. So do contributors' agents of the slot. Errors: OSError."""
+        curves = _sizes(place.metrics)
+        sizes = [*curves.values(), *_sizes(place.live).values()]
+        for inbox in Inbox.all_of(self._shared):
+            sizes += _sizes(inbox.path / "live" / place.run_id / str(place.slot)).values()
+        folders = 0
+        for policies in (place, place.averaged):
+            blobs = folder_names(policies.blobs)
+            folders += len(blobs)
+            sizes += _sizes(policies.manifests).values()
+            for folder in blobs:
+                sizes += _sizes(policies.blobs / folder).values()
+        return _Held(files=len(sizes) + folders, bytes=sum(sizes), curves=curves)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -28,8 +28,8 @@ ABOUT_US = {
     "held": "its owner takes nothing from this machine for now: most of it was refused",
     "no inbox": "it has no inbox for us",
 }
-#: Refusals that are about one slot or its run: what waits for others is sent meanwhile.
-ABOUT_A_SLOT = frozenset({"full", "day_quota", "version", "unreadable"})
+#: Refusals that are about one slot or its run, where they say when to ask again: others' segments are sent meanwhile.
+ABOUT_A_SLOT = frozenset({"full", "day_quota", "version", "unreadable", "no inbox"})
 #: The run may be that of another shared folder, to which the mirror is connected at other times.
 UNKNOWN_HELD_S = 3_600.0
 #: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
@@ -228,7 +228,8 @@ class Exchange:
             self._trouble(str(error))
 
     def _refused(self, segment: OutboxFile, receipt: Receipt) -> None:
-        if receipt.reason in ABOUT_US:
+        is_of_a_slot = receipt.reason in ABOUT_A_SLOT and receipt.retry_after_s is not None
+        if receipt.reason in ABOUT_US and not is_of_a_slot:
             self._hold(
                 HELD_FOR_S, f"the other side refuses segments: {ABOUT_US[receipt.reason]}; they stay in the outbox"
             )
@@ -239,7 +240,7 @@ class Exchange:
             if receipt.reason == "unreadable":
                 words = f"a segment in the outbox cannot be read now ({receipt.sentence}): it is tried again"
             for_s = later(receipt.retry_after_s, self._chance())
-            if receipt.reason in ABOUT_A_SLOT:
+            if is_of_a_slot:
                 slot = segment.run_id, segment.slot
                 self._held[slot] = max(self._held.get(slot, 0.0), self._monotonic() + for_s)
                 self._trouble(words)

@@ -116,7 +116,7 @@ class LiveAgents:
             header, _ = checked(batch.kind, batch.payload)
             self._writer(agent).write(batch.kind, batch.payload)
         except BadBatchError as error:
-            self._trouble(f"a batch of the agent {where} is left out: {error}")
+            self._trouble(f"a batch of the agent {where} is left out: {error}", cause=f"a batch of {where}")
             return
         except (NoRoomError, StorageError) as error:
             self._trouble(str(error))
@@ -158,9 +158,9 @@ class LiveAgents:
             self._writers[agent] = RingWriter(path)
         return self._writers[agent]
 
-    def _trouble(self, sentence: str) -> None:
-        """Say it once a connection: there may be ten of them a second."""
-        self._notices.trouble(sentence)
+    def _trouble(self, sentence: str, cause: str = "") -> None:
+        """Say it, or another one of the same `cause`, once a connection: there may be ten of them a second."""
+        self._notices.trouble(sentence, cause)
         self._notices.tell(self._say)
 
 

@@ -105,7 +105,7 @@ class OwnAgents:
             offers = {(each.run_id, each.slot) for each in self._offers}
             self._want(tuple(wish for wish in wanted.wishes if (wish.run_id, wish.slot) in offers))
             if wanted.sentence:
-                self._trouble(wanted.sentence)
+                self._trouble(wanted.sentence, cause="the server's word")
         self._needed = needed or self._needed
 
     def _want(self, wishes: Iterable[OwnWish]) -> None:
@@ -163,7 +163,7 @@ class OwnAgents:
         finally:
             os.close(fd)
 
-    def _trouble(self, sentence: str) -> None:
-        """Say it once a connection."""
-        self._notices.trouble(sentence)
+    def _trouble(self, sentence: str, cause: str = "") -> None:
+        """Say it once a connection, or another sentence of the same `cause`."""
+        self._notices.trouble(sentence, cause)
         self._notices.tell(self._say)

@@ -30,11 +30,14 @@ from syncd.store import hinted
 from syncd.transports.runner import (
     BULK_TIMEOUT_S,
     FILE_ERROR_CODE,
+    NO_FOLDER_CODE,
     PARTIAL_CODES,
+    RETRY_S,
     Done,
     FolderBounds,
     Runner,
     complaint,
+    push_receipt,
 )
 from syncd.wire.arrivals import read_segment
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
@@ -43,10 +46,6 @@ from syncd.wire.viewing import Viewing
 
 #: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
 LOOK_EVERY_S = 2.0
-#: What the other side could not take now may be taken when its learner has made room.
-RETRY_S = 60.0
-#: Refusals that say so of now only.
-_FOR_NOW = frozenset({"quota", "damaged", "storage", "full", "day_quota"})
 _DEATH_LOOK_S = 0.2
 #: What is looked at lies in our temporary folder, which may be memory: as many files as a mirror has.
 STAGE_FILES = MAX_FILES
@@ -72,7 +71,6 @@ _FILTERS = (
 _PARTIAL_DIR = f"--partial-dir={PARTIAL_FOLDER}"
 #: A gate's refusal names the inbox that is ours.
 _OWN_INBOX = re.compile(rf"{re.escape(REFUSED_PREFIX)} .*v1/inbox/([A-Za-z0-9][A-Za-z0-9._-]{{0,80}})/")
-_REFUSED = re.compile(rf"^{re.escape(REFUSED_PREFIX)} refused '[^']*?([0-9a-f]{{64}})' (\w+): ", re.MULTILINE)
 
 
 class RsyncTransport:
@@ -251,17 +249,15 @@ class RsyncTransport:
             raise StorageError(f"{outgoing} cannot be written ({error.strerror})") from error
         if not outgoing.exists():
             return receipts
-        done = self._push(outgoing)
-        refused = dict(_REFUSED.findall(done.stderr))
-        for index, (path, _, _) in enumerate(segments):
-            if path.name in refused:
-                reason = refused[path.name]
-                receipts[index] = Receipt(False, reason, RETRY_S if reason in _FOR_NOW else None)
-            elif receipts[index].stored and done.returncode and not refused:
-                receipts[index] = Receipt(False, complaint(done), RETRY_S)
+        pushed = self._push(outgoing)
+        for index, (path, run_id, slot) in enumerate(segments):
+            if receipts[index].stored:
+                receipts[index] = pushed[outgoing / run_id / str(slot) / path.name]
         return receipts
 
-    def _push(self, outgoing: Path) -> Done:
+    def _push(self, outgoing: Path) -> dict[Path, Receipt]:
+        """What became of each file of `outgoing`, <run>/<slot>/<sha256>."""
+
         def push() -> Done:
             there = self._runner.there(f"v1/inbox/{self._client}/new/")
             return self._runner.run(["-rt", _PARTIAL_DIR, "--ignore-existing", f"{outgoing}/", there])
@@ -273,22 +269,28 @@ class RsyncTransport:
             skeleton = self._runner.folder / "skeleton"
             (skeleton / "v1" / "inbox" / self._client / "new").mkdir(parents=True, exist_ok=True)
             made = self._runner.run(["-r", f"{skeleton}/", self._runner.there("")])
-            done = self._deposit(outgoing) if "Permission denied" in made.stderr else push()
-        if REFUSED_PREFIX in done.stderr:
-            return done
-        return self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE)
+            if "Permission denied" in made.stderr:
+                return self._deposit(outgoing)
+            done = push()
+        if REFUSED_PREFIX not in done.stderr:
+            self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE)
+        return {file: push_receipt(file.name, done) for file in outgoing.glob("*/*/*")}
 
-    def _deposit(self, outgoing: Path) -> Done:
-        """Put segments where accounts other than the owner's put them; the first slot's that failed, or a success.
+    def _deposit(self, outgoing: Path) -> dict[Path, Receipt]:
+        """Put segments where accounts other than the owner's put them: as `_push`, each slot for itself.
 
         Files alone travel, with their modes (`-p`): the folders are the owner's, and the learner must read the files
         whatever the umask over there is.
         """
-        done = []
+        found: dict[Path, Receipt] = {}
         for folder in sorted(outgoing.glob("*/*")):
+            files = sorted(folder.iterdir())
             there = self._runner.there(f"v1/incoming/{folder.relative_to(outgoing).as_posix()}/")
-            done.append(self._runner.run(["-tp", *map(str, sorted(folder.iterdir())), there]))
-        return next((each for each in done if each.returncode), done[-1])
+            done = self._runner.run(["-tp", *map(str, files), there])
+            self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE, NO_FOLDER_CODE)
+            receipt = Receipt(False, "no inbox", RETRY_S, complaint(done)) if done.returncode else Receipt(True)
+            found |= dict.fromkeys(files, receipt)
+        return found
 
     def _is_called_otherwise(self, done: Done) -> bool:
         """Whether a gate knows us by another name, which is ours from now on."""

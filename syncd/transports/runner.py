@@ -18,7 +18,8 @@ from syncd.remote import Remote
 from syncd.shared.space import is_nearly_full
 from syncd.transports.child import run_bounded
 from syncd.transports.master import Master
-from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX, SOME_REFUSED_EXIT_CODE
+from syncd.wire.transport import Receipt
 
 #: rsync's own: a transfer that stands still for so long is broken.
 SILENCE_S = 20
@@ -26,11 +27,18 @@ SILENCE_S = 20
 SMALL_TIMEOUT_S = 120.0
 #: A checkpoint of some gigabytes takes an hour on a slow line.
 BULK_TIMEOUT_S = 6 * 3600.0
-#: rsync(1), EXIT VALUES: 23 and 24 are partial transfers, 11 is a file that cannot be written or read.
+#: rsync(1), EXIT VALUES: 23 and 24 are partial transfers, 11 is a file that cannot be written or read, 3 a folder that
+#: cannot be gone to.
 PARTIAL_CODES = (23, 24)
 FILE_ERROR_CODE = 11
+NO_FOLDER_CODE = 3
+#: What the other side could not take now may be taken when its learner has made room.
+RETRY_S = 60.0
+#: Refusals that say so of now only.
+_SAID_OF_NOW = frozenset({"quota", "damaged", "storage", "full", "day_quota"})
 
 _NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or directory$", re.MULTILINE)
+_REFUSED = re.compile(rf"^{re.escape(REFUSED_PREFIX)} refused '[^']*?([0-9a-f]{{64}})' (\w+): ", re.MULTILINE)
 _STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
 
 Done = subprocess.CompletedProcess[str]
@@ -150,6 +158,17 @@ def complaint(done: Done) -> str:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     ours = (line for line in lines if line.startswith(("rsync: ", REFUSED_PREFIX)))
     return printable(next(ours, lines[-1] if lines else f"exit code {done.returncode}"), 300)
+
+
+def push_receipt(name: str, done: Done) -> Receipt:
+    """What became of the segment `name` that `done` pushed: stored, as far as that is known."""
+    refused: dict[str, str] = dict(_REFUSED.findall(done.stderr))
+    if reason := refused.get(name):
+        return Receipt(False, reason, RETRY_S if reason in _SAID_OF_NOW else None)
+    # After another end, a refusal of one says nothing of those that may not have arrived.
+    if done.returncode in ({0, SOME_REFUSED_EXIT_CODE} if refused else {0}):
+        return Receipt(True)
+    return Receipt(False, complaint(done), RETRY_S)
 
 
 def _usage(folder: Path) -> tuple[int, int]:

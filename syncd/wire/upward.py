@@ -34,9 +34,13 @@ class Sending(Protocol):
 
 
 class UpwardArrivals:
-    """What a server said of the client's own agents. Nothing here is locked: see `syncd.wire.arrivals`."""
+    """What a server said of the client's own agents. Nothing here is locked: see `syncd.wire.arrivals`.
+
+    `is_offered`: whether some were ever offered; before that, nobody takes what a server says of them.
+    """
 
     def __init__(self) -> None:
+        self.is_offered = False
         self.wanted: WantedLive | None = None
         self.needed: NeedScene | None = None
         self.seen: SeenLive | None = None
@@ -46,6 +50,8 @@ class UpwardArrivals:
 
     def put(self, message: WantedLive | NeedScene | SeenLive) -> None:
         """Keep the newest of each kind."""
+        if not self.is_offered:
+            return
         match message:
             case WantedLive():
                 self.wanted = message
@@ -73,6 +79,8 @@ class Upward:
 
     def offer(self, agents: tuple[PlayedSlot, ...]) -> None:
         """These may be watched from now on."""
+        with self._changed:
+            self._arrivals.is_offered = True
         self._send(OfferLive(agents=agents))
 
     def asked(self) -> tuple[WantedLive | None, NeedScene | None]:

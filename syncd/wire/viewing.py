@@ -19,7 +19,7 @@ from syncd.wire.protocol import Get, ProtocolError
 from syncd.wire.scenes import SLICE_BYTES, Agent, Slice, scene_name
 from syncd.wire.upward import Sending, Upward, UpwardArrivals
 
-#: Sentences that wait to be told; an honest server has one for each run.
+#: Sentences of one connection that are told; an honest server has one for each run.
 MOST_TOLD = 16
 
 
@@ -58,6 +58,7 @@ class LiveArrivals:
         self._newest: dict[Agent, ShownBatch] = {}
         self._number = self._told_number = 0
         self._sentences: list[str] = []
+        self._said: set[str] = set()
         self._shown: dict[str, ShownLive] = {}
 
     def __bool__(self) -> bool:
@@ -98,7 +99,8 @@ class LiveArrivals:
         return found
 
     def _tell(self, sentence: str) -> None:
-        if sentence not in self._sentences and len(self._sentences) < MOST_TOLD:
+        if sentence not in self._said and len(self._said) < MOST_TOLD:
+            self._said.add(sentence)
             self._sentences.append(sentence)
 
     def take(self) -> tuple[list[ShownBatch], list[str], int | None]:

@@ -260,6 +260,20 @@ def test_a_segment_that_cannot_be_read_now_holds_its_slot_alone(tmp_path: Path, 
     assert counts.troubles == ["a segment in the outbox cannot be read now (Input/output error): it is tried again"]
 
 
+def test_a_slot_that_takes_nothing_holds_its_own_segments_alone(tmp_path: Path, shared: Shared, world: World) -> None:
+    folder = tmp_path / "mirror"
+    names = fill(folder, 40)
+    assert Outbox(folder).offer(RUN, 1, b"another slot's")
+    transport = Scripted(shared, world)
+    takes_nothing = Receipt(False, "no inbox", 60.0, f"slot 0 of {RUN} takes nothing from other accounts")
+    transport.receipts = lambda each: takes_nothing if each in names else Receipt(True)
+    counts = sync_once(transport, folder, Wishes())
+    assert [each.path.name for each in Outbox(folder).waiting()] == names
+    assert counts.sent == 1
+    [trouble] = counts.troubles
+    assert f'(no inbox: "slot 0 of {RUN} takes nothing from other accounts"); they wait in the outbox' in trouble
+
+
 def test_what_the_other_side_does_not_know_waits_for_one_that_does(
     tmp_path: Path, shared: Shared, world: World
 ) -> None:

@@ -25,7 +25,7 @@ from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent
 from syncd.wire.livepayload import shrunk
 from syncd.wire.protocol import Data, End, FileGone, Frame, Get, ProtocolError
 from syncd.wire.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, SLICE_BYTES, STUCK_AFTER_S
-from syncd.wire.viewing import Viewing
+from syncd.wire.viewing import MOST_TOLD, Viewing
 
 
 class Line:
@@ -133,7 +133,7 @@ def test_a_viewer_that_was_killed_is_gone_soon(laptop):
 
 def test_so_many_wishes_of_all_runs_go_up_and_no_impossible_one(laptop):
     viewers = [wish_in(laptop.folder, f"run-{n:08x}", *(Wish(slot, "any", 9) for slot in range(4))) for n in range(3)]
-    wish_in(laptop.folder, RUN, Wish(2**40, "any", 9), Wish(100_001, "any", 9))
+    wish_in(laptop.folder, RUN, Wish(2**40, "any", 9), Wish(1_000_000, "any", 9))
     line = Line()
     laptop.turn(line)
     (message,) = line.heard
@@ -242,6 +242,17 @@ def test_a_hostile_server_fills_no_memory(laptop):
         line.show(pose(number))
     batches, sentences, _ = line.arrivals.live.take()
     assert (len(batches), len(sentences)) == (1, 16)
+
+
+def test_a_server_that_says_something_else_each_time_is_told_a_few_times(laptop):
+    line = Line()
+    watched(laptop, line)
+    for number in range(100):
+        line.arrivals.put(Frame(NobodyAsked(run_id=RUN, sentence=f"sentence {number}")))
+        line.show(pose(1) + bytes(number + 1))
+        laptop.turn(line)
+    assert len([said for said in laptop.told if said.startswith("sentence")]) == MOST_TOLD
+    assert len([said for said in laptop.told if "is left out" in said]) == 1
 
 
 def test_that_nobody_over_there_is_asked_is_said_once_and_of_our_runs_only(laptop):

@@ -138,3 +138,21 @@ def test_room_that_the_user_made_is_seen_a_minute_later(tmp_path: Path) -> None:
         room.check_slot(shared.slot("new", 0))
     now += RECOUNT_S
     room.check_slot(shared.slot("new", 0))
+
+
+def test_contributors_agents_are_counted_with_the_slot_that_they_play(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    for who, slot in (("ben", 0), ("anna", 0), ("ben", 7)):
+        folder = shared.inbox_folder / who / "live" / RUN / str(slot)
+        folder.mkdir(parents=True)
+        (folder / "any.ring").write_bytes(bytes(1_000))
+    (shared.inbox_folder / "ben" / "live" / RUN / "no slot").mkdir()
+    publish_one(shared, 1, 1)
+    before = Capacity(shared, tmp_path / "part", CapacityLimits(bytes=12_000))
+    before.check_live(shared.slot(RUN, 0), 1_000)
+    (shared.inbox_folder / "ben" / "live" / RUN / "0" / "x.scene").write_bytes(bytes(9_000))
+    after = Capacity(shared, tmp_path / "part", CapacityLimits(bytes=12_000))
+    for room in (before, after):
+        room.changed(shared.slot(RUN, 0))
+        with pytest.raises(NoRoomError, match="nothing more is fetched"):
+            room.check_live(shared.slot(RUN, 7), 1_000)

@@ -231,6 +231,26 @@ def test_why_nobody_ever_will_is_said_and_rsync_says_that_it_cannot(laptop):
     assert laptop.told == ["no inbox of ours", NO_FRAMES]
 
 
+def test_of_a_server_that_says_something_else_each_time_one_sentence_is_told(laptop):
+    laptop.turn()
+    for number in range(20):
+        laptop.want(sentence=f"reason {number}")
+    assert laptop.told == ["reason 0"]
+    laptop.agents.begin()
+    laptop.want(sentence="another connection")
+    assert laptop.told == ["reason 0", "another connection"]
+
+
+def test_what_a_server_says_of_agents_that_were_not_offered_is_not_kept(laptop):
+    needed = NeedScene(run_id=RUN, slot=0, sha256=SCENE_SUM, offset=0)
+    for message in (WantedLive(wishes=(WISH,)), needed):
+        laptop.arrivals.put(message)
+        assert not laptop.arrivals, "a wait would never wait again"
+    laptop.turn()
+    laptop.arrivals.put(needed)
+    assert laptop.arrivals
+
+
 def test_a_beat_is_seldom(laptop, monkeypatch):
     actor = StreamedSlot(laptop.folder, RUN, 3, lambda: laptop.now)
     touched: list[object] = []

@@ -1,0 +1,58 @@
+"""What an rsync that pushed segments says of each of them, with a gate over there and without."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from syncd.commands.gate import end_code
+from syncd.remote import Remote
+from syncd.transports import rsync
+from syncd.transports.rsync import RsyncTransport
+from syncd.transports.runner import RETRY_S, Done, Runner, push_receipt
+from syncd.wire.transport import Receipt
+
+GOOD, OTHER = "a" * 64, "b" * 64
+REFUSAL = f"syncd gate: refused 'demo/0/{OTHER}' full: it needs nothing\n"
+
+
+@pytest.mark.parametrize("code", [0, 3, 11, 12, 20, 23, 24, 30])
+@pytest.mark.parametrize("said", ["", REFUSAL])
+def test_beside_refused_segments_only_those_are_stored_that_rsync_brought_for_sure(code: int, said: str) -> None:
+    done = Done([], end_code(code, some_refused=bool(said)), "", said)
+    assert push_receipt(GOOD, done).stored == (code == 0)
+    if said:
+        assert push_receipt(OTHER, done) == Receipt(False, "full", RETRY_S)
+
+
+class AnothersFolder(Runner):
+    """Stands for a shared folder of another account, where slot 1 takes nothing: rsync ends there with `code`."""
+
+    code = 0
+
+    def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
+        self.remote, self.place, self.folder = remote, "cluster", Path(remote.path)
+
+    def run(self, words, **_):
+        path = words[-1]
+        if path.endswith("/new/"):
+            return Done(words, 11, "", "rsync: mkdir failed: No such file or directory")
+        if "/incoming/" not in path:
+            return Done(words, 23, "", "rsync: mkdir failed: Permission denied (13)")
+        return Done(words, self.code if path.endswith("/1/") else 0, "", "rsync: change_dir failed")
+
+
+@pytest.mark.parametrize("code", [3, 11, 23])
+def test_a_slot_that_takes_nothing_says_nothing_of_the_others(tmp_path: Path, monkeypatch, code: int) -> None:
+    monkeypatch.setattr(rsync, "Runner", AnothersFolder)
+    monkeypatch.setattr(AnothersFolder, "code", code)
+    segments = []
+    for slot in (0, 1, 2):
+        data = f"segment {slot}".encode()
+        segments.append((tmp_path / hashlib.sha256(data).hexdigest(), "demo", slot))
+        segments[-1][0].write_bytes(data)
+    receipts = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna").send(segments)
+    refused = Receipt(False, "no inbox", RETRY_S, "rsync: change_dir failed")
+    assert receipts == [Receipt(True), refused, Receipt(True)]
