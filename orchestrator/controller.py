@@ -246,7 +246,11 @@ class Controller:
     def is_asked(self) -> bool:
         """Whether somebody wishes or asks what no tick has taken up yet. Errors: OSError."""
         asked = newest_request(self.run_dir.disk, self.run_dir.requests) > self.ledger.requests
-        return asked or read_control(self.run_dir).number != self.control.number
+        return asked or self._is_wished
+
+    @property
+    def _is_wished(self) -> bool:
+        return read_control(self.run_dir).number != self.control.number
 
     def _something_happened(self) -> bool:
         if self.is_asked:
@@ -307,7 +311,7 @@ class Controller:
             if isinstance(action, Abort):
                 self._abort(action)
             elif isinstance(action, Submit):
-                put_off = put_off_by(last, is_asked=last is not None and self.is_asked)
+                put_off = put_off_by(last, is_wished=last is not None and self._is_wished)
                 if put_off is not None:
                     self._record(action, put_off, told=False)
                     continue

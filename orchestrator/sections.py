@@ -95,6 +95,12 @@ class SlurmSection(Section):
                 )
         return self
 
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes that no job may have, as `exclude` and `extra` name them."""
+        found = (re.fullmatch(r"(?:--exclude[=\s]|-x)\s*(.+)", option) for option in self.extra)
+        return (*((self.exclude,) if self.exclude else ()), *(one[1] for one in found if one))
+
     @field_validator("extra")
     @classmethod
     def _extra(cls, value: list[str]) -> list[str]:
@@ -115,10 +121,6 @@ class SlurmSection(Section):
         for option in value:
             if not option.startswith("-"):
                 raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
-            if _sets(option, ("--exclude",), ("-x",)):
-                raise ValueError(
-                    f'"{option}": write it as slurm.exclude, beside which bad nodes are left out for a while'
-                )
             if _sets(option, ours, ("-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t")):
                 raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
             if "\n" in option:

@@ -82,17 +82,15 @@ def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool) -> dict[
     return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
 
 
-def put_off_by(last: SubmitOutcome | None, *, is_asked: bool) -> SubmitRefused | None:
+def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused | None:
     """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is.
 
-    One limit counts for all. A scheduler that does not answer takes a minute each time, and meanwhile nobody who asks
-    for something else is heard (`is_asked`).
+    One limit counts for all. And whoever wishes for something else (`is_wished`), such as a stop, does not wait for a
+    hundred submissions, each of which may take a minute.
     """
     if isinstance(last, SubmitRefused) and last.kind == "quota":
         return last
-    if isinstance(last, Uncertain):
-        return SubmitRefused(kind="temporary", words=last.why)
-    return SubmitRefused(kind="temporary", words="something was asked for meanwhile") if is_asked else None
+    return SubmitRefused(kind="temporary", words="something else was wished for meanwhile") if is_wished else None
 
 
 def full_words(refusal: str) -> str:

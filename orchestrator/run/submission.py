@@ -112,8 +112,8 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     except OSError:
         disk.remove_tree(folder)
         raise
-    # The command line wins over the script's own line, so it must name the config's nodes, too.
-    configured = (run.config.slurm.exclude,) if run.config.slurm.exclude and action.exclude else ()
+    # The command line wins over the script's own lines, so it must name the config's nodes, too.
+    configured = run.config.slurm.excluded if action.exclude else ()
     exclude = (*configured, *action.exclude)
     return JobRequest(
         job_dir=str(folder),

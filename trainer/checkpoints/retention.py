@@ -109,7 +109,8 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
         if kept.manifest
         for segment in (*kept.manifest.segments, *kept.manifest.contributed, *kept.manifest.peers)
     }
-    oldest = min((kept.ref.step for kept in decision.exact), default=-1)
+    whole = [kept.ref.step for kept in decision.exact if kept.in_line]
+    oldest = min(whole) if len(whole) >= keep_exact else -1
     stays = [kept for kept in found if kept.manifest is None and kept not in decision.deleted]
     if any(not kept.unread or kept.ref.step > oldest for kept in stays):
         return troubles  # what such a one listed is not known: its rows stay as long as it counts

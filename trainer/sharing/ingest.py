@@ -312,8 +312,7 @@ class Ingester:
 
     def _lied(self, inbox: store.Inbox, why: str) -> None:
         """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
-        with contextlib.suppress(OSError):  # a full disk: then only this attempt knows
-            self.removals.write_down(inbox)
+        self.removals.write_down(inbox)
         self._take_back(inbox, WITH_A_LIE)
         self._try(inbox.who, partial(self._given.take_back, inbox))
         self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")

@@ -6,6 +6,7 @@ it has not checked: bytes (the store does), suite, spaces, net, and that the gol
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -64,12 +65,14 @@ class GoldenMismatchError(UnusablePolicyError):
 @contextmanager
 def _odd(what: str) -> Iterator[None]:
     """What `what` of a manifest fails with, as IncompatiblePolicyError: its numbers and rows may be any. That this
-    machine lacks memory, or its GPU fails, is no fault of its.
+    machine lacks memory now (OSError), or its GPU fails (RuntimeError), is no fault of its.
     """
     try:
         yield
     except (ArithmeticError, ConfigError, RuntimeError, ValueError) as error:
-        if words_of_shortage(error) is not None or is_of_the_gpu(error):
+        if (words := words_of_shortage(error)) is not None:
+            raise OSError(errno.ENOMEM, f"out of memory: {words}") from error
+        if is_of_the_gpu(error):
             raise
         raise IncompatiblePolicyError(f"{what}: {' '.join(str(error).split())[:300]}") from None
 

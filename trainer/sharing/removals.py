@@ -7,6 +7,7 @@ go on from an older checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter, deque
@@ -73,8 +74,9 @@ class Removals:
             return self._at_hand.remove(who)
 
     def write_down(self, inbox: store.Inbox) -> None:
-        """What came by `inbox` was not true."""
-        store.mark_untrue(inbox.path, self._job.run_id, self._job.slot, now=self._clock())
+        """What came by `inbox` was not true. On a full disk only this attempt knows."""
+        with contextlib.suppress(OSError):
+            store.mark_untrue(inbox.path, self._job.run_id, self._job.slot, now=self._clock())
 
     def is_left(self, inbox: store.Inbox) -> bool:
         """Whether an attempt before found so, and the rows may still be there. True at the first call alone."""

@@ -80,7 +80,7 @@ def recorded(slot_dir: Path) -> Destination:
     for number in reversed(attempt_numbers(slot_dir)):
         value: dict[str, Any] | None = read_json_or_none(slot_dir / "attempts" / str(number) / FILE)
         if value is not None:
-            return Destination(**{**value, "tags": tuple(value["tags"]), "returns": returns})
+            return Destination(value["project"], value["entity"], value["group"], tuple(value["tags"]), returns)
     return Destination(returns=returns)
 
 

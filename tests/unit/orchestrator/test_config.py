@@ -171,8 +171,6 @@ class TestImpossibleValues:
             ({"slurm": {"mem": "lots"}}, "slurm.mem"),
             ({"slurm": {"extra": ["gres=gpu:1"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["--signal=USR1@10"]}}, "slurm.extra"),
-            ({"slurm": {"extra": ["--exclude=n7"]}}, "slurm.extra"),
-            ({"slurm": {"extra": ["-x n7"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["-J other"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["--clusters=other"]}}, "slurm.extra"),
             ({"slurm": {"extra": ["-Mother"]}}, "slurm.extra"),

@@ -133,14 +133,6 @@ class TestSubmitting:
         assert len(world.cluster.submitted) == 4
         assert {slot.status for slot in world.ledger.slots} == {SlotStatus.ACTIVE}
 
-    def test_a_scheduler_that_does_not_answer_is_asked_once_a_tick(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slots=5)
-        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 45 s")]
-        world.tick()
-        assert len(world.cluster.submitted) == 1
-        world.tick(after=TEMPORARY_WAIT_S)
-        assert len(world.cluster.submitted) == 5
-
     def test_a_stop_is_heard_between_two_submissions(self, tmp_path: Path) -> None:
         world = World(tmp_path, slots=5)
         world.cluster.before_submit = lambda: write_control(world.run_dir, "stop", now=NOW, by="stop")

@@ -239,11 +239,11 @@ class TestHelpingJobs:
         assert world.slot.attempts[0].aborted_at == (None if handing_over else world.time)
 
     def test_bad_nodes_are_left_out_beside_the_configs_own(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slurm={"exclude": "old[1-3]"})
+        world = World(tmp_path, slurm={"exclude": "old[1-3]", "extra": ["--exclude=hot1", "-x hot2", "--exclusive"]})
         bad = (BadNode(node="n1", excluded_until=NOW + 60),)
         world.controller.ledger = world.controller.ledger.model_copy(update={"nodes": bad})
         world.tick()
-        assert world.cluster.requests[0].exclude == ("old[1-3]", "n1")
+        assert world.cluster.requests[0].exclude == ("old[1-3]", "hot1", "hot2", "n1")
 
     def test_a_new_start_forgets_them(self, tmp_path: Path) -> None:
         world = World(tmp_path)

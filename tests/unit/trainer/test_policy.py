@@ -21,6 +21,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import Network
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
+from trainer.sharing import policies
 from trainer.sharing.policies import (
     GoldenMismatchError,
     IncompatiblePolicyError,
@@ -337,3 +338,14 @@ def test_an_observation_may_be_called_anything(key):
 def test_what_a_segment_cannot_hold_is_not_recorded(obs, action, expected):
     spaces = Spaces({key: ArraySpec((size,)) for key, size in obs.items()}, action, ("t",), 10)
     assert can_record(spaces) is expected
+
+
+def test_that_memory_is_short_now_is_no_fault_of_a_policy(training, monkeypatch):
+    def short(*_):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(policies, "Policy", short)
+    monkeypatch.setattr(policies, "must_fit", lambda _: None)
+    monkeypatch.setattr(policies.store, "read", lambda *_: {})
+    with pytest.raises(OSError, match="out of memory: CUDA out of memory"):
+        policies.load(None, draft_of(training, nets_for(training)))

@@ -125,6 +125,22 @@ def test_a_checkpoint_that_cannot_be_read_for_a_moment_stays_with_its_rows(tmp_p
     assert PointRun(tmp_path).start.ref.step == 700
 
 
+def test_while_few_are_whole_the_rows_of_one_that_cannot_be_read_stay(tmp_path, monkeypatch):
+    run = PointRun(tmp_path, buffer_size=90)
+    run.checkpoints(1)
+    [rows] = os.listdir(run.job.attempt_dir / "rows")
+    read = retention.read_manifest
+
+    def stale(folder):
+        if int(folder.name) == 100:
+            raise DamagedCheckpointError("manifest.json: Stale file handle") from OSError(errno.ESTALE, "stale")
+        return read(folder)
+
+    monkeypatch.setattr(retention, "read_manifest", stale)
+    run.checkpoints(1)
+    assert rows in os.listdir(run.job.attempt_dir / "rows")
+
+
 def test_a_checkpoint_that_cannot_be_read_for_good_holds_up_no_clearing(tmp_path, monkeypatch):
     run = PointRun(tmp_path, buffer_size=90)
     run.checkpoints(1)
