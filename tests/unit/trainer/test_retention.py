@@ -31,6 +31,19 @@ def a_checkpoint(step, kind="exact", *, in_line=True, damaged=False, is_passed_o
     return Kept(CheckpointRef(0, step, Path(f"/{step}")), None if damaged else manifest, in_line, is_passed_over)
 
 
+def unreadable(monkeypatch, step, number):
+    """Retention cannot read the manifest of `step` from now on; what reads it."""
+    read = retention.read_manifest
+
+    def reading(folder):
+        if int(folder.name) == step:
+            raise DamagedCheckpointError(f"manifest.json: {os.strerror(number)}") from OSError(number, "")
+        return read(folder)
+
+    monkeypatch.setattr(retention, "read_manifest", reading)
+    return read
+
+
 def steps(kept):
     return [k.ref.step for k in kept]
 
@@ -107,20 +120,14 @@ def test_damaged_ones_stay_until_there_are_enough_good_ones():
 def test_a_checkpoint_that_cannot_be_read_for_a_moment_stays_with_its_rows(tmp_path, monkeypatch):
     run = PointRun(tmp_path)
     run.checkpoints(3)
-    read, said = retention.read_manifest, []
-
-    def stale_once(folder):
-        if int(folder.name) == 400:
-            monkeypatch.setattr(retention, "read_manifest", read)
-            raise DamagedCheckpointError("manifest.json: Stale file handle") from OSError(errno.ESTALE, "stale")
-        return read(folder)
-
-    monkeypatch.setattr(retention, "read_manifest", stale_once)
+    said = []
+    read = unreadable(monkeypatch, 400, errno.ESTALE)
     run.steps()
     run.saver.start(*run.captured())
     run.saver.finish(said.append)
     assert len(said) == 1
     assert "cannot be looked into now, and stays: manifest.json: Stale file handle" in said[0]
+    monkeypatch.setattr(retention, "read_manifest", read)
     run.checkpoints(3)
     assert PointRun(tmp_path).start.ref.step == 700
 
@@ -129,14 +136,7 @@ def test_while_few_are_whole_the_rows_of_one_that_cannot_be_read_stay(tmp_path, 
     run = PointRun(tmp_path, buffer_size=90)
     run.checkpoints(1)
     [rows] = os.listdir(run.job.attempt_dir / "rows")
-    read = retention.read_manifest
-
-    def stale(folder):
-        if int(folder.name) == 100:
-            raise DamagedCheckpointError("manifest.json: Stale file handle") from OSError(errno.ESTALE, "stale")
-        return read(folder)
-
-    monkeypatch.setattr(retention, "read_manifest", stale)
+    unreadable(monkeypatch, 100, errno.ESTALE)
     run.checkpoints(1)
     assert rows in os.listdir(run.job.attempt_dir / "rows")
 
@@ -144,14 +144,7 @@ def test_while_few_are_whole_the_rows_of_one_that_cannot_be_read_stay(tmp_path, 
 def test_a_checkpoint_that_cannot_be_read_for_good_holds_up_no_clearing(tmp_path, monkeypatch):
     run = PointRun(tmp_path, buffer_size=90)
     run.checkpoints(1)
-    read = retention.read_manifest
-
-    def broken(folder):
-        if int(folder.name) == 100:
-            raise DamagedCheckpointError("manifest.json: Input/output error") from OSError(errno.EIO, "no")
-        return read(folder)
-
-    monkeypatch.setattr(retention, "read_manifest", broken)
+    read = unreadable(monkeypatch, 100, errno.EIO)
     run.checkpoints(6)
     folders = {int(path.name): path for path in (run.job.attempt_dir / "checkpoints").iterdir()}
     assert 100 in folders
