@@ -58,19 +58,18 @@ def release(inbox: Path) -> bool:
     return was_there
 
 
-def mark_untrue(inbox: Path, run_id: str, slot: int, *, now: float) -> None:
+def mark_untrue(inbox: Path, run_id: str, slot: int) -> None:
     """What this contributor gave this slot was not true: its rows must leave, also after a kill. Errors: OSError."""
     place = _untrue(inbox, run_id, slot)
     make_folder(place.parent)
-    put_json(place, {"at": now})
+    put_json(place, {})
 
 
 def note_removed(inbox: Path, run_id: str, slot: int, *, attempt: int, step: int) -> None:
     """They left at the barrier of `step` of `attempt`: checkpoints after that are without them. Errors: OSError."""
     place = _untrue(inbox, run_id, slot)
-    told = read_json_or_none(place)
-    if told is not None:
-        put_json(place, {**told, "attempt": attempt, "step": step})
+    if place.exists():
+        put_json(place, {"attempt": attempt, "step": step})
 
 
 def found_untrue(inbox: Path, run_id: str, slot: int, *, start: tuple[int, int] | None) -> bool:

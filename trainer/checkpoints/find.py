@@ -10,7 +10,7 @@ from anchorleg.job import CheckpointRef, attempt_numbers, candidates_before
 from trainer.checkpoints.checkpoint import CheckpointManifest, read_manifest, read_nets
 from trainer.checkpoints.resume import walked_back
 from trainer.errors import ConfigError, DamagedCheckpointError, NoGoodCheckpointError
-from trainer.history.read import best_left, score_of
+from trainer.history.read import best_left, read_evaluations, score_of
 from trainer.history.slots import told_where
 
 
@@ -48,7 +48,7 @@ def best_candidate(path: Path) -> CheckpointRef:
     """
     path = path.resolve()
     slots = [path] if (path / "attempts").is_dir() else _numbered(path / "slots") if (path / "slots").is_dir() else []
-    bests = [(found, slot) for slot in slots if (found := best_left(slot)) is not None]
+    bests = [(found, slot) for slot in slots if (found := best_left(slot, read_evaluations(slot))) is not None]
     if not bests:
         raise ConfigError(f"nothing was evaluated yet at {path}; give the folder of a slot or run that has evaluations")
     row, slot = max(bests, key=lambda pair: (score_of(pair[0]), pair[0]["step"]))

@@ -165,7 +165,8 @@ class Saver:
         """Clear old checkpoints away. Returns what could not be done; whatever it is, the new one is published."""
         try:
             slot_dir = self._job.slot_dir
-            bests = best_evaluation(read_evaluations(slot_dir)), best_left(slot_dir)
+            rows = read_evaluations(slot_dir)
+            bests = best_evaluation(rows), best_left(slot_dir, rows)
             return tuple(
                 tidy(
                     self._job,

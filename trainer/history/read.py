@@ -75,15 +75,15 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
     return max(evaluations, key=lambda row: (score_of(row), row["step"]), default=None)
 
 
-def best_left(slot_dir: Path) -> Mapping[str, Any] | None:
-    """The best evaluation of a checkpoint that no decision to go back passes over; None before the first. Errors:
-    OSError, ValueError for a damaged decision.
+def best_left(slot_dir: Path, evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The best of the slot's `evaluations` whose checkpoint no decision to go back passes over; None: there is none.
+    Errors: OSError, ValueError for a damaged decision.
     """
     following = max(attempt_numbers(slot_dir), default=0) + 1
     whole, left = (
         {ref.step for ref in candidates_before(slot_dir, following, backs_until=until)} for until in (-1, following)
     )
-    return best_evaluation([row for row in read_evaluations(slot_dir) if row["step"] not in whole - left])
+    return best_evaluation([row for row in evaluations if row["step"] not in whole - left])
 
 
 def score_of(row: Mapping[str, Any]) -> float:

@@ -94,7 +94,7 @@ class Ingester:
         self._served_last = ""
         self._gone: set[str] = set()
         self.at_hand = AtHand()
-        self.removals = Removals(job, self.at_hand, start, clock)
+        self.removals = Removals(job, self.at_hand, start)
         self._suite = suite_of(training).open()
         self._checks = SpotChecks(resimulate, training.contribution_check_share)
         self._notices = Notices()
@@ -344,7 +344,7 @@ class Ingester:
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,
             seen=self._before.contents,
-            marks=self._before.ways if _is_new(path) else frozenset(),  # else it would be known by itself
+            marks=self._before.marks if _is_new(path) else frozenset(),  # else it would be known by itself
         )
         try:
             return self._judge(data, path.name, expect)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from anchorleg.job import Job
 from syncd import store
@@ -29,10 +28,8 @@ class Removals:
     raises OSError. `start`: (attempt, step) of the checkpoint that was gone on from. `why`: of whom rows had to leave.
     """
 
-    def __init__(
-        self, job: Job, at_hand: AtHand, start: tuple[int, int] | None, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._job, self._at_hand, self._start, self._clock = job, at_hand, start, clock
+    def __init__(self, job: Job, at_hand: AtHand, start: tuple[int, int] | None) -> None:
+        self._job, self._at_hand, self._start = job, at_hand, start
         self._lock = threading.Lock()
         self._waiting: deque[str] = deque()
         self._given_back: deque[Ready] = deque()
@@ -76,7 +73,7 @@ class Removals:
     def write_down(self, inbox: store.Inbox) -> None:
         """What came by `inbox` was not true. On a full disk only this attempt knows."""
         with contextlib.suppress(OSError):
-            store.mark_untrue(inbox.path, self._job.run_id, self._job.slot, now=self._clock())
+            store.mark_untrue(inbox.path, self._job.run_id, self._job.slot)
 
     def is_left(self, inbox: store.Inbox) -> bool:
         """Whether an attempt before found so, and the rows may still be there. True at the first call alone."""

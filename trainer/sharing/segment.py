@@ -47,6 +47,7 @@ MAX_HEADER_BYTES = 8 * 1024
 _LEVEL = 3
 #: A way is told by so many parts, of at least so many steps.
 MARKS, _LEAST_A_MARK = 8, 4
+MARK_BYTES = 8
 #: Field → (its safetensors type, its numpy type).
 _FIELDS: dict[str, tuple[str, type[np.generic]]] = {
     "obs": ("F32", np.float32),
@@ -178,7 +179,7 @@ class Segment:
         way = np.round(self.obs[1:, bounds.way] / bounds.near).astype(np.int32)
         parts = np.array_split(way, MARKS)
         return tuple(
-            hashlib.sha256(f"{self.task} {number} ".encode() + part.tobytes()).digest()[:8]
+            hashlib.sha256(f"{self.task} {number} ".encode() + part.tobytes()).digest()[:MARK_BYTES]
             for number, part in enumerate(parts)
         )
 
