@@ -18,7 +18,7 @@ export OMP_NUM_THREADS := 1
 .PHONY: demo test test-long test-gpu lint lock bench clean
 
 $(READY): pyproject.toml constraints.txt requirements.lock requirements-torch.lock
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CHECKED) -r requirements.lock
 	if [ $(TORCH) = checked ] || ! $(PIP) config list | grep -E 'find-links|extra-index-url' >/dev/null; then \
@@ -61,9 +61,13 @@ lock:
 		{ print >out }' $(VENV)/all.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
-# bench/hour.py takes seven hours, bench/hour_search.py as many as it is told: they are run by themselves.
+# bench/hour.py takes seven hours, bench/hour_search.py and bench/gpu_search.py as long as they are told: they are run
+# by themselves.
+BY_HAND := bench/figures.py bench/gpu_search.py bench/hour.py bench/hour_search.py bench/report.py
+
 bench: $(READY)
-	for script in $(filter-out bench/figures.py bench/hour.py bench/hour_search.py bench/report.py,$(wildcard bench/*.py)) bench/report.py; do \
+	bash tests/real/install.sh
+	for script in $(filter-out $(BY_HAND),$(wildcard bench/*.py)) bench/report.py; do \
 		$(BIN)/python "$$script" $(if $(REPLACE),--replace) || exit 1; \
 	done
 

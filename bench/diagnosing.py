@@ -19,7 +19,8 @@ import torch
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac.diagnostics import diagnose
-from trainer.algorithms.mtsac.update import update
+from trainer.algorithms.mtsac.native.update import NativeUpdates
+from trainer.algorithms.mtsac.update import prepare
 from trainer.buffers.replay import Replay
 from trainer.buffers.rows import fields_of, rows_of
 from trainer.config.section import TrainingSection, resolve
@@ -50,9 +51,13 @@ def measure(preset: str, rounds: int) -> list[str]:
         action, reward = rng.uniform(-1, 1, (tasks, 4)).astype(np.float32), rng.random(tasks, np.float32) * 10
         rows = rows_of({"state": obs[0]}, action, reward, {"state": obs[1]}, np.zeros(tasks, np.bool_))
         replay.add(np.arange(tasks), rows)
-    of_updates, diagnoses = [], []
+    native, of_updates, diagnoses = NativeUpdates(learner), [], []
+
+    def update() -> None:
+        native.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+
     for step in range(rounds + 1):  # the first prepares
-        of_updates.append(cpu_s(lambda: [update(learner, replay.pick(replay.deal(batch), rng)) for _ in range(3)]) / 3)
+        of_updates.append(cpu_s(lambda: [update() for _ in range(3)]) / 3)
         diagnoses.append(cpu_s(lambda step=step: diagnose(learner, replay, step)))
     one, diagnosis = (statistics.median(all_s[1:]) for all_s in (of_updates, diagnoses))
     share = diagnosis / (INTERVAL_UPDATES * one)

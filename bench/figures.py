@@ -58,13 +58,17 @@ def read(path: Path) -> list[list[str]]:
 
 def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]], gpu: str = "") -> None:
     """Write them whole with the machine that they are of, and its `gpu`, and say where: whoever is interrupted leaves
-    the old ones.
+    the old ones. Those that did not change were measured where it is said of them.
     """
     target = written(name)
     folder = target.parent
     folder.mkdir(exist_ok=True)
-    _write(target, [head, *rows])
-    machines = {**measured_on(folder), name: f"{gpu}{', ' if gpu else ''}{this_machine()}, {time.strftime('%Y-%m-%d')}"}
+    lines, before = [[str(cell) for cell in line] for line in (head, *rows)], newest(name)
+    machine = f"{gpu}{', ' if gpu else ''}{this_machine()}, {time.strftime('%Y-%m-%d')}"
+    if before.exists() and read(before) == lines:
+        machine = measured_on(before.parent).get(name, machine)
+    _write(target, lines)
+    machines = {**measured_on(folder), name: machine}
     _write(folder / MACHINES, [("figures", "machine"), *sorted(machines.items())])
     print(f"written: {target.relative_to(FOLDER.parent)}", flush=True)
 

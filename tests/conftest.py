@@ -13,12 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environment import kept_environment
 from needs import need, need_drawing
 from relay import NewRelay, Relay
 
 # Whoever is started by a script with `&` ignores Ctrl-C, and so would all programs that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """What a test, or what it loads, sets in the environment is gone with it (MuJoCo sets PYOPENGL_PLATFORM)."""
+    with kept_environment():
+        yield
 
 
 @pytest.fixture

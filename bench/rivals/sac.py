@@ -2,7 +2,7 @@
 
 The plain one is written from what is documented of CleanRL's `sac_continuous_action.py` (one class a net, two critics
 one after another, `optimizer.zero_grad(); loss.backward(); optimizer.step()`, a loop over the target's parameters).
-stable-baselines3 is not among this project's dependencies: `install` puts it into a folder of its own.
+stable-baselines3 is a dependency of the tests alone: `install` puts it into a folder of its own.
 """
 
 from __future__ import annotations

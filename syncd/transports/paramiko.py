@@ -215,7 +215,9 @@ def _transport(sock: socket.socket, **settings: object) -> paramiko.Transport:
 
 
 def _words_of(error: Exception) -> str:
-    """Some errors say nothing of themselves: an `EOFError`, say."""
+    """Some errors say nothing of themselves: an `EOFError`, say. Those of the system begin with a number."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return str(error) or ("it hung up" if isinstance(error, EOFError) else type(error).__name__)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +68,22 @@ def test_flags_in_cc_are_another_library(monkeypatch):
     assert len(set(folders)) == 3
 
 
+def test_native_in_cc_is_another_library_on_another_processor(monkeypatch):
+    """What gcc makes with -march=native ends by SIGILL on an older processor, which shares the home folder."""
+
+    def folders():
+        found = set()
+        for processor in ("this", "that"):
+            monkeypatch.setattr(building, "processor", lambda name=processor: name)
+            found.add(building.cache_folder(build.recipe(library.SOURCES), "native"))
+        return found
+
+    monkeypatch.setenv("CC", "gcc -march=native")
+    assert len(folders()) == 2
+    monkeypatch.setenv("CC", "gcc -O1")
+    assert len(folders()) == 1
+
+
 def damaged(path, content):
     path.unlink()  # a process may have it mapped
     path.write_bytes(content)
@@ -96,6 +114,51 @@ def test_one_that_another_has_built_meanwhile_stays_where_it_is(tmp_path):
     folder = tmp_path / "native"
     before = find_or_build(folder).path.stat()
     assert building._build(build.recipe(library.SOURCES), folder).path.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_one_is_never_put_over_anothers(tmp_path, monkeypatch, links):
+    """Also not where the other's comes between a look and the renaming; without links of the file system, a look."""
+    folder = tmp_path / "native"
+    if not links:
+        monkeypatch.setattr(building.os, "link", refused)
+    replaced = []
+    monkeypatch.setattr(building.os, "replace", lambda source, target: replaced.append(os.rename(source, target)))
+    built = find_or_build(folder)
+    assert bool(replaced) is not links
+    before = built.path.stat()
+    assert building._build(build.recipe(library.SOURCES), folder).path.stat().st_ino == before.st_ino
+
+
+def refused(*_):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def test_what_a_killed_compiler_left_is_removed_when_nobody_can_work_there(tmp_path):
+    folder = tmp_path / "native"
+    folder.mkdir(mode=0o700)
+    for name, age_s in (("building-old", 2 * building._LEFT_S), ("building-new", 0)):
+        (folder / name).mkdir()
+        (folder / name / "stepper.so").write_bytes(b"half of it")
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    built = find_or_build(folder)
+    assert {path.name for path in folder.iterdir()} == {"building-new", built.path.name}
+
+
+SLOW_COMPILER = """#!/bin/sh
+kill -s {name} $$
+exec cc "$@"
+"""
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "USR2"])
+def test_a_hand_over_while_it_compiles_ends_no_compiler(tmp_path, monkeypatch, name):
+    """By Ctrl-C or `scancel` the compiler has the signal, too; whoever listens goes on, and has its library."""
+    compiler = tmp_path / "slow-cc"
+    compiler.write_text(SLOW_COMPILER.format(name=name))
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert building._loads(find_or_build(tmp_path / "native").path)
 
 
 def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monkeypatch):

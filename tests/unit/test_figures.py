@@ -48,6 +48,25 @@ def test_figures_go_into_the_ignored_folder_unless_they_replace(
     assert replacing.newest("tick") == committed
 
 
+def test_figures_that_did_not_change_are_of_the_machine_that_made_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that has nothing left to run writes what is there already, on whatever machine."""
+    bench = tmp_path / "bench"
+
+    def save(machine: str, rows: list[list[int]], *words: str) -> dict[str, str]:
+        figures = figures_of(bench, *words, monkeypatch=monkeypatch)
+        monkeypatch.setattr(figures, "this_machine", lambda: machine)
+        figures.save("tick", ["slots"], rows)
+        return figures.measured_on(bench / ("results" if words else "out"))
+
+    first = save("a server", [[4]], "--replace")
+    assert first["tick"].startswith("a server, ")
+    assert save("a laptop", [[4]]) == first
+    assert save("a laptop", [[4]], "--replace") == first
+    assert save("a laptop", [[4], [5]])["tick"].startswith("a laptop, ")
+
+
 @pytest.mark.parametrize("script", sorted(set(BENCH.glob("*.py")) - {BENCH / "figures.py"}), ids=lambda path: path.name)
 def test_no_benchmark_writes_figures_by_itself(script: Path) -> None:
     code = script.read_text()

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
+from trainer.machine.signals import hand_over_blocked
 
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
 #: tasks begin. A false alarm costs seconds and no bit; a hand-over waits for the step under way, and has 120 s.
@@ -298,13 +298,9 @@ def spawn_worker(buffers_fd: int = -1, program: str = "trainer.envs.worker") -> 
     ours, theirs = socket.socketpair()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(buffers_fd)]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
-    try:
-        with theirs:
-            kept = [fd for fd in (theirs.fileno(), buffers_fd) if fd >= 0]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=kept, env=environment)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with theirs, hand_over_blocked():
+        kept = [fd for fd in (theirs.fileno(), buffers_fd) if fd >= 0]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=kept, env=environment)
     return process, Channel(ours)
 
 

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from anchorleg.job import HAND_OVER_SIGNALS
 from trainer.evaluation.protocol import Evaluation
+from trainer.machine.signals import hand_over_blocked
 
 #: It says how far it is every few seconds once it plays; before, it reads torch and the simulator, which takes a cold
 #: network folder a minute or two. After this long it hangs.
@@ -187,12 +187,10 @@ def _start() -> subprocess.Popen[bytes]:
         "CUDA_VISIBLE_DEVICES": "",
     }
     command = [sys.executable, "-P", "-m", "trainer.evaluation.program"]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
     try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-        )
+        with hand_over_blocked():
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            )
     except OSError as error:
         raise EvaluatorError(f"its process could not be started: {error.strerror}") from error
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -13,16 +13,22 @@ import logging
 import os
 import platform
 import shlex
+import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.places import own_folder
+from trainer.machine.processor import processor
+from trainer.machine.signals import run_to_its_end
 
 #: A second on an idle machine.
 _COMPILE_TIMEOUT_S = 120.0
+#: Older than any compiler's run: nobody works there.
+_LEFT_S = 3600.0
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _log = logging.getLogger(__name__)
@@ -53,7 +59,8 @@ class Recipe:
         for path in sorted([*self.sources.glob("*.c"), *self.sources.glob("*.h"), *headers]):
             digest.update(f"{path.name}\n".encode() + path.read_bytes())
         more = _compiler()[1:]  # CC="gcc -march=native" makes another library; without CC any will do
-        digest.update(f"{self.flags} {more} {platform.system()} {platform.machine()} {self.versions}".encode())
+        on = processor() if any("native" in word for word in more) else ""
+        digest.update(f"{self.flags} {more} {on} {platform.system()} {platform.machine()} {self.versions}".encode())
         return digest.hexdigest()
 
 
@@ -124,6 +131,9 @@ def _loads(path: Path) -> bool:
 
 
 def _build(recipe: Recipe, folder: Path) -> Library:
+    for left in folder.glob("building-*"):  # by a compiler's process that was killed
+        if time.time() - left.stat().st_mtime > _LEFT_S:
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as name:
         output = Path(name) / f"{recipe.name}.so"
         _compile(recipe, output)
@@ -134,8 +144,13 @@ def _build(recipe: Recipe, folder: Path) -> Library:
         path = folder / f"{recipe.name}-{digest}.so"
         # One that another process has built meanwhile stays: on a network folder a job elsewhere that runs it would
         # lose its pages, and be killed by SIGBUS.
-        if not path.exists():
-            os.replace(output, path)
+        try:
+            os.link(output, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            if not path.exists():
+                os.replace(output, path)
     if not _loads(path):
         raise NoLibraryError(f"{path} was built and does not load")
     return Library(path, digest)
@@ -154,10 +169,10 @@ def _compile(recipe: Recipe, output: Path) -> None:
     source = recipe.sources / f"{recipe.name}.c"
     command = [*compiler, *recipe.flags, *include, str(source), "-o", str(output), "-lm", "-lpthread"]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=_COMPILE_TIMEOUT_S)
+        status, _, errors = run_to_its_end(command, _COMPILE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoLibraryError(f"the C compiler {compiler[0]!r} cannot be run: {error}") from error
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
+    if status:
+        lines = errors.decode(errors="replace").strip().splitlines() or [f"status {status}"]
         cause = next((line for line in lines if "error" in line), lines[-1])  # gcc's last line is "terminated."
         raise NoLibraryError(f"{compiler[0]} cannot compile the {recipe.name}: {cause}")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from trainer.errors import ConfigError
+from trainer.machine.signals import run_to_its_end
 
 VARIABLE = "MUJOCO_GL"
 #: What was found out, for this process and its children: `Drawing` as JSON.
@@ -49,15 +50,9 @@ def driver_of(way: str) -> str | None:
     if way:
         environ[VARIABLE] = way
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "trainer.machine.glprobe"],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-        return str(json.loads(done.stdout)["driver"])[:_MOST_LETTERS] if done.returncode == 0 else None
+        command = [sys.executable, "-P", "-m", "trainer.machine.glprobe"]
+        status, output, _ = run_to_its_end(command, PROBE_TIMEOUT_S, environ)
+        return str(json.loads(output)["driver"])[:_MOST_LETTERS] if status == 0 else None
     except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
         return None
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping")
+CPUINFO = Path("/proc/cpuinfo")
+#: proc_cpuinfo(5): of x86, of ARM, of POWER.
+_FIELDS = (
+    "vendor_id", "cpu family", "model", "model name", "stepping",
+    "CPU implementer", "CPU variant", "CPU part", "CPU revision",
+    "cpu", "revision",
+)  # fmt: skip
 
 
 def processor() -> str:
-    """Maker, family and model; on systems without /proc what Python knows of it."""
+    """Maker, family and model; where /proc says none what Python knows of it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor()
+        lines = []
     found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return " ".join(filter(None, (found.get(name, "") for name in _FIELDS)))
+    named = " ".join(filter(None, (found.get(name, "") for name in _FIELDS)))
+    return named or platform.processor() or platform.machine()

@@ -158,7 +158,7 @@ class TrainingAttempt:
         state, training = self.state, self.training
         is_last = state.step >= training.total_steps
         if is_last:
-            learn_the_rest(state)
+            learn_the_rest(state, self.look_around)
         if crossed(self._published_updates, state.updates, training.publish_interval):
             self.publisher.offer(self.policy())
         self._published_updates = state.updates

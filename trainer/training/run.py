@@ -6,7 +6,7 @@ Nothing in here looks at a clock, at what was saved, or at how often the run was
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -180,10 +180,11 @@ def learn(run: TrainingRun, updates: int) -> None:
             run.average.follow()
 
 
-def learn_the_rest(run: TrainingRun) -> None:
+def learn_the_rest(run: TrainingRun, after_each: Callable[[], None] = lambda: None) -> None:
     """The updates that would come before the next step, where there is none: the last rollout counts as each did."""
     while run.algorithm.must_learn:
         learn(run, 1)
+        after_each()
 
 
 def crossed(before: int, after: int, interval: int) -> bool:

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from anchorleg.job import HAND_OVER_SIGNALS, Job
+from anchorleg.job import Job
 from trainer.config.wandb import WANDB_MODES, wandb_mode
+from trainer.machine.signals import hand_over_blocked
 from trainer.wandb import destination
 from trainer.wandb.request import Patience, UploadRequest
 
@@ -93,19 +94,15 @@ def _start(request: Path, environ: Mapping[str, str], log: Path) -> subprocess.P
         "CUDA_VISIBLE_DEVICES": "",
     }
     command = [sys.executable, "-P", "-m", "trainer.wandb.program", str(request)]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HAND_OVER_SIGNALS)  # inherited; ours stay pending, none is lost
-    try:
-        with open(log, "ab") as errors:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with open(log, "ab") as errors, hand_over_blocked():
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
+        )
 
 
 def end_children(pid: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from pathlib import Path
 
@@ -37,14 +38,17 @@ def test_the_config_fills_in_what_the_remote_does_not_say(tmp_path: Path) -> Non
     assert (stated.port, stated.user, stated.key) == (22, "you", tmp_path / "other")
 
 
-@pytest.mark.parametrize("first", [b"", b"SSH-2.0-OpenSSH_9.2\r\n"])
+@pytest.mark.parametrize("rudely", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("first", [b"", b"SSH-2.0-OpenSSH_9.2\r\n"], ids=["at once", "after its banner"])
 def test_a_server_that_hangs_up_early_is_a_sentence_and_no_traceback(
-    first: bytes, caplog: pytest.LogCaptureFixture
+    first: bytes, rudely: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def serve() -> None:
         client, _ = door.accept()
         with client:
             client.sendall(first)
+            if rudely:  # socket(7): SO_LINGER with no time resets the connection
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     with socket.create_server(("127.0.0.1", 0)) as door:
         thread = threading.Thread(target=serve)

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from point_mass import PointMasses
 from slot_digest import newest, slot_digest
-from train_point_mass import Judged, judge, section
+from train_point_mass import TASKS, Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from anchorleg.rollback import Rollback, roll_back
@@ -20,6 +20,7 @@ from trainer.algorithms.mtsac import algorithm
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
 from trainer.checkpoints.find import find_policy
+from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
 from trainer.training import attempt, begin
@@ -209,6 +210,26 @@ def test_what_the_slot_goes_back_from_is_not_its_best(tmp_path):
     assert find_policy(tmp_path, best=True)[0].step == 200
     (job.slot_dir / "attempts" / "1").mkdir()  # the next job begins, and has not chosen yet
     assert find_policy(tmp_path, best=True)[0].step == 200
+
+
+def test_a_long_lesson_at_the_end_is_no_silence(tmp_path, monkeypatch):
+    """All steps are made, updates go on: the relay takes who reports nothing for stalled."""
+    seen = []
+    report = attempt.TrainingAttempt.report
+
+    def watched(self, *, now=False):
+        seen.append((self.state.step, self.state.updates))
+        report(self, now=now)
+
+    monkeypatch.setattr(attempt.TrainingAttempt, "report", watched)
+    ppo = {"name": "ppo", "rollout_steps": 50, "batch_size": 40, "epochs": 3}
+    shape = {"tasks": TASKS, "num_envs": 4, "total_steps": 400, "actor_hidden": (16,), "critic_hidden": (16,)}
+    training = resolve(TrainingSection(algorithm=ppo, evaluation_goals=0, num_workers=0, **shape))
+    job = Job.standalone(tmp_path)
+    assert run(job, training, Listener(), make_envs=lambda spec, _: PointMasses(spec), evaluator=judge) == 0
+    at_the_end = [updates for step, updates in seen if step == 400]
+    assert sorted(set(at_the_end)) == list(range(at_the_end[0], 31))
+    assert len(set(at_the_end)) == 15
 
 
 def test_a_walk_back_is_told(tmp_path):

@@ -83,7 +83,7 @@ def chosen(
     """Those of `names`, all ported, that are stepped natively. The first use on a machine compiles and checks.
 
     Errors: ValueError for an unknown `choice`; StepperUnavailableError where it is "native" and there is no compiler,
-    no memory for threads, …; with "auto" that is one line of the log.
+    say; with "auto" that is one line of the log.
     """
     if choice not in get_args(StepperChoice):
         raise ValueError(_no_choice(choice))

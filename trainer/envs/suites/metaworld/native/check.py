@@ -9,7 +9,7 @@ from trainer.envs.native import verdicts
 from trainer.envs.suites.metaworld.native.library import StepperLibrary
 
 #: Packages whose version may change a bit of a step.
-_PACKAGES = ("metaworld", "mujoco", "numpy", "scipy")
+_PACKAGES = ("gymnasium", "metaworld", "mujoco", "numpy", "scipy")
 _SUITE = Path(__file__).parents[1]
 
 
