@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from orchestrator.screens.cells import slots_words
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.timeline import clock
@@ -27,7 +29,8 @@ def _of_run(view: RunView, now: float) -> list[Trouble]:
         since = f"since {clock(view.written_at, now)} " if view.written_at is not None else ""
         if view.second_look.free_bytes is not None:
             words = f"The disk of the run folder is full: {since}nobody could write what happened. Free some space."
-            found.append(Trouble(words=words, command=f"du -sh {view.run_dir}/*"))
+            command = f"du -sh {shlex.quote(view.run_dir)}/*" if view.run_dir else ""  # a laptop is not told the folder
+            found.append(Trouble(words=words, command=command))
         else:
             words = (
                 f"The controller has written nothing {since}".rstrip() + ": it hangs, or it may not write (a quota?)."

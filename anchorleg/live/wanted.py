@@ -160,7 +160,7 @@ class Asking:
 
     def renew(self, wishes: tuple[Wish, ...]) -> bool:
         """Ask for `wishes`, at once where they changed. Whether it was time to write. Errors: OSError (a folder that is
-        somebody else's, a full disk).
+        somebody else's, a full disk); it is tried again when it is time to.
         """
         now = self._clock()
         if wishes == self._wishes and (not wishes or now < self._next_at):
@@ -170,7 +170,7 @@ class Asking:
         if wishes:
             self._beat += 1
             found[self._name] = Watcher(self._beat, wishes)
-        self._next_at = now + RENEW_EVERY_S
+        self._wishes, self._next_at = wishes or self._wishes, now + RENEW_EVERY_S
         ordered = dict(sorted(found.items(), key=lambda item: item[0].startswith(_GUEST)))
         write_bytes(self._path, as_bytes(ordered), mode=0o640)
         self._wishes = wishes

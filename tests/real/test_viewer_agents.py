@@ -13,7 +13,7 @@ import pytest
 from agents_on_page import PICTURES, a_mirror, middle_of_red, moves, playing, said, tile
 from browser import WEBGL, Pages, a_browser, a_viewer, complaints, missing_browser_parts
 from daemons import wait_for
-from fake_agents import EVERY_KIND, FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes
+from fake_agents import CAMERA, EVERY_KIND, FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes
 from needs import need
 from policies import RUN
 
@@ -351,6 +351,56 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
     page.locator('[data-line="lost"]').wait_for()
     with a_viewer(tmp_path, str(shared), env=env, port=int(url.split(":")[2].split("/")[0])):
         wait_for(lambda: page.title() and asked() == {(2, "any")}, "the same after a restart")
+
+
+def test_of_many_picked_tasks_the_last_ones_count(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    shared = a_mirror(tmp_path / "mirror", 17)
+    path = shared / "v1" / "runs" / RUN / wanted.FILE
+
+    def asked() -> set[tuple[int, str]]:
+        return {(wish.slot, wish.lane) for one in wanted.read(path).values() for wish in one.wishes}
+
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        for slot in range(17):
+            page.get_by_label("Pin").select_option(str(slot))
+            tile(page, slot).locator('button[aria-pressed="true"]', has_text="pin").wait_for()
+            tile(page, slot).get_by_label(f"what slot {slot} shows").evaluate(
+                "(select) => { select.value = 't0'; select.dispatchEvent(new Event('change')); }"
+            )
+        wait_for(lambda: page.title() and asked() == {(slot, "t0") for slot in range(13, 17)}, "the wishes")
+
+
+def test_a_scene_that_comes_again_after_a_restart_is_not_the_next_to_be_forgotten(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """A page keeps 16, and the viewer counts on it."""
+    folder = live_folder(shared, RUN, 0)
+    agent, came = FakeAgent(folder), []
+    looks = [{**CAMERA, "azimuth": 5 * k} for k in range(17)]
+    first, *others, last = [put_scene(folder, scene_bytes(a_header(camera=look))) for look in looks]
+
+    def hear(data: str | bytes) -> None:
+        came.extend(re.findall(rb'"scene":"([0-9a-f]{64})"}', data[:200]) if isinstance(data, bytes) else ())
+
+    def show(*scenes: str) -> None:
+        for scene in scenes:
+            count = len(came)
+            with playing(lambda _, scene=scene: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES, scene=scene)):
+                wait_for(lambda count=count: page.title() and len(came) > count, "a scene")
+
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        page.on("websocket", lambda line: line.on("framereceived", hear))
+        page.reload()
+        show(first, *others)
+    page.locator('[data-line="lost"]').wait_for()
+    with a_viewer(tmp_path, str(shared), env=env, port=int(url.split(":")[2].split("/")[0])):
+        show(first, last)
+        with playing(lambda _: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES, scene=first, task="again")):
+            said(page, "again · step")
+            assert tile(page).get_by_text("Its scene is on its way.").count() == 0
+            wait_for(lambda: middle_of_red(page), "the box")
 
 
 @pytest.mark.parametrize("dark", [False, True])

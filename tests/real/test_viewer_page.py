@@ -16,7 +16,7 @@ from browser import Pages, a_browser, a_viewer, complaints, missing_browser_part
 from daemons import wait_for
 from needs import need
 from relay import NewRelay
-from watched_runs import a_watched_run, write_rows
+from watched_runs import TASKS, a_watched_run, write_rows
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
@@ -99,6 +99,24 @@ def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, 
             assert page.context.cookies() == []
             page.evaluate("hash => { location.hash = hash; }", url.partition("#")[2])  # the whole address, typed here
             page.locator('[data-line="live"]').wait_for()
+
+
+def test_the_link_to_the_page_is_no_token(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        page.locator('[data-line="live"]').wait_for()
+        page.locator("a.skip").press("Enter")
+        assert page.evaluate("location.hash") == "#page"
+        page.reload()
+        line = page.locator('[data-line="live"], [data-line="stranger"]')
+        line.wait_for()
+        assert line.get_attribute("data-line") == "live"
+        page = pages.open(url.partition("#")[0])
+        page.locator('[data-line="refused"]').wait_for()
+        page.locator("a.skip").press("Enter")
+        assert page.evaluate("() => [location.hash, sessionStorage.length]") == ["#page", 0]
+        page.locator('[data-line="refused"]').wait_for()
 
 
 @contextlib.contextmanager
@@ -231,6 +249,53 @@ def test_times_are_of_the_zone_of_the_sentences_beside_them(pages: Pages, tmp_pa
             shown.append(panel(page, "History").locator("tbody tr td").first.inner_text())
     utc, india = (60 * int(hour) + int(minute) for hour, minute in (text.split(":") for text in shown))
     assert (india - utc) % (24 * 60) == 330
+
+
+def test_who_looks_closer_at_the_curves_goes_on_looking_there(
+    pages: Pages, tmp_path: Path, env: dict[str, str]
+) -> None:
+    run_dir = a_watched_run(tmp_path / "mt10", time.time(), slots=2)
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        panel(page, "Curves").locator("canvas").wait_for()
+        assert step_at(page, 0.01) < 50_000
+        point_at(page, 0.4)
+        page.mouse.down()
+        point_at(page, 0.6)
+        page.mouse.up()
+        near = step_at(page, 0.01)
+        assert near > 400_000
+        panel(page, "Jobs").locator("select").select_option("86400")  # all is drawn anew
+        assert step_at(page, 0.01) == near
+        for slot in (0, 1):
+            folder = run_dir.attempt(slot, 5)
+            before = (folder / "evaluations.jsonl").read_text()
+            write_rows(folder, slot, 1_300_000, 1_500_000, 80, TASKS, time.time())
+            with (folder / "evaluations.jsonl").open("r+") as file:
+                after = file.read()
+                file.seek(0)
+                file.write(before + after)
+        panel(page, "Evaluations").get_by_text("1,500,000").nth(1).wait_for()
+        assert abs(step_at(page, 0.01) - near) < 20_000  # of more rows others are drawn
+        panel(page, "Curves").locator(".u-over").dblclick()
+        wait_for(lambda: step_at(page, 0.99) > 1_480_000, "all of it, with what came")
+
+
+def point_at(page: Any, share: float) -> None:
+    """Move the mouse over the chart; `share`: of its width."""
+    chart = panel(page, "Curves").locator(".u-over")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+def step_at(page: Any, share: float) -> int:
+    """The step that the chart tells there, once it is drawn."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    point_at(page, share + 0.01)
+    point_at(page, share)
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    return int(panel(page, "Curves").locator(".u-legend .u-value").first.inner_text().replace(",", ""))
 
 
 def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:

@@ -21,6 +21,7 @@ from trainer.sharing import ingest, selection, takings
 from trainer.training import intake
 from trainer.tuning import training as tuning
 from trainer.wandb.request import Patience
+from viewer.server import assets, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Made by other tests: config.md is printed from the config's own words.
@@ -40,7 +41,7 @@ NEVER_RUN = {
 }
 NOT_TRIED = re.compile(r"not (?:\w+ ){0,2}tried|[Nn]ot tried|not against wandb\.ai")
 #: Numbers in words, as the pages have them.
-WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten"}
+WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
 WAITS = Patience()
 MIB = 2**20
 OUT, AT_ONCE = WORDS[nodes.EXCLUDED_S // 3600], WORDS[nodes.NODES_AT_ONCE]
@@ -90,6 +91,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("architecture.md", f"asked every {WAITS.check_s:.0f} s what has arrived"),
         ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
         ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
+        ("architecture.md", f"HTTP serves {WORDS[len((*assets.FILES, *assets.AGENTS))]} fixed files"),
         ("contributions.md", f"looks {WORDS[int(ingest.ROUND_S)]} a second, reads, and judges it"),
         ("contributions.md", f"The learner looks for it {WORDS[int(ingest.ROUND_S)]} a second"),
         ("contributions.md", f"judges {ingest.JUDGED_A_ROUND} segments a second at most"),
@@ -100,6 +102,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("contributions.md", f"no learner was heard of for {WORDS[selection.STALE_S // 60]} minutes"),
         ("shared-folder.md", f"our actors stop at {incoming.MAX_WAITING} segments"),
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),
+        ("viewer.md", f"is let go after {WORDS[int(serve.PONG_WITHIN_S // 60)]} minutes"),
         ("status.md", f"`--watch` looks again every {WORDS[int(watch.WATCH_S)]} seconds"),
         ("benchmarks.md", f"the server's look at the hint, every {feed.HINT_EVERY_S} s"),
         (

@@ -30,6 +30,8 @@ FPS = 30
 SILENT_S = 3.0
 #: … and it is played here again.
 PLAY_AFTER_S = 20.0
+#: At the end, for the thread: longer than a child takes that does not listen (three times `player.END_WITHIN_S`).
+CLOSE_WITHIN_S = 10.0
 CROWDED = f"Other pages look at this run too; {MOST_LANES} agents of a run are sent at a time."
 NOT_THERE = "{} shows nothing at present."
 DEFECT = "Agents cannot be shown ({}): please report it."
@@ -55,6 +57,11 @@ class _View(NamedTuple):
     run_id: str
     choice: LiveChoice
 
+    @property
+    def place(self) -> tuple[Path, str]:
+        """Which run: copies of one share its id."""
+        return self.shared, self.run_id
+
     def role(self, slot: int) -> Role:
         """A slot in the lane that was chosen."""
         return Role(self.shared, self.run_id, slot, self.choice.lane_of(slot))
@@ -63,6 +70,10 @@ class _View(NamedTuple):
     def wishes(self) -> Path:
         """The file in which the run's agents are asked for."""
         return self.shared / "v1" / "runs" / self.run_id / FILE
+
+
+#: By `_View.place`.
+_Facts = Mapping[tuple[Path, str], LiveFacts]
 
 
 class Hub:
@@ -103,10 +114,12 @@ class Hub:
     def change(self, box: Mailbox, **fields: Any) -> None:
         """Set `choice`, `run` or `asleep` of a page."""
         with self._changed:
+            before = box.run
             for name, value in fields.items():
                 setattr(box, name, value)
             if not box.is_watching:
                 box.forget()
+            self._drop_unread(before)
             self._stir()
 
     def leave(self, box: Mailbox) -> None:
@@ -115,26 +128,33 @@ class Hub:
             box.gone = True
             if box in self._boxes:
                 self._boxes.remove(box)
+            self._drop_unread(box.run)
             self._stir()
+
+    def _drop_unread(self, run: str | None) -> None:
+        """Where all pages of a run are hidden or gone nobody reads of it, and what was seen of it would grow old."""
+        if run is not None and not any(one.run == run and not one.asleep for one in self._boxes):
+            self._facts.pop(run, None)
 
     def tell(self, run: str, snapshot: PageSnapshot) -> None:
         """What was seen of the run that pages chose as `run`."""
         facts = snapshot.run.live if snapshot.run is not None else None
         with self._changed:
-            if facts is None:
-                self._facts.pop(run, None)
-            else:
-                self._facts[run] = facts
+            self._facts.pop(run, None)
+            if facts is not None:
+                self._facts[run] = facts  # the last one: as of now, where others chose the same run by another word
             self._stir()
 
     def close(self) -> None:
-        """Withdraw, end who plays here, and wait for both: some seconds at most."""
+        """Withdraw, end who plays here, and wait for both: some seconds, also where the shared folder hangs."""
         with self._changed:
             self._closed = True
             thread = self._thread
             self._stir()
         if thread is not None:
-            thread.join()
+            thread.join(CLOSE_WITHIN_S)
+            if thread.is_alive():
+                self._troupe.dismiss()
 
     def _stir(self) -> None:
         self._stirred = True
@@ -152,15 +172,16 @@ class Hub:
         while True:
             with self._changed:
                 needed, self._stirred = self._is_needed(), False
-                facts = {box.run: self._facts[box.run] for box in self._boxes if box.run in self._facts}
                 views = {
-                    box: _view(facts[box.run], box.choice)
+                    box: _view(self._facts[box.run], box.choice)
                     for box in self._boxes
-                    if box.is_watching and box.run in facts
+                    if box.is_watching and box.run in self._facts
                 }
+                chosen = {box.run for box in views}
+                facts = {(Path(one.shared), one.run_id): one for run, one in self._facts.items() if run in chosen}
             try:
                 if needed:
-                    self._look(views, {one.run_id: one for one in facts.values()})
+                    self._look(views, facts)
                 else:
                     self._rest()
             except Exception as error:  # noqa: BLE001 - whatever it is, tiles must not stand still in silence
@@ -183,11 +204,11 @@ class Hub:
         for path in list(self._asking):
             self._ask(path, ())
 
-    def _look(self, views: Mapping[Mailbox, _View], facts: Mapping[str, LiveFacts]) -> None:
+    def _look(self, views: Mapping[Mailbox, _View], facts: _Facts) -> None:
         now = self._clock()
         wanted = list(dict.fromkeys(views.values()))
-        self._stages = {view: self._staged(view, facts[view.run_id], now) for view in wanted}
-        asked = [role for role in self._ask_for(wanted, facts) if _is_offered(role, facts[role.run_id])]
+        self._stages = {view: self._staged(view, facts[view.place], now) for view in wanted}
+        asked = [role for role in self._ask_for(wanted, facts) if _is_offered(role, facts[role.shared, role.run_id])]
         self._streams = {role: self._streams.get(role) or RingStream(ring_of(role), self._shelf) for role in asked}
         training = {role: stream.look(now) for role, stream in self._streams.items()}
         if self._settings.can_play:
@@ -195,14 +216,13 @@ class Hub:
         here = self._troupe.look(now)
         with self._changed:
             for box, view in views.items():
-                shown = self._stages[view].shown
-                for role in map(view.role, shown):
+                box.put_stage(self._told(view, facts[view.place], now))
+                for role in map(view.role, self._stages[view].shown):
                     self._hand_over(box, view, role, training.get(role, ()), here.get(role, ()), now)
-                box.put_stage(self._told(view, facts[view.run_id], now))
             self._changed.notify_all()
 
     def _staged(self, view: _View, facts: LiveFacts, now: float) -> OnScreen:
-        others = (stage for other, stage in self._stages.items() if other.run_id == view.run_id)
+        others = (stage for other, stage in self._stages.items() if other.place == view.place)
         before = self._stages.get(view) or next(others, OnScreen())  # who changes a choice keeps what is on screen
         return next_stage(
             before,
@@ -223,12 +243,12 @@ class Hub:
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
-    def _ask_for(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts]) -> list[Role]:
+    def _ask_for(self, wanted: Sequence[_View], facts: _Facts) -> list[Role]:
         """Ask for what is on screen; what was asked for: four agents of a run at most."""
         by_run: dict[Path, list[Role]] = {}
         for view in wanted:
             mine = by_run.setdefault(view.wishes, [])
-            shown = [slot for slot in self._stages[view].shown if _asks(view, facts[view.run_id], slot)]
+            shown = [slot for slot in self._stages[view].shown if _asks(view, facts[view.place], slot)]
             mine += [role for slot in shown if (role := view.role(slot)) not in mine]
         for path in self._asking.keys() - by_run.keys():
             self._ask(path, ())
@@ -250,12 +270,12 @@ class Hub:
         if not wishes:
             del self._asking[path]
 
-    def _to_play(self, wanted: Sequence[_View], facts: Mapping[str, LiveFacts], now: float) -> list[Role]:
+    def _to_play(self, wanted: Sequence[_View], facts: _Facts, now: float) -> list[Role]:
         """Whom this machine should play: the best first."""
         found = []
         for view in wanted:
             shown = self._stages[view].shown
-            for agent in ranked([one for one in facts[view.run_id].agents if one.slot in shown and one.has_policy]):
+            for agent in ranked([one for one in facts[view.place].agents if one.slot in shown and one.has_policy]):
                 role = view.role(agent.slot)
                 stream = self._streams.get(role)
                 comes = stream is not None and stream.is_fresh(now, PLAY_AFTER_S)

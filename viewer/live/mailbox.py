@@ -42,7 +42,10 @@ class Mailbox:
     # --- the hub's side, with the lock ----------------------------------------------------------------------------
 
     def put_stage(self, value: dict[str, Any]) -> None:
-        """What tiles there are now; agents that have none any more are thrown away."""
+        """What tiles there are now. What waits of agents that have none any more, or of another run, is thrown away."""
+        if self._stage is not None and self._stage.get("run") != value.get("run"):
+            self._batches.clear()
+            self._scenes.clear()
         self._stage = value
         shown = {tile["slot"] for tile in value["tiles"]}
         self._batches = {slot: one for slot, one in self._batches.items() if slot in shown}

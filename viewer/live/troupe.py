@@ -33,7 +33,7 @@ def usual_command(role: Role, folder: Path) -> list[str]:
 
 
 class Troupe:
-    """The children. One thread uses it."""
+    """The children. One thread uses it; `dismiss` may come from another one while that hangs."""
 
     def __init__(self, shelf: SceneShelf, command: Command = usual_command) -> None:
         self._shelf, self._command = shelf, command
@@ -82,10 +82,10 @@ class Troupe:
 
     def dismiss(self) -> None:
         """End all, and wait for it: some seconds at most."""
-        for player, _ in self._playing.values():
+        for player, _ in list(self._playing.values()):
             self._end(player)
         self._playing.clear()
-        for thread in self._enders:
+        for thread in list(self._enders):
             thread.join()
         self._enders.clear()
 

@@ -52,6 +52,7 @@ class Held(socket.socket):
 
     def __init__(self, fd: int, door: Door) -> None:
         super().__init__(fileno=fd)
+        self.setblocking(True)  # macOS hands on that the listening socket, which has a timeout, does not block
         self._door = door
         whole, part = divmod(SEND_WITHIN_S, 1)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(whole), int(part * 1e6)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http
 import logging
 import socket
@@ -30,6 +31,9 @@ PORTS_TRIED = 50
 _PRIVATE = 0o600
 #: For a request, and for the other side's last word.
 REQUEST_WITHIN_S = 5.0
+#: A page that answers no ping for so long is gone (a laptop that sleeps). The answer comes behind all that is under
+#: way: the largest scene, at 30 kB a second.
+PONG_WITHIN_S = 300.0
 #: At the end: for orderly goodbyes, and for threads after their connections were cut.
 GOODBYE_S, CUT_S = 1.0, 5.0
 
@@ -61,10 +65,16 @@ class PageServer:
 
 
 def open_port(port: int) -> socket.socket:
-    """A listening socket on this machine's loopback; 0: any port. Errors: BusyError, which names the next free one."""
+    """A listening socket on this machine's loopback; 0: any port. Errors: BusyError, which names the next free one;
+    UsageError where nobody has it, and it cannot be had.
+    """
     try:
         return _listening(port)
     except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            other = "one above 1023" if error.errno == errno.EACCES else "another one"
+            words = f"port {port} cannot be opened ({error.strerror}): name {other} with --port."
+            raise UsageError(words) from None
         owner = owner_of_port(port)
         whose = f" ({owner})" if owner else ""
         free = next_free(port)
@@ -148,7 +158,7 @@ def make_server(
     logger.propagate = False
     server = serve(
         watch, sock=door, process_request=asked, server_header=None, max_size=MOST_BYTES, logger=logger,
-        open_timeout=REQUEST_WITHIN_S, close_timeout=REQUEST_WITHIN_S,
+        open_timeout=REQUEST_WITHIN_S, close_timeout=REQUEST_WITHIN_S, ping_timeout=PONG_WITHIN_S,
     )  # fmt: skip
     page_server = PageServer(server, door, room)
     return page_server

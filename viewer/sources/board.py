@@ -84,11 +84,11 @@ def _fields(board: Board, numbers: set[int], events_page: int, now: float) -> di
 
 
 def _row(facts: SlotFacts, events: Sequence[Mapping[str, Any]], board: Board, now: float) -> Any:
-    """What ran when the board was told is taken to run on, as its newest word says."""
-    older = board.older.get(facts.slot, 0)
-    share = account(facts, now).times.goodput if not older else None
-    row = row_of(facts, events, now, None if share is None else round(share, 2))
-    return row.model_copy(update={"older": older})
+    """What ran when the board was told is taken to run on, as its newest word says. Older jobs than it has are not
+    here: no page of them can be turned to.
+    """
+    share = account(facts, now).times.goodput if not board.older.get(facts.slot) else None
+    return row_of(facts, events, now, None if share is None else round(share, 2))
 
 
 def _age(board: Board, came_at: float, now: float) -> str:

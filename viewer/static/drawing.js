@@ -112,10 +112,11 @@ function show(curves) {
   if (!host.isConnected || !host.clientWidth) return;
   const style = getComputedStyle(host);
   const colour = (name) => style.getPropertyValue(name).trim();
-  const shape = JSON.stringify([curves.measure, curves.task, curves.lines.map((one) => [one.label, one.low.length]), colour("--ink")]);
+  const shape = JSON.stringify([curves.measure, curves.task, curves.lines.map((one) => [one.label, one.low.length > 0]), colour("--ink")]);
+  if (plot && shape === drawn && curves === latest) return;
   const { series, bands, data } = laid(curves, colour);
   latest = curves;
-  if (plot && shape === drawn) return plot.setData(data);
+  if (plot && shape === drawn) return renew(data);
   plot?.destroy();
   drawn = shape;
   const axis = { stroke: colour("--ink"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
@@ -131,6 +132,14 @@ function show(curves) {
     legend: { live: true }, cursor: { drag: { x: true, y: false } },
     hooks: { draw: [(u) => errorBars(u, latest, colour)] },
   }, data, host);
+}
+
+// Who looks closer goes on looking there while rows come; a double click leads back to all.
+function renew(data) {
+  const { min, max } = plot.scales.x, steps = plot.data[0];
+  const isZoomed = (min > steps[0] || max < steps.at(-1)) && min < data[0].at(-1);
+  plot.setData(data, !isZoomed);
+  if (isZoomed) plot.setScale("x", { min, max });
 }
 
 // One series a line, with hidden ones for the edges of its band; all at common steps, as uPlot wants them.

@@ -5,6 +5,8 @@ import { PANELS, moment, takeZone, zone } from "./panels.js";
 const VERSION = 3;
 const NO_TOKEN = 4401, TOO_MANY = 4429, STRANGER = 4403;
 const KEPT = "viewer.token";
+// As server/exchange.py makes them; what a link within the page puts after the # of the address is none.
+const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 // Ages are told in minutes: so often is enough.
 const REDRAW_MS = 10_000;
 const LONGEST_WAIT_MS = 15_000;
@@ -49,7 +51,7 @@ async function proof(token, side, hello, answer) {
 
 function token() {
   const said = location.hash.slice(1);
-  if (said) {
+  if (TOKEN.test(said)) {
     sessionStorage.setItem(KEPT, said);
     history.replaceState(null, "", location.pathname + location.search);
   }
@@ -58,7 +60,7 @@ function token() {
 
 // Who types the whole address into this tab changes its fragment alone, and nothing is loaded again.
 addEventListener("hashchange", () => {
-  if (location.hash.length > 1 && ["refused", "stranger"].includes(state.line)) connect();
+  if (TOKEN.test(location.hash.slice(1)) && ["refused", "stranger"].includes(state.line)) connect();
 });
 
 function connect() {

@@ -10,6 +10,8 @@ const WAYS = [["best of both", "both"], ["in training", "training"], ["played he
 const AGAIN = "training again", ORIGINS = { training: "in training", [AGAIN]: "in training, drawn again" };
 const HERE = { here: "played here", recorded: "recorded" };
 const SCENES = 16;
+// Tasks that were picked: the server takes no more (viewer/live/choice.py).
+const MOST_PICKED = 16;
 // Where nothing moves, its words are looked at so often.
 const REST_MS = 1000;
 const FILM = "Type where the viewer runs: a film of one episode of this policy, in training of the newest that was published. A name that ends in .gif makes a GIF.";
@@ -119,6 +121,7 @@ export function start(tell) {
 
   function takeScene(name, bytes) {
     const entry = { scene: null, why: "" };
+    scenes.delete(name); // one that comes again, after a reconnect, is the newest: so the server counts them
     scenes.set(name, entry);
     if (scenes.size > SCENES) scenes.delete(scenes.keys().next().value);
     parse(bytes).then((scene) => { entry.scene = scene; }, () => { entry.why = "Its scene cannot be read."; }).then(run);
@@ -208,7 +211,7 @@ class Tile {
     this.pin = h("button", { type: "button", "aria-pressed": "false", onclick: () => choose({ pins: choice.pins.includes(slot) ? choice.pins.filter((one) => one !== slot) : [...choice.pins, slot] }) }, "pin");
     this.speed = h("select", { "aria-label": `speed of slot ${slot}`, onchange: () => this.touch() });
     choices(this.speed, SPEEDS, 1);
-    this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])] }) });
+    this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])].slice(-MOST_PICKED) }) });
     this.command = h("code", { class: "command" });
     this.film = h("details", {}, h("summary", {}, "film"), h("p", { class: "dim" }, FILM), this.command);
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -151,6 +152,28 @@ class TestWanted:
     def test_nobody_asks_means_no_file_is_written(self, tmp_path: Path, clock: Clock):
         Asking(tmp_path / wanted.FILE, clock).renew(())
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_cannot_be_written_is_tried_again_when_it_is_time_to(
+        self, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ):
+        asking, tries = Asking(tmp_path / wanted.FILE, clock), []
+
+        def refuse(*_: object, **__: object) -> None:
+            tries.append(clock.now)
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as full:
+            full.setattr(wanted, "write_bytes", refuse)
+            for _ in range(10):
+                with contextlib.suppress(OSError):
+                    asking.renew((Wish(0, "any", 30),))
+                clock.now += RENEW_EVERY_S / 5
+            assert len(tries) == 2
+            with pytest.raises(OSError, match="No space"):
+                asking.renew((Wish(0, "t1", 30),))
+        assert not asking.renew((Wish(0, "t1", 30),))
+        clock.now += RENEW_EVERY_S
+        assert asking.renew((Wish(0, "t1", 30),))
 
     def test_four_lanes_at_most_and_no_more_pictures_than_a_screen_shows(self, tmp_path: Path, clock: Clock):
         path = tmp_path / wanted.FILE

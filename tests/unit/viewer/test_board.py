@@ -29,9 +29,9 @@ from viewer.sources.shared import curves_signature
 class Told:
     """A run, its board, and a clock."""
 
-    def __init__(self, folder: Path, slots: int = 4) -> None:
+    def __init__(self, folder: Path, slots: int = 4, jobs: int = 6) -> None:
         self.now = NOW
-        self.run_dir = a_watched_run(folder / "mt10", NOW, slots=slots)
+        self.run_dir = a_watched_run(folder / "mt10", NOW, slots=slots, jobs=jobs)
         self.run = load_run(self.run_dir)
         self.metrics = self.run_dir.path / "shared/v1/runs" / self.run.run_id / "0/metrics"
         self.writer = BoardWriter(self.run, self.run_dir, now=lambda: self.now, monotonic=lambda: self.now)
@@ -76,6 +76,14 @@ def test_a_mirror_shows_the_slots_and_jobs_that_the_run_folder_shows(tmp_path: P
     assert {one.words for one in there.troubles} <= {one.words for one in here.troubles}
     assert here.lacks == ()
     assert here.curves.lines
+
+
+def test_older_jobs_than_came_are_not_offered(tmp_path: Path) -> None:
+    data = Told(tmp_path, slots=1, jobs=25).tell()
+    assert json.loads(data)["older"] == {"0": 5}
+    run = look(with_board(tmp_path / "mirror", data)).run
+    assert run is not None
+    assert (len(run.times["0"].jobs), run.times["0"].older, run.times["0"].goodput) == (20, 0, None)
 
 
 def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:

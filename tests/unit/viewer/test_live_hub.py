@@ -28,10 +28,10 @@ RUN = "demo-0123abcd"
 PLAYER = Path(__file__).parents[2] / "support" / "fake_player.py"
 
 
-def facts(shared: Path, slots: int = 3, **more: Any) -> PageSnapshot:
+def facts(shared: Path, slots: int = 3, run: str = RUN, **more: Any) -> PageSnapshot:
     agents = [AgentRow(slot=k, success=0.9 - 0.2 * k, has_policy=True) for k in range(slots)]
-    live = LiveFacts(run_id=RUN, shared=str(shared), agents=tuple(agents), **more)
-    return PageSnapshot(source="mirror", place="x", run=RunPage(run_id=RUN, name="demo", live=live))
+    live = LiveFacts(run_id=run, shared=str(shared), agents=tuple(agents), **more)
+    return PageSnapshot(source="mirror", place="x", run=RunPage(run_id=run, name="demo", live=live))
 
 
 @pytest.fixture
@@ -126,6 +126,8 @@ def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, 
     hub.change(box, asleep=True)
     wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who hides")
     hub.change(box, asleep=False)
+    assert not threads(), "nobody has read anything of the run since it hid"
+    hub.tell("", facts(shared))
     wait_for(lambda: wishes(shared), "the wishes of who is back")
     hub.change(box, choice=LiveChoice(on=False))
     wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who wants none")
@@ -133,6 +135,37 @@ def test_nobody_looks_nothing_is_asked_for_and_no_thread_is_there(shared: Path, 
     wait_for(lambda: wishes(shared), "the wishes again")
     hub.leave(box)
     wait_for(lambda: not wishes(shared) and not threads(), "the withdrawal of who is gone")
+
+
+def test_copies_of_a_run_do_not_swap_their_agents(tmp_path: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    one, other = hub.enter("a"), hub.enter("b")
+    hub.tell("a", facts(tmp_path / "a", slots=1))
+    hub.tell("b", facts(tmp_path / "b", slots=2))
+    assert len(tiles(other)) == 2
+    assert len(tiles(one)) == 1
+
+
+@pytest.mark.parametrize("plays", [False, True])
+def test_what_waits_of_one_run_comes_to_no_tile_of_the_next(
+    shared: Path, new_hub: Callable[..., Hub], plays: bool
+) -> None:
+    hub, next_run = new_hub(top_k=1), "next-4567cdef"
+    box = hub.enter("a")
+    hub.tell("a", facts(shared))
+    FakeAgent(live_folder(shared, RUN, 0)).pose(swing(0), task="the first run's")
+    wait_for(box.waiting, "what it does")
+    next_agent = FakeAgent(live_folder(shared, next_run, 0))
+    if plays:
+        next_agent.pose(swing(1), task="the next run's")
+    hub.tell("b", facts(shared, run=next_run))
+    hub.change(box, run="b")
+    wait_for(lambda: (box._stage or {}).get("run") == next_run, "the next run's tiles")
+    assert take(box, StageNews).value["run"] == next_run
+    if not plays:
+        assert box.take(0) is None
+        next_agent.pose(swing(1), task="the next run's")
+    assert take(box, AgentNews).batches[0].header["task"] == "the next run's"
 
 
 def test_the_users_word_is_obeyed(shared: Path, new_hub: Callable[..., Hub]) -> None:
@@ -334,6 +367,33 @@ def test_who_does_not_listen_is_killed(
     assert not alive(pid)
 
 
+def test_a_folder_that_hangs_holds_up_no_end_and_who_plays_here_goes(
+    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("viewer.live.hub.CLOSE_WITHIN_S", 0.1)
+    hub = new_hub(can_play=True, top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    take(box, AgentNews)
+    pid = next(iter(hub._troupe._playing.values()))[0].pid
+    hangs, over = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> bool:
+        hangs.set()
+        return over.wait()
+
+    monkeypatch.setattr(wanted.Asking, "renew", hang)
+    try:
+        assert hangs.wait(PATIENCE_S)
+        closing = threading.Thread(target=hub.close)
+        closing.start()
+        closing.join(PATIENCE_S)
+        assert not closing.is_alive()
+        assert not alive(pid)
+    finally:
+        over.set()
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -409,6 +469,18 @@ def test_what_a_contributor_left_who_may_not_be_watched_is_not_shown(shared: Pat
     assert Role(shared, RUN, 0, "any@ben") not in hub._streams
     hub.tell("", with_others(shared, "ben"))
     assert take(box, AgentNews).lane == "any@ben"
+
+
+def test_what_a_hidden_page_last_saw_is_not_shown_to_others(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    """By another word for the same run: a contributor who was dropped meanwhile would be offered for days."""
+    hub = new_hub()
+    page, hidden = hub.enter(RUN), hub.enter("")
+    for run in (RUN, ""):
+        hub.tell(run, with_others(shared, "ben"))
+    assert tiles(page)[0]["others"] == ["ben"]
+    hub.change(hidden, asleep=True)
+    hub.tell(RUN, with_others(shared))
+    assert tiles(page, lambda them: not them[0]["others"])
 
 
 def test_no_lane_leads_elsewhere() -> None:

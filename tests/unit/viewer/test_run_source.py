@@ -12,12 +12,15 @@ import pytest
 from builders import NOW
 from watched_runs import TASKS, a_watched_run
 
+from orchestrator.screens.secondlook import SecondLook
+from orchestrator.screens.status import run_view
 from viewer.differences import changes
 from viewer.lines import lines_of
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.sources.found import find_source
 from viewer.sources.runs import RunFolders
+from viewer.troubles import troubles_of
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +65,15 @@ def test_a_run_has_its_slots_jobs_curves_and_history(tmp_path: Path) -> None:
 def test_troubles_say_what_to_type(tmp_path: Path) -> None:
     troubles = page(a_watched_run(tmp_path / "mt10", NOW).path).troubles
     assert [(one.command, one.urgent) for one in troubles] == [("orchestrator start mt10", True)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"), [("/scratch/anna's runs/mt10", """du -sh '/scratch/anna'"'"'s runs/mt10'/*"""), ("", "")]
+)
+def test_a_command_names_a_folder_as_a_shell_takes_it(tmp_path: Path, folder: str, command: str) -> None:
+    view = run_view(a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1), NOW)
+    full = view.model_copy(update={"run_dir": folder, "second_look": SecondLook(at=NOW, free_bytes=0)})
+    assert [one.command for one in troubles_of(full, NOW) if "disk" in one.words] == [command]
 
 
 def test_looking_writes_nothing(tmp_path: Path) -> None:

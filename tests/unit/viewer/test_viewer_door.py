@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import resource
 import socket
 import threading
@@ -17,12 +19,14 @@ from daemons import PATIENCE_S, wait_for
 from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
+from websockets.sync.server import serve
 
+from anchorleg.live.batches import MOST_SCENE_BYTES
 from viewer.errors import ViewerError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
 from viewer.server import door, watchers
 from viewer.server.exchange import nonce, proof
-from viewer.server.serve import PageServer, make_server, open_port
+from viewer.server.serve import PONG_WITHIN_S, PageServer, make_server, open_port
 from viewer.server.watchers import NO_TOKEN, Room
 
 TOKEN = "t" * 43
@@ -54,6 +58,18 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Large:
     defaults = {**(Room.__init__.__kwdefaults__ or {}), "every_s": 0.02, "sign_s": 0.05}
     monkeypatch.setattr(Room.__init__, "__kwdefaults__", defaults)
     return Large()
+
+
+@pytest.fixture
+def often_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As websockets would do it by itself, and soon."""
+    defaults = {**(serve.__kwdefaults__ or {}), "ping_interval": 0.02, "ping_timeout": 0.02}
+    monkeypatch.setattr(serve, "__kwdefaults__", defaults)
+
+
+@pytest.fixture
+def soon_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewer.server.serve.PONG_WITHIN_S", 0.2)
 
 
 @pytest.fixture
@@ -228,6 +244,62 @@ def test_a_page_that_takes_nothing_loses_its_connection(
         wait_for(
             lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name], "the end of its thread"
         )
+
+
+def test_a_page_whose_line_is_slow_is_kept(
+    often_pinged: None, source: Large, serving: tuple[int, PageServer, threading.Thread]
+) -> None:
+    """The answer to a ping comes behind all that is under way."""
+    assert PONG_WITHIN_S * 30_000 > MOST_SCENE_BYTES, "for the largest scene on a line of 30 kB a second"
+    port, *_ = serving
+    with page(port) as line:
+        show_token(line, TOKEN)
+        line.recv(PATIENCE_S)
+        with line.recv_flow_control:  # its reader stands still
+            before = source.looks
+            wait_for(lambda: source.looks > before + 20, "pings without an answer")
+        seen = source.looks
+        while number_in(line.recv(PATIENCE_S)) <= seen:
+            pass
+
+
+def number_in(told: str | bytes) -> int:
+    """Of the look that a message is of; 0: a sign of life."""
+    found = re.search(r'"name":"(\d+)', str(told))
+    return int(found[1]) if found else 0
+
+
+def test_a_page_that_vanished_without_a_word_is_let_go(
+    often_pinged: None, soon_let_go: None, serving: tuple[int, PageServer, threading.Thread]
+) -> None:
+    port, *_ = serving
+    with page(port) as line:
+        show_token(line, TOKEN)
+        line.recv(PATIENCE_S)
+        with line.recv_flow_control:
+            wait_for(
+                lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name],
+                "the end of its thread",
+            )
+
+
+def test_a_connection_that_is_handed_out_as_one_that_does_not_block_is_served(
+    source: Large, serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As macOS does it, where the listening socket has a timeout (CPython's issue 7995)."""
+    accept = door.Door._accept  # type: ignore[attr-defined]
+
+    def as_macos_does(self: door.Door) -> tuple[int, Any]:
+        fd, address = accept(self)
+        os.set_blocking(fd, False)
+        return fd, address
+
+    monkeypatch.setattr(door.Door, "_accept", as_macos_does)
+    port, *_ = serving
+    source.size = 20_000_000  # more than the system takes at once
+    with page(port) as line:
+        show_token(line, TOKEN)
+        assert len(line.recv(PATIENCE_S)) > source.size
 
 
 def test_a_page_on_which_nothing_happens_hears_how_old_it_is(

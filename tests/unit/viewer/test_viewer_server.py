@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import threading
 from collections import deque
@@ -17,7 +19,7 @@ from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
-from viewer.errors import BusyError
+from viewer.errors import BusyError, UsageError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
 from viewer.server import watchers
 from viewer.server.serve import make_server, next_free, open_port, open_socket
@@ -299,3 +301,21 @@ def test_a_busy_port_is_told_with_its_owner_and_the_next_free_one(port: int) -> 
     with pytest.raises(BusyError, match=rf"port {port} is taken \(process \d+.*\): `viewer --port \d+` would do"):
         open_port(port)
     assert next_free(port) != port
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, r"port 80 cannot be opened \(Permission denied\): name one above 1023 with --port\."),
+        (errno.EADDRNOTAVAIL, r"port 80 cannot be opened \(Cannot assign .*\): name another one with --port\."),
+    ],
+)
+def test_a_port_that_nobody_has_and_that_cannot_be_had_is_not_called_taken(
+    monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("viewer.server.serve.socket.socket.bind", refuse)
+    with pytest.raises(UsageError, match=words):
+        open_port(80)
