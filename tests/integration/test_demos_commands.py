@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,12 +20,14 @@ pytest.importorskip("metaworld")
 from demos import SIZE, all_of, recorded, settings, silent
 from spots import SpotSettings
 
-from trainer.config.suites import Arm, Metaworld
+from trainer.commands import demos as commands
+from trainer.config.suites import Arm, Gymnasium, Metaworld
 from trainer.demos import recording, store
 from trainer.demos.store import Demos
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
 from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError
+from trainer.evaluation import playable
 from trainer.evaluation.protocol import evaluate
 
 pytestmark = pytest.mark.trainer
@@ -84,6 +87,37 @@ def test_an_evaluation_plays_none_of_the_recorded_episodes(tmp_path):
     evaluate(act, SuiteRef(env, 0), 6)
     assert len(shown) == 6
     assert not shown & set(begun)
+
+
+def found(env, goal_seed, act):
+    """A policy of `env` as `find_playable` has it."""
+    spaces = SuiteRef(env, goal_seed).open().spaces.of_policy
+    policy = SimpleNamespace(spec=SimpleNamespace(spaces=spaces))
+    return SimpleNamespace(name="trained", env=env, goal_seed=goal_seed, act=act, policy=policy)
+
+
+@pytest.mark.parametrize(("asked", "seed"), [(None, 7), (3, 3)])
+def test_what_is_recorded_is_of_the_trainings_goals_unless_others_are_asked_for(tmp_path, monkeypatch, asked, seed):
+    seeds = []
+    monkeypatch.setattr(recording, "record", lambda teacher, task, episodes, seed, *more, **how: seeds.append(seed))
+    monkeypatch.setattr(commands, "_show", lambda demos, as_json: None)
+    policy = found(settings(), 7, lambda obs, task: np.zeros((1, 2), np.float32))
+    monkeypatch.setattr(playable, "find_playable", lambda *of: policy)
+    commands.record(tmp_path / "a", policy="run/slots/3", seed=asked)
+    (tmp_path / "training.json").write_text(json.dumps({**TRAINING, "seed": 7}))
+    commands.record(tmp_path / "b", config=tmp_path / "training.json", seed=asked)
+    assert seeds == [seed, seed]
+
+
+def test_a_policy_whose_environment_gives_pictures_alone_is_recorded(tmp_path):
+    env = Gymnasium(id="odd_envs:Handheld", horizon=5)
+    policy = found(env, 0, lambda obs, task: np.zeros(len(task), np.int64))
+    kept = recording.record(recording.trained(policy, (), None), None, 2, 0, tmp_path / "out", silent, silent)
+    assert kept.manifest.frame == (1, 4, 4)
+    assert kept.manifest.opened.obs.keys() == {IMAGE}
+    seeing = found(settings(), 0, lambda obs, task: np.zeros((1, 2), np.float32))
+    shown = SuiteRef(recording.trained(seeing, (), None).env, 0).open().spaces
+    assert PRIVILEGED in shown.obs  # where there is a whole state, critics may want it
 
 
 def test_a_recording_that_was_interrupted_goes_on_with_the_next_episode(tmp_path, monkeypatch):

@@ -20,12 +20,15 @@ import pyarrow as pa
 from demos import all_of, film, recorded, silent
 from pyarrow import parquet
 
+from trainer.commands import demos as commands
 from trainer.demos import lerobot, lerobot_export, store
 from trainer.demos.films import FilmError
 from trainer.demos.lerobot_export import export
 from trainer.demos.lerobot_import import import_lerobot
 from trainer.demos.lerobot_stats import stats_of_pictures, stats_of_rows, together
-from trainer.demos.store import Demos
+from trainer.demos.manifest import ACTION, DemoEpisode, DemosManifest, DemoSource
+from trainer.demos.store import Demos, DemosWriter
+from trainer.envs.spaces import IMAGE, ArraySpec, Discrete, Spaces
 from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.trainer
@@ -243,6 +246,63 @@ def test_films_without_actions_are_exported_and_come_back(demos, tmp_path):
     again = import_lerobot(export(silent_films, tmp_path / "out", silent), tmp_path / "back", 32, (), silent)
     assert again.manifest.spaces is None
     assert [told.frames for told in again.manifest.episodes] == [12, 12, 12]
+
+
+def choosing(folder, channels=3, **rows):
+    """Twelve choices among five, by frames of so many channels; `rows`: how many numbers are seen under each key."""
+    frames = np.random.default_rng(0).integers(0, 256, (13, channels, 4, 4), np.uint8).repeat(8, 2).repeat(8, 3)
+    seen = {key: ArraySpec((size,)) for key, size in rows.items()}
+    spaces = Spaces({IMAGE: ArraySpec(frames.shape[1:], "uint8", 0.0, 255.0), **seen}, Discrete(5), ("choose",), 12)
+    plan = DemosManifest(
+        source=DemoSource(kind="recorded", name="by hand", asked="nothing"),
+        cameras=("render",),
+        frame=frames.shape[1:],
+        tasks=("choose",),
+        spaces=spaces.as_json(),
+    )
+    writer = DemosWriter(folder, plan)
+    arrays = {key: np.ones((13, size), np.float32) for key, size in rows.items()}
+    told = DemoEpisode(name="one", frames=13, actions=12, fps=30)
+    writer.add(told, {IMAGE: frames, ACTION: np.arange(12) % 4, **arrays})
+    return writer.finish()
+
+
+def test_an_action_that_is_one_of_several_comes_back(tmp_path):
+    chosen = choosing(tmp_path / "demos")
+    dataset = export(chosen, tmp_path / "dataset", silent)
+    again = import_lerobot(dataset, tmp_path / "back", 32, (), silent)
+    assert again.manifest.opened.action == Discrete(5)
+    ((_, arrays),) = all_of(again)
+    assert arrays[ACTION].dtype == np.int64
+    assert arrays[ACTION].tolist() == [0, 1, 2, 3] * 3
+    features = json.loads((dataset / "meta/info.json").read_text())["features"]
+    del features["action"]["info"]
+    changed(dataset, features=features)
+    others = import_lerobot(dataset, tmp_path / "others", 32, (), silent)
+    assert others.manifest.opened.action == Discrete(4)  # as far as anybody can see
+    changed(dataset, features={**features, "action": {**features["action"], "info": {"choices": 3}}})
+    with pytest.raises(ConfigError, match=r"action has whole numbers that are not all one of 3, from 0 on"):
+        import_lerobot(dataset, tmp_path / "wrong", 32, (), silent)
+
+
+def test_grey_pictures_become_coloured_ones_and_others_are_refused(tmp_path):
+    grey = choosing(tmp_path / "grey", channels=1)
+    again = import_lerobot(export(grey, tmp_path / "dataset", silent), tmp_path / "back", 32, (), silent)
+    ((_, shown),), ((_, found),) = all_of(grey), all_of(again)
+    assert again.manifest.frame == (3, 32, 32)
+    off = np.abs(found[IMAGE].astype(int) - shown[IMAGE][:12].astype(int))
+    assert off.mean() < 6
+    with pytest.raises(ConfigError, match=r"^a frame has 2 channels of 1 camera, and a film has three colours, or one"):
+        export(choosing(tmp_path / "two", channels=2), tmp_path / "none", silent)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "dataset", "grey", "two"]
+
+
+def test_what_is_seen_under_other_names_is_left_out_and_named(tmp_path, capsys):
+    demos = choosing(tmp_path / "demos", state=2, place=3, gear=1)
+    commands.export(demos.folder, tmp_path / "dataset")
+    assert "would not find it again: gear, place\n" in capsys.readouterr().err
+    commands.export(choosing(tmp_path / "plain", state=2).folder, tmp_path / "other")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v2.0", "v4.0", None])

@@ -103,7 +103,9 @@ def record(
     ] = 50,
     camera: Annotated[list[str] | None, typer.Option(help="Films; may be repeated; left out: env.cameras.")] = None,
     size: Annotated[int | None, typer.Option(min=16, max=1024, help="Pixels a side; left out: env.image_size.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes' starts.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**32 - 1, help="Of the goals and starts; left out: the training's.")
+    ] = None,
     keep_failures: Annotated[bool, typer.Option("--keep-failures", help="Keep episodes that fail, too.")] = False,
     device: Annotated[str, typer.Option(help="Where a trained policy computes: auto, cpu, cuda or mps.")] = "cpu",
     as_json: JsonOption = False,
@@ -115,17 +117,19 @@ def record(
     from trainer.demos import recording  # noqa: PLC0415 - numpy
 
     if policy == "scripted":
-        teacher = recording.scripted(
-            read_section(config, preset, settings or []).training.env, camera or [], size, seed
-        )
+        training = read_section(config, preset, settings or []).training
+        chosen = training.seed if seed is None else seed
+        teacher = recording.scripted(training.env, camera or [], size, chosen)
     else:
         from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
 
         if config or preset or settings:
             raise ConfigError("a trained policy plays where it was trained: leave out --config, --preset and --set")
-        teacher = recording.trained(find_playable(policy, None, device), camera or [], size)
+        found = find_playable(policy, None, device)
+        chosen = found.goal_seed if seed is None else seed
+        teacher = recording.trained(found, camera or [], size)
     with _progress("episodes") as progress:
-        demos = recording.record(teacher, task, episodes, seed, out, progress, _say, keeps_failures=keep_failures)
+        demos = recording.record(teacher, task, episodes, chosen, out, progress, _say, keeps_failures=keep_failures)
     _show(demos, as_json=as_json)
 
 
@@ -136,10 +140,14 @@ def export(
 ) -> None:
     """Write demonstrations as a LeRobotDataset v3.0."""
     from trainer.demos.lerobot_export import export as write  # noqa: PLC0415 - numpy
+    from trainer.demos.lerobot_export import left_out  # noqa: PLC0415
     from trainer.demos.store import Demos  # noqa: PLC0415
 
+    found = Demos.open(demos)
     with _progress("episodes") as progress:
-        write(Demos.open(demos), out, progress)
+        write(found, out, progress)
+    if names := left_out(found.manifest):
+        _say(f"left out, for `trainer demos import` would not find it again: {', '.join(names)}")
     print(f"the data set: {out}")
 
 

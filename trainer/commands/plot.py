@@ -24,7 +24,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; 
 def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False) -> None:
     """Draw the learning curves of runs or their mirrors, and print how well they do.
 
-    Slots of a run are its seeds: they are shown together, with 95 % intervals. Several runs are compared.
+    Slots of a run that differ in their seed alone are shown together, with 95 % intervals. Several runs are compared.
     """
     from rich.console import Console  # noqa: PLC0415
 
@@ -54,10 +54,12 @@ def _draw(found: list[Summary], picture: Path) -> list[Path]:
     title += f" · {tasks} tasks" if tasks > 1 else ""
     draw(found, picture, title)
     drawn = [picture]
+    tell = [run for run in found if run.tells_success]
+    tasks = max((len(run.tasks) for run in tell), default=0)
     if tasks > 1:
         drawn.append(picture.with_stem(f"{picture.stem}-tasks"))
         draw_tasks(found, drawn[-1], title)
-    if tasks > 1 and any(run.last for run in found):
+    if tasks > 1 and any(run.last for run in tell):
         drawn.append(picture.with_stem(f"{picture.stem}-bars"))
         draw_bars(found, drawn[-1], title)
     return drawn

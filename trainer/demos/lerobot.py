@@ -15,7 +15,7 @@ from typing import Any
 
 from anchorleg.files import read_json
 from anchorleg.printable import printable
-from trainer.envs.spaces import PRIVILEGED, STATE
+from trainer.envs.spaces import PRIVILEGED, STATE, Box, Discrete
 from trainer.errors import ConfigError
 
 VERSION = "v3.0"
@@ -28,6 +28,10 @@ CHUNK_FILES, DATA_MB, VIDEO_MB = 1000, 100, 200
 
 IMAGES = "observation.images."
 ACTION, REWARD, DONE, SUCCESS = "action", "next.reward", "next.done", "next.success"
+#: Of how many an action is one: a word of ours in its `info`, where upstream has words for cameras alone.
+CHOICES = "choices"
+#: More than this are no choices, but numbers of something.
+MOST_CHOICES = 4096
 #: Rows of numbers, by what they are called here.
 ROWS = {STATE: "observation.state", PRIVILEGED: "observation.environment_state"}
 #: What every data set has beside its own.
@@ -45,14 +49,15 @@ _WORDS = 80
 
 @dataclass(frozen=True)
 class LerobotInfo:
-    """What `meta/info.json` says, as far as it is needed. `rows`: our name → how many numbers; `action`: how many, and
-    None where there are none. `told`: which of reward and success there are, by their names there.
+    """What `meta/info.json` says, as far as it is needed. `rows`: our name → how many numbers; `action`: None where
+    there are none that we know, one of 0 where nobody says of how many. `told`: which of reward and success there are,
+    by their names there.
     """
 
     fps: float
     cameras: tuple[str, ...]
     rows: Mapping[str, int]
-    action: int | None
+    action: Box | Discrete | None
     told: tuple[str, ...]
     data_path: str
     video_path: str
@@ -84,7 +89,7 @@ class LerobotInfo:
             float(fps),
             cameras,
             rows,
-            _numbers(features.get(ACTION)),
+            _action(features.get(ACTION)),
             tuple(name for name in (REWARD, SUCCESS) if _kind(features.get(name)) in {"float32", "float64", "bool"}),
             str(value.get("data_path") or DATA_PATH),
             str(value.get("video_path") or VIDEO_PATH),
@@ -156,3 +161,15 @@ def _numbers(feature: Any) -> int | None:
     shape = feature.get("shape")
     is_row = isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], int) and 0 < shape[0] <= 2**16
     return shape[0] if is_row else None
+
+
+def _action(feature: Any) -> Box | Discrete | None:
+    """A row of real numbers, or one whole number."""
+    size = _numbers(feature)
+    if size is not None:
+        return Box(size)
+    if _kind(feature) != "int64" or feature.get("shape") != [1]:
+        return None
+    about = feature.get("info")
+    choices = about.get(CHOICES) if isinstance(about, dict) else None
+    return Discrete(choices if isinstance(choices, int) and 0 < choices <= MOST_CHOICES else 0)

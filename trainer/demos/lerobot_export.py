@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.files import fsync_tree, make_folder, publish_folder, write_bytes, write_json
+from anchorleg.words import counted
 from trainer.demos import lerobot, manifest
 from trainer.demos.importing import Progress
 from trainer.demos.lerobot_stats import Stats, stats_of_pictures, stats_of_rows, together
@@ -35,7 +36,7 @@ _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
 
 def export(demos: Demos, out: Path, progress: Progress) -> Path:
     """Write `demos` to the folder `out`, which appears when it is whole. What the last action led to is left out: there
-    a frame has an action.
+    a frame has an action. Grey pictures become coloured ones, as films are.
 
     Errors: ConfigError where that cannot be; SaveError; ModuleNotFoundError without pyarrow.
     """
@@ -66,12 +67,22 @@ def _check(told: DemosManifest, out: Path) -> int:
             f"the episodes have {words} pictures a second, and such a data set has one whole number of them: import "
             "them with --fps"
         )
-    _, height, width = told.frame
+    channels, height, width = told.frame
+    if channels not in {len(told.cameras), COLOURS * len(told.cameras)}:
+        raise ConfigError(
+            f"a frame has {channels} channels of {counted(len(told.cameras), 'camera')}, and a film has three colours, "
+            "or one grey, of each: such pictures cannot be exported"
+        )
     if height % 2 or width % 2:
         raise ConfigError(
             f"the frames are {height} by {width}, and a film's sides are even: import them with another --size"
         )
     return int(rates[0])
+
+
+def left_out(told: DemosManifest) -> list[str]:
+    """The keys of what is seen that have no name in a LeRobotDataset."""
+    return [] if told.opened is None else sorted(told.opened.obs.keys() - lerobot.ROWS.keys() - {IMAGE})
 
 
 def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
@@ -91,7 +102,7 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
             row |= {"dataset_from_index": index, "dataset_to_index": index + length}
             stats = {name: stats_of_rows(column) for name, column in table.items()}
             for place, camera in enumerate(cameras):
-                frames = arrays[IMAGE][:length, COLOURS * place : COLOURS * (place + 1)]
+                frames = _coloured(arrays[IMAGE][:length], place, told.frame[0] // len(told.cameras))
                 row |= films.add(camera, frames)
                 stats[camera] = stats_of_pictures(frames)
             for name, found in stats.items():
@@ -113,6 +124,12 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
     progress(len(rows), len(rows))
 
 
+def _coloured(frames: npt.NDArray[np.uint8], camera: int, channels: int) -> npt.NDArray[np.uint8]:
+    """[T, 3, H, W] of the number `camera`; `channels`: of each, three or one."""
+    mine = frames[:, channels * camera : channels * (camera + 1)]
+    return mine if channels == COLOURS else mine.repeat(COLOURS, axis=1)
+
+
 def features_of(told: DemosManifest, fps: int) -> dict[str, dict[str, Any]]:
     """What `info.json` says of each column and camera."""
     _, height, width = told.frame
@@ -132,9 +149,12 @@ def features_of(told: DemosManifest, fps: int) -> dict[str, dict[str, Any]]:
         for ours, theirs in lerobot.ROWS.items():
             if ours in spaces.obs:
                 features[theirs] = {"dtype": "float32", "shape": list(spaces.obs[ours].shape), "names": None}
-        is_box = isinstance(spaces.action, Box)
-        shape = list(spaces.action.shape) or [1]
-        features[lerobot.ACTION] = {"dtype": "float32" if is_box else "int64", "shape": shape, "names": None}
+        action = spaces.action
+        if isinstance(action, Box):
+            features[lerobot.ACTION] = {"dtype": "float32", "shape": list(action.shape), "names": None}
+        else:
+            more = {"names": None, "info": {lerobot.CHOICES: action.n}}
+            features[lerobot.ACTION] = {"dtype": "int64", "shape": [1], **more}
         if manifest.REWARD in told.told:
             features[lerobot.REWARD] = {"dtype": "float32", "shape": [1], "names": None}
         features[lerobot.DONE] = {"dtype": "bool", "shape": [1], "names": None}

@@ -24,7 +24,7 @@ from trainer.demos.importing import Progress, asked, licence_in, side_by_side
 from trainer.demos.manifest import MAX_EPISODE_BYTES, DemoEpisode, DemosManifest, DemoSource, spaces_with
 from trainer.demos.store import Arrays, Demos, DemosWriter
 from trainer.envs.pictures import COLOURS
-from trainer.envs.spaces import IMAGE
+from trainer.envs.spaces import IMAGE, Box, Discrete
 from trainer.errors import ConfigError
 
 #: More rows of a table than any data set of theirs has, and more bytes of one file.
@@ -68,7 +68,9 @@ def import_lerobot(
                 "or choose with --camera"
             )
     longest = max(row.length for row in rows)
-    spaces = None if info.action is None else spaces_with(frame, info.rows, info.action, tasks, longest)
+    data = _Data(folder, info)
+    action = Discrete(data.choices(rows)) if info.action == Discrete(0) else info.action
+    spaces = None if action is None else spaces_with(frame, info.rows, action, tasks, longest)
     table = [[row.index, row.length, row.task, *row.data, row.first_row] for row in rows]
     plan = DemosManifest(
         source=DemoSource(
@@ -81,7 +83,6 @@ def import_lerobot(
         told=() if spaces is None else tuple(_TOLD[name] for name in info.told),
     )
     writer = DemosWriter(out, plan)
-    data = _Data(folder, info)
     with ExitStack() as stack:
         strips = [stack.enter_context(_Strip(folder, info, camera, size)) for camera in chosen]
         for number in range(writer.done, len(rows)):
@@ -182,16 +183,31 @@ class _Data:
             )
         return {name: array[at] for name, array in self._table.items() if name != "index"}
 
+    def choices(self, rows: Sequence[EpisodeRow]) -> int:
+        """One more than the largest action in the files of `rows`. Errors: ConfigError."""
+        places = dict.fromkeys(row.data for row in rows)
+        return 1 + max(int(self._read(where)[manifest.ACTION].max(initial=0)) for where in places)
+
     def _read(self, where: tuple[int, int]) -> dict[str, npt.NDArray[Any]]:
         path = lerobot.place(self._folder, self._info.data_path, *where)
         theirs = {ours: lerobot.ROWS[ours] for ours in self._info.rows}
         told = {_TOLD[name]: name for name in self._info.told}
         table = _table(path, [lerobot.ACTION, "index", *theirs.values(), *told.values()])
         found = {"index": _numbers(path, table, "index", 1)[:, 0].astype(np.int64)}
-        sizes = {manifest.ACTION: self._info.action or 0, **self._info.rows}
-        for ours, name in {manifest.ACTION: lerobot.ACTION, **theirs}.items():
-            found[ours] = _numbers(path, table, name, sizes[ours]).astype(np.float32)
-        return found | {ours: _numbers(path, table, name, 1)[:, 0].astype(_KINDS[ours]) for ours, name in told.items()}
+        for ours, name in theirs.items():
+            found[ours] = _numbers(path, table, name, self._info.rows[ours]).astype(np.float32)
+        found |= {ours: _numbers(path, table, name, 1)[:, 0].astype(_KINDS[ours]) for ours, name in told.items()}
+        return found | {manifest.ACTION: self._actions(path, table)}
+
+    def _actions(self, path: Path, table: Any) -> npt.NDArray[Any]:
+        space = self._info.action
+        if isinstance(space, Box):
+            return _numbers(path, table, lerobot.ACTION, space.size).astype(np.float32)
+        numbers = _numbers(path, table, lerobot.ACTION, 1)[:, 0].astype(np.int64)
+        most = space.n if space is not None and space.n else lerobot.MOST_CHOICES
+        if not ((numbers >= 0) & (numbers < most)).all():
+            raise ConfigError(f"{path}: {lerobot.ACTION} has whole numbers that are not all one of {most:,}, from 0 on")
+        return numbers
 
 
 def _numbers(path: Path, table: Any, name: str, width: int) -> npt.NDArray[Any]:

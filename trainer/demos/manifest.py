@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
+from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Discrete, Spaces
 
 MANIFEST = "demos.json"
 #: An hour of three cameras at 64 pixels, ten pictures a second, has 1.3 GB.
@@ -143,8 +143,8 @@ class DemosManifest(_Record):
 
 
 def spaces_with(
-    frame: tuple[int, ...], rows: Mapping[str, int], action: int, tasks: tuple[str, ...], horizon: int
+    frame: tuple[int, ...], rows: Mapping[str, int], action: Box | Discrete, tasks: tuple[str, ...], horizon: int
 ) -> Spaces:
-    """Of pictures of `frame`, `rows` of so many numbers by key, and actions of `action` real numbers."""
+    """Of pictures of `frame`, and `rows` of so many numbers by key."""
     seen = {key: ArraySpec((size,), privileged=key == PRIVILEGED) for key, size in rows.items()}
-    return Spaces({IMAGE: ArraySpec(frame, "uint8", 0.0, 255.0), **seen}, Box(action), tasks, horizon)
+    return Spaces({IMAGE: ArraySpec(frame, "uint8", 0.0, 255.0), **seen}, action, tasks, horizon)

@@ -1,7 +1,8 @@
 """`trainer demos record`: a policy that is known to do well plays, and what cameras see of it is kept.
 
 The teacher may see less or more than the pictures: a scripted one, or one that was trained from the whole state, is
-shown the whole state, which critics see (`privileged`); one that was trained from pictures is shown its own.
+shown the whole state, which critics see (`privileged`); one that was trained from pictures is shown its own. The whole
+state is kept where the environment gives more than pictures.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from trainer.config.find import SUITES, find
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import EnvSettings
+from trainer.config.training import SEEDS
 from trainer.demos.importing import Progress, Say, asked
 from trainer.demos.manifest import ACTION, REWARD, SUCCESS, TERMINATED, DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.store import Arrays, Demos, DemosWriter
@@ -97,7 +99,13 @@ def trained(found: Found, cameras: Sequence[str], size: int | None) -> Teacher:
     if sees_pictures and (cameras or size is not None):
         raise ConfigError("this policy sees by its own cameras: leave out --camera and --size")
     settings = filmed(found.env, cameras, size, keeps_stacks=sees_pictures)
-    shown = SuiteRef(settings, found.goal_seed).open().spaces
+    try:
+        shown = SuiteRef(settings, found.goal_seed).open().spaces
+    except ConfigError:
+        if not sees_pictures or not isinstance(found.env, PictureSettings):
+            raise
+        settings = found.env  # there may be pictures alone: without the whole state, it can be opened
+        shown = SuiteRef(settings, found.goal_seed).open().spaces
     from_whole = not sees_pictures and own.obs.keys() == {STATE}
     if from_whole and own.obs[STATE].shape != shown.obs[PRIVILEGED].shape:
         raise ConfigError("this policy does not see the whole state, nor pictures: it cannot be recorded")
@@ -203,7 +211,7 @@ def _played(
         here = [turn for turn in waiting if turn[0] // rounds == number]
         waiting = waiting[len(here) :]
         script = Script(tuple((task, episode % rounds + (0 if starts else OWN_FROM)) for episode, task in here))
-        suite = SuiteRef(teacher.env, seed + number)
+        suite = SuiteRef(teacher.env, (seed + number) % SEEDS)
         spec = VectorSpec(suite, 1, seed, stop_at_success=ends, scripts=(script,))
         with VectorEnv(spec, 0) as envs:
             collector = Collector(envs)

@@ -14,6 +14,7 @@ from trainer.config.training import Training, differences_in, group_identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.history.slots import History, find_histories
+from trainer.showing.alike import learned_with, training_in
 from trainer.showing.comparison import Contender, Seeded, together
 from trainer.showing.learning import evaluated, learned_from_others
 
@@ -25,6 +26,7 @@ _LONGEST = 80
 
 class _Slot(NamedTuple):
     training: Training
+    learned: dict[str, Any]
     seeded: Seeded
     folder: Path
     slot: int
@@ -32,45 +34,61 @@ class _Slot(NamedTuple):
 
 
 def contenders_at(paths: Iterable[Path]) -> list[Contender]:
-    """Those of run folders and slots. Trainings that differ in their seed alone, or in what changes nothing that is
-    learned, are one; those of one algorithm are told apart by the preset or by the settings that differ.
+    """Those of run folders and slots, each slot once. Trainings that differ in their seed alone, or in what changes
+    nothing that is learned, are one; those of one algorithm are told apart by the preset or by what differs.
 
     Slots of a run that learned from each other are one seed: the mean of all.
 
     Errors: ConfigError, also where no evaluation was made, or where two were trained in different environments.
     """
-    found: list[_Slot] = []
-    for path in paths:
-        for history in find_histories(path):
-            training = _training_of(history)
-            if history.evaluations:
-                in_group = learned_from_others(history.rows)
-                found.append(_Slot(training, _seeded(history, training), history.folder, history.slot, in_group))
+    histories = {(one.folder, one.slot): one for path in paths for one in find_histories(path)}
+    found = [slot for history in histories.values() if (slot := _slot(history)) is not None]
     if not found:
         raise ConfigError("nothing was evaluated yet: a comparison needs evaluations (evaluation_interval)")
     must_share_environment([(f"slot {one.slot} of {one.folder}", one.training) for one in found])
-    groups: dict[str, dict[str, list[tuple[Training, Seeded]]]] = {}
-    for training, seeded in _samples(found):
-        alike = json.dumps(_learned_with(training), sort_keys=True)
-        groups.setdefault(training.algorithm.name, {}).setdefault(alike, []).append((training, seeded))
+    groups: dict[str, dict[str, list[_Slot]]] = {}
+    for one in _samples(found):
+        alike = json.dumps(one.learned, sort_keys=True)
+        groups.setdefault(one.training.algorithm.name, {}).setdefault(alike, []).append(one)
     return [
-        Contender(name, tuple(sorted((seeded for _, seeded in members), key=lambda one: one.seed)))
+        Contender(name, tuple(sorted((one.seeded for one in members), key=lambda one: one.seed)))
         for algorithm, alike in groups.items()
-        for name, members in zip(_names(algorithm, [one[0][0] for one in alike.values()]), alike.values(), strict=True)
+        for name, members in zip(_names(algorithm, [one[0] for one in alike.values()]), alike.values(), strict=True)
     ]
 
 
-def _samples(found: Sequence[_Slot]) -> list[tuple[Training, Seeded]]:
+def _slot(history: History) -> _Slot | None:
+    """None where nothing was evaluated. Errors: ConfigError."""
+    training = training_in(history)
+    if training is None:
+        raise ConfigError(
+            f"{history.folder} does not say what was trained in it: give a run of the orchestrator, or one of "
+            "`trainer compare`"
+        )
+    if not history.evaluations:
+        return None
+    return _Slot(
+        training,
+        learned_with(training, history),
+        _seeded(history, training),
+        history.folder,
+        history.slot,
+        learned_from_others(history.rows),
+    )
+
+
+def _samples(found: Sequence[_Slot]) -> list[_Slot]:
     """Each training that was made apart, and each group of slots as one."""
-    groups: dict[tuple[Path, str], list[_Slot]] = {}
+    groups: dict[tuple[Path, str, bool], list[_Slot]] = {}
     for one in found:
-        groups.setdefault((one.folder, group_identity(one.training)), []).append(one)
+        gives = bool(one.training.group.ways)  # who gives nothing is not of the group of those who do
+        groups.setdefault((one.folder, group_identity(one.training), gives), []).append(one)
     samples = []
     for slots in groups.values():
         if any(one.in_group for one in slots):
-            samples.append((slots[0].training, together([one.seeded for one in slots])))
+            samples.append(slots[0]._replace(seeded=together([one.seeded for one in slots])))
         else:
-            samples += [(one.training, one.seeded) for one in slots]
+            samples += slots
     return samples
 
 
@@ -85,23 +103,19 @@ def must_share_environment(named: Sequence[tuple[str, Training]]) -> None:
             )
 
 
-def _learned_with(training: Training) -> dict[str, Any]:
-    """What decides what is learned, but for the environment and the seed, by its short name."""
-    sections = training.model_dump(mode="json", include={"algorithm", "network", "num_envs", "total_steps"})
-    algorithm, network = sections.pop("algorithm"), sections.pop("network")
-    return {**algorithm, **network, **sections}
-
-
-def _names(algorithm: str, trainings: Sequence[Training]) -> list[str]:
+def _names(algorithm: str, slots: Sequence[_Slot]) -> list[str]:
     """What contenders of one algorithm are called, whose settings are not the same."""
-    presets = [training.preset for training in trainings]
-    if len(trainings) == 1:
+    presets = [one.training.preset for one in slots]
+    if len(slots) == 1:
         return [algorithm]
     if len(set(presets)) == len(presets):
         return [f"{algorithm} ({preset})" for preset in presets]
-    settings = [_learned_with(training) for training in trainings]
-    differing = [name for name in settings[0] if len({json.dumps(one[name]) for one in settings}) > 1]
-    return [" ".join([algorithm, *(f"{name}={_said(one[name])}" for name in differing)]) for one in settings]
+    settings = [one.learned for one in slots]
+    known = dict.fromkeys(name for one in settings for name in one)
+    differing = [name for name in known if len({json.dumps(one.get(name)) for one in settings}) > 1]
+    return [
+        " ".join([algorithm, *(f"{name}={_said(one[name])}" for name in differing if name in one)]) for one in settings
+    ]
 
 
 def _said(value: Any) -> str:
@@ -109,23 +123,17 @@ def _said(value: Any) -> str:
 
 
 def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:
-    """What the training behind `rows` took, without the time between its jobs."""
+    """What the training behind `rows` took, without the time between its jobs. Where a clock was set back, a row took
+    the usual time.
+    """
     at = np.array([row["at"] for row in rows], np.float64)
     apart = np.diff(at)
-    if not apart.size:
+    forward = apart[apart >= 0]
+    if not forward.size:
         return 0.0
-    usual = float(np.median(apart))
-    return float(np.where(apart > _PAUSE * max(usual, 1.0), usual, apart).sum() + usual)
-
-
-def _training_of(history: History) -> Training:
-    try:
-        return Training.model_validate(dict(history.training))
-    except ValueError:
-        raise ConfigError(
-            f"{history.folder} does not say what was trained in it: give a run of the orchestrator, or one of "
-            "`trainer compare`"
-        ) from None
+    usual = float(np.median(forward))
+    is_told = (apart >= 0) & (apart <= _PAUSE * max(usual, 1.0))
+    return float(np.where(is_told, apart, usual).sum() + usual)
 
 
 def _seeded(history: History, training: Training) -> Seeded:

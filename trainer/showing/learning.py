@@ -13,6 +13,7 @@ import numpy.typing as npt
 from trainer.history import slots as histories
 from trainer.history.read import mean_return, success_of, tells_success
 from trainer.history.slots import Rows
+from trainer.showing.alike import key_of
 
 F64 = npt.NDArray[np.float64]
 
@@ -54,7 +55,7 @@ class Curves:
     the window, NaN where no episode ended in it; `raw_success` and `raw_returns` are the same of the single rows.
 
     `window_rows`: each point covers so many rows back, `window_steps` at the median. `in_group`: it learned from other
-    slots.
+    slots. `key`: equal for seeds of one training (`trainer.showing.alike.key_of`).
     """
 
     run: str
@@ -69,13 +70,14 @@ class Curves:
     window_steps: int
     evaluations: tuple[Evaluated, ...]
     in_group: bool = False
+    key: str = ""
 
     def mean(self, name: str) -> F64:
         """The field `name` as a mean over tasks, [R]; tasks without an episode are left out, NaN where all are."""
         return mean_over(getattr(self, name), 1)
 
 
-def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
+def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows, key: str = "") -> Curves:
     """The curves of rows as `trainer.history.read` has them. `rows` must not be empty. Pure."""
     tasks = tuple(sorted({task for row in rows for task in row["tasks"]}))
     episodes = _table(rows, tasks, "episodes")
@@ -96,6 +98,7 @@ def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows) -> Curves:
         window_steps=int(window * np.median(lengths)),
         evaluations=tuple(evaluated(row) for row in evaluations),
         in_group=learned_from_others(rows),
+        key=key,
     )
 
 
@@ -172,7 +175,7 @@ def find_curves(*paths: Path) -> list[Curves]:
     for one in found.values():
         run = one.folder.name if len(homes[one.folder.name]) == 1 else str(one.folder)
         with histories.told_where(one.folder):
-            curves.append(curves_of(run, one.slot, one.rows, one.evaluations))
+            curves.append(curves_of(run, one.slot, one.rows, one.evaluations, key_of(one)))
     return curves
 
 

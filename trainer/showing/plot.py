@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +24,38 @@ GROUPS = "Slots of a group learn from each other: together they are one sample, 
 #: More rows than this do not fit beside the returns.
 _MAX_ROWS = 8
 
+#: "success" and "returns" → the axes on which they are drawn.
+Panels = Mapping[str, Any]
+
 
 def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
-    """Write `runs` as a picture. One run: a colour a slot, all together in black. Several: a colour a run.
+    """Write `runs` as a picture. One run: a colour a slot, all together in black. Several: a colour a run. Of a run
+    that tells of no success there is the return alone.
 
     Errors: ConfigError for another kind of file, SaveError.
     """
     picture = canvas.figure(out, _HEIGHT_INCHES)
     grid = picture.add_gridspec(2, 5)
-    above = picture.add_subplot(grid[0, :])
-    is_judged = any(run.last for run in runs)
-    below = picture.add_subplot(grid[1, :3] if is_judged else grid[1, :])
+    tell = [run for run in runs if run.tells_success]
+    is_judged = any(run.last for run in tell)
+    panels = {"success": picture.add_subplot(grid[0, :])} if tell else {}
+    panels["returns"] = picture.add_subplot(grid[1 if tell else 0 :, : 3 if is_judged else 5])
     for index, run in enumerate(runs):
+        shown = panels if run.tells_success else {"returns": panels["returns"]}
         colour = colour_of(index) if len(runs) > 1 else "black"
-        _slots(above, below, run, colour, is_alone=len(runs) == 1)
-        _together(above, below, run, colour, is_alone=len(runs) == 1)
-        _marks(above, run, colour if len(runs) > 1 or len(run.slots) > 1 else colour_of(0))
+        _slots(shown, run, colour, is_alone=len(runs) == 1)
+        _together(shown, run, colour, is_alone=len(runs) == 1)
+        _marks(shown, run, colour if len(runs) > 1 or len(run.slots) > 1 else colour_of(0))
     if is_judged:
         _intervals(picture.add_subplot(grid[1, 3:]), runs)
-    _furnish(above, below, runs, title)
-    if 1 < len(above.get_legend_handles_labels()[0]) <= canvas.MAX_LEGEND:
+    _furnish(panels, runs, title)
+    top = next(iter(panels.values()))
+    names = {name for axes in panels.values() for name in axes.get_legend_handles_labels()[1]}
+    if 1 < len(names) <= canvas.MAX_LEGEND:
         if len(runs) > 1:
-            canvas.legend(picture, above)
+            canvas.legend(picture, *panels.values())
         else:
-            above.legend(loc="best", fontsize=TICK, framealpha=0.85)
+            top.legend(loc="best", fontsize=TICK, framealpha=0.85)
     canvas.save(picture, out, caption(runs))
 
 
@@ -62,7 +70,11 @@ def caption(runs: Sequence[Summary]) -> str:
         lines[0] += "; bands: 95 % over seeds"
     goals = [one.goals_per_task for curves in slots for one in curves.evaluations]
     if goals:
-        lines.append(f"Marks: evaluations, deterministic, {span(goals)} goals a task. {intervals_are(runs)}")
+        lines.append(f"Marks: evaluations, deterministic, {span(goals)} goals a task")
+        if any(run.last and run.tells_success for run in runs):
+            lines[-1] += f". {intervals_are(runs)}"
+        if not all(run.tells_success for run in runs):
+            lines.append("Marks among the returns are of runs that tell of no success")
     if any(run.is_group for run in runs):
         lines.append(GROUPS)
     if _of_averages(runs):
@@ -71,8 +83,8 @@ def caption(runs: Sequence[Summary]) -> str:
 
 
 def intervals_are(runs: Sequence[Summary]) -> str:
-    """What the 95 % intervals of `runs` speak about."""
-    about = {run.about for run in runs if run.last}
+    """What the 95 % intervals of `runs` speak about, as far as they tell of success."""
+    about = {run.about for run in runs if run.last and run.tells_success}
     if about == {"seeds"}:
         return "Intervals: 95 % over seeds, resampled within tasks (Agarwal et al. 2021)"
     episodes = "Intervals: 95 % over the episodes played; they say nothing of other seeds"
@@ -86,7 +98,7 @@ def _shows_rows(slots: Sequence[Curves]) -> bool:
     return len(slots) == 1 and slots[0].window_rows > 1
 
 
-def _slots(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bool) -> None:
+def _slots(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None:
     """Each slot's own curves: thin where there are several."""
     is_single = len(run.slots) == 1
     for place, curves in enumerate(run.slots):
@@ -95,19 +107,19 @@ def _slots(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bool)
         how = {"color": mine, "linewidth": 2.0, "zorder": 2}
         if not is_single:
             how |= {"linewidth": 1.0, "alpha": 0.8 if is_alone else 0.35}
-        for axes, name, words in ((above, "success", label), (below, "returns", None)):
+        for name, axes in panels.items():
             if is_alone and _shows_rows(run.slots):
                 raw = curves.mean(f"raw_{name}")
                 canvas.line(axes, curves.step, raw, color=mine, linewidth=0.7, alpha=0.22, zorder=1)
-            canvas.line(axes, curves.step, curves.mean(name), label=words, **how)
+            canvas.line(axes, curves.step, curves.mean(name), label=label, **how)
 
 
-def _together(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bool) -> None:
+def _together(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None:
     """The mean of all slots, as far as all have got, with its band."""
     if len(run.slots) < 2:
         return
     words = f"mean of {len(run.slots)} slots" + ", one group" * run.is_group
-    for axes, name in ((above, "success"), (below, "returns")):
+    for name, axes in panels.items():
         step, values = aligned(run.slots, name)
         if not step.size:
             continue
@@ -117,15 +129,20 @@ def _together(above: Any, below: Any, run: Summary, colour: str, *, is_alone: bo
         canvas.line(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)
 
 
-def _marks(axes: Any, run: Summary, colour: str) -> None:
+def _marks(panels: Panels, run: Summary, colour: str) -> None:
+    """The evaluations: success with its interval, or the return where no success is told."""
+    axes = panels["success" if run.tells_success else "returns"]
     marked = run.history or [judged([one]) for curves in run.slots for one in curves.evaluations]
     crowd = 3 if len(marked) > _CROWD else 1
     for one in marked:
-        found, step = one.mean(), one.steps[0]
-        axes.plot([step, step], [found.low, found.high], color=colour, linewidth=1.4 / crowd, zorder=4)
+        value, step = one.mean_return, one.steps[0]
+        if run.tells_success:
+            found = one.mean()
+            value = found.value
+            axes.plot([step, step], [found.low, found.high], color=colour, linewidth=1.4 / crowd, zorder=4)
         area = max(_SMALLEST_MARK, _MARK_A_GOAL * one.goals_per_task) / crowd
         how = {"facecolor": "white", "edgecolor": colour, "linewidth": 1.7, "clip_on": False}
-        axes.scatter([step], [found.value], s=area, zorder=5, **how)
+        axes.scatter([step], [value], s=area, zorder=5, **how)
     averaged = [(each.step, each.averaged) for each in _of_averages([run])]
     if averaged:
         how = {"facecolor": "none", "edgecolor": colour, "linewidth": 1.2, "clip_on": False, "alpha": 0.7}
@@ -142,7 +159,7 @@ def _intervals(axes: Any, runs: Sequence[Summary]) -> None:
     """Mean and IQM of the last evaluation, a row each."""
     rows: list[tuple[str, Estimate, str, str]] = []
     for index, run in enumerate(runs):
-        if run.last is None:
+        if run.last is None or not run.tells_success:
             continue
         colour = colour_of(index)
         if len(runs) == 1 and run.best is not None:
@@ -167,17 +184,19 @@ def _rows_of(name: str, judged: SlotRates, colour: str) -> list[tuple[str, Estim
     return [(f"{shown}: mean", judged.mean(), colour, "o"), (f"{shown}: IQM", judged.iqm(), colour, "D")]
 
 
-def _furnish(above: Any, below: Any, runs: Sequence[Summary], title: str) -> None:
-    above.set_title(title, fontsize=TITLE, loc="left")
-    canvas.percent(above.yaxis)
-    above.set_ylabel("success", fontsize=LABEL)
+def _furnish(panels: Panels, runs: Sequence[Summary], title: str) -> None:
+    next(iter(panels.values())).set_title(title, fontsize=TITLE, loc="left")
+    if "success" in panels:
+        canvas.percent(panels["success"].yaxis)
+        panels["success"].set_ylabel("success", fontsize=LABEL)
+    below = panels["returns"]
     below.set_ylabel("return of an episode", fontsize=LABEL)
     low, high = below.get_ylim()
     below.set_ylim(min(0.0, low), high + 0.04 * abs(high))
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    for axes, most in ((above, 10), (below, 6)):
+    for axes in panels.values():
         canvas.plain(axes)
-        canvas.steps(axes, extent(runs), most)
+        canvas.steps(axes, extent(runs), 6 if axes is below and "success" in panels else 10)
         axes.set_xlabel("environment steps", fontsize=LABEL)
 
 

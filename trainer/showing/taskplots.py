@@ -26,11 +26,13 @@ _FRAME_INCHES = 1.6
 
 
 def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
-    """Write a small curve for each task: success of training episodes as lines, of evaluations as dots.
+    """Write a small curve for each task: success of training episodes as lines, of evaluations as dots. Needs a run
+    that tells of success; others are left out.
 
     Errors: ConfigError for another kind of file, SaveError.
     """
-    tasks = tasks_of(runs)
+    tell = [run for run in runs if run.tells_success]
+    tasks = tasks_of(tell)
     columns = min(_COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
     picture = canvas.figure(out, _FRAME_INCHES + rows * max(_ROW_INCHES, 5.0 / rows if rows < 3 else 0))
@@ -40,7 +42,8 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
             axes.set_visible(False)
             continue
         for index, run in enumerate(runs):
-            _curve(axes, run, tasks[place], colour_of(index))
+            if run.tells_success:
+                _curve(axes, run, tasks[place], colour_of(index))
         _head(axes, runs, tasks[place])
         canvas.plain(axes)
         canvas.percent(axes.yaxis, (0, 0.5, 1))
@@ -52,18 +55,19 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
     else:
         picture.suptitle(title, fontsize=TITLE, x=0.01, ha="left")
     words = "success by environment steps. Lines: training episodes, exploring"
-    words += "; thin: single slots" if any(len(run.slots) > 1 for run in runs) else ""
-    words += ". Dots: evaluations, deterministic" if any(run.last for run in runs) else ""
+    words += "; thin: single slots" if any(len(run.slots) > 1 for run in tell) else ""
+    words += ". Dots: evaluations, deterministic" if any(run.last for run in tell) else ""
     words += "; the number is the last one's" if len(runs) == 1 and runs[0].last else ""
     canvas.save(picture, out, words)
 
 
 def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
-    """Write each task's success in the last evaluation, the best solved on top. Needs an evaluation.
+    """Write each task's success in the last evaluation, the best solved on top. Needs an evaluation that tells of
+    success; runs without are left out.
 
     One run: bars, with the best evaluation marked. Several: a dot a run. Errors: ConfigError, SaveError.
     """
-    judged = [run for run in runs if run.last is not None]
+    judged = [run for run in runs if run.last is not None and run.tells_success]
     tasks = sorted(tasks_of(judged), key=lambda task: -np.mean([one.value for one in _last(judged, task)]))
     picture = canvas.figure(out, _FRAME_INCHES + max(2.0, len(tasks) * (_BAR_INCHES + _DOT_INCHES * (len(judged) - 1))))
     axes = picture.subplots()

@@ -68,6 +68,11 @@ def test_the_time_between_two_jobs_is_nobodys():
     assert seconds_of(rows[:1]) == 0
 
 
+def test_a_row_before_which_the_clock_was_set_back_took_the_usual_time():
+    assert seconds_of([{"at": at} for at in (0, 10, 20, 30, -3570, -3560)]) == 60
+    assert seconds_of([{"at": at} for at in (100, 50)]) == 0
+
+
 def test_where_no_success_is_told_returns_are_compared():
     def by_return(name, *ends):
         found = [

@@ -13,7 +13,9 @@ from trainer.config.doubts import doubts_about
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
+from trainer.nets.weights import WEIGHTS
 from trainer.showing.contenders import contenders_at
+from trainer.training.demonstrations import DEMOS
 from trainer.tuning import contest
 
 pytestmark = pytest.mark.trainer
@@ -76,6 +78,67 @@ def test_presets_that_differ_name_their_contenders(trained):
         "ppo (arm-ppo)": [0],
         "ppo (guide)": [0],
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"group": {"rows": True, "mix_every": 7}}, 'mtsac group={"rows":true}'),
+        ({"group": {"rows": True, "share": 0.1}}, 'mtsac group={"rows":true,"share":0.1}'),
+        ({"group": {"adopt": True, "share": 0.1}}, 'mtsac group={"adopt":true}'),
+        ({"group": {"share": 0.1}}, None),  # nobody gives anything
+        ({"init_seed": 0}, "mtsac init_seed=0"),
+    ],
+)
+def test_what_slots_give_each_other_and_where_nets_begin_tell_contenders_apart(trained, fields, name):
+    found = named(trained(preset="debug"), trained(preset="debug", seed=1, **fields))
+    assert found == ({"mtsac": [0, 1]} if name is None else {"mtsac": [0], name: [1]})
+
+
+def test_slots_of_one_run_that_give_nothing_are_not_of_the_group_of_those_that_do(trained):
+    run, giving = trained(preset="debug"), trained(preset="debug", seed=1, group={"rows": True})
+    rows = giving / "slots/0/attempts/0/metrics.jsonl"
+    rows.write_text(json.dumps({**json.loads(rows.read_text()), "group": {"rows": 7}}) + "\n")
+    shutil.copytree(giving / "slots/0", run / "slots/1")
+    assert named(run) == {"mtsac": [0], 'mtsac group={"rows":true}': [1]}
+
+
+def test_a_slot_counts_once_however_often_it_is_named(trained):
+    run, other = trained(), trained(seed=1)
+    assert named(run, run / "slots/0", other, run) == {"ppo": [0, 1]}
+
+
+def sac_with(**demos):
+    return {"preset": "arm-sac", "algorithm": {"name": "sac", **demos}}
+
+
+def test_demonstrations_go_by_their_sum_and_not_by_where_they_lie(trained):
+    one, other = "ab" * 32, "cd" * 32
+    told = [sac_with(demos=place, demos_sha256=one) for place in ("/a", "/b")]
+    assert named(trained(**told[0]), trained(seed=1, **told[1])) == {"sac": [0, 1]}
+    kept = [trained(seed=seed, **sac_with(demos=f"/{seed}")) for seed in (2, 3)]
+    assert len(named(*kept)) == 2  # nobody says that they are the same
+    for run in kept:
+        (run / "slots/0" / DEMOS / one).mkdir(parents=True)
+    assert named(trained(**told[0]), *kept) == {"sac": [0, 2, 3]}
+    again = trained(seed=4, **sac_with(demos="/a", demos_sha256=other))
+    assert named(trained(**told[0]), again) == {f"sac demos={'ab' * 6}": [0], f"sac demos={'cd' * 6}": [4]}
+
+
+def test_weights_go_by_their_sum_and_not_by_where_they_lie(trained):
+    sees = {"env": {"name": "spots:Spots", "observation": "both", "image_size": 32}, "algorithm": "sac"}
+
+    def run(seed, place):
+        encoder = {"arch": "spots:Eye", "weights": place}
+        found = trained(preset="guide", seed=seed, **sees, network={"encoder": encoder})
+        (found / "slots/0" / WEIGHTS).mkdir()
+        return found
+
+    runs = [run(0, "/a.safetensors"), run(1, "/b.safetensors")]
+    assert len(named(*runs)) == 2
+    for one in runs:
+        (one / "slots/0" / WEIGHTS / f"{'ab' * 32}.safetensors").touch()
+    assert named(*runs) == {"sac": [0, 1]}
 
 
 @pytest.mark.parametrize(

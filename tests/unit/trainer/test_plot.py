@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib")
 from anchorleg.files import write_json
 from anchorleg.shares import wilson
 from syncd import store
+from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError, SaveError
 from trainer.evaluation.protocol import iqm
 from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
@@ -200,6 +201,21 @@ def test_slots_of_other_tasks_are_no_seeds_of_one_training():
     runs = summaries([a_slot(0, an_evaluation(9, 0.0, 0.2)), other, a_slot(2, an_evaluation(9, 0.2, 0.4))])
     assert [(run.run, run.tasks) for run in runs] == [("run/0,2", tuple(sorted(TASKS))), ("run/1", ("door-open-v3",))]
     assert [run.last.mean().value for run in runs] == pytest.approx([0.2, 0.5])
+
+
+def test_slots_with_other_settings_are_no_seeds_of_one_training(tmp_path):
+    run = a_run(tmp_path / "run", slots=5)
+    alike = {"checkpoint_interval": 77, "threads": 2}
+    sweep = [{"gamma": 0.9}, {"gamma": 0.95}, {"gamma": 0.9, **alike}, {"gamma": 0.95}, {"num_envs": 4}]
+    for slot, fields in enumerate(sweep):
+        asked = resolve(TrainingSection(preset="arm-ppo", num_workers=0, seed=slot, **fields))
+        write_json(run / f"slots/{slot}/config.json", asked.model_dump(mode="json"))
+    assert [one.run for one in summaries(find_curves(run))] == ["run/0,2", "run/1,3", "run/4"]
+    write_json(run / "slots/4/config.json", {"of_another_version": 1})
+    assert [one.run for one in summaries(find_curves(run))] == ["run/0,2", "run/1,3", "run/4"]
+    for slot in range(5):
+        (run / f"slots/{slot}/config.json").unlink()  # as in a mirror
+    assert [one.run for one in summaries(find_curves(run))] == ["run"]
 
 
 def test_the_moving_average_is_marked_beside_what_was_trained(tmp_path):

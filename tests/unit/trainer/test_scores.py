@@ -9,16 +9,21 @@ import pytest
 
 pytest.importorskip("gymnasium")
 
+pytest.importorskip("matplotlib")
+
 from rich.console import Console
 
+from trainer.commands import plot
 from trainer.config.suites import Gymnasium
 from trainer.envs.suite import SuiteRef
 from trainer.evaluation.protocol import Evaluation, evaluate
 from trainer.history.read import best_evaluation, mean_return, score_of, success_of
 from trainer.history.tensorboard import evaluation_scalars
+from trainer.showing import canvas
 from trainer.showing.learning import curves_of
+from trainer.showing.plot import draw
 from trainer.showing.summary import summaries
-from trainer.showing.tables import show
+from trainer.showing.tables import as_json, show
 from trainer.training.progress import TrainingProgress, show_evaluation
 
 pytestmark = pytest.mark.trainer
@@ -82,3 +87,70 @@ def test_a_plot_says_which_runs_are_judged_by_their_return(capsys):
     assert "mine, slot 0: judged by its return, for its environments tell of no success; last -6.0, best -2.0" in (
         capsys.readouterr().out
     )
+
+
+METRICS = [
+    {"from": 0, "to": 20, "tasks": {task: {"episodes": 2, "success": 0.0, "return": -4.0} for task in ("a", "b")}}
+]
+
+
+def judged_by_return(run="mine"):
+    evaluations = [row(10, 0.0, -2.0, score="return"), row(20, 0.0, -6.0, score="return")]
+    return [curves_of(run, slot, METRICS, evaluations) for slot in range(3)]
+
+
+def judged_by_success(run="other"):
+    return [curves_of(run, 0, METRICS, [row(20, 0.5, -6.0, score="success")])]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Axes of the last picture by what is written beside them, and its caption."""
+    found = {}
+
+    def keep(picture, out, caption):
+        found.clear()
+        found.update({axes.get_ylabel(): axes for axes in picture.axes}, caption=caption)
+
+    monkeypatch.setattr(canvas, "save", keep)
+    return found
+
+
+def marks(axes):
+    return [tuple(point) for dots in axes.collections for point in np.asarray(dots.get_offsets()).tolist()]
+
+
+def test_a_plot_shows_returns_and_no_share_where_no_success_is_told(tmp_path, drawn, capsys):
+    (run,) = found = summaries(judged_by_return())
+    draw(found, tmp_path / "curves.png", "mine")
+    assert drawn.keys() == {"return of an episode", "caption"}
+    assert {(10.0, -2.0), (20.0, -6.0)} <= set(marks(drawn["return of an episode"]))
+    assert "%" not in drawn["caption"].partition("Marks")[2]
+    assert plot._draw(found, tmp_path / "curves.png") == [tmp_path / "curves.png"]  # nothing of single tasks
+    show(found, Console(emoji=False))
+    said = capsys.readouterr().out
+    assert "%" not in said
+    assert "mine\t3\t20\t-4.0\t-6.0\t-\t-2.0\t-4.0" in said
+    (told,) = json.loads(json.dumps(as_json(found)))["runs"]
+    assert (told["judged_by"], told["intervals_over"], told["mean_of_last_5"]) == ("return", None, -4.0)
+    assert told["last"] == {"steps": [20] * 3, "goals_per_task": 4, "return": -6.0, "slots": [-6.0] * 3}
+    assert [one["return"] for one in told["evaluations"]] == [-2.0, -6.0]
+    assert "success" not in told["slots"][0]
+    assert run.best.mean_return == -2.0
+
+
+def test_a_plot_of_both_kinds_has_each_where_it_belongs(tmp_path, drawn, capsys):
+    found = summaries([*judged_by_return(), *judged_by_success()])
+    draw(found, tmp_path / "curves.png", "both")
+    success, returns = drawn["success"], drawn["return of an episode"]
+    assert marks(success) == [(20.0, 0.5)]
+    assert {(10.0, -2.0), (20.0, -6.0)} == {mark for mark in marks(returns) if mark[0] > 0}
+    assert [line for line in success.lines if line.get_label().startswith("mine")] == []
+    intervals = next(axes for name, axes in drawn.items() if name == "")
+    assert {text.get_text() for text in intervals.get_yticklabels()} == {"other: mean", "other: IQM"}
+    assert "among the returns are of runs that tell of no success" in drawn["caption"]
+    assert len(plot._draw(found, tmp_path / "curves.png")) == 3
+    show(found, Console(emoji=False))
+    said = capsys.readouterr().out
+    assert "mine\t3\t20\t-4.0" in said
+    assert "a\t50 %" in said
