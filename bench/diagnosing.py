@@ -16,11 +16,14 @@ import figures
 import numpy as np
 import torch
 
+from trainer.algorithms.common.cuda_graph import NATIVE
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac.diagnostics import diagnose
+from trainer.algorithms.mtsac.native.choice import choose_native
 from trainer.algorithms.mtsac.native.update import NativeUpdates
 from trainer.algorithms.mtsac.update import prepare
+from trainer.algorithms.mtsac.update import update as by_torch
 from trainer.buffers.replay import Replay
 from trainer.buffers.rows import fields_of, rows_of
 from trainer.config.section import TrainingSection, resolve
@@ -51,10 +54,15 @@ def measure(preset: str, rounds: int) -> list[str]:
         action, reward = rng.uniform(-1, 1, (tasks, 4)).astype(np.float32), rng.random(tasks, np.float32) * 10
         rows = rows_of({"state": obs[0]}, action, reward, {"state": obs[1]}, np.zeros(tasks, np.bool_))
         replay.add(np.arange(tasks), rows)
-    native, of_updates, diagnoses = NativeUpdates(learner), [], []
+    is_native = choose_native(training, None)[0] == NATIVE
+    native, of_updates, diagnoses = NativeUpdates(learner) if is_native else None, [], []
 
     def update() -> None:
-        native.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+        drawn = replay.pick(replay.deal(batch), rng)
+        if native is None:
+            by_torch(learner, drawn)
+        else:
+            native.learn(prepare(drawn, learner.noise, learner.device))
 
     for step in range(rounds + 1):  # the first prepares
         of_updates.append(cpu_s(lambda: [update() for _ in range(3)]) / 3)
