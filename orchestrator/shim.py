@@ -88,17 +88,6 @@ def _asked(environ: dict[str, str]) -> tuple[str, str]:
     return "", ""
 
 
-def container_command(container: dict[str, Any], command: list[str], binds: list[str], folder: str) -> list[str]:
-    """The program's command line inside its image. `binds`: folders that must be visible at the same path."""
-    every = list(dict.fromkeys([*binds, *container["binds"]]))
-    if container["runtime"] == "ch-run":
-        options = [f"--bind={bind}" for bind in every]
-        return ["ch-run", "--write", f"--cd={folder}", *options, container["image"], "--", *command]
-    gpu = ["--nv"] if container["gpus"] else []
-    options = [word for bind in every for word in ("--bind", bind)]
-    return [container["runtime"], "exec", *gpu, "--pwd", folder, *options, container["image"], *command]
-
-
 def gpus_of(environ: dict[str, str]) -> str:
     """The GPUs of this job by their numbers (or names) on the node, as "0,1"; empty where none were given to it.
 
@@ -229,9 +218,14 @@ class Shim:
         }
         # So that a stalled program can be made to print where it stands (SIGABRT).
         env = {"PYTHONFAULTHANDLER": "1", **self.environ, **self.spec.get("environment", {}), **described}
+        setups_path = env.pop("ANCHORLEG_SETUP_PYTHONPATH", "")
+        if ours := self.spec.get("python_path"):
+            env["PYTHONPATH"] = f"{ours}:{setups_path}" if setups_path else ours
         self.settings = read_json_or_none(Path(self.spec.get("config_file", "")))
         command, folder = list(self.spec["command"]), self.spec["folder"]
         if container := self.spec.get("container"):
+            from orchestrator.container import container_command  # noqa: PLC0415 - as all that most jobs can do without
+
             binds = [str(self.job.run_dir), folder, str(scratch)]
             if shared and not Path(shared).is_relative_to(self.job.run_dir):
                 binds.append(shared)

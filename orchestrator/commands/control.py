@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -96,6 +97,8 @@ def stop(
     as_json: DryJsonOption = False,
 ) -> None:
     """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
+    if grace is not None and not math.isfinite(grace):
+        raise ConfigError("--grace: give the seconds that jobs have to hand over in, a number that is finite.")
     run_dir = locate(name, config)
     if dry_run:
         from orchestrator.hosts.dry import dry_stop  # noqa: PLC0415
@@ -121,7 +124,7 @@ def tick(
         raise ConfigError("give a run's name, --config or --run-dir, one of them.")
     from orchestrator.run.rundir import RunDir  # noqa: PLC0415 - it brings the config's models, and `--help` is quick
 
-    folder = RunDir(run_dir.absolute()) if run_dir is not None else locate(name, config)
+    folder = RunDir(run_dir.resolve()) if run_dir is not None else locate(name, config)
     if dry_run:
         from orchestrator.hosts.dry import dry_tick  # noqa: PLC0415
 

@@ -25,7 +25,8 @@ from types import FrameType
 from typing import Any
 
 from anchorleg.files import read_json_or_none, to_json, write_bytes, write_json
-from orchestrator.shim import container_command, end_of_job
+from orchestrator.container import container_command
+from orchestrator.shim import end_of_job
 
 POLL_S = 0.1
 #: The login side may still be waiting for its last echo.
@@ -269,6 +270,8 @@ class Probe:
     def inside(self, command: list[str], timeout_s: float = LOAD_TIMEOUT_S, **more: str) -> dict[str, Any]:
         """Run a command in the program's image, where there is one."""
         env = {name: value for name, value in self.environ.items() if name != "PYOPENGL_PLATFORM"} | more
+        if self.spec["own_program"] and (setups_path := env.pop("ANCHORLEG_SETUP_PYTHONPATH", "")):
+            env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{setups_path}"  # as the shim does
         if container := self.spec.get("container"):
             binds = [str(self.folder), str(self.spec["code_dir"])]
             command = container_command(container, command, binds, str(self.folder))

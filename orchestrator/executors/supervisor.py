@@ -95,6 +95,7 @@ class Supervisor:
             "ANCHORLEG_JOB_ID": str(os.getpid()),
             "ANCHORLEG_END_TIME": str(int(self.ends_at)),
         }
+        env.pop("PYTHONPATH", None)  # it leads to our own code; the script says what leads to the job's
         name = f"job-{os.getpid()}"
         with open(self.job_dir / f"{name}.out", "ab") as out, open(self.job_dir / f"{name}.err", "ab") as err:
             self.write("RUNNING")  # before anything runs: where there is no room for it, nothing has run

@@ -46,6 +46,7 @@ KEPT_VARIABLES = (
     "MODULEPATH",
     "MODULESHOME",
     "LMOD_CMD",
+    "LMOD_PKG",
     "LD_LIBRARY_PATH",
     "MUJOCO_GL",
     "WANDB_MODE",

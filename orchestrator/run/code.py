@@ -12,9 +12,14 @@ import secrets
 import shutil
 from pathlib import Path
 
-from anchorleg.files import publish_folder
+from anchorleg.files import fsync_folder, publish_folder
 
 PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
+#: Of these a program of one's own may import: `anchorleg.job`, `orchestrator.integrations`.
+IMPORTABLE = ("anchorleg", "orchestrator")
+#: In the copy, a folder of links to these alone. On a PYTHONPATH the whole copy would hide packages of other people's
+#: that have the names of ours.
+FOR_PROGRAMS = "for-programs"
 _SKIPPED = frozenset({"__pycache__"})
 
 
@@ -74,6 +79,11 @@ def fix_code(code_dir: Path) -> str:
             with open(target, "wb") as file:
                 file.write(data)
                 os.fsync(file.fileno())
+        links = temporary / FOR_PROGRAMS
+        links.mkdir()
+        for name in IMPORTABLE:
+            (links / name).symlink_to(f"../{name}")
+        fsync_folder(links)
         publish_folder(temporary, code_dir / code)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)

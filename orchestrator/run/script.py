@@ -19,6 +19,17 @@ from orchestrator.walltime import format_duration
 
 #: The folder of links to the jobs' output files, in the run folder.
 LOGS = "logs"
+#: Before the user's lines of shell. A login shell knows `module`; a batch script would have it from the shell in which
+#: `start` was typed, as a function in its environment, and that is not passed on.
+MODULES = """\
+# `module`, where this shell does not know it yet: from the first of these files that has it.
+for init in "${MODULESHOME:+$MODULESHOME/init/bash}" "${LMOD_PKG:+$LMOD_PKG/init/bash}" /etc/profile.d/lmod.sh \\
+    /etc/profile.d/z00_lmod.sh /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/bash /usr/share/modules/init/bash
+do
+    ! type module >/dev/null 2>&1 || break
+    [ ! -r "$init" ] || . "$init"
+done
+"""
 
 
 class Raw(str):
@@ -74,6 +85,11 @@ def sbatch_lines(slurm: SlurmSection) -> Raw:
     return Raw("\n".join(lines))
 
 
+def setup_lines(slurm: SlurmSection) -> Raw:
+    """The user's lines of shell, behind what makes `module` known to them; nothing where there are none."""
+    return Raw(MODULES + "\n".join(slurm.setup) if slurm.setup else "")
+
+
 def _option(value: str) -> str:
     # sbatch splits these lines at white space itself; a newline would start a line of shell.
     if re.search(r"[\s'\"\\]", value):
@@ -94,7 +110,7 @@ def job_script(
             "sbatch_lines": sbatch_lines(config.slurm),
             "time_limit": Raw(format_duration(config.slurm.time_limit)),
             "lead_seconds": Raw(str(config.lead_seconds)),
-            "setup_lines": Raw("\n".join(config.slurm.setup) if executor == "slurm" else ""),
+            "setup_lines": setup_lines(config.slurm) if executor == "slurm" else Raw(""),
             "code_dir": str(code_dir),
             "job_dir": str(job_dir),
             "logs_dir": str(job_dir.parent.parent / LOGS),

@@ -13,6 +13,7 @@ from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.decisions.verdicts import judge
 from orchestrator.disk import read_json_or_none
 from orchestrator.executors.base import JobRequest
+from orchestrator.run.code import FOR_PROGRAMS
 from orchestrator.run.evidence import read_evidence
 from orchestrator.run.rundir import Run, RunDir, shared_dir, theirs
 from orchestrator.run.script import job_script
@@ -70,6 +71,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "behind": action.behind,
         "command": command_of(run, action.slot),
         "folder": run.folder,
+        "python_path": str(run_dir.code / run.code / FOR_PROGRAMS) if config.command is not None else None,
         "config_file": str(run_dir.settings(action.slot)),
         "container": container,
         "limit_s": config.slurm.time_limit,

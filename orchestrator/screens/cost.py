@@ -10,6 +10,8 @@ from orchestrator.screens.status import RunView, SlotView
 HOUR_S = 3600.0
 #: The unit in which trainings are compared.
 MANY_STEPS = 1_000_000
+#: In these no slot has anything more to do, unless somebody says so.
+_OVER = frozenset({"finished", "failed", "dropped", "behind"})
 
 
 class Cost(Frozen):
@@ -47,7 +49,7 @@ def cost_of(view: RunView, per_hour: float) -> Cost | None:
 
 
 def _is_done(slot: SlotView) -> bool:
-    return slot.total is not None and (slot.step or 0) >= slot.total
+    return slot.state in _OVER or (slot.total is not None and (slot.step or 0) >= slot.total)
 
 
 def cost_words(cost: Cost | None, per_hour: float) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anchorleg.words import counted
+from anchorleg.wrapping import folded
 from orchestrator.screens.goodput import RunGoodput, SlotGoodput, Times
 from orchestrator.walltime import format_duration
 
@@ -59,10 +60,13 @@ def share(times: Times) -> str:
 
 
 def goodput_table(view: RunGoodput, width: int) -> RenderableType:
-    """One line a slot, and their sum where there are several. Where it is narrow, the times are written short."""
-    rows = _rows(view, duration)
-    if sum(max(map(len, column)) + 1 for column in zip(*rows, strict=True)) > width:
-        rows = _rows(view, short)
+    """One line a slot, and their sum where there are several. Where it is narrow, the times are written short; where
+    that is too wide, too, it is the lines for a pipe: no column and no digit is lost.
+    """
+    rows = next((rows for rows in (_rows(view, duration), _rows(view, short)) if _table_width(rows) <= width), None)
+    if rows is None:
+        lines = [Text(folded(line, width)) for line in goodput_lines(view)]
+        return Group(*lines, Text(folded(LEGEND, width), style="dim"))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("slot", no_wrap=True)
     for name in rows[0][1:]:
@@ -70,6 +74,11 @@ def goodput_table(view: RunGoodput, width: int) -> RenderableType:
     for row in rows[1:]:
         table.add_row(*row, style="bold" if row[0] == _ALL else None)
     return Group(table, Text(LEGEND, style="dim"))
+
+
+def _table_width(rows: list[list[str]]) -> int:
+    """Its widest cells, and a gap of one between them."""
+    return sum(max(map(len, column)) + 1 for column in zip(*rows, strict=True)) - 1
 
 
 def _rows(view: RunGoodput, written: Callable[[float], str]) -> list[list[str]]:

@@ -19,7 +19,9 @@ _GAP = 2
 
 
 def summary_table(summary: RunSummary, width: int) -> RenderableType:
-    """What a run came to, at its end. Where it is narrow, the evaluations have lines of their own."""
+    """What a run came to, at its end. Where it is narrow, the evaluations have lines of their own; where the rest is
+    too wide, too, it is the lines for a pipe.
+    """
     names = ["slot", "jobs", "hand-overs", "steps trained", "steps lost", "idle between jobs"]
     rows = [
         [
@@ -32,6 +34,8 @@ def summary_table(summary: RunSummary, width: int) -> RenderableType:
         ]
         for slot in summary.slots
     ]
+    if _table_width(names, rows) > width:
+        return Group(*(Text(folded(line, width)) for line in ("Summary", *summary_lines(summary))))
     evaluated = [slot for slot in summary.slots if slot.evaluation]
     full = [[*row, slot.evaluation] for row, slot in zip(rows, summary.slots, strict=True)]
     below: list[str] = []

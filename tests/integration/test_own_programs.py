@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
-from daemons import started_at
+import pytest
+from daemons import PATIENCE_S, started_at
 from relay import NewRelay, Relay
 
+from orchestrator.config import parse_config
+from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.models import make_token
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.rundir import Run, RunDir
+from orchestrator.run.submission import make_job_folder
+
 COMMAND = ["python3", "./count.py", "@{total}"]
+#: Says what it was given, and whose `trainer` it finds where packages are installed: behind PYTHONPATH.
+LOOKS_AROUND = """
+import json, os, sys
+sys.path.append("installed")
+import anchorleg.job, orchestrator.integrations.checkpointer, trainer
+given = [name for name in os.environ if "PYTHONPATH" in name]
+json.dump({"trainer": trainer.__file__, "path": os.environ["PYTHONPATH"], "given": given}, open("seen.json", "w"))
+"""
+#: Without the packages of our own environment.
+ALONE = [sys.executable, "-S", "look.py"]
 
 
 def checkpoints(relay: Relay, slot: int = 0) -> list[int]:
@@ -116,3 +139,62 @@ def test_render_says_what_a_slot_runs_and_a_misspelt_param_is_refused(new_relay:
     assert "2 slots of python3 ./count.py 10 (and 1 more)" in relay.run("start", "--dry-run").out
     relay.config.write_text(relay.config.read_text().replace("@{total}", "@{totla}"))
     relay.run("start").assert_refused(2, "command: there is no param for @{totla}", 'did you mean "total"?')
+
+
+def looking_around(folder: Path) -> None:
+    """A program beside which its person has installed a package of the name of one of ours."""
+    (folder / "look.py").write_text(LOOKS_AROUND)
+    (folder / "installed" / "trainer").mkdir(parents=True)
+    (folder / "installed" / "trainer" / "__init__.py").touch()
+
+
+def run_as_on_slurm(folder: Path, setup: list[str], **config: Any) -> Run:
+    """One job of a run, as its script would run on a node; sbatch is there and not asked."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "sbatch").touch(mode=0o755)
+    environ = {"PATH": f"{folder}/bin:/usr/bin:/bin"}
+    run_dir = RunDir(folder / "run")
+    prepare_folder(run_dir)
+    value = {"run_name": "toy", "executor": "slurm", "python": sys.executable, "slurm": {"setup": setup}, **config}
+    run = begin(parse_config(value, "c.json"), folder / "c.json", run_dir, environ, time.time())
+    job = make_job_folder(run, run_dir, Submit(0, 0, make_token(0, 0, "0" * 8)))
+    subprocess.run(["bash", job.script], cwd=job.job_dir, env=environ, check=True, timeout=PATIENCE_S)
+    return run
+
+
+def test_a_program_finds_its_own_packages_and_of_ours_what_is_for_it(new_relay: NewRelay) -> None:
+    relay = new_relay(command=ALONE)
+    looking_around(relay.folder)
+
+    done = relay.run("start")
+
+    assert done.code == 0, done.words
+    seen = json.loads((relay.folder / "seen.json").read_text())
+    assert seen["trainer"].endswith("installed/trainer/__init__.py")
+    code = json.loads((relay.run_dir / "run.json").read_text())["code"]
+    assert seen["path"] == f"{relay.run_dir}/code/{code}/for-programs"
+
+
+@pytest.mark.parametrize("added", ["", "/apps/scipy/site-packages:/apps/more"])
+def test_what_the_setup_put_on_pythons_path_is_there_after_ours(tmp_path: Path, added: str) -> None:
+    looking_around(tmp_path)
+    setup = ["set -euo pipefail", *([f"export PYTHONPATH={added}"] if added else [])]
+
+    run = run_as_on_slurm(tmp_path, setup, command=ALONE)
+
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    ours = f"{tmp_path}/run/code/{run.code}/for-programs"
+    assert seen["path"] == (f"{ours}:{added}" if added else ours)
+    assert seen["given"] == ["PYTHONPATH"]
+    assert seen["trainer"].endswith("installed/trainer/__init__.py")
+
+
+def test_the_trainer_sees_the_runs_own_code_and_nothing_of_the_setup(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    others = f'*) exec {sys.executable} "$@" ;;'
+    python.write_text(f'#!/bin/sh\ncase "$*" in "-P -m trainer "*) echo "$PYTHONPATH" >seen ;; {others} esac\n')
+    python.chmod(0o755)
+
+    run = run_as_on_slurm(tmp_path, ["export PYTHONPATH=/apps"], python=str(python), training={"preset": "tiny"})
+
+    assert (tmp_path / "seen").read_text() == f"{tmp_path}/run/code/{run.code}\n"

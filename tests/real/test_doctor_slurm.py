@@ -147,8 +147,12 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
         f"#!/bin/sh\ncase $1 in --query*) echo 'NVIDIA A40, 46068, 535.183.01' ;; *) {banner} ;; esac\n"
     )
     (drivers / "nvidia-smi").chmod(0o755)
-    setup = ["export CONDA_PREFIX=x", f"export PATH={drivers}:$PATH"]
+    modules = tmp_path / "lmod" / "init" / "bash"  # no job of this Slurm knows `module` otherwise
+    modules.parent.mkdir(parents=True)
+    modules.write_text(f"module() {{ PATH={drivers}:$PATH; }}\n")
+    setup = ["export CONDA_PREFIX=x", "module load nvidia"]
     relay = on_slurm(new_relay, slurm, python=BARE_PYTHON, slurm={"time_limit": "4:00:00", "setup": setup})
+    relay.env["MODULESHOME"] = str(tmp_path / "lmod")
     doctor = relay.spawn("doctor", "--probe", "--json")
     report = running_probe(relay)
     wait_until_looked(report)

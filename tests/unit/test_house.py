@@ -49,7 +49,7 @@ FLOORS = {
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,
         executors experiments failover fields sections,
-        disk errors garbage given integrations oom processes template tidying walltime""",
+        container disk errors garbage given integrations oom processes template tidying walltime""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
@@ -293,6 +293,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg.rollback",
         "anchorleg.runid",
         "orchestrator",
+        "orchestrator.container",
         "orchestrator.failover",
         "orchestrator.doctor",
         "orchestrator.doctor.probe",

@@ -9,6 +9,8 @@ import pytest
 
 from orchestrator import cli, errors
 from orchestrator.errors import AnchorlegError, UnknownRun
+from orchestrator.hosts import ticking
+from orchestrator.run.rundir import RunDir
 
 
 def subclasses() -> list[type[AnchorlegError]]:
@@ -79,6 +81,7 @@ def test_an_interruption_is_130() -> None:
         (["status", "nobody"], 8, 'no run called "nobody"'),
         (["status"], 8, "which run?"),
         (["stop", "x", "--config", "y"], 2, "either a run's name or --config"),
+        (["stop", "x", "--grace", "inf"], 2, "--grace: give the seconds"),
         (["start", "--set", "seed"], 2, "--set path.to.field=value"),
         (["render", "--config", "good.json", "--slot", "9"], 2, "slots 0 to 0"),
         (["render", "--config", "wrong.json"], 2, 'did you mean "slots"?'),
@@ -121,6 +124,18 @@ def test_render_prints_a_script_and_writes_nothing(tmp_path: Path, capsys: pytes
     assert run("render", "--config", str(tmp_path / "c.json")) == 0
     assert capsys.readouterr().out.startswith("#!/bin/bash\n#SBATCH --job-name=mt10-0\n")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_is_one_run_by_whatever_way_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm tells jobs by their whole paths: below another spelling of the folder a tick would find none of them."""
+    ticked: list[RunDir] = []
+    monkeypatch.setattr(ticking, "tick", lambda folder, _out: ticked.append(folder))
+    (tmp_path / "runs" / "mt10").mkdir(parents=True)
+    (tmp_path / "scratch").symlink_to("runs")
+    monkeypatch.chdir(tmp_path / "runs")
+    for named in ("mt10", "../runs/mt10", tmp_path / "scratch" / "mt10"):
+        assert run("tick", "--run-dir", str(named)) == 0
+    assert ticked == [RunDir(tmp_path.resolve() / "runs" / "mt10")] * 3
 
 
 def test_no_error_is_raised_outside_the_tree() -> None:

@@ -41,6 +41,13 @@ def test_what_the_price_of_the_rest_leaves_out_is_said() -> None:
     assert "not in it" not in cost_words(cost_of(a_view(measured, done), 3.0), 3.0)
 
 
+@pytest.mark.parametrize("state", ["finished", "failed", "dropped", "behind"])
+def test_a_slot_that_is_over_has_nothing_more_to_do_however_far_it_came(state: str) -> None:
+    measured, over = running(0, rate=100.0, step=0, total=360_000), running(1, state=state, rate=None, step=5, total=9)
+    unknown = running(2, state=state, rate=None, step=None, total=None)
+    assert "not in it" not in cost_words(cost_of(a_view(measured, over, unknown), 3.0), 3.0)
+
+
 def test_a_program_that_does_not_say_its_length_has_a_price_a_step_only() -> None:
     cost = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
     assert cost is not None

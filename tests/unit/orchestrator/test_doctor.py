@@ -744,6 +744,16 @@ def test_an_image_without_python_is_entered_where_the_program_needs_none(
     assert found["works"] is works
 
 
+@pytest.mark.parametrize(("own", "seen"), [(True, "/code:/modules"), (False, "/code")])
+def test_the_probe_asks_a_programs_python_with_what_the_setup_put_on_its_path(
+    tmp_path: Path, own: bool, seen: str
+) -> None:
+    spec = {"limit_s": 60, "lead_s": 30, "container": None, "code_dir": "/code", "own_program": own}
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "/code", "ANCHORLEG_SETUP_PYTHONPATH": "/modules"}
+    told = Probe(tmp_path, spec, environ).inside(["sh", "-c", 'echo "$PYTHONPATH"'])
+    assert told["out"] == f"{seen}\n"
+
+
 def test_the_torch_of_a_python_that_a_program_does_not_use_is_no_problem_of_its() -> None:
     asked = {"partition": "gpu", "gpus": 1}
     told = result(report=report(cuda={"available": False, "built_for": None}))

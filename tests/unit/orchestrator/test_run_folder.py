@@ -20,7 +20,7 @@ from orchestrator.disk import LocalDisk
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
 from orchestrator.run import registry
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
-from orchestrator.run.code import fix_code
+from orchestrator.run.code import FOR_PROGRAMS, fix_code
 from orchestrator.run.evidence import read_all, read_evidence
 from orchestrator.run.history import append_event
 from orchestrator.run.ledger import save_ledger, write_control
@@ -528,6 +528,14 @@ class TestFixedCode:
         assert (tmp_path / "code" / first / "orchestrator" / "__init__.py").read_text() == "one"
         assert not list((tmp_path / "code").rglob("*.pyc"))
         assert (tmp_path / "code" / first / "orchestrator" / "templates" / "train.sbatch").is_file()
+
+    def test_what_programs_may_import_lies_apart_and_moves_with_the_run(self, tmp_path: Path) -> None:
+        copy = tmp_path / "code" / fix_code(tmp_path / "code")
+        (tmp_path / "code").rename(tmp_path / "moved")
+        links = tmp_path / "moved" / copy.name / FOR_PROGRAMS
+        assert sorted(path.name for path in links.iterdir()) == ["anchorleg", "orchestrator"]
+        assert (links / "anchorleg" / "job.py").samefile(links.parent / "anchorleg" / "job.py")
+        assert (links / "orchestrator" / "integrations" / "rng.py").is_file()
 
 
 def test_a_claim_written_by_hand_is_no_claim_of_ours(run_dir: RunDir) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,70 @@ def test_setup_lines_are_for_the_cluster_only() -> None:
     config = RunConfig.model_validate({"slurm": {"setup": ["module load cuda"]}})
     where = {"run_name": "x", "slot": 0, "job_dir": Path("/j"), "code_dir": Path("/c"), "python": "python3"}
     assert "module load" not in job_script(config, executor="local", **where)  # type: ignore[arg-type]
+
+
+class TestModules:
+    """`module load …` in slurm.setup, where bash does not know `module`: the scripts run as with `env -i`."""
+
+    #: The files in which sites define it, wherever they keep it.
+    USUAL = (
+        "/etc/profile.d/lmod.sh",
+        "/etc/profile.d/z00_lmod.sh",
+        "/etc/profile.d/modules.sh",
+        "/usr/share/lmod/lmod/init/bash",
+        "/usr/share/modules/init/bash",
+    )
+    SETUP = ("set -euo pipefail", "module load cuda/12.4")
+
+    def a_site(self, folder: Path, init: Path | None, **environ: str) -> dict[str, str]:
+        """What a job begins with on a site that has its `module` in `init`."""
+        if init is not None:
+            init.parent.mkdir(parents=True, exist_ok=True)
+            words = f'echo "$@" >>{shlex.quote(str(folder / "loaded"))}'
+            init.write_text(f"export MODULESHOME=/opt/lmod\nmodule() {{ {words}; }}\n")
+        return {"PATH": "/usr/bin:/bin", **environ}
+
+    def loaded(self, folder: Path, environ: dict[str, str], *setup: str) -> list[str]:
+        """What `module` was told by a whole script; of the usual places it finds those in `folder` alone."""
+        job_dir = folder / "run" / "jobs" / "s0-a0-00000000"
+        job_dir.mkdir(parents=True)
+        config = RunConfig.model_validate({"slurm": {"setup": list(setup or self.SETUP)}})
+        script = a_script(config, job_dir=str(job_dir), python="/bin/true")
+        for usual in self.USUAL:
+            assert script.count(usual) == 1
+            script = script.replace(usual, shlex.quote(str(folder) + usual))
+        subprocess.run(["bash", "-c", script], env=environ, cwd=job_dir, check=True, timeout=PATIENCE_S)
+        told = folder / "loaded"
+        return told.read_text().splitlines() if told.exists() else []
+
+    @pytest.mark.parametrize("variable", ["MODULESHOME", "LMOD_PKG"])
+    def test_it_comes_from_the_folder_that_the_environment_names(self, tmp_path: Path, variable: str) -> None:
+        home = tmp_path / "l mod $(touch owned)"
+        environ = self.a_site(tmp_path, home / "init" / "bash", **{variable: str(home)})
+        assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
+        assert not list(tmp_path.rglob("owned"))
+
+    @pytest.mark.parametrize("usual", USUAL)
+    def test_it_comes_from_the_usual_places_where_the_named_folder_is_gone(self, tmp_path: Path, usual: str) -> None:
+        environ = self.a_site(tmp_path, Path(str(tmp_path) + usual), MODULESHOME="/gone")
+        assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
+
+    def test_a_file_that_does_not_have_it_is_not_the_last_one_asked(self, tmp_path: Path) -> None:
+        environ = self.a_site(tmp_path, Path(str(tmp_path) + self.USUAL[2]))
+        Path(str(tmp_path) + self.USUAL[0]).write_text("false\n")  # nothing for this shell
+        assert self.loaded(tmp_path, environ) == ["load cuda/12.4"]
+
+    def test_a_shell_that_knows_it_asks_no_file(self, tmp_path: Path) -> None:
+        known = {"BASH_FUNC_module%%": f"() {{  echo known >>{shlex.quote(str(tmp_path / 'loaded'))}\n}}"}
+        environ = self.a_site(tmp_path, tmp_path / "init" / "bash", MODULESHOME=str(tmp_path), **known)
+        assert self.loaded(tmp_path, environ) == ["known"]
+
+    def test_a_site_without_it_has_its_other_lines_run(self, tmp_path: Path) -> None:
+        environ = self.a_site(tmp_path, None)
+        assert self.loaded(tmp_path, environ, "set -euo pipefail", f"echo on >>{tmp_path}/loaded") == ["on"]
+
+    def test_a_run_without_setup_looks_for_nothing(self) -> None:
+        assert "module" not in a_script()
 
 
 @pytest.mark.parametrize("field", ["partition", "account", "qos", "constraint", "exclude", "gpu_type"])

@@ -15,7 +15,7 @@ from anchorleg.wrapping import INDENT, wrapped
 from orchestrator.decisions.models import Verdict
 from orchestrator.run.registry import Entry
 from orchestrator.screens.goodput import JobGoodput, RunGoodput, SlotGoodput, Times, total
-from orchestrator.screens.goodputviews import goodput_table
+from orchestrator.screens.goodputviews import KINDS, goodput_table
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView
 from orchestrator.screens.summary import RunSummary, SlotSummary
 from orchestrator.screens.tables import runs_table, summary_table
@@ -66,31 +66,22 @@ def test_status(count: int, width: int) -> None:
     assert_whole(drawn(run_table(view, NOW, width), width), width, " ".join(words))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("count", SLOTS)
-def test_goodput(count: int, width: int) -> None:
+def goodput(count: int) -> RunGoodput:
+    """Of a long run, with something in every column."""
     parts = Times(
         queue_s=359_000, waiting_s=359_000, start_up_s=359_000, productive_s=9e6, saving_s=50_000, lost_s=50_000,
         blind_s=50_000,
     )  # fmt: skip
     jobs = (JobGoodput(attempt=0, times=parts),) * 1200
-    run = RunGoodput(
+    return RunGoodput(
         run_id="mt10-1", run_name="mt10", at=0, times=total([parts] * count),
         slots=tuple(SlotGoodput(slot=k, times=parts, jobs=jobs) for k in range(count)),
     )  # fmt: skip
 
-    shown = drawn(goodput_table(run, width), width)
 
-    productive = f"{2500 * count:,} h" if width == 120 else f"{2500 * count / 24:,.0f} d"
-    assert_whole(shown, width, f"slot jobs goodput productive {count * 1200:,} {productive}")
-    assert len(shown.splitlines()) == count + 3
-    assert ("4-3:43:20" in shown) == (width == 120)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("count", SLOTS)
-def test_the_summary(count: int, width: int) -> None:
-    summary = RunSummary(
+def summary(count: int) -> RunSummary:
+    """Of a long run, with something in every column."""
+    return RunSummary(
         slots=tuple(
             SlotSummary(
                 slot=k, jobs=1234, hand_overs=1200, steps=20_000_000, steps_lost=1_234_567, idle_s=12345.6, gaps=1233,
@@ -101,7 +92,38 @@ def test_the_summary(count: int, width: int) -> None:
         lines=("Everything is in /home/somebody/runs/mt10",),
     )  # fmt: skip
 
-    shown = drawn(summary_table(summary, width), width)
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_at_no_width_a_column_or_a_digit_of_what_is_over_is_lost(count: int) -> None:
+    kinds = " ".join(name for name, _ in KINDS)
+    ended = "20,000,000 1,234,567 12345.6 1,233 evaluation 62 % success (50 goals"
+    for width in range(40, 121):
+        assert_whole(drawn(goodput_table(goodput(count), width), width), width, f"slot goodput {kinds}")
+        assert_whole(drawn(summary_table(summary(count), width), width), width, f"Summary slot {ended}")
+
+
+def test_on_a_terminal_that_holds_no_table_there_are_lines() -> None:
+    shown = drawn(goodput_table(goodput(3), 60), 60).split()
+    assert {"1,200", "jobs,", "4-3:43:20,"} <= set(shown)
+    shown = drawn(summary_table(summary(3), 60), 60).split()
+    assert {"1,234", "jobs,", "1,200", "hand-overs,"} <= set(shown)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", SLOTS)
+def test_goodput(count: int, width: int) -> None:
+    shown = drawn(goodput_table(goodput(count), width), width)
+
+    productive = f"{2500 * count:,} h" if width == 120 else f"{2500 * count / 24:,.0f} d"
+    assert_whole(shown, width, f"slot jobs goodput productive {count * 1200:,} {productive}")
+    assert len(shown.splitlines()) == count + 3
+    assert ("4-3:43:20" in shown) == (width == 120)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", SLOTS)
+def test_the_summary(count: int, width: int) -> None:
+    shown = drawn(summary_table(summary(count), width), width)
 
     words = (
         "slot hand-overs steps trained lost 20,000,000 1,234,567 12345.6 1,233 gaps evaluation 62 % success (50 goals"
