@@ -46,19 +46,20 @@ class Checkpointer:
         self.start: CheckpointRef | None = job.choose_parent()
         self.start_step = self.saved = self.start.step if self.start is not None else 0
         self._reported_at = float("-inf")
-        self._told: dict[str, float] = {}
+        self._told: dict[str, float | str] = {}
 
     def tell(self, values: Mapping[str, Any]) -> None:
         """What every report says from now on beside the steps: losses, rewards, the metric of `queue.metric`.
 
-        What is no finite number is left out; a name of the report's own (`step`, `total`, …) is refused: ValueError.
+        A number that is not finite stands there as a word (`nan`): what it was before tells nothing of what it is. What
+        is no number is left out; a name of the report's own (`step`, `total`, …) is refused: ValueError.
         """
         for name, value in values.items():
             if name in RESERVED:
                 raise ValueError(f'"{name}" is the report\'s own: tell it under another name')
             with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a tensor of several values is no number
-                if math.isfinite(number := float(value)):
-                    self._told[name] = number
+                number = float(value)
+                self._told[name] = number if math.isfinite(number) else str(number)  # JSON has no such numbers
 
     def step_done(self, step: int, write: Callable[[Path], object]) -> None:
         """To be called between two steps, where `write(folder)` saves all that the next one needs.

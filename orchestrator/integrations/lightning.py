@@ -6,10 +6,10 @@
     trainer = Trainer(callbacks=[hand_over], …)
     trainer.fit(module, data, ckpt_path=hand_over.ckpt_path)
 
-It saves between two batches, a whole checkpoint of Lightning's, but not where an epoch ends or a validation is due:
-these come first, so `lead_seconds` must hold them. The next job goes on within the epoch: batches that were done are
-drawn again in the same order and left out, since an ordinary `DataLoader` cannot begin in the middle (one that has
-`state_dict` is Lightning's business).
+It saves between two batches and between two epochs, a whole checkpoint of Lightning's. What comes at an epoch's end,
+and a validation, come first, so `lead_seconds` must hold them. The next job goes on within the epoch: batches that were
+done are drawn again in the same order and left out, since an ordinary `DataLoader` cannot begin in the middle (one that
+has `state_dict` is Lightning's business).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orchestrator.integrations.checkpointer import RESERVED, Checkpointer
 from orchestrator.integrations.rng import random_state, restore_random_state
 
 _MODEL = "model.ckpt"
-#: What a training without an end reports as its total.
+#: What a training without an end, or without one that is known, reports as its total.
 _ENDLESS = 2**53
 
 
@@ -57,15 +57,20 @@ class HandOver(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """Go on where the job before was in its data and its streams of chance."""
         self._keeper.job.listen()  # Lightning would end with exit code 0 at a SIGTERM
-        self._keeper.total = int(min(trainer.estimated_stepping_batches, _ENDLESS))
+        steps = trainer.estimated_stepping_batches  # -1 where the data do not say how long an epoch is
+        self._keeper.total = int(min(steps, _ENDLESS)) if steps >= 0 else _ENDLESS
         self._first_epoch = trainer.current_epoch
+        trainer.fit_loop._restarting = False  # noqa: SLF001 - else it leaves schedulers out at the end of this epoch
         if self._batches >= trainer.num_training_batches:
             self._batches = 0
-        if self._chance is not None:
-            restore_random_state((self._batches and self._chance_of_epoch) or self._chance)
+        if self._chance is not None and not self._batches:
+            _begin_new_epoch(trainer)  # on_train_epoch_start brings the streams back
+            return
+        if self._chance_of_epoch is not None:
+            restore_random_state(self._chance_of_epoch)
         self._chance_of_epoch = random_state()
         self._begin_epoch_again(trainer)
-        if self._chance is not None and self._batches:
+        if self._chance is not None:
             restore_random_state(self._chance)
 
     def _begin_epoch_again(self, trainer: Trainer) -> None:
@@ -81,12 +86,24 @@ class HandOver(Callback):
             next(fetcher.iterator)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
-        """The last moment before a later epoch's iterator is made."""
+        """The last moment before a later epoch's iterator is made, and the first when all of the epoch before is done.
+
+        So it saves and leaves here, too: where each batch is an epoch's last, `on_train_batch_end` never can.
+        """
         if trainer.current_epoch > self._first_epoch:
+            self._batches, self._chance_of_epoch = 0, random_state()
+            self._keeper.tell(_numbers(trainer))
+            self._keeper.step_done(trainer.global_step, _between_epochs(trainer))
+        elif self._chance is not None and not self._batches:
+            restore_random_state(self._chance)
             self._chance_of_epoch = random_state()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:  # noqa: ARG002
-        """Save where that is due; leave with exit code 75 (SystemExit) if the job is asked to."""
+        """Save where that is due; leave with exit code 75 (SystemExit) if the job is asked to.
+
+        Not where something is still to come before the next batch that a checkpoint from here would leave out: a
+        validation, schedulers that wait for it, the module's own end of the epoch.
+        """
         loop = trainer.fit_loop.epoch_loop
         self._batches = loop.batch_progress.current.ready
         is_between = not loop.batch_progress.is_last_batch and not loop._should_accumulate()  # noqa: SLF001
@@ -105,5 +122,23 @@ def _numbers(trainer: Trainer) -> dict[str, Any]:
     return {name: value for name, value in trainer.callback_metrics.items() if name not in RESERVED}
 
 
+def _begin_new_epoch(trainer: Trainer) -> None:
+    """Lightning would go on in the epoch that is over where there are `max_steps`, and with the iterator it has."""
+    loop = trainer.fit_loop
+    loop.epoch_loop._restarting = loop._resuming_from_checkpoint = False  # noqa: SLF001
+
+
 def _writer(trainer: Trainer) -> Callable[[Path], None]:
     return lambda folder: trainer.save_checkpoint(folder / _MODEL)
+
+
+def _between_epochs(trainer: Trainer) -> Callable[[Path], None]:
+    """Writes what Lightning reads as a training of whole epochs: it has counted the next one as begun already."""
+    counts = trainer.fit_loop.epoch_progress
+
+    def write(folder: Path) -> None:
+        counts.total.ready, counts.current.ready = counts.total.ready - 1, counts.current.ready - 1
+        trainer.save_checkpoint(folder / _MODEL)
+        counts.increment_ready()
+
+    return write

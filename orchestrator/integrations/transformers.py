@@ -33,6 +33,7 @@ class HandOver(TrainerCallback):
     def __init__(self, job: Job, every: int | None = None) -> None:
         self._keeper = Checkpointer(job, total=0, every=every)
         self.output_dir = str(job.attempt_dir / "output")
+        self._trainer: Trainer | None = None
 
     def train(self, trainer: Trainer, **more: Any) -> None:
         """`trainer.train` from where the job before was; nothing but loading where no step is left to do.
@@ -44,6 +45,7 @@ class HandOver(TrainerCallback):
                 "load_best_model_at_end cannot be kept: checkpoints become the job's, and old ones go; leave it out, "
                 "and save the best model yourself"
             )
+        self._trainer = trainer
         start, args = self._keeper.start, trainer.args
         if start is None:
             trainer.train(**more)
@@ -70,10 +72,11 @@ class HandOver(TrainerCallback):
             self._keeper.report(state.global_step)
         return control
 
-    def on_save(self, _args: TrainingArguments, state: TrainerState, *_: Any, **_more: Any) -> None:
-        """Take over what it wrote; then leave if the job was asked to."""
+    def on_save(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_more: Any) -> None:
+        """Take over what it wrote; then leave if the job was asked to, unless this is the end."""
         self._keeper.save(state.global_step, self._take(state.global_step))
-        self._keeper.step_done(state.global_step, self._take(state.global_step))
+        if not control.should_training_stop:
+            self._keeper.step_done(state.global_step, self._take(state.global_step))
 
     def on_log(
         self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, logs: Any = None, **_more: Any
@@ -82,14 +85,16 @@ class HandOver(TrainerCallback):
         self._keeper.tell({name: value for name, value in (logs or {}).items() if name not in RESERVED})
 
     def on_train_end(self, _args: TrainingArguments, state: TrainerState, *_: Any, **_more: Any) -> None:
-        """The last step was saved when it was made."""
+        """Save the end, also where the training was stopped early (`EarlyStoppingCallback`)."""
         self._keeper.finish(state.global_step, self._take(state.global_step))
 
     def _take(self, step: int) -> Callable[[Path], None]:
-        """Moves what the `Trainer` wrote for `step` into a folder."""
+        """Moves what the `Trainer` wrote for `step` into a folder; has it write that now if it did not."""
         written = Path(self.output_dir) / f"checkpoint-{step}"
 
         def take(folder: Path) -> None:
+            if self._trainer is not None and not written.exists():  # stopped at a step where no save was due
+                self._trainer._save_checkpoint(self._trainer.model, None)  # noqa: SLF001 - there is no other way
             for path in written.iterdir():
                 path.rename(folder / path.name)
             written.rmdir()

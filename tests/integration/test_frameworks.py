@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from relay import REPOSITORY, NewRelay, Relay
 
-from anchorleg.job import Job
+from anchorleg.job import HANDED_OVER, Job
 
 PROGRAMS = REPOSITORY / "examples" / "programs"
 #: A job's deadline is over when it begins.
@@ -138,12 +139,104 @@ def test_lightning_comes_to_the_same_bits(new_relay: NewRelay) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("lightning")
 
-    handed_over, whole = both(new_relay, "fit_lightning.py", {"epochs": 2, "batch_size": 667}, jobs=5)
+    handed_over, whole = both(new_relay, "fit_lightning.py", {"epochs": 2, "batch_size": 667}, jobs=6)
 
     one, other = (torch.load(folder / "model.ckpt", weights_only=False) for folder in (handed_over, whole))
     assert_same_tensors(one["state_dict"], other["state_dict"])
     assert_same_tensors(one["optimizer_states"], other["optimizer_states"])
     assert reported(handed_over, "loss") == reported(whole, "loss") > 0
+
+
+def in_jobs(run_dir: Path, work: Callable[[Job], object], *, asked: bool) -> Path:
+    """The last checkpoint of `work` in as many jobs of this process as it takes, each asked to hand over if `asked`."""
+    codes: list[Any] = []
+    while len(codes) < 20:
+        job = Job(run_dir, 0, Job.standalone(run_dir).attempt, deadline=0.0 if asked else None)
+        try:
+            work(job)
+        except SystemExit as left:
+            codes.append(left.code)
+        else:
+            assert codes == [HANDED_OVER] * (job.attempt if asked else 0)
+            told = json.loads((job.attempt_dir / "progress.json").read_text())
+            assert told["step"] == told["checkpoint_step"] == told["total"]
+            return job.attempt_dir / "checkpoints" / str(told["step"])
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.long
+@pytest.mark.trainer
+@pytest.mark.parametrize(
+    ("jobs", "batch", "more"),  # a batch of 0: data of no known length, one batch of them
+    [
+        (4, 12, {"max_epochs": 4}),
+        (4, 12, {"max_steps": 4, "max_epochs": -1}),
+        (4, 12, {"max_epochs": 4, "limit_val_batches": 0}),
+        (5, 0, {"max_epochs": 5}),
+        (4, 12, {"max_steps": 4, "max_epochs": -1, "limit_val_batches": 0}),
+        (3, 4, {"max_epochs": 3, "accumulate_grad_batches": 5}),
+        (6, 4, {"max_epochs": 2}),
+        (7, 4, {"max_steps": 7, "max_epochs": -1}),
+        (7, 4, {"max_steps": 7, "max_epochs": -1, "limit_val_batches": 0}),
+    ],
+)
+def test_lightning_also_goes_on_where_every_batch_is_an_epochs_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, batch: int, more: dict[str, Any]
+) -> None:
+    torch, lightning = pytest.importorskip("torch"), pytest.importorskip("lightning")
+    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+    from orchestrator.integrations.lightning import HandOver
+
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            yield [torch.rand(3)]
+
+    class Small(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+
+        def on_train_epoch_start(self) -> None:
+            if batch in {0, len(data)}:
+                torch.rand(())
+
+        def training_step(self, rows: list[torch.Tensor]) -> torch.Tensor:
+            loss = self.net(rows[0]).square().mean()
+            self.log("loss", loss, on_epoch=True)
+            return loss
+
+        def validation_step(self, rows: list[torch.Tensor]) -> None:
+            self.log("worth", self.net(rows[0]).mean().abs() + self.global_step)  # it never gets better
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.Adam(self.parameters(), 0.1)
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.9, patience=0)
+            return [optimizer], [{"scheduler": plateau, "monitor": "worth", "strict": False}]
+
+    monkeypatch.setattr(Job, "listen", lambda _job: None)
+    data = TensorDataset(torch.arange(36.0).reshape(12, 3))
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+
+    def fit(job: Job) -> None:
+        torch.manual_seed(3 if job.attempt == 0 else 4)
+        hand_over = HandOver(job, every=1)
+        trainer = lightning.Trainer(callbacks=[hand_over], accelerator="cpu", **quiet, **more)
+        loader = DataLoader(data, batch, shuffle=True) if batch else DataLoader(Stream(), 1)
+        trainer.fit(Small(), loader, DataLoader(data, 6), ckpt_path=hand_over.ckpt_path)
+
+    handed_over = in_jobs(tmp_path / "jobs", fit, asked=True)
+    whole = in_jobs(tmp_path / "whole", fit, asked=False)
+
+    assert (handed_over.parts[-3], whole.parts[-3]) == (str(jobs - 1), "0")
+    one, other = (torch.load(folder / "model.ckpt", weights_only=False) for folder in (handed_over, whole))
+    for name in ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers"):
+        assert_same_tensors(one[name], other[name])
+    counts = [saved["loops"]["fit_loop"] for saved in (one, other)]
+    for name in ("epoch_progress", "epoch_loop.batch_progress"):
+        assert counts[0][name] == counts[1][name]
+    chances = [next(iter(saved["callbacks"].values()))["chance"]["torch"] for saved in (one, other)]
+    assert chances[0] == chances[1]
 
 
 @pytest.mark.long
@@ -168,3 +261,62 @@ def test_what_hugging_faces_trainer_could_not_find_again_is_refused(tmp_path: Pa
     asked: Any = SimpleNamespace(args=SimpleNamespace(load_best_model_at_end=True))
     with pytest.raises(ValueError, match="save the best model yourself"):
         HandOver(Job.standalone(tmp_path)).train(asked)
+
+
+@pytest.mark.long
+@pytest.mark.trainer
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize(
+    ("who", "asked"),
+    [(who, False) for who in ("step", "log", "epoch", "early")] + [(who, True) for who in ("step", "log", "early")],
+)
+def test_where_hugging_faces_trainer_is_stopped_it_saves_and_ends(
+    tmp_path: Path, who: str, *, is_last: bool, asked: bool
+) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+
+    from orchestrator.integrations.transformers import HandOver
+
+    class Small(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(3, 1)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            found = self.net(x)[:, 0]
+            return {"loss": (found - labels).square().mean(), "logits": found}
+
+    class StopsAtThree(transformers.TrainerCallback):
+        def _stop(self, state: Any, control: Any) -> Any:
+            control.should_training_stop = state.global_step >= 3
+            return control
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
+            return self._stop(state, control) if who == "step" else control
+
+        def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
+            return self._stop(state, control) if who == "log" else control
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
+            return self._stop(state, control) if who == "epoch" else control
+
+    data = [{"x": torch.ones(3) * n, "labels": torch.tensor(1.0)} for n in range(12)]
+
+    def tune(job: Job) -> None:
+        hand_over = HandOver(job)
+        early = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "loss"} if who == "early" else {}
+        arguments = transformers.TrainingArguments(
+            output_dir=hand_over.output_dir, num_train_epochs=5, per_device_train_batch_size=4, learning_rate=0.0,
+            save_strategy="no", logging_steps=1, report_to="none", disable_tqdm=True, use_cpu=True,
+            greater_is_better=False, restore_callback_states_from_checkpoint=True, **early,
+        )  # fmt: skip
+        stop = transformers.EarlyStoppingCallback(2) if who == "early" else StopsAtThree()
+        callbacks = [stop, hand_over] if is_last else [hand_over, stop]
+        torch.manual_seed(3)
+        hand_over.train(transformers.Trainer(Small(), arguments, train_dataset=data, eval_dataset=data,
+                                             callbacks=callbacks))  # fmt: skip
+
+    saved = in_jobs(tmp_path, tune, asked=asked)
+
+    assert (saved.name, saved.parts[-3]) == ("3", "2" if asked else "0")
+    assert {"model.safetensors", "optimizer.pt", "trainer_state.json"} <= {path.name for path in saved.iterdir()}

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+from enum import Enum, Flag, IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anchorleg.job import HANDED_OVER, Job
+from orchestrator.decisions.evidence import Progress
 from orchestrator.integrations.checkpointer import Checkpointer
+
+
+class Phase(Enum):
+    FAR = "far"
+    NEAR = "near"
+
+
+class Way(IntEnum):
+    LEFT = 1
+    RIGHT = 2
+
+
+class Held(Flag):
+    KEY = 1
+    LAMP = 2
 
 
 def a_checkpointer(run_dir: Path, *, asked: bool = False, **more: Any) -> Checkpointer:
@@ -71,7 +90,7 @@ class TestCheckpointer:
 
     def test_what_it_is_told_stands_in_every_report(self, tmp_path: Path) -> None:
         keeper = a_checkpointer(tmp_path)
-        keeper.tell({"loss": 0.5, "reward": "3", "nothing": float("nan"), "many": [1, 2], "word": "x"})
+        keeper.tell({"loss": 0.5, "reward": "3", "nothing": None, "many": [1, 2], "word": "x"})
         keeper.tell({"loss": 0.25})
         keeper.finish(10, writer("10"))
         told = json.loads((keeper.job.attempt_dir / "progress.json").read_text())
@@ -79,6 +98,20 @@ class TestCheckpointer:
         assert not {"nothing", "many", "word"} & told.keys()
         with pytest.raises(ValueError, match='"step" is the report\'s own'):
             keeper.tell({"step": 3})
+
+    def test_what_is_no_finite_number_any_more_is_no_metric_any_more(self, tmp_path: Path) -> None:
+        keeper = a_checkpointer(tmp_path)
+        keeper.tell({"loss": 0.5, "score": 1.0, "cost": 2.0})
+        keeper.tell({"loss": float("nan"), "score": float("inf"), "cost": -math.inf})
+        keeper.report(1, at_once=True)
+        text = (keeper.job.attempt_dir / "progress.json").read_text()
+        assert not {"NaN", "Infinity"} & set(text.replace(",", " ").replace("}", " ").split())
+        told = Progress.model_validate_json(text)
+        assert [told.says(name) for name in ("loss", "score", "cost", "other")] == [True, True, True, False]
+        assert [told.metric(name) for name in ("loss", "score", "cost")] == [None] * 3
+        keeper.tell({"loss": 0.25})
+        keeper.report(2, at_once=True)
+        assert json.loads((keeper.job.attempt_dir / "progress.json").read_text())["loss"] == 0.25
 
     def test_where_nothing_is_left_to_do_nothing_is_saved_again(self, tmp_path: Path) -> None:
         a_checkpointer(tmp_path).finish(10, writer("10"))
@@ -177,6 +210,98 @@ class TestEnvironments:
         other = made(4)
         restore_env(other, state)
         assert played(other, actions[50:]) == first
+
+    def test_an_enum_is_the_same_member_again(self) -> None:
+        gym = pytest.importorskip("gymnasium")
+        from orchestrator.integrations.envs import env_state, restore_env
+
+        class Hall(gym.Env):
+            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+                super().reset(seed=seed)
+                self.phase, self.came, self.held = Phase.FAR, [Way.LEFT], Held(0)
+                return 0, {}
+
+        env, other = Hall(), Hall()
+        env.reset(seed=1)
+        assert json.loads(json.dumps(env_state(env)))[0]["held"] == {"enum": [__name__, "Held", 0]}
+        env.phase, env.came, env.held = Phase.NEAR, [Way.LEFT, Way.RIGHT], Held.KEY | Held.LAMP
+        other.reset(seed=2)
+        restore_env(other, json.loads(json.dumps(env_state(env))))
+        assert other.phase is Phase.NEAR
+        assert other.came[1] is Way.RIGHT
+        assert other.held is Held.KEY | Held.LAMP
+
+        class Local(Enum):
+            HERE = 1
+
+        env.phase = Local.HERE
+        with pytest.raises(TypeError, match=r"^Hall\.phase is a test_integrations\.Local, which cannot be saved"):
+            env_state(env)
+
+    @pytest.mark.parametrize("vector", [False, True])
+    def test_what_has_two_names_is_one_thing_again(self, *, vector: bool) -> None:
+        gym, np = pytest.importorskip("gymnasium"), pytest.importorskip("numpy")
+        from orchestrator.integrations.envs import env_state, restore_env
+
+        class Dice(gym.Env):
+            observation_space, action_space = gym.spaces.Box(0, 1, (3,), np.float64), gym.spaces.Discrete(2)
+
+            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+                super().reset(seed=seed)
+                self.rng, self.board, self.cards = self.np_random, np.zeros(3), [0.0]
+                self.noise, self.shown = np.random.Generator(self.rng.bit_generator), {"board": self.board}
+                self.hand = self.cards
+                return self.board.copy(), {}
+
+            def step(self, action: Any) -> Any:
+                self.cards.append(self.noise.random())
+                self.board += (self.rng.random(), self.np_random.random(), self.hand[-1])
+                return self.shown["board"].copy(), 0.0, False, False, {}
+
+        def made(seed: int) -> Any:
+            env = gym.vector.SyncVectorEnv([Dice, Dice]) if vector else gym.wrappers.TimeLimit(Dice(), 99)
+            env.reset(seed=seed)
+            return env
+
+        env, other = made(1), made(2)
+        action = [0, 0] if vector else 0
+        env.step(action)
+        state = json.loads(json.dumps(env_state(env)))
+        expected = [env.step(action)[0].tolist() for _ in range(3)]
+        restore_env(other, state)
+        assert [other.step(action)[0].tolist() for _ in range(3)] == expected
+        inner = other.envs[1] if vector else other.unwrapped
+        assert inner.rng is inner.np_random
+        assert inner.shown["board"] is inner.board
+        again = made(3)
+        restore_env(again, json.loads(json.dumps(env_state(other))))  # what was restored is saved as well
+        assert again.step(action)[0].tolist() == other.step(action)[0].tolist()
+
+    def test_what_is_called_may_have_a_state_unless_it_is_code(self) -> None:
+        gym, np = pytest.importorskip("gymnasium"), pytest.importorskip("numpy")
+        from orchestrator.integrations.envs import env_state
+
+        class Walk:
+            at = 0
+
+            def __call__(self) -> int:
+                self.at += 1
+                return self.at
+
+        env = gym.Env()
+        env.reset(seed=1)
+        env.a, env.b, env.c, env.d = math.sin, np.clip, np.sin, lambda: 1
+        env.e, env.f, env.g, env.h = env.reset, partial(np.clip, a_min=0, a_max=1), Walk, gym.spaces.Discrete(2)
+        assert env_state(env)[0].keys() <= {"_np_random", "_np_random_seed"}
+        for stateful, kind in (
+            (Walk(), r"\w+\.Walk"),
+            (Walk().__call__, r"builtins\.\w+"),
+            (env.np_random.normal, r"builtins\.\w+"),
+            (partial(env.np_random.normal, 0), r"functools\.partial"),
+        ):
+            env.noise = stateful
+            with pytest.raises(TypeError, match=rf"^Env\.noise is a {kind}, which cannot be saved as it stands$"):
+                env_state(env)
 
     def test_what_does_not_lie_in_python_is_refused_by_its_name(self) -> None:
         gym = pytest.importorskip("gymnasium")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from types import SimpleNamespace
@@ -52,7 +53,10 @@ class Resumed:
 
     @property
     def copies(self):
-        return sorted(os.listdir(self.first.attempt_dir / "taken"))
+        """Those that are left; an empty folder may be gone, too, or not yet: two threads clear away."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(os.listdir(self.first.attempt_dir / "taken"))
+        return []
 
 
 def from_peer(step, number):
