@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
 import threading
@@ -11,7 +13,7 @@ import pytest
 
 from syncd.errors import ConfigError, RemoteError, UnreachableError
 from syncd.remote import Remote
-from syncd.transports.paramiko import SshTarget, connect, target_of
+from syncd.transports.paramiko import SshTarget, _explain, connect, target_of
 
 
 def config(folder: Path, text: str) -> Path:
@@ -58,6 +60,12 @@ def test_a_server_that_hangs_up_early_is_a_sentence_and_no_traceback(
             connect(target, "cluster")
         thread.join()
     assert caplog.records == []
+
+
+def test_an_error_of_the_system_is_told_without_its_number() -> None:
+    target = SshTarget("127.0.0.1", 22, "me", None, ())
+    error = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+    assert "no connection to cluster (Connection reset by peer)" in str(_explain(error, "cluster", target))
 
 
 @pytest.mark.parametrize("line", ["ProxyJump gate.edu", "ProxyCommand nc %h %p"])
