@@ -1,0 +1,52 @@
+"""What a processor is called: bits are compared where two have one name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainer.machine import processor
+
+X86 = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+stepping\t: 1
+cpu MHz\t\t: 2700.000
+"""
+#: As arch/arm64/kernel/cpuinfo.c of Linux writes it.
+NEOVERSE = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd evtstrm
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: {part}
+CPU revision\t: 1
+"""
+#: As arch/powerpc/kernel/setup-common.c does.
+POWER = (
+    "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nrevision\t: 2.3 (pvr 004e 1203)\n"
+)
+
+
+def name_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (folder / "cpuinfo").write_text(text)
+    monkeypatch.setattr(processor, "CPUINFO", folder / "cpuinfo")
+    return processor.processor()
+
+
+def test_each_kind_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [X86, NEOVERSE.format(part="0xd0c"), NEOVERSE.format(part="0xd40"), POWER]
+    names = [name_of(text, tmp_path, monkeypatch) for text in texts]
+    assert names[0] == "AuthenticAMD 26 2 AMD EPYC 1"  # checkpoints have it
+    assert names[3] == "POWER9, altivec supported 2.3 (pvr 004e 1203)"
+    assert len({*names, ""}) == 5
+
+
+def test_where_nothing_is_told_python_knows_the_kind_at_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_of("Features\t: fp\n", tmp_path, monkeypatch)
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
+    assert processor.processor()
