@@ -27,9 +27,7 @@ CPU part\t: {part}
 CPU revision\t: 1
 """
 #: As arch/powerpc/kernel/setup-common.c does.
-POWER = (
-    "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nrevision\t: 2.3 (pvr 004e 1203)\n"
-)
+POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nrevision\t: 2.3 (pvr 004e 1203)\n"
 
 
 def name_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
