@@ -9,6 +9,8 @@ from slurm_cluster import SlurmCluster
 #: Slurm looks at limits every 30 s and signals up to 60 s early: with 2 minutes and a lead of 40 s the signal comes
 #: 20 to 50 s after the start, long before the job's own deadline at 80 s.
 LIMIT_MINUTES, LEAD_S = 2, 40
+#: Ten a second: nobody counts so far in two minutes and the half one that Slurm may be late.
+TOTAL = 1_800
 
 
 @pytest.mark.slurm
@@ -38,16 +40,22 @@ def test_a_program_that_does_not_listen_goes_on_from_the_checkpoint_that_it_had(
     section = {"time_limit": str(LIMIT_MINUTES), "mem": "100M", "cpus_per_task": 1, "gpus": 0}
     relay = new_relay(
         pace_s=0.1, env=slurm.env(), executor="slurm", slurm=section, lead_seconds=LEAD_S, poll_seconds=1,
-        command=["python3", "./count.py", "1500", "deaf"],
+        command=["python3", "./count.py", str(TOTAL), "deaf"],
     )  # fmt: skip
 
     done = relay.run("start")
 
     assert done.code == 0, done.words
-    assert [event["verdict"] for event in relay.events("ended")] == ["timed out", "finished"]
-    parent = relay.read("parent.json", 1)
-    first, second = ([n for attempt, n in relay.journal(0) if attempt == number] for number in (0, 1))
-    assert first == list(range(1, first[-1] + 1))
-    assert parent["attempt"] == 0
-    assert first[-1] - 100 <= parent["step"] <= first[-1]
-    assert second == list(range(parent["step"] + 1, 1501))
+    *ends, last = [event["verdict"] for event in relay.events("ended")]
+    assert (set(ends), last) == ({"timed out"}, "finished")  # a machine that is slow takes one more
+    begun, before = 0, [0]
+    for number in range(len(ends) + 1):
+        counted = [n for attempt, n in relay.journal(0) if attempt == number]
+        if number:
+            parent = relay.read("parent.json", number)
+            assert parent["attempt"] == number - 1
+            assert before[-1] - 100 <= parent["step"] <= before[-1]
+            begun = parent["step"]
+        assert counted == list(range(begun + 1, counted[-1] + 1))
+        before = counted
+    assert before[-1] == TOTAL
