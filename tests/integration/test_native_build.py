@@ -141,8 +141,9 @@ def test_what_a_killed_compiler_left_is_removed_when_nobody_can_work_there(tmp_p
         (folder / name).mkdir()
         (folder / name / "stepper.so").write_bytes(b"half of it")
         os.utime(folder / name, (time.time() - age_s,) * 2)
+    (folder / "building-gone").symlink_to("nowhere")  # as one that another process removes between two looks
     built = find_or_build(folder)
-    assert {path.name for path in folder.iterdir()} == {"building-new", built.path.name}
+    assert {path.name for path in folder.iterdir()} == {"building-new", "building-gone", built.path.name}
 
 
 SLOW_COMPILER = """#!/bin/sh

@@ -6,6 +6,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -327,15 +328,17 @@ def test_who_sends_no_more_is_said_to_be_delayed(
         said(page, "in training · delayed")
 
 
+def asked_in(shared: Path) -> set[tuple[int, str]]:
+    """The slots, and lanes, that pages ask the jobs for."""
+    path = shared / "v1" / "runs" / RUN / wanted.FILE
+    return {(wish.slot, wish.lane) for one in wanted.read(path).values() for wish in one.wishes}
+
+
 def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
     pages: Pages, tmp_path: Path, env: dict[str, str]
 ) -> None:
     shared = a_mirror(tmp_path / "mirror", 3)
-    path = shared / "v1" / "runs" / RUN / wanted.FILE
-
-    def asked() -> set[tuple[int, str]]:
-        return {(wish.slot, wish.lane) for one in wanted.read(path).values() for wish in one.wishes}
-
+    asked = partial(asked_in, shared)
     with a_viewer(tmp_path, str(shared), env=env) as url:
         page = pages.open(url)
         tile(page, 1).wait_for()
@@ -355,11 +358,7 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
 
 def test_of_many_picked_tasks_the_last_ones_count(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     shared = a_mirror(tmp_path / "mirror", 17)
-    path = shared / "v1" / "runs" / RUN / wanted.FILE
-
-    def asked() -> set[tuple[int, str]]:
-        return {(wish.slot, wish.lane) for one in wanted.read(path).values() for wish in one.wishes}
-
+    asked = partial(asked_in, shared)
     with a_viewer(tmp_path, str(shared), env=env) as url:
         page = pages.open(url)
         for slot in range(17):

@@ -7,6 +7,7 @@ and without the compiler: a node that has none uses what another node has built.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import logging
@@ -132,8 +133,9 @@ def _loads(path: Path) -> bool:
 
 def _build(recipe: Recipe, folder: Path) -> Library:
     for left in folder.glob("building-*"):  # by a compiler's process that was killed
-        if time.time() - left.stat().st_mtime > _LEFT_S:
-            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another process removes it, or has ended there
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as name:
         output = Path(name) / f"{recipe.name}.so"
         _compile(recipe, output)
@@ -145,9 +147,8 @@ def _build(recipe: Recipe, folder: Path) -> Library:
         # One that another process has built meanwhile stays: on a network folder a job elsewhere that runs it would
         # lose its pages, and be killed by SIGBUS.
         try:
-            os.link(output, path)
-        except FileExistsError:
-            pass
+            with contextlib.suppress(FileExistsError):
+                os.link(output, path)
         except OSError:  # a file system without links
             if not path.exists():
                 os.replace(output, path)
