@@ -31,18 +31,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import figures
 import numpy as np
-import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from hour_search import CANDIDATES, MINUTES, OURS, THEIRS, begin, best, due, played, searched, trained  # noqa: E402
+from hour_search import CANDIDATES, MINUTES, OURS, THEIRS, begin, best, due, played, quicker, searched, trained  # noqa: E402
 from learning import difference, words  # noqa: E402 - beside this file
 from rivals import sac  # noqa: E402
 
@@ -58,10 +57,6 @@ LEARNED = ("algorithm", "network", "num_envs", "averaging")
 POINTS = 6
 #: The search has seed 0.
 FIRST_SEED = 100
-#: A rival's rounds of 1,000 steps before it has updates, and those that are timed with each number of threads, in
-#: so many tries.
-TIMED_ROUNDS = 6
-TIMED_TRIES = 3
 HEAD = ["side", "seed", "machine", "settings", "minutes", "step", *MT10, "mean"]
 
 
@@ -115,31 +110,13 @@ def by_sb3(seed: int, minutes: float) -> list[list[str]]:
     for point in range(POINTS):
         began = time.monotonic()
         if not point:
-            torch.set_num_threads(quicker(run.more))
+            quicker(run.more)
         trained(run, 60 * minutes * (point + 1) / POINTS - spent, time.monotonic)
         spent += time.monotonic() - began
         lines.append(line(THEIRS, seed, spent / 60, run.made()[0], played(run.act, GOALS, seed).success))
         print(", ".join(lines[-1]), flush=True)
     run.close()
     return lines
-
-
-def quicker(more: Callable[[], None]) -> int:
-    """With how many threads `more` takes less time: one, or as many as there are cores. The best of some tries in
-    turn counts: whatever else the machine does for a moment decides nothing.
-    """
-    took: dict[int, list[float]] = {1: [], os.cpu_count() or 1: []}
-    for _ in range(TIMED_ROUNDS):  # before there are updates
-        more()
-    for _ in range(TIMED_TRIES):
-        for threads, tries in took.items():
-            torch.set_num_threads(threads)
-            began = time.monotonic()
-            for _ in range(TIMED_ROUNDS // TIMED_TRIES):
-                more()
-            tries.append(time.monotonic() - began)
-    print(", ".join(f"{threads} threads: {min(tries):.2f} s" for threads, tries in took.items()), flush=True)
-    return min(took, key=lambda threads: min(took[threads]))
 
 
 def line(side: str, seed: int, minutes: float, step: int, success: Any) -> list[str]:

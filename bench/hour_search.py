@@ -7,19 +7,21 @@ Successive halving over `CANDIDATES`: nets, batch, updates a step, steps summed 
 number of environments, one thing at a time, and then some together. All train for `FIRST_S` of CPU time, the better
 half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on. Some begin at a later rung
 (`ENTERS`). The last rung is the hour itself, by the clock and one run at a time, of all that came within `EQUAL` of the
-best one, and of what was chosen by hand (`KEPT`); where one is alone, it has won.
+best one, and of what was chosen by hand (`KEPT`, and of stable-baselines3 what begins there, with as many threads as
+are quicker); where one is alone, it has won.
 Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return
 (which says little: an episode ends with its first success).
 Every result is appended to hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it
 least. It is not the clock: where stepping and updates run beside each other, an hour on two cores is up to two hours of
 it, and of two candidates the one gains more whose stepping takes as long as its updates. So the hour has the last word.
-One seed a run, so neighbours in the table may change places by chance.
+One seed a run, so neighbours in the table may change places by chance. `--side` searches for one side alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -60,6 +62,10 @@ EQUAL = 0.02
 LAST = RUNGS - 1
 #: Below every return.
 DIVERGED = -1e9
+#: A rival's rounds of 1,000 steps before it has updates, and those that are timed with each number of threads, in
+#: so many tries.
+TIMED_ROUNDS = 6
+TIMED_TRIES = 3
 SEARCHED = ["side", "candidate", "rung", "minutes", "seed", "steps", "updates", "success", "return"]
 
 #: What all of ours have beside the guide's values: `tiny`'s, which learn reach on a CPU.
@@ -88,7 +94,8 @@ _SB3: dict[str, Any] = {
     "nets": (256, 256), "batch": 256, "gradient_steps": 1, "learning_rate": 1e-3, "gamma": 0.97,
     "ent_coef": "auto_0.1", "target_entropy": -2.0,
 }  # fmt: skip
-#: (side, candidate) → settings. Of stable-baselines3 `gradient_steps` are the updates of ten transitions.
+#: (side, candidate) → settings. Of stable-baselines3 `gradient_steps` are the updates of a step of all environments,
+#: which are ten unless there is `num_envs`.
 CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (OURS, "mtsac"): _MTSAC,
     (OURS, "mtsac small"): _SMALL,
@@ -120,12 +127,20 @@ CANDIDATES: dict[tuple[str, str], dict[str, Any]] = {
     (THEIRS, "sac often"): {**_SB3, "gradient_steps": 4},
     (THEIRS, "sac small"): {**_SB3, "nets": (128, 128), "batch": 128},
     (THEIRS, "sac defaults"): {**_SB3, "learning_rate": 3e-4, "gamma": 0.99, "ent_coef": "auto", "target_entropy": -4},
-}
+    (THEIRS, "sac large batch warm"): {
+        **_SB3, "batch": 1_024, "num_envs": 130, "gradient_steps": 4, "ent_coef": "auto", "target_entropy": -4,
+    },
+}  # fmt: skip
 
 
 #: Candidates that begin at a later rung, after that rung's others were known. Large batches make too few updates in
-#: the first minutes to be kept by those rungs, but on a GPU they learned most (bench/gpu_search.py).
-ENTERS = {(OURS, "mtsac large batch"): 2, (OURS, "mtsac large batch warm"): 2}
+#: the first minutes to be kept by those rungs, but on a GPU they learned most (bench/gpu_search.py). What they did to
+#: ours was known before stable-baselines3 had them, so of that only the one that is best for ours runs, for the hour.
+ENTERS = {
+    (OURS, "mtsac large batch"): 2,
+    (OURS, "mtsac large batch warm"): 2,
+    (THEIRS, "sac large batch warm"): LAST,
+}
 #: Candidates of the last rung that an earlier one left out: chosen by hand. On a GPU larger batches still (preset
 #: `fast`) learned most, and for 100,000 updates, which an hour has and the rungs before it have not.
 KEPT = {(OURS, "mtsac large batch warm")}
@@ -176,7 +191,7 @@ def stable_baselines3(settings: dict[str, Any], seed: int) -> Run:
     """SB3's `learn`, on our environments: on Meta-World's own vectors it is slower."""
     values = dict(settings)
     nets, batch = values.pop("nets"), values.pop("batch")
-    envs = vectors.OurVector(VectorSpec(goals_of(seed), len(MT10), seed), 0)
+    envs = vectors.OurVector(VectorSpec(goals_of(seed), values.pop("num_envs", len(MT10)), seed), 0)
     model = sac.stable_baselines3(
         vectors.for_sb3(envs), nets, nets, batch, 1_000_000, seed, learning_starts=5_000, train_freq=1, **values
     )
@@ -205,6 +220,26 @@ def trained(run: Run, seconds: float, clock: Callable[[], float]) -> None:
         run.more()
 
 
+def quicker(more: Callable[[], None]) -> float:
+    """Take as many threads as let `more` take less time: one, or as many as there are cores. The best of some tries in
+    turn counts: whatever else the machine does for a moment decides nothing. Returns the seconds that it took.
+    """
+    first = time.monotonic()
+    took: dict[int, list[float]] = {1: [], os.cpu_count() or 1: []}
+    for _ in range(TIMED_ROUNDS):  # before there are updates
+        more()
+    for _ in range(TIMED_TRIES):
+        for threads, tries in took.items():
+            torch.set_num_threads(threads)
+            began = time.monotonic()
+            for _ in range(TIMED_ROUNDS // TIMED_TRIES):
+                more()
+            tries.append(time.monotonic() - began)
+    print(", ".join(f"{threads} threads: {min(tries):.2f} s" for threads, tries in took.items()), flush=True)
+    torch.set_num_threads(min(took, key=lambda threads: min(took[threads])))
+    return time.monotonic() - first
+
+
 def played(act: Act, goals: int, seed: int) -> Evaluation:
     """By the protocol."""
     found = evaluate(act, goals_of(seed), goals)
@@ -226,7 +261,7 @@ def survivors(rows: Sequence[Sequence[str]], side: str, rung: int) -> list[str] 
         if below + 1 == LAST:
             kept = [name for name in ranked if found[name][0] >= found[ranked[0]][0] - EQUAL - 1e-9]
             kept += [name for its, name in CANDIDATES if its == side and (its, name) in KEPT and name not in kept]
-        field = [*kept, *entering(side, below + 1)]
+        field = [*entering(side, below + 1), *kept]
     if rung == LAST and len(field) == 1:
         return []
     return field
@@ -260,12 +295,15 @@ def searched() -> list[list[str]]:
 
 def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tuple[list[str], float]:
     """(the row of one run of the search, the CPU seconds that it took with its evaluation), in a process of its own."""
-    began = time.process_time()
+    began, minutes = time.process_time(), seconds / 60
     if packages not in sys.path:
         sys.path.append(packages)
     run = begin(side, name, 0)
     try:
-        trained(run, seconds, time.monotonic if rung == LAST else time.process_time)
+        clock = time.monotonic if rung == LAST else time.process_time
+        if rung == LAST and side == THEIRS:
+            seconds -= quicker(run.more)
+        trained(run, seconds, clock)
         found = played(run.act, TASTE, 0)
         success, total = found.mean_success, float(np.mean(list(found.returns.values())))
     except (TrainerError, ValueError) as error:  # it diverged, and would again
@@ -273,29 +311,35 @@ def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tup
         success, total = 0.0, DIVERGED
     run.close()
     steps, updates = run.made()
-    row = [side, name, rung, f"{seconds / 60:g}", 0, steps, updates, f"{success:.3f}", f"{total:.0f}"]
+    row = [side, name, rung, f"{minutes:g}", 0, steps, updates, f"{success:.3f}", f"{total:.0f}"]
     return [str(cell) for cell in row], time.process_time() - began
 
 
-def search(minutes: float, first_s: float, at_once: int = 2) -> None:
+def search(minutes: float, first_s: float, at_once: int = 2, sides: Sequence[str] = (OURS, THEIRS)) -> None:
     """Spend about so many CPU minutes, evaluations included; a run that would not fit is not begun."""
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool,
     ):
         sac.install(Path(folder))
-        ended = searching(minutes, first_s, at_once, lambda *run: pool.submit(tried, *run, folder))
+        ended = searching(minutes, first_s, at_once, lambda *run: pool.submit(tried, *run, folder), sides)
     if ended:
         print(f"the search has ended; the best: {best(OURS)}; {best(THEIRS)} of {THEIRS}")
 
 
-def searching(minutes: float, first_s: float, at_once: int, submit: Callable[..., Future[Any]]) -> bool:
+def searching(
+    minutes: float,
+    first_s: float,
+    at_once: int,
+    submit: Callable[..., Future[Any]],
+    sides: Sequence[str] = (OURS, THEIRS),
+) -> bool:
     """Whether the search has ended, and not its budget. `submit` begins a run: (side, candidate, rung, seconds)."""
     spent, under_way = 0.0, dict[Future[Any], tuple[tuple[str, str, int], float]]()
     is_short = False
     while True:
         while not is_short and len(under_way) < at_once:
-            next_one = due(searched(), [key for key, _ in under_way.values()])
+            next_one = due(searched(), [key for key, _ in under_way.values()], sides)
             if next_one is None:
                 break
             side, name, rung = next_one
@@ -330,8 +374,9 @@ def main() -> None:
     parser.add_argument("minutes", type=float, help="of CPU time.")
     parser.add_argument("--first-s", type=float, default=FIRST_S)
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--side", choices=[OURS, THEIRS], action="append")
     told = parser.parse_args()
-    search(told.minutes, told.first_s, told.at_once)
+    search(told.minutes, told.first_s, told.at_once, told.side or (OURS, THEIRS))
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_a_candidate_of_a_later_rung_is_first_trained_there_and_then_kept_or_not
         ("b", 0),
         ("c", 0),
         ("d", 0),
-        *((name, 1) for name in "bcxy"),
+        *((name, 1) for name in "xybc"),
         ("y", 2),
         ("b", 2),
         ("y", 3),
@@ -152,19 +152,24 @@ def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monke
     search = script("hour_search")
     asked = []
     found = SimpleNamespace(mean_success=0.5, returns={"x": 10.0, "y": 20.0})
-    run = SimpleNamespace(act=None, made=lambda: (1000, 100), close=lambda: None)
+    run = SimpleNamespace(act=None, more=None, made=lambda: (1000, 100), close=lambda: None)
     monkeypatch.setattr(search, "begin", lambda *which: asked.append(which) or run)
     monkeypatch.setattr(search, "trained", lambda _run, seconds, clock: asked.append((seconds, clock)))
     monkeypatch.setattr(search, "played", lambda _act, _goals, _seed: found)
     line, took = search.tried("ours", "d", 1, 25, "nowhere")
     assert line == ["ours", "d", "1", "0.416667", "0", "1000", "100", "0.500", "15"]
     assert took >= 0
+    monkeypatch.setattr(search, "quicker", lambda _more: 20.0)
     search.tried("ours", "d", search.LAST, 3600, "nowhere")
+    line, _ = search.tried(search.THEIRS, "sac", search.LAST, 3600, "nowhere")
+    assert line[:4] == [search.THEIRS, "sac", str(search.LAST), "60"]
     assert asked == [
         ("ours", "d", 0),
         (25, search.time.process_time),
         ("ours", "d", 0),
         (3600, search.time.monotonic),
+        (search.THEIRS, "sac", 0),
+        (3580.0, search.time.monotonic),
     ]
 
 
