@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json_or_none
+from anchorleg.job import Job
 from orchestrator.executors.base import (
     Accounting,
     JobRequest,
@@ -149,7 +150,7 @@ class LocalExecutor:
         carried: Counter[str] = Counter()
         for path in self.jobs_dir.glob("*/local.json"):
             record = None if path.parent.name.startswith(f"s{slot}-") else read_json_or_none(path)
-            if record is None or record["raw_state"] != "RUNNING":
+            if record is None or record["raw_state"] != "RUNNING" or _has_ended(path.parent):
                 continue
             if is_alive(ProcessId(**record["supervisor"])):
                 carried.update(stated_gpus(record.get("gpus", "")))
@@ -162,6 +163,16 @@ class LocalExecutor:
                 supervisor = ProcessId(**record["supervisor"])
                 if str(supervisor.pid) in job_ids:
                     send_signal(supervisor, number)
+
+
+def _has_ended(job_dir: Path) -> bool:
+    """Whether the job's own record says so. Its place is given on by that record, a moment before its supervisor sees
+    the end.
+    """
+    spec = read_json_or_none(job_dir / "job.json")
+    if spec is None:
+        return False
+    return (Job(Path(spec["run_dir"]), spec["slot"], spec["attempt"]).attempt_dir / "exit.json").exists()
 
 
 def _last_words(job_dir: Path) -> str:
