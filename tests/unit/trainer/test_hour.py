@@ -87,6 +87,21 @@ def test_in_the_last_rung_are_those_that_came_as_far_as_the_best(script, monkeyp
     assert begun == [(name, 3_600.0, place) for place, name in enumerate(last)]  # one after another
 
 
+def test_who_begins_at_the_last_rung_runs_there_and_whose_hours_are_known_does_not(script, monkeypatch):
+    search = script("hour_search")
+    monkeypatch.setattr(search, "RUNGS", 2)
+    monkeypatch.setattr(search, "LAST", 1)
+    monkeypatch.setattr(search, "CANDIDATES", {("ours", name): {} for name in "abcx"})
+    monkeypatch.setattr(search, "ENTERS", {("ours", "x"): 1})
+    made = [row("ours", name, 0, rate) for name, rate in zip("abc", (0.1, 0.30, 0.31), strict=True)]
+    assert search.survivors(made, "ours", 1) == ["x", "c", "b"]
+    monkeypatch.setattr(search, "KNOWN", {("ours", "c")})
+    assert search.survivors(made, "ours", 1) == ["x", "b"]
+    monkeypatch.setattr(search, "KNOWN", {("ours", "c"), ("ours", "b")})
+    assert search.due(made) == ("ours", "x", 1)
+    assert search.due([*made, row("ours", "x", 1, 0.2)]) is None
+
+
 def test_a_candidate_of_a_later_rung_is_first_trained_there_and_then_kept_or_not_as_all(script, monkeypatch):
     search = script("hour_search")
     monkeypatch.setattr(search, "CANDIDATES", {("ours", name): {} for name in "abcdxy"})
