@@ -63,7 +63,7 @@ published large ones, at a fraction of their cost, because pictures of a simulat
 `timesformer` one in two seconds, on one core; GPUs were not tried.
 
 - **Frozen** (the default with `weights`): features are made once, while acting, and kept in place of frames. Pictures
-  cannot be shifted then.
+  cannot be shifted then. Only `network.encoder` can be frozen, and none of `network.encoders`.
 - **Trained** (`freeze` false): set `lr_scale` to 0.1 where it comes from a file. R3D-18's batch normalisation stays as
   the file has it, in training too.
 

@@ -28,7 +28,7 @@ from orchestrator.sections import (
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 from trainer.config.document import DocumentError, read_document
-from trainer.config.section import TrainingSection, names_under_training, put, resolve
+from trainer.config.section import TrainingSection, named_first, names_under_training, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.training import SECTIONS, differences_in, group_identity, identity
 from trainer.config.wandb import WandbSection
@@ -343,7 +343,7 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
 
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """`value` with each dotted path set. A null section in the way becomes an object."""
-    for dotted, new in overrides.items():
+    for dotted, new in named_first(overrides.items()):
         *folders, leaf = dotted.split(".")
         if folders[:1] == ["training"]:
             if not isinstance(value.get("training"), dict):

@@ -18,7 +18,7 @@ from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Rele
 from orchestrator.decisions.edits import with_attempt, with_intents, with_slot
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Blind, Ledger
-from orchestrator.decisions.news import news_of
+from orchestrator.decisions.news import news_of, news_of_slots
 from orchestrator.decisions.outcomes import put_off_by, with_outcome, words_of
 from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_room_words
 from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
@@ -173,11 +173,12 @@ class Controller:
             drop_old_epochs(self.run_dir)
             join_old(self.run_dir, self.lease.epoch)
             self._is_new = False
-        now = self._now()
+        now, before = self._now(), self.ledger
         self._take_control()
         for request in self._take_requests():
             for event in events_of(request):
                 self._event(**event)
+        self._news += news_of_slots(before, self.ledger, self.run.config.slots)  # a drop may be what ends the run
         before = self.ledger
         facts, folders = gather_facts(self.run, self.run_dir, self.executor, self.ledger, self._observe(), now)
         ledger, events = fold(self.ledger, facts)

@@ -32,60 +32,21 @@ from anchorleg.files import create_exclusive, make_folder, read_json, read_json_
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
+from orchestrator.jobend import end_of_job
 
 #: The controller calls a job silent after several of these; a beat is one small file.
 HEARTBEAT_S = 30.0
 #: How soon a hand-over file, a signal or the program's end is noticed.
 POLL_S = 0.2
-#: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
-SQUEUE_TIMEOUT_S = 20.0
 #: What a stalled program has to print its stacks and die in, before it is killed.
 ABORT_S = 30.0
+#: A folder that fails for a moment is tried again at the end of the job. All together are short beside Slurm's KillWait
+#: (30 s), in which a job that is killed writes its record.
+RECORD_WAITS_S = (0.2, 0.5, 1.0, 2.0)
 #: What the shim itself could not do. The program's own codes stay below 126.
 SHIM_FAILED = 70
 #: Of a trainer whose rank was killed (docs/errors.md): the kernel may have done so, for memory.
 RANKS_LOST = 8
-#: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
-#: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
-LATEST_START_S = 600.0
-CLOCK_SLACK_S = 60.0
-
-
-def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
-    """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says, else start + limit.
-
-    A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
-    `ask`: whether squeue may be asked where the environment does not say (some 50 ms, or seconds where it is busy).
-    """
-    if environ.get("ANCHORLEG_END_TIME", "").isdigit():
-        return float(environ["ANCHORLEG_END_TIME"])
-    start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
-    if ask and not end.isdigit():
-        start, end = _asked(environ)
-    if not end.isdigit():
-        return started_at + limit_s
-    if start.isdigit() and not -CLOCK_SLACK_S <= started_at - float(start) <= LATEST_START_S:
-        return started_at + float(end) - float(start)
-    return float(end)
-
-
-def _asked(environ: dict[str, str]) -> tuple[str, str]:
-    """(start, end) of this job, by squeue; empty where it does not say."""
-    if job_id := environ.get("SLURM_JOB_ID"):
-        try:
-            answer = subprocess.run(
-                ["squeue", "-h", "-j", job_id, "-o", "%S %e", "-a"],
-                env={**environ, "SLURM_TIME_FORMAT": "%s"},
-                capture_output=True,
-                text=True,
-                timeout=SQUEUE_TIMEOUT_S,
-                check=False,
-            ).stdout.strip()
-        except (OSError, subprocess.TimeoutExpired):
-            answer = ""
-        if len(words := answer.split()) == 2:
-            return words[0], words[1]
-    return "", ""
 
 
 def gpus_of(environ: dict[str, str]) -> str:
@@ -99,7 +60,14 @@ def gpus_of(environ: dict[str, str]) -> str:
 class Shim:
     """One job. `spec` is its `job.json` (written by `orchestrator.run.submission`)."""
 
-    def __init__(self, job_dir: Path, spec: dict[str, Any], environ: dict[str, str]) -> None:
+    def __init__(
+        self,
+        job_dir: Path,
+        spec: dict[str, Any],
+        environ: dict[str, str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.job_dir = job_dir
         self.spec = spec
         self.environ = environ
@@ -112,10 +80,12 @@ class Shim:
         self.deadline_at: float | None = None
         self.asked: str | None = None
         self.asked_at: float | None = None
+        self.terminated = False
         self.start_step = 0
         self.first_progress_at: float | None = None
         self.aborted_at: float | None = None
-        self.woken = False
+        self.woken = self.told = False
+        self.sleep = sleep
         self.settings: Any = None
         self.beat = 0
         self.oom_kills = oom.kills()
@@ -159,7 +129,7 @@ class Shim:
         ended = read_json_or_none(self.job.slot_dir / "attempts" / str(behind) / "exit.json")
         if ended is not None and ended["code"] != HANDED_OVER:
             return f"the job before it ended with {ended['code']}"
-        if ended is not None and ended["asked"] == "SIGTERM":
+        if ended is not None and ended.get("terminated"):
             return "the job before it was told to end, and it is not known by whom"
         return None
 
@@ -238,8 +208,22 @@ class Shim:
         return subprocess.Popen(command, cwd=folder, env=env, preexec_fn=_ignore_hand_over_signals)  # noqa: PLW1509
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Remember why; the loop acts."""
+        """Remember why; the loop acts. A person's `scancel` is one also where a hand-over is under way already."""
         self.asked = self.asked or signal.Signals(number).name
+        self.terminated = self.terminated or number == signal.SIGTERM
+
+    def tell(self, program: subprocess.Popen[bytes]) -> None:
+        """Ask the program to hand over: by the file, which is tried until it is there, and by one signal."""
+        if not self.told:
+            with contextlib.suppress(OSError):
+                is_ours = create_exclusive(self.hand_over_file, b"")
+                self.told = True
+                if self.asked == "SIGUSR2" and not is_ours:
+                    self.asked = "asked to"  # the signal came before we had seen the file that it tells of
+        if not self.woken:
+            self.woken = True
+            program.send_signal(signal.SIGUSR2)
+            say(f"handing over ({self.asked})")
 
     def look(self, program: subprocess.Popen[bytes], deadline: float) -> None:
         """Once around the loop: is a hand-over due, is a heartbeat due. No trouble with files stops the program."""
@@ -248,15 +232,9 @@ class Shim:
         if self.asked is None:
             with contextlib.suppress(OSError):
                 self.asked = "asked to" if self.hand_over_file.exists() else None
-        if self.asked and not self.woken:
-            self.woken = True
-            self.asked_at = time.time()
-            with contextlib.suppress(OSError):
-                is_ours = create_exclusive(self.hand_over_file, b"")
-                if self.asked == "SIGUSR2" and not is_ours:
-                    self.asked = "asked to"  # the signal came before we had seen the file that it tells of
-            program.send_signal(signal.SIGUSR2)
-            say(f"handing over ({self.asked})")
+        if self.asked:
+            self.asked_at = self.asked_at or time.time()
+            self.tell(program)
         if self.first_progress_at is None and self.has_progressed():
             self.first_progress_at = time.time()
         if self.aborted_at is not None and time.monotonic() - self.aborted_at > ABORT_S:
@@ -318,22 +296,39 @@ class Shim:
         usable = (one for one in (*named, "/tmp", "/var/tmp") if one and os.access(one, os.W_OK | os.X_OK))  # noqa: S108
         return Path(next(usable, self.job_dir))
 
+    def write_end(self, record: dict[str, Any]) -> None:
+        """Write `exit.json`, in several tries. Errors: OSError."""
+        for wait_s in RECORD_WAITS_S:
+            try:
+                write_json(self.job.attempt_dir / "exit.json", record)
+            except OSError:
+                self.sleep(wait_s)
+            else:
+                return
+        write_json(self.job.attempt_dir / "exit.json", record)
+
     def end(self, code: int, words: str = "") -> int:
-        """Write `exit.json`, the proof of the end, and translate the code for the scheduler."""
-        superseded = None
-        try:
+        """Write `exit.json`, the proof of the end, and translate the code for the scheduler.
+
+        What a folder that fails just now does not tell is not known; the record is written without it.
+        """
+        superseded: int | None = None
+        facts: dict[str, Any] = {"code": code, "deadline": self.deadline_at}
+        with contextlib.suppress(OSError):
             superseded = self.job.superseded_by()
+        with contextlib.suppress(OSError):
             if not self.woken and self.asked in {None, "SIGUSR2"} and self.hand_over_file.exists():
                 self.asked = "asked to" if code == HANDED_OVER else self.asked  # the program saw the file before us
-            if code in {-signal.SIGKILL, RANKS_LOST} and oom.kills() > self.oom_kills:
-                words = words or "out of memory"
-            facts: dict[str, Any] = {"code": code, "asked": self.asked, "deadline": self.deadline_at, "words": words}
-            facts["superseded_by"] = superseded
-            if code == 0:
+        if code in {-signal.SIGKILL, RANKS_LOST} and oom.kills() > self.oom_kills:
+            words = words or "out of memory"
+        if code == 0:
+            with contextlib.suppress(OSError):
                 from orchestrator.given import given  # noqa: PLC0415 - as all that the start can do without
 
                 facts["given"] = given(self.spec["command"], self.settings)
-            write_json(self.job.attempt_dir / "exit.json", self.record(**self.times(), **facts))
+        facts |= {"asked": self.asked, "terminated": self.terminated, "words": words, "superseded_by": superseded}
+        try:
+            self.write_end(self.record(**self.times(), **facts))
         except OSError as error:
             words = f"the record of the end could not be written ({error}); the scheduler's word must do"
             say(words, sys.stderr)  # where the controller looks for the cause of an end

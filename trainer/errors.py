@@ -7,6 +7,7 @@
     ├── NoGoodCheckpointError (3)  there are checkpoints to go on from, and all of them are damaged
     ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
+    ├── UnreadCheckpointError (5)  a checkpoint cannot be read now: whether it is the one to go on from is not known
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
     ├── RanksError (8)             a rank of the training is lost, or ranks have come to different numbers
@@ -22,9 +23,13 @@ Every message is one sentence for the user: what, where, what to do.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from anchorleg.job import DO_NOT_REQUEUE
+
+#: Another try at reading would come to the same.
+_FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 
 
 class TrainerError(Exception):
@@ -53,6 +58,12 @@ class OtherIdentityError(TrainerError):
 
 class SaveError(TrainerError):
     """A checkpoint could not be written. The one before it is still good, and no part of the new one remains."""
+
+    exit_code = 5
+
+
+class UnreadCheckpointError(TrainerError):
+    """A checkpoint cannot be read now. It does not mean that it is damaged. Nothing was decided or written."""
 
     exit_code = 5
 
@@ -111,6 +122,14 @@ class NotFiniteError(TrainerError):
 
 class DamagedCheckpointError(Exception):
     """One checkpoint cannot be loaded, and why. The loader goes on to the one before it."""
+
+    @property
+    def unread(self) -> int | None:
+        """The errno where it could not be read now (a network folder, too many open files), so that nothing is known
+        of it; None: it is damaged, or gone.
+        """
+        cause = self.__cause__
+        return cause.errno if isinstance(cause, OSError) and cause.errno not in _FOR_GOOD else None
 
 
 class SupersededError(Exception):

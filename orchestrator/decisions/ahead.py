@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anchorleg.job import HANDED_OVER
 from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, Submission, Verdict
-from orchestrator.decisions.sightings import TOLD_TO_END
 from orchestrator.executors.base import JobState
 
 #: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
@@ -51,7 +50,7 @@ def may_follow(current: Attempt | None, slot: Slot, now: float) -> bool:
         return False
     if current is None or current.exit_code is None:
         return True
-    return current.exit_code == HANDED_OVER and current.asked != TOLD_TO_END
+    return current.exit_code == HANDED_OVER and not current.terminated
 
 
 def promoted(slot: Slot, now: float) -> Slot:

@@ -31,8 +31,8 @@ class Claim(Lenient):
 
 class Exit(Lenient):
     """How the claimant's program ended. `code` is negative for a signal. `deadline`: when it would have been asked to
-    hand over, unix seconds on the node's clock. `given`: of an end with 0, what the program was given
-    (`orchestrator.given`).
+    hand over, unix seconds on the node's clock. `asked`: by what it was first asked to end; `terminated`: whether a
+    SIGTERM came, then or later. `given`: of an end with 0, what the program was given (`orchestrator.given`).
     """
 
     token: str | None
@@ -40,6 +40,7 @@ class Exit(Lenient):
     at: float
     started_at: float | None = None
     asked: str | None = None
+    terminated: bool = False
     asked_at: float | None = None
     first_progress_at: float | None = None
     deadline: float | None = None

@@ -321,7 +321,7 @@ def _judged(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt:
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}
     if evidence.exit is not None:
         update |= {"exit_code": evidence.exit.code, "asked": evidence.exit.asked or ""}
-        update["given"] = evidence.exit.given
+        update |= {"terminated": evidence.exit.terminated, "given": evidence.exit.given}
     return attempt.model_copy(update=update)
 
 

@@ -145,7 +145,7 @@ class Attempt(Frozen):
     clock), so that a node's wrong clock cannot make a live job look silent. `ahead`: it is queued behind the attempt
     before it, and is not the slot's current one yet. `progress_mark`: what the program last reported; `quiet_s`: for
     how long we have watched it report nothing new; `aborted_at`: when it was told to print its stacks and end.
-    `node`: where the claimant ran. `exit_code`, `asked`, `given`: of its own record, once it has ended.
+    `node`: where the claimant ran. `exit_code`, `asked`, `terminated`, `given`: of its own record, once it has ended.
     """
 
     number: int
@@ -165,6 +165,7 @@ class Attempt(Frozen):
     checkpoint_step: int | None = None
     exit_code: int | None = None
     asked: str = ""
+    terminated: bool = False
     given: str = ""
     verdict: Verdict | None = None
     cause: str = ""

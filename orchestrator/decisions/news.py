@@ -32,17 +32,20 @@ def _finished_words(slots: Sequence[Slot]) -> str:
     return f"{count} {are} finished, and none of the {len(slots)} is left to go on"
 
 
-def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledger, list[tuple[str, dict[str, Any]]]]:
-    """`after`, with what has been told noted in it, and what is to be told of the step from `before`: (kind, facts).
-
-    `slots`: how many are wanted.
-    """
+def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, dict[str, Any]]]:
+    """What is to be told of the step from `before`, but for the queue: (kind, facts). `slots`: how many are wanted."""
     told: list[tuple[str, dict[str, Any]]] = []
     for old, new in zip(before.slots, after.slots, strict=False):
         if new.status is not old.status and new.status in _KINDS and not new.on_request:
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
     if _is_finished(after.slots[:slots]) and not _is_finished(before.slots[:slots]):
         told.append(("run finished", {"words": _finished_words(after.slots[:slots])}))
+    return told
+
+
+def news_of(before: Ledger, after: Ledger, slots: int, now: float) -> tuple[Ledger, list[tuple[str, dict[str, Any]]]]:
+    """`after`, with what has been told noted in it, and all that is to be told of the step from `before`, as above."""
+    told = news_of_slots(before, after, slots)
     if after.blind_since is not None and not after.blind_told and now - after.blind_since >= BLIND_LONG_S:
         told.append(("blind", {"since": after.blind_since, "words": after.blind_error}))
         after = after.model_copy(update={"blind_told": True})

@@ -78,7 +78,8 @@ def plan(
         else:
             actions += _look_after(slot, limits, now)
     if control.wish == "run" and ledger.blind_since is None:
-        actions += _submits(ledger, limits, newest_folder, now, random_hex)
+        leaving = {action.slot for action in actions if isinstance(action, HandOver | Abort)}
+        actions += _submits(ledger, limits, newest_folder, now, random_hex, leaving)
     return _once(actions)
 
 
@@ -96,8 +97,14 @@ def _once(actions: list[Action]) -> list[Action]:
 
 
 def _submits(
-    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
+    ledger: Ledger,
+    limits: Limits,
+    newest_folder: dict[int, int],
+    now: float,
+    random_hex: Callable[[], str],
+    leaving: set[int],
 ) -> list[Action]:
+    """`leaving`: the slots whose jobs this tick asks to end."""
     avoid = excluded(ledger.nodes, now)
     room = min(_room(ledger, limits, now), SUBMITS_A_TICK)
     chosen: list[Action] = []
@@ -118,7 +125,7 @@ def _submits(
     if not limits.queue_ahead or idle:
         return chosen
     if room > 0:
-        chosen += _successor(ledger, limits, newest_folder, now, random_hex)
+        chosen += _successor(ledger, limits, newest_folder, now, random_hex, leaving)
     return chosen
 
 
@@ -140,16 +147,27 @@ def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) ->
 
 def _is_to_rest(slot: Slot, limits: Limits) -> bool:
     """Whether its job is to save and end although the run goes on."""
-    return slot.put_aside or is_at_rung(slot, limits.turns.queue)
+    return slot.put_aside or _runs_although_over(slot) or is_at_rung(slot, limits.turns.queue)
+
+
+def _runs_although_over(slot: Slot) -> bool:
+    """Whether a queued successor began before anybody saw that the end of the job before it pauses or ends the slot."""
+    over = slot.status in {SlotStatus.PAUSED, SlotStatus.FAILED}
+    return over and any(s.token == attempt.claimed_by for attempt in slot.attempts for s in attempt.live)
 
 
 def _successor(
-    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
+    ledger: Ledger,
+    limits: Limits,
+    newest_folder: dict[int, int],
+    now: float,
+    random_hex: Callable[[], str],
+    leaving: set[int],
 ) -> list[Submit]:
     """One a tick: it has hours to wait, and a limit that nobody told us refuses one and not one for each slot."""
     for slot in ledger.slots[: limits.slots]:
         wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
-        if wanted is not None and slot.current is not None:
+        if wanted is not None and slot.current is not None and slot.index not in leaving:
             number, after = wanted
             token = make_token(slot.index, number, random_hex())
             return [Submit(slot.index, number, token, after, slot.current.number, excluded(ledger.nodes, now))]

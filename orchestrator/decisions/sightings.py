@@ -54,8 +54,6 @@ CLAIM_SLACK_S = 2.0
 #: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
 LAUNCH_S = 5.0
 CANCELLED_BY = re.compile(r"by (\d+)")
-#: The shim's word for a SIGTERM: scancel, preemption and the walltime look the same to a job.
-TOLD_TO_END = "SIGTERM"
 
 
 def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
@@ -83,9 +81,11 @@ def has_ended_by_its_word(submission: Submission, evidence: Evidence) -> bool:
 
 
 def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bool:
-    """An end by SIGTERM may be a person's cancel, which pauses the slot, or a preemption, which does not."""
+    """An end after a SIGTERM may be a person's cancel, which pauses the slot, or a preemption, which does not. It may
+    have come in the middle of a hand-over.
+    """
     ended = evidence.exit
-    if ended is None or ended.asked != TOLD_TO_END or submission.cancelled_at is not None:
+    if ended is None or not ended.terminated or submission.cancelled_at is not None:
         return False
     return not is_complete(evidence) and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
 

@@ -93,7 +93,7 @@ def judge(
             return Verdict.FINISHED, ""
         if ended.code == DO_NOT_REQUEUE:
             return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or "it asked not to be run again (exit code 93)"
-        if ended.asked == "SIGTERM" and _word(gone.raw_state) == "CANCELLED" and not _is_ours(submission):
+        if ended.terminated and _word(gone.raw_state) == "CANCELLED" and not _is_ours(submission):
             return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if ended.code == 0:
             if made_progress(evidence):

@@ -229,10 +229,14 @@ def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Ended | NoAnswer:
-    """Run one command. At the time limit it is killed with all its children: sites wrap Slurm's commands in scripts."""
+    """Run one command, in the folder of who started us (jobs know it as SLURM_SUBMIT_DIR), or in / where it is gone.
+
+    At the time limit it is killed with all its children: sites wrap Slurm's commands in scripts.
+    """
     try:
         child = subprocess.Popen(
             command,
+            cwd=_folder_to_run_in(),
             env=dict(env),
             executable=shutil.which(command[0], path=env.get("PATH")),
             stdin=subprocess.DEVNULL,
@@ -258,6 +262,15 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
             _kill_group(child)
             raise
     return Ended(returncode=child.returncode, stdout=stdout, stderr=stderr)
+
+
+def _folder_to_run_in() -> str | None:
+    """None: where we are. sbatch asks the system for its folder first, and refuses everything where there is none."""
+    try:
+        os.getcwd()
+    except OSError:
+        return "/"
+    return None
 
 
 def _kill_group(child: subprocess.Popen[str]) -> None:

@@ -107,7 +107,7 @@ class Hook:
         try:
             child = subprocess.Popen(
                 command,
-                cwd=run.folder,
+                cwd=run.folder if os.path.isdir(run.folder) else "/",  # that it is gone is news itself
                 env={**run.env, **{f"ANCHORLEG_{name}": text for name, text in described.items()}},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import time
 
 from rich.console import Console
 
+from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.failover import HOLDER
 from orchestrator.hosts.display import Log
@@ -38,11 +39,24 @@ def tick_for_job(run_dir: RunDir) -> None:
     try:
         hook = Hook(run, run_dir, log.say)
         controller = make_controller(run, run_dir, lease, log.say, hook=hook)
-        controller.ledger = without_waits_for_room(controller.ledger)
-        controller.tick()
+        tick_as_job(controller)
     finally:
         lease.release()
     hook.close()
+
+
+def tick_as_job(controller: Controller) -> None:
+    """One tick that leaves nothing for later: nobody may come. Where it finds out itself that what was asked for before
+    was never accepted, which is to be asked for again in a minute, a second one does so at once.
+    """
+    attempts = [slot.current for slot in controller.ledger.slots if slot.current]
+    known = {submission.token for attempt in attempts for submission in attempt.submissions}
+    for _ in range(2):
+        controller.ledger = without_waits_for_room(controller.ledger)
+        controller.tick()
+        waiting = [slot.current for slot in controller.ledger.slots if waits_for_room(slot)]
+        if not any(attempt.submissions[-1].token in known for attempt in waiting if attempt):
+            return
 
 
 def without_waits_for_room(ledger: Ledger) -> Ledger:

@@ -149,8 +149,8 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
 
 def _after(slot: Slot, around: Around) -> str:
     """What follows the job that is there."""
-    if slot.put_aside:
-        return f"no other follows it: {slot.why}"
+    if slot.status is not SlotStatus.ACTIVE:
+        return f"no other follows it: {slot.why or slot.status}"
     if around.wish == "run" and around.wanted:
         successor = live_submission(slot.successor)
         if successor is not None:

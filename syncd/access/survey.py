@@ -18,6 +18,8 @@ from syncd.remote import is_absolute_path
 from syncd.transports.openssh import EXIT_NOT_FOUND
 
 _MARK = "anchorleg-survey:"
+#: Not with `echo`: dash's turns the \n in a JSON text into a new line.
+_SAY = f'say() {{ printf "%s\\n" "{_MARK}$1:$2"; }}'
 #: Folders with a `syncd` at people's homes, in the order of preference; below the run folder come first.
 _BELOW = ("$p/.venv/bin", "$p/../.venv/bin", "$p/../../.venv/bin", "$p/../../../.venv/bin")
 _HOMES = (
@@ -51,7 +53,7 @@ def question(path: str) -> str:
         [
             f"p={shlex.quote(path)}",
             'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
-            f'say() {{ echo "{_MARK}$1:$2"; }}',
+            _SAY,
             'say home "$HOME"',
             'if [ -d "$p" ]; then say path "$(cd "$p" && pwd)"; fi',
             'if [ -d "$p/v1" ]; then say is shared; elif [ -d "$p/shared/v1" ]; then say is parent; fi',
@@ -109,11 +111,11 @@ def health_question(path: str) -> str:
         [
             f"p={shlex.quote(path)}",
             'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
-            f'say() {{ echo "{_MARK}$1:$2"; }}',
+            _SAY,
             'say rsync "$(rsync --version 2> /dev/null | head -n 2 | tr "\\n" " ")"',
             'say df "$(df -Pk "$p" 2> /dev/null | tail -n 1)"',
             'say kind "$(stat -f -c %T "$p" 2> /dev/null)"',
-            f'quota -w 2> /dev/null | while IFS= read -r line; do echo "{_MARK}quota:$line"; done',
+            'quota -w 2> /dev/null | while IFS= read -r line; do say quota "$line"; done',
             "say asked yes",
         ]
     )

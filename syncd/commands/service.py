@@ -34,6 +34,12 @@ FOR_A_PERSON = (ConfigError, HostKeyError, LoginRefusedError, RemoteError)
 #: A new agent is connected, or has said why not, within seconds; an ssh that asks a dead host takes longer, and
 #: then goes on in the background.
 FIRST_WORD_TIMEOUT_S = 15.0
+#: Where ssh finds its agent. A shell's agent ends with the login, so `install` takes no such address along.
+_AGENT = "SSH_AUTH_SOCK"
+_NO_AGENT = (
+    "; the background sees no ssh-agent that a shell started: where the key has a passphrase, use one without "
+    "(`syncd setup --key NEW_FILE` makes it)"
+)
 _LOOK_S = 0.1
 
 RemoteArgument = Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")]
@@ -153,8 +159,9 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
     try:
         watch_in_background(remote, str(folder))
     except FOR_A_PERSON as error:
-        _note(path, crashes.end(begun, time.time(), because=str(error)))
-        print(f"syncd: {error}", file=sys.stderr)
+        why = f"{error}{_NO_AGENT if isinstance(error, LoginRefusedError) and not os.environ.get(_AGENT) else ''}"
+        _note(path, crashes.end(begun, time.time(), because=why))
+        print(f"syncd: {why}", file=sys.stderr)
         return
     _note(path, crashes.end(begun, time.time()))
 

@@ -198,8 +198,11 @@ def _once(
                 counts = sync_once(connection, mirror, wishes, arrived=arrived)
         finally:
             connection.close()
-        with _spinner("fetching checkpoints …", quiet=as_json):
-            brought = fetch_newest(place, mirror, counts.runs, way.over(settings).bwlimit) if checkpoints else []
+        brought: list[str] = []
+        if checkpoints:
+            with _spinner("fetching checkpoints …", quiet=as_json), disk_errors(mirror):
+                limit = way.over(settings).bwlimit
+                brought = fetch_newest(place, mirror, counts.runs, limit, trouble=counts.troubles.append)
     waiting = Outbox(mirror).count()
     if as_json:
         print(json.dumps(_report(counts, str(place), mirror, connection, waiting, brought), indent=2))

@@ -1,48 +1,29 @@
 """Whole checkpoints on request: which ones, where they lie over there, and where they go here.
 
-A policy's manifest says which checkpoint it belongs to. Where `$SHARED` is the run folder's own `shared/` (the
-default), the checkpoint lies beside it; where it is another place, nothing over there says where the run folder is.
+The run folder over there is asked which there are: of a running training few policies belong to a checkpoint. Where
+`$SHARED` is the run folder's own `shared/` (the default), they lie beside it; where it is another place, nothing over
+there says where the run folder is.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from syncd.errors import ConfigError, DamagedPolicyError, GoneError
+from syncd.errors import ConfigError, GoneError
 from syncd.remote import Remote
-from syncd.shared.layout import Shared, SlotPlace
-from syncd.shared.manifest import Manifest
-from syncd.store import read_manifest, versions
+from syncd.shared.layout import Shared
+from syncd.store import newest
+
+if TYPE_CHECKING:
+    from syncd.transports.runner import Runner
 
 #: The name of a run folder's own shared folder.
 _DEFAULT_SHARED = "shared"
-
-
-def of_checkpoints(mirror: Path) -> list[Manifest]:
-    """Of each slot in the mirror the newest policy that belongs to a checkpoint."""
-    found = (_newest_of_checkpoint(place) for place in Shared(mirror).slots())
-    return [manifest for manifest in found if manifest is not None]
-
-
-def _newest_of_checkpoint(place: SlotPlace) -> Manifest | None:
-    for version in reversed(versions(place)):
-        try:
-            manifest = read_manifest(place, version)
-        except (OSError, DamagedPolicyError):
-            continue
-        if manifest.lineage.checkpoint is not None:
-            return manifest
-    return None
-
-
-def path_in_run(manifest: Manifest) -> str:
-    """Where the checkpoint of `manifest` lies in its run folder."""
-    origin = manifest.lineage.checkpoint
-    if origin is None:
-        raise ValueError(f"{manifest.run_id}/{manifest.slot} {manifest.version} belongs to no checkpoint")
-    return f"slots/{manifest.slot}/attempts/{origin.attempt}/checkpoints/{origin.step}"
+#: A checkpoint may be cleared away while it comes, for a newer one; more often than this it is another matter.
+MOST_TRIES = 3
 
 
 def run_folder_of(remote: Remote) -> str:
@@ -60,27 +41,63 @@ def run_folder_of(remote: Remote) -> str:
     return parent or "."
 
 
-def fetch_newest(remote: Remote, mirror: Path, runs: Container[str], bwlimit: int = 0) -> list[str]:
+def fetch_newest(
+    remote: Remote, mirror: Path, runs: Collection[str], bwlimit: int = 0, *, trouble: Callable[[str], None]
+) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
-    Of `runs` alone, which are over there now: the mirror may have others, of the same folder or of another one, and a
-    checkpoint does not say whose it is. An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit.
-    Errors: ConfigError; those of `syncd.transports.rsync.fetch_tree`.
+    `runs`: those that are over there now. An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit.
+    `trouble` hears of each that could not be brought. Errors: ConfigError; those of `syncd.transports.bulk`.
     """
-    from syncd.transports.rsync import fetch_tree  # noqa: PLC0415 - rsync is for those who ask for it
+    from syncd.transports.bulk import saved_there  # noqa: PLC0415 - rsync is for those who ask for it
+    from syncd.transports.runner import Runner  # noqa: PLC0415 - see above
 
-    run_folder = run_folder_of(remote)
-    lines = []
-    for manifest in (one for one in of_checkpoints(mirror) if one.run_id in runs):
-        origin = manifest.lineage.checkpoint
-        if origin is None:
-            continue
-        into = mirror / "checkpoints" / manifest.run_id / str(manifest.slot) / str(origin.attempt) / str(origin.step)
-        name = f"checkpoint of step {origin.step:,} of {manifest.run_id}/{manifest.slot}"
+    runner = Runner(remote.model_copy(update={"path": run_folder_of(remote)}), bwlimit)
+    try:
+        slots = list(saved_there(runner))
+        if not slots:
+            return ["no checkpoint is there yet; ask again after the first one"]
+        run_id = _whose(mirror, runs)
+        if run_id is None:
+            trouble(f"{remote} has checkpoints and no policy: nothing says which run they belong to")
+            return []
+        lines = (_fetch_newest_of(runner, slot, run_id, mirror / "checkpoints", trouble) for slot in slots)
+        return [line for line in lines if line]
+    finally:
+        runner.close()
+
+
+def _whose(mirror: Path, runs: Collection[str]) -> str | None:
+    """The id of the run that keeps the run folder: of `runs` the one that published last.
+
+    A run that was begun anew in the same folder has the same slots, attempts and steps.
+    """
+    if len(runs) == 1:
+        return next(iter(runs))
+    places = (place for place in Shared(mirror).slots() if place.run_id in runs)
+    found = [manifest for place in places if (manifest := newest(place)) is not None]
+    return max(found, key=lambda manifest: manifest.created_at).run_id if found else None
+
+
+def _fetch_newest_of(runner: Runner, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]) -> str:
+    """Bring the newest whole one of a slot; the line that says so, "" where none could be brought."""
+    from syncd.transports.bulk import SavedAt, fetch_tree, path_in_run, saved_there  # noqa: PLC0415 - see above
+
+    passed: list[SavedAt] = []
+    why = "they are gone"
+    for _ in range(MOST_TRIES):
+        # Asked anew: while gigabytes come, newer ones take the place of older ones.
+        saved = next((one for one in saved_there(runner).get(slot, []) if one not in passed), None)
+        if saved is None:
+            break
+        into = folder / run_id / str(slot) / str(saved.attempt) / str(saved.step)
         try:
-            fetch_tree(remote, posixpath.join(run_folder, path_in_run(manifest)), into, bwlimit)
-        except GoneError:
-            lines.append(f"{name} is not there any more; ask again after the next one")
-        else:
-            lines.append(f"{name} → {into}")
-    return lines or ["no policy here belongs to a checkpoint yet; ask again after the first one"]
+            fetch_tree(runner, path_in_run(slot, saved), into)
+        except GoneError as error:
+            passed.append(saved)
+            why = str(error)
+            continue
+        others = f" (that of step {passed[-1].step:,} is gone, or damaged)" if passed else ""
+        return f"checkpoint of step {saved.step:,} of {run_id}/{slot} → {into}{others}"
+    trouble(f"no checkpoint of {run_id}/{slot} came whole ({why}); run this again")
+    return ""

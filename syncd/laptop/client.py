@@ -79,9 +79,10 @@ def sync_once(
 
     Errors: UnreachableError (what came so far is kept), StorageError, RemoteError.
     """
-    exchange = Exchange(
-        transport, Mirror(folder), Outbox(folder), pull=wishes.pull, push=wishes.push, say=say, arrived=arrived
-    )
+    mirror, outbox = Mirror(folder), Outbox(folder)
+    exchange = Exchange(transport, mirror, outbox, pull=wishes.pull, push=wishes.push, say=say, arrived=arrived)
+    if trouble := _tidied(mirror, outbox):
+        exchange.counts.troubles.append(trouble)
     with disk_errors(folder):
         for _ in range(MAX_LISTINGS):
             exchange.take(transport.listing(), announced=False)
@@ -93,6 +94,17 @@ def sync_once(
         while exchange.more_waits:
             exchange.send_some()
     return exchange.counts
+
+
+def _tidied(mirror: Mirror, outbox: Outbox) -> str:
+    """Bound what is kept of overtaken policies and of refused segments; what cannot be cleared away, as a sentence."""
+    try:
+        with disk_errors(mirror.folder):
+            mirror.tidy()
+            outbox.tidy()
+    except StorageError as error:
+        return str(error)
+    return ""
 
 
 def _fetch_all(exchange: Exchange) -> bool:
@@ -166,15 +178,11 @@ class Client:
             transport.interrupt()
 
     def _tidy(self) -> None:
-        """Bound what is kept of overtaken policies and of refused segments, where it is time to."""
+        """As `_tidied`, where it is time to."""
         if self._moment().monotonic_s >= self._tidy_at:
             self._tidy_at = self._moment().monotonic_s + TIDY_EVERY_S
-            try:
-                with disk_errors(self._folder):
-                    self._mirror.tidy()
-                    self._outbox.tidy()
-            except StorageError as error:
-                self._voice_trouble(str(error))
+            if trouble := _tidied(self._mirror, self._outbox):
+                self._voice_trouble(trouble)
 
     def _one_connection(self, watcher: OutboxWatcher | None) -> None:
         """Connect, live, and wait before the next try. Errors: those that a person must mend."""
@@ -186,6 +194,7 @@ class Client:
             with disk_errors(self._folder):  # of /tmp, too, where a way has files there
                 transport = self._transport = self._connect()
             try:
+                transport.tick = self._beat
                 self.writer.connected(transport.name, transport.chosen_because)
                 exchange = self._exchange(transport)
                 with disk_errors(self._folder):
@@ -256,8 +265,9 @@ class Client:
             if (to_round_s := round_at - before.monotonic_s) > 0:
                 patience_s = min(patience_s, to_round_s)
             patience_s = min(patience_s, self._own.wait_s)
-            looks_s = patience_s if is_pushed else jittered(max(LOOK_EVERY_S, self._wishes.every_s), self._chance())
-            planned_s = 0.0 if busy else looks_s
+            if not is_pushed:  # with SECONDS its look is the next round's beginning
+                patience_s = max(to_round_s, jittered(LOOK_EVERY_S, self._chance()))
+            planned_s = 0.0 if busy else patience_s
             news = transport.wait(planned_s)
             if slept(before, self._moment(), planned_s if is_pushed else None):  # rsync's look is part of the wait
                 raise _WokeError
@@ -274,6 +284,12 @@ class Client:
                 exchange.send_some()
             if not (until_done and (exchange.wants or exchange.more_waits)):
                 return
+            self._beat()
+
+    def _beat(self) -> None:
+        """Between two steps, or while one waits for the other side: we live."""
+        self.writer.write()
+        self._tick()
 
     def _describe(self, exchange: Exchange) -> None:
         facts = exchange.transport.facts()

@@ -143,6 +143,6 @@ class Guest:
 def _too_many(deposit: Deposit) -> Refusal:
     if deposit.is_dropped:
         return Refusal("dropped", f"{deposit.who} was dropped by whoever owns this shared folder")
-    return Refusal(
-        "quota", f"{deposit.most_waiting} segments of {deposit.who} wait for the learner already", QUOTA_RETRY_S
-    )
+    # Of this slot: the client sends those of others meanwhile.
+    words = f"{deposit.most_waiting} segments of {deposit.who} wait for this slot's learner already"
+    return Refusal("full", words, QUOTA_RETRY_S)

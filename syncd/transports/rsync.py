@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
+from anchorleg.files import read_json_or_none
 from anchorleg.printable import printable
 from syncd.errors import GoneError, RemoteError, StorageError
 from syncd.remote import Remote
@@ -32,6 +32,7 @@ from syncd.transports.runner import (
     FILE_ERROR_CODE,
     NO_FOLDER_CODE,
     PARTIAL_CODES,
+    PARTIAL_DIR,
     RETRY_S,
     Done,
     FolderBounds,
@@ -52,8 +53,6 @@ STAGE_FILES = MAX_FILES
 STAGE_BYTES = 2**30
 #: A verdict has 200 bytes. rsync passes over what is larger than it was told.
 _VERDICT_BYTES = 64 * 1024
-#: A checkpoint's has a line for each file.
-_MANIFEST_BYTES = 16 * 2**20
 
 RUNS = "v1/runs"
 #: What of a slot is looked at each time: not the blobs, not the 1,500 manifests of a day.
@@ -68,7 +67,6 @@ _FILTERS = (
     "--include=/*/*/metrics/*.jsonl",
     "--exclude=*",
 )
-_PARTIAL_DIR = f"--partial-dir={PARTIAL_FOLDER}"
 #: A gate's refusal names the inbox that is ours.
 _OWN_INBOX = re.compile(rf"{re.escape(REFUSED_PREFIX)} .*v1/inbox/([A-Za-z0-9][A-Za-z0-9._-]{{0,80}})/")
 
@@ -81,11 +79,13 @@ class RsyncTransport:
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0, stage_files: int = STAGE_FILES) -> None:
         self.chosen_because, self.is_stopgap = "", False
         self.live: Viewing | None = None
+        self.tick: Callable[[], None] = lambda: None
         self._client, self._stage_files = client, stage_files
         self._seen: dict[str, tuple[int, int]] = {}
         self._told: set[str] = set()
         self._looked = 0.0
         self._runner = Runner(remote, bwlimit)
+        self._runner.tick = lambda: self.tick()  # noqa: PLW0108 - ours is set later
         self._stage = Shared(self._runner.folder / "stage")
 
     # --- the other side's files ------------------------------------------------------------------------------------
@@ -100,6 +100,7 @@ class RsyncTransport:
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
             self._runner.beat()
+            self.tick()
             time.sleep(min(_DEATH_LOOK_S, left_s))
         return self._look() if time.monotonic() - self._looked >= LOOK_EVERY_S else News()
 
@@ -123,7 +124,7 @@ class RsyncTransport:
             # rsync takes a file of the same size and the same second for the same: hints are always fetched.
             place.latest.unlink(missing_ok=True)
         words = ["-rt", *_FILTERS, f"--max-size={MAX_CHUNK_BYTES}", self._runner.there(f"{RUNS}/"), f"{runs}/"]
-        done = self._runner.run(words, bounds=self._bounds())
+        done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=self._bounds())  # the first brings all curves
         if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
             return
         self._runner.insist(done, *PARTIAL_CODES)
@@ -146,7 +147,7 @@ class RsyncTransport:
         """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
         listed = self._runner.folder / "names"
         listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-        limits = [_PARTIAL_DIR, f"--max-size={most}", f"--files-from={listed}"]
+        limits = [PARTIAL_DIR, f"--max-size={most}", f"--files-from={listed}"]
         words = ["-t", *limits, self._runner.there(f"{RUNS}/"), f"{into}/"]
         done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=self._bounds())
         self._runner.insist(done, *PARTIAL_CODES)
@@ -260,7 +261,8 @@ class RsyncTransport:
 
         def push() -> Done:
             there = self._runner.there(f"v1/inbox/{self._client}/new/")
-            return self._runner.run(["-rt", _PARTIAL_DIR, "--ignore-existing", f"{outgoing}/", there])
+            words = ["-rt", PARTIAL_DIR, "--ignore-existing", f"{outgoing}/", there]
+            return self._runner.run(words, timeout_s=BULK_TIMEOUT_S)
 
         done = push()
         if self._is_called_otherwise(done):
@@ -286,7 +288,7 @@ class RsyncTransport:
         for folder in sorted(outgoing.glob("*/*")):
             files = sorted(folder.iterdir())
             there = self._runner.there(f"v1/incoming/{folder.relative_to(outgoing).as_posix()}/")
-            done = self._runner.run(["-tp", *map(str, files), there])
+            done = self._runner.run(["-tp", *map(str, files), there], timeout_s=BULK_TIMEOUT_S)
             self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE, NO_FOLDER_CODE)
             receipt = Receipt(False, "no inbox", RETRY_S, complaint(done)) if done.returncode else Receipt(True)
             found |= dict.fromkeys(files, receipt)
@@ -311,65 +313,6 @@ class RsyncTransport:
     def close(self) -> None:
         """See `Transport`."""
         self._runner.close()
-
-
-def fetch_tree(remote: Remote, path: str, into: Path, bwlimit: int = 0) -> None:
-    """Bring the folder `path` (absolute over there) to `into`, which must not exist or be from before; resumable.
-
-    `bwlimit`: KiB a second, 0 for no limit.
-
-    What its `manifest.json` says of its files (sha256) is checked; only then has it the name `into`.
-    Errors: GoneError where it is not there, or changed meanwhile; UnreachableError (what arrived stays), RemoteError,
-    StorageError.
-    """
-    if (into / "manifest.json").exists():
-        return
-    arriving = into.with_name(f"{into.name}.part")
-    try:
-        arriving.mkdir(parents=True, exist_ok=True)
-        for older in into.parent.glob("*.part"):  # of a step that nobody fetches any more
-            if older != arriving:
-                shutil.rmtree(older, ignore_errors=True)
-    except OSError as error:
-        raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
-    runner = Runner(remote, bwlimit)
-    try:
-        words = ["-rt", _PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
-        done = runner.insist(
-            runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=FolderBounds(arriving, runner.place)), *PARTIAL_CODES
-        )
-    finally:
-        runner.close()
-    damaged = _damaged(arriving)
-    if done.returncode or damaged:
-        shutil.rmtree(arriving, ignore_errors=True)
-        raise GoneError(
-            f"{path} is gone over there, or changed while it was fetched" + (f" ({damaged})" * bool(damaged))
-        )
-    try:
-        fsync_tree(arriving)
-        os.replace(arriving, into)
-        fsync_folder(into.parent)
-    except OSError as error:
-        raise StorageError(f"{into} cannot be written ({error.strerror})") from error
-
-
-def _damaged(folder: Path) -> str:
-    """The first file that is not what `manifest.json` says; "" where all are. Errors: OSError."""
-    sealed = folder / "manifest.json"
-    if sealed.exists() and sealed.stat().st_size > _MANIFEST_BYTES:
-        return sealed.name
-    manifest: Any = read_json_or_none(sealed)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        return "manifest.json"
-    for name, record in manifest["files"].items():
-        try:
-            with open(folder / Path(name).name, "rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != record["sha256"]:
-                    return str(name)
-        except (OSError, KeyError, TypeError):
-            return str(name)
-    return ""
 
 
 def _sync(path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,15 +18,17 @@ from syncd.remote import Remote
 from syncd.shared.space import is_nearly_full
 from syncd.transports.child import run_bounded
 from syncd.transports.master import Master
-from syncd.wire.refusals import FOR_NOW, REFUSED_EXIT_CODE, REFUSED_PREFIX, SOME_REFUSED_EXIT_CODE
+from syncd.wire.refusals import FOR_NOW, PARTIAL_FOLDER, REFUSED_EXIT_CODE, REFUSED_PREFIX, SOME_REFUSED_EXIT_CODE
 from syncd.wire.transport import Receipt
 
 #: rsync's own: a transfer that stands still for so long is broken.
 SILENCE_S = 20
-#: Of one rsync for small files. Bulk has its own.
+#: Of one rsync that moves next to nothing. Bulk has its own.
 SMALL_TIMEOUT_S = 120.0
-#: A checkpoint of some gigabytes takes an hour on a slow line.
+#: A checkpoint of some gigabytes takes an hour on a slow line. A line that is dead ends after `SILENCE_S` all the same.
 BULK_TIMEOUT_S = 6 * 3600.0
+#: What arrived of a file before the line broke stays, and is gone on with.
+PARTIAL_DIR = f"--partial-dir={PARTIAL_FOLDER}"
 #: rsync(1), EXIT VALUES: 23 and 24 are partial transfers, 11 is a file that cannot be written or read, 3 a folder that
 #: cannot be gone to.
 PARTIAL_CODES = (23, 24)
@@ -69,7 +71,7 @@ class FolderBounds:
 class Runner:
     """One connection to `remote`, and rsyncs over it. Its errors: no rsync here, and a login's.
 
-    `bwlimit`: KiB a second, 0 for no limit.
+    `bwlimit`: KiB a second, 0 for no limit. `tick` is called each second while an rsync runs.
     """
 
     def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
@@ -79,6 +81,7 @@ class Runner:
         self.place = remote.host or ""
         self._limit = [f"--bwlimit={bwlimit}"] if bwlimit else []
         self.bytes = {"sent": 0, "received": 0}
+        self.tick: Callable[[], None] = lambda: None
         self._closed = False
         self._master = Master(remote)
         self.folder = self._master.folder
@@ -109,8 +112,14 @@ class Runner:
             )  # fmt: skip
         except OSError as error:
             raise RemoteError(f"rsync cannot be started ({error.strerror})") from error
+
+        def look() -> None:
+            self.tick()
+            if bounds is not None:
+                bounds.check()
+
         try:
-            done = run_bounded(child, self.place, timeout_s, bounds.check if bounds is not None else lambda: None)
+            done = run_bounded(child, self.place, timeout_s, look)
         except SyncError as error:
             raise self.fail(error) from None
         for kind, number in _STATS.findall(done.stdout):
@@ -172,9 +181,12 @@ def push_receipt(name: str, done: Done) -> Receipt:
 
 
 def _usage(folder: Path) -> tuple[int, int]:
-    """(number, bytes) of the files below `folder`. What vanishes meanwhile counts nothing."""
+    """(number, bytes) of the files below `folder`, its folders counted among them. What vanishes meanwhile counts
+    nothing.
+    """
     files = size = 0
-    for path, _, names in os.walk(folder):
+    for path, folders, names in os.walk(folder):
+        files += len(folders)
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 size += os.lstat(os.path.join(path, name)).st_size

@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,46 +172,61 @@ class Feed:
         due = min(self._hints.next_at, self._scan.next_at, self._curves_from if self._curved else math.inf)
         return min(due, self.quiet_until) if self._was_rung else due
 
-    def changes(self) -> Iterator[PolicyNews | CurveNews]:
-        """What is new since the last call: the newest policy of each changed slot first, then curves."""
-        now, began = self._clock(), time.thread_time()
+    def changes(self) -> Iterator[PolicyNews | CurveNews | None]:
+        """What is new since the last call: the newest policy of each changed slot first, then curves.
+
+        None: so far there is nothing more, and the look goes on; a large folder on a network's disk takes minutes. Take
+        all of one look before the next one begins, and before `forget`.
+        """
+        now, cost_s = self._clock(), 0.0
+        look = self._look(now)
+        while True:
+            began = time.thread_time()
+            try:
+                news = next(look)
+            except StopIteration:
+                break
+            finally:
+                cost_s += time.thread_time() - began
+            yield news
+        self.quiet_until = now + max(TOLD_PAUSE_S, TOLD_SHARE * cost_s)
+
+    def _look(self, now: float) -> Iterator[PolicyNews | CurveNews | None]:
         self._read_events()
         told, self._told, self._was_rung = self._told, _Told(), False
         full = told.lost or now >= self._full.next_at
         scan = full or told.folders or now >= self._scan.next_at
         if scan:
             with (self._full if full else self._scan).looking(now):
-                self._find_slots()
+                yield from self._find_slots()
             self._scan.next_at = max(self._scan.next_at, now + SCAN_EVERY_S)
         for slot in (self._slots[parts] for parts in told.hints if parts in self._slots):
             slot.retries = RETRIES
         polls = scan or now >= self._hints.next_at
         if polls:
             with self._hints.looking(now):
-                found = self._hinted(self._slots.values(), told, full=full)
+                found = yield from self._hinted(self._slots.values(), told, full=full)
         else:
-            found = self._hinted([self._slots[parts] for parts in told.hints if parts in self._slots], told)
+            found = yield from self._hinted([self._slots[parts] for parts in told.hints if parts in self._slots], told)
         for slot in found:
-            if (news := self._newer(slot)) is not None:
-                yield news
+            yield self._newer(slot)
         self._curved |= told.curves
         if scan or now >= self._curves_from:
             curved, self._curved, self._curves_from = self._curved, set(), now + SCAN_EVERY_S
             for parts, slot in list(self._slots.items()):
                 if scan or parts in curved:
+                    yield None
                     yield from self._new_curves(slot, full=full)
         if self._is_told and not any(slot.retries for slot in self._slots.values()):
             self._hints.next_at = self._scan.next_at = self._full.next_at
         elif not polls:
             self._hints.next_at = min(self._hints.next_at, now + HINT_EVERY_S)
-        cost_s = time.thread_time() - began
-        self.quiet_until = now + max(TOLD_PAUSE_S, TOLD_SHARE * cost_s)
 
     def _read_events(self) -> None:
         for mark, name in self._events.read():
             self._told.note(mark, name)
 
-    def _find_slots(self) -> None:
+    def _find_slots(self) -> Iterator[None]:
         found: set[tuple[str, ...]] = set()
         self._is_told = False
         with self._events.renewed() as watch, contextlib.suppress(OSError), Folder.root(self._root) as root:
@@ -224,6 +239,7 @@ class Feed:
                         watch(run, ((), "above"))
                         for name in filter(SLOT.fullmatch, run.names()):
                             found |= self._find_slot(watch, run, ("v1", "runs", run_id, name))
+                            yield
             self._is_told = not self._events.why
         for parts in set(self._slots) - found:
             del self._slots[parts]
@@ -252,15 +268,18 @@ class Feed:
         with Folder.root(self._root) as root:
             return root.down((*slot.parts, *inner))
 
-    def _hinted(self, slots: Iterable[_Slot], told: _Told, *, full: bool = False) -> list[_Slot]:
+    def _hinted(self, slots: Iterable[_Slot], told: _Told, *, full: bool = False) -> Generator[None, None, list[_Slot]]:
         """Those of `slots` whose hint changed or is followed; `full`: all of them."""
         slots = list(slots)
         if not slots:
             return []
+        found: list[_Slot] = []
         before = {slot.parts: slot.hint for slot in slots if slot.hint}
         try:
             with Folder.root(self._root) as root, root.down(("v1", "runs")) as runs:
-                found = [slot for slot in slots if self._hint_changed(runs, slot) or full]
+                for slot in slots:
+                    found += [slot] if self._hint_changed(runs, slot) or full else []
+                    yield
         except OSError:
             return []
         if self._is_told and not (told.folders or told.lost):

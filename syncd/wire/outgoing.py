@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from syncd.wire import protocol
@@ -18,13 +18,18 @@ EAGER_WITHIN_S = 10.0
 
 
 def news_frames(
-    root: Path, news: Sequence[PolicyNews | CurveNews], bandwidth: Bandwidth, *, eager: bool
+    root: Path, news: Iterable[PolicyNews | CurveNews | None], bandwidth: Bandwidth, *, eager: bool
 ) -> Iterator[bytes]:
-    """POLICY of each new policy, `eager`: with its blob where that is small; then METRICS."""
+    """POLICY of each new policy, `eager`: with its blob where that is small; METRICS. b"": nothing more so far."""
     curves: list[CurveNews] = []
     for one in news:
-        if isinstance(one, CurveNews):
-            curves.append(one)
+        if not isinstance(one, PolicyNews):
+            curves += [one] if one is not None else []
+            if len(curves) == MAX_ENTRIES:
+                yield _metrics(curves)
+                curves = []
+            else:
+                yield b""
             continue
         is_soon_there = bandwidth.allows(one.blob_bytes, EAGER_WITHIN_S)
         pushed = eager and not one.is_averaged and one.blob_bytes <= EAGER_BYTES and is_soon_there
@@ -39,10 +44,13 @@ def news_frames(
         )
         if pushed:
             yield from file_frames(root, one.blob_sha256, one.blob_path, 0)
-    for start in range(0, len(curves), MAX_ENTRIES):
-        some = curves[start : start + MAX_ENTRIES]
-        files = tuple(protocol.File(path=one.path, bytes=one.bytes, sha256=one.sha256) for one in some)
-        yield encode(protocol.Metrics(files=files))
+    if curves:
+        yield _metrics(curves)
+
+
+def _metrics(curves: Sequence[CurveNews]) -> bytes:
+    files = tuple(protocol.File(path=one.path, bytes=one.bytes, sha256=one.sha256) for one in curves)
+    return encode(protocol.Metrics(files=files))
 
 
 def file_frames(root: Path, key: str, path: str, offset: int, most: int | None = None) -> Iterator[bytes]:

@@ -41,6 +41,8 @@ READ_BYTES = 256 * 1024
 VERDICTS_EVERY_S = 1.0
 #: It wakes at least this often, so that a signal is obeyed soon.
 WAKE_EVERY_S = 1.0
+#: What is put together at once, before it listens again.
+FILL_S = 0.2
 #: A client may ask for so many files at once.
 MOST_STREAMS = 64
 
@@ -151,7 +153,9 @@ class Server:
             self._say(protocol.Ping(n=next(self._pings)))
 
     def _patience_ms(self) -> float:
-        """Until the next look is due, or the clock should be asked about pings and silence."""
+        """Until the next look is due, or the clock should be asked about pings and silence; 0 while more can leave."""
+        if self._has_room() and (self._pushes or self._streams or self._slices):
+            return 0.0
         due = [self._clock() + WAKE_EVERY_S]
         if wait_s := self._bandwidth.wait_s():
             due.append(self._clock() + wait_s)
@@ -169,6 +173,10 @@ class Server:
         """Whether the client has taken all earlier news, and may have more by its limit."""
         return self._listens and not self._waiting and not self._pushes and not self._bandwidth.wait_s()
 
+    def _has_room(self) -> bool:
+        """Whether more may be put behind what waits."""
+        return len(self._waiting) < BUFFER_BYTES and not self._bandwidth.wait_s()
+
     def _is_idle(self) -> bool:
         """Whether nothing at all waits to leave."""
         waits = self._waiting or self._pushes or self._streams or self._slices
@@ -180,11 +188,16 @@ class Server:
         self._waiting += encode(message, payload)
 
     def _fill(self) -> None:
-        """Put more frames behind those that wait, while there is room: news first, then files in turns, then scenes."""
+        """Put more frames behind those that wait, while there is room: news first, then files in turns, then scenes.
+
+        A look at a large folder of a network takes minutes: meanwhile we listen, say that we live, and files leave.
+        """
         if self._may_look():
             self._look()
-        while len(self._waiting) < BUFFER_BYTES and not self._bandwidth.wait_s():
-            queue = self._pushes or self._streams or self._slices
+        until = self._clock() + FILL_S
+        while self._has_room():
+            asked, is_late = self._streams or self._slices, self._clock() >= until
+            queue = asked if is_late and asked else self._pushes or asked
             if not queue:
                 return
             frame = next(queue[0], None)
@@ -194,6 +207,8 @@ class Server:
             self._waiting += frame
             self._bandwidth.took(len(frame))
             queue.rotate(0 if queue is self._pushes else -1)
+            if is_late:
+                return
 
     def _show(self) -> None:
         """One batch of an agent at play, after a poll that found nothing else to do: not even news to look at."""
@@ -247,7 +262,13 @@ class Server:
             self._verdicts_told |= {one.sha256 for one in some}
 
     def _news_frames(self, *, eager: bool) -> Iterator[bytes]:
-        return news_frames(self._shared.path, list(self._feed.changes()), self._bandwidth, eager=eager)
+        return news_frames(self._shared.path, self._feed.changes(), self._bandwidth, eager=eager)
+
+    def _listing_frames(self) -> Iterator[bytes]:
+        self._feed.forget()  # now: a look that was under way is over
+        yield from self._news_frames(eager=False)
+        self._is_listing = False
+        yield encode(protocol.Listed(polls_because=self._feed.polls_because[:100]))
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -372,14 +393,8 @@ class Server:
         if self._is_listing:  # each costs work and memory, and its frame is ten bytes
             raise protocol.ProtocolError("a listing was asked for again before the last one was told")
         self._is_listing = True
-        self._feed.forget()
-        self._pushes.append(self._news_frames(eager=False))
         self._verdicts_told = set()
         if self._inbox is not None:
             self._look_for_verdicts(self._inbox)
-        self._pushes.append(self._listed())
+        self._pushes.append(self._listing_frames())
         self._listens = True
-
-    def _listed(self) -> Iterator[bytes]:
-        self._is_listing = False
-        yield encode(protocol.Listed(polls_because=self._feed.polls_because[:100]))

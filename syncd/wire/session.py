@@ -26,7 +26,7 @@ from syncd.wire.viewing import Viewing
 WELCOME_TIMEOUT_S = 60.0
 #: A living peer that says nothing about a request for this long will not.
 STUCK_AFTER_S = 120.0
-#: The reader wakes this often to ping and to judge the silence.
+#: The reader wakes this often to ping and to judge the silence, and the caller's thread to tell that it waits.
 TICK_S = 2.5
 #: What a login may print before our preamble.
 MAX_NOISE_BYTES = 256 * 1024
@@ -59,6 +59,7 @@ class Session:
     ) -> None:
         self.name = name
         self.chosen_because, self.is_stopgap = "", False
+        self.tick: Callable[[], None] = lambda: None
         self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
         self._clock, self._wall = clock, wall
@@ -99,7 +100,9 @@ class Session:
         with self._changed:
             before = self._arrivals.listings
         self._send(protocol.Listing())
-        self._await(lambda: self._arrivals.listings > before, STUCK_AFTER_S, "did not list what it has")
+        # Of a large folder that takes long; its server says between two steps that it lives.
+        ready = lambda: self._arrivals.listings > before  # noqa: E731
+        self._await(ready, STUCK_AFTER_S, "did not list what it has", progress=lambda: self._bytes_in)
         return self._take_news()
 
     def wait(self, timeout_s: float) -> News:
@@ -194,20 +197,22 @@ class Session:
             self._bytes_out += len(data)
 
     def _await(
-        self, ready: Callable[[], bool], timeout_s: float, what: str, progress: Callable[[], int] | None = None
+        self, ready: Callable[[], bool], timeout_s: float, what: str, progress: Callable[[], int] = lambda: 0
     ) -> None:
         """Until `ready`, or the connection failed, or nothing moved for `timeout_s`. Errors: UnreachableError…."""
-        with self._changed:
-            while not ready():
-                seen = progress() if progress else 0
+        seen, moved_at = progress(), time.monotonic()
+        while True:
+            self.tick()
+            with self._changed:
+                self._changed.wait_for(lambda: ready() or self._failure, min(TICK_S, timeout_s))
+                if ready():
+                    return
                 if self._failure is not None:
                     raise self._failure
-                moved = self._changed.wait_for(
-                    lambda seen=seen: ready() or self._failure or (progress and progress() != seen),  # type: ignore[misc]
-                    timeout_s,
-                )
-                if not moved:
-                    raise UnreachableError(f"{self._place} {what} for {timeout_s:g} s")
+            if seen != (seen := progress()):
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at >= timeout_s:
+                raise UnreachableError(f"{self._place} {what} for {timeout_s:g} s")
 
     def _take_news(self) -> News:
         with self._changed:
@@ -269,10 +274,12 @@ class Session:
 
     def _wait_for_room(self) -> None:
         """Until the limit on the bandwidth lets the next part leave. Errors: what ended the connection meanwhile."""
-        with self._changed:
-            while (wait_s := self._bandwidth.wait_s()) > 0:
-                if self._changed.wait_for(lambda: self._failure, wait_s) and self._failure is not None:
+        self.tick()
+        while (wait_s := self._bandwidth.wait_s()) > 0:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._failure, min(TICK_S, wait_s)) and self._failure is not None:
                     raise self._failure
+            self.tick()
 
     def _farewell(self) -> None:
         """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""

@@ -5,7 +5,7 @@ Paths are relative to `$SHARED`, with `/`: `v1/runs/<run>/<slot>/LATEST.json`. O
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -101,6 +101,8 @@ class Transport(Protocol):
     """Why it is this one, for people; "" where nobody chose."""
     is_stopgap: bool
     """Another way would be better, and could not be gone now."""
+    tick: Callable[[], None]
+    """Called by whoever waits in here for the other side, every few seconds. It does nothing until somebody sets it."""
     live: Viewing | None
     """Agents at play; None: this way has no frames for them (rsync)."""
 

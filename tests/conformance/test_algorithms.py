@@ -190,22 +190,33 @@ def test_as_many_updates_are_made_as_are_owed(training):
         assert run.step == step + (0 if must else training.num_envs)
 
 
-def test_the_seed_decides_its_nets_and_each_measure_has_its_name(training):
-    cls, spaces = find(ALGORITHMS, training.algorithm.name), spaces_of(training)
+def nets_of(training, **seeds):
+    """The policy's tensors, as they are first."""
+    other, spaces = training.changed(**seeds), spaces_of(training)
+    experience = Experience(other, kept_spaces(spaces, other.network)) if other.uses_experience else None
+    made = find(ALGORITHMS, training.algorithm.name)(Context(other, spaces, training.num_envs, CPU, experience))
+    return {name: tensor for name, tensor in made.state().tensors.items() if name.startswith("policy.")}
 
-    def made(seed):
-        other = training.changed(seed=seed)
-        experience = Experience(other, kept_spaces(spaces, other.network)) if other.uses_experience else None
-        return cls(Context(other, spaces, training.num_envs, CPU, experience))
 
-    def nets(algorithm):
-        found = algorithm.state().tensors
-        return {name: tensor for name, tensor in found.items() if name.startswith("policy.")}
+def are_equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
-    one, same, other = nets(made(0)), nets(made(0)), nets(made(1))
+
+def test_the_seed_decides_its_nets(training):
+    one = nets_of(training, seed=0)
     assert one
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert any(not torch.equal(one[name], other[name]) for name in one)
+    assert are_equal(one, nets_of(training, seed=0))
+    assert not are_equal(one, nets_of(training, seed=1))
+
+
+def test_where_there_is_a_seed_of_the_nets_it_alone_decides_them(training):
+    assert are_equal(nets_of(training, seed=0, init_seed=7), nets_of(training, seed=1, init_seed=7))
+    assert not are_equal(nets_of(training, seed=0, init_seed=7), nets_of(training, seed=0, init_seed=8))
+    assert are_equal(nets_of(training, seed=7), nets_of(training, seed=0, init_seed=7))
+
+
+def test_each_measure_has_its_name(training):
+    cls = find(ALGORITHMS, training.algorithm.name)
     run = fresh(training, CPU, envs_of(training))
     while not run.measured:
         advance(run)

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 
+from anchorleg.job import Job
+from trainer.machine import launching
+
 pytest.importorskip("torch")
 
 pytestmark = pytest.mark.trainer
@@ -27,19 +30,21 @@ SECTION = {
 }
 
 
-def compare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def compare(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "section.json").write_text(json.dumps(SECTION))
     return subprocess.run(
         [sys.executable, "-m", "trainer", "compare", "-c", "section.json", "--run-dir", "all", *words],
-        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}"}, capture_output=True, text=True,
-        timeout=10 * PATIENCE_S, check=False,
+        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}", **environment},
+        capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False,
     )  # fmt: skip
 
 
 def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -> None:
     asked = ("--algorithms", "ppo,a2c", "--steps", "600", "--seeds", "1")
-    first = compare(tmp_path, *asked, "--json")
+    job = Job(tmp_path / "run", 0, 0, hand_over_file=tmp_path / "asked", scratch=tmp_path, run_id="the-jobs-run")
+    first = compare(tmp_path, *asked, "--json", **launching._described(job, tmp_path / "asked"))
     assert first.returncode == 0, first.stderr
+    assert not job.run_dir.exists(), "each contender trains in a folder of its own, also inside a job"
     told = json.loads(first.stdout)
     assert {one["algorithm"] for one in told["contenders"]} == {"ppo", "a2c"}
     assert {one["evaluations"][0][-1]["step"] for one in told["contenders"]} == {603}

@@ -15,6 +15,7 @@ from PIL import Image, ImageSequence
 pytest.importorskip("metaworld")
 pytest.importorskip("imageio_ffmpeg")
 
+from needs import is_missing, need_drawing
 from point_run import PointRun
 from published import RUN, publish, training_of
 from suites import metaworld
@@ -37,12 +38,7 @@ HORIZON = 40
 @pytest.fixture(scope="session")
 def eyes():
     """The way in which this machine can draw; in CI there must be one."""
-    try:
-        return drawing.choose_renderer().way
-    except ConfigError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    return need_drawing()[0]
 
 
 @pytest.fixture
@@ -231,7 +227,7 @@ def test_a_frame_is_the_one_that_a_person_has_looked_at(tmp_path):
     from PIL import Image
 
     if not drawing.driver_of("osmesa"):
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("MuJoCo cannot draw with OSMesa here")
+        is_missing("MuJoCo cannot draw with OSMesa here")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "osmesa"}
     command = [sys.executable, "-c", FRAMES, str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WORK_S, check=False)

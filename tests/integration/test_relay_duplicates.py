@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -129,6 +130,8 @@ def kill_job(relay: Relay, supervisor: ProcessId) -> None:
     family = {supervisor.pid}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    for pid in family:
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # all stand still first: no parent writes down a child's death
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
     relay.wait_for(lambda: not is_alive(supervisor), "the death of the job")

@@ -179,6 +179,7 @@ def test_a_ghost_of_an_older_attempt_changes_nothing_that_its_successor_reads(ne
     relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
+    relay.wait_for(lambda: not relay.programs(), "the ghost's own end")
 
     parent = relay.read("parent.json", 1)
     first, second = ([n for attempt, n in relay.journal(0) if attempt == number] for number in (0, 1))

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ pytest.importorskip("metaworld")
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER, attempt_numbers
-from trainer.history.journal import METRICS
-from trainer.history.read import lines
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
-#: Small nets, short stretches, episodes that no interruption meets at their end.
+HANDING_OVER = str(REPOSITORY / "tests" / "support" / "handing_over.py")
+#: Small nets, short stretches, episodes that no interruption meets at their end. Ten environments step 150 times.
 SETTINGS = {
     "preset": "debug",
     "total_steps": 1500,
@@ -40,40 +38,22 @@ SETTINGS = {
 }
 
 
-def start(run_dir, **fields):
-    command = [sys.executable, "-m", "trainer", "train", "--run-dir", str(run_dir)]
+def run(run_dir, *program, **fields):
+    """The exit code of an attempt, by default of `trainer` itself."""
+    command = [sys.executable, *(program or ("-m", "trainer")), "train", "--run-dir", str(run_dir)]
     for name, value in {**SETTINGS, **fields}.items():
         command += ["--set", f"{name}={value}"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process):
-    _, told = process.communicate(timeout=WORK_S)
-    assert process.returncode in {0, HANDED_OVER, -signal.SIGKILL}, told
-    return process.returncode
-
-
-def steps_of_newest(run_dir):
-    numbers = attempt_numbers(run_dir / "slots/0")
-    rows = list(lines(run_dir / "slots/0/attempts" / str(numbers[-1]) / METRICS)) if numbers else []
-    return len(numbers), rows[-1]["to"] if rows else 0
-
-
-def interrupt(run_dir, number, attempt, step, **fields):
-    """Start an attempt and send `number` once it has written a row at or past `step`."""
-    process = start(run_dir, **fields)
-    deadline = time.monotonic() + WORK_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if steps_of_newest(run_dir) >= (attempt + 1, step):
-            process.send_signal(number)
-            break
-        time.sleep(0.002)
-    return finish(process)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=WORK_S,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode in {0, HANDED_OVER, -signal.SIGKILL}, done.stderr
+    return done.returncode
 
 
 def complete(run_dir, **fields):
-    assert finish(start(run_dir, **fields)) == 0
+    assert run(run_dir, **fields) == 0
     return slot_digest(run_dir / "slots/0")
 
 
@@ -89,8 +69,8 @@ def same(digest, reference):
 
 
 def test_a_hand_over_and_a_kill_in_the_middle_of_episodes_change_no_bit_of_mt10(tmp_path, uninterrupted):
-    assert interrupt(tmp_path, signal.SIGUSR2, 0, 280) == HANDED_OVER
-    assert interrupt(tmp_path, signal.SIGKILL, 1, 700) == -signal.SIGKILL
+    assert run(tmp_path, HANDING_OVER, "28") == HANDED_OVER
+    assert run(tmp_path, HANDING_OVER, "40:SIGKILL:0.01") == -signal.SIGKILL
     assert same(complete(tmp_path), uninterrupted)
     assert attempt_numbers(tmp_path / "slots/0") == [0, 1, 2]
 
@@ -100,11 +80,10 @@ def test_a_hand_over_and_a_kill_in_the_middle_of_episodes_change_no_bit_of_mt10(
 def test_three_hand_overs_change_no_bit_of_mt10(tmp_path, seed):
     numbers = random.Random(seed)
     reference = complete(tmp_path / "reference", seed=seed)
-    run_dir, at = tmp_path / "interrupted", 0
-    for attempt in range(3):
-        at += numbers.randrange(100, 400)
-        number = numbers.choice([signal.SIGUSR2, signal.SIGTERM, signal.SIGINT])
-        assert interrupt(run_dir, number, attempt, at, seed=seed) == HANDED_OVER
+    run_dir = tmp_path / "interrupted"
+    for _ in range(3):
+        at, name = numbers.randrange(10, 40), numbers.choice(["SIGUSR2", "SIGTERM", "SIGINT"])
+        assert run(run_dir, HANDING_OVER, f"{at}:{name}", seed=seed) == HANDED_OVER
     assert same(complete(run_dir, seed=seed), reference)
 
 
@@ -114,8 +93,9 @@ def test_kills_at_random_moments_change_no_bit_of_mt10(tmp_path, seed):
     numbers = random.Random(seed)
     reference = complete(tmp_path / "reference", seed=seed)
     run_dir = tmp_path / "killed"
-    for attempt in range(3):
-        assert interrupt(run_dir, signal.SIGKILL, attempt, numbers.randrange(70, 1300), seed=seed) == -signal.SIGKILL
+    for _ in range(3):
+        at = f"{numbers.randrange(1, 40)}:SIGKILL:{numbers.uniform(0, 0.02)}"
+        assert run(run_dir, HANDING_OVER, at, seed=seed) == -signal.SIGKILL
     assert same(complete(run_dir, seed=seed), reference)
 
 

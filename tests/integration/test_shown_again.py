@@ -131,9 +131,8 @@ def test_it_ends_with_the_last_watcher(tmp_path):
     with studio(tmp_path, suite_of("Line")) as one:
         one.until(lambda: drawing(one))
         process = drawing(one)
-        one.tap._wanted = {}
-        one.go(1)
-        wait_for(lambda: process.poll() is not None, "its end")
+        one.asking.withdraw()
+        wait_for(lambda: (one.go(1), process.poll() is not None)[1], "its end")
 
 
 def test_it_ends_in_the_middle_of_an_episode_with_a_training_that_is_killed(tmp_path):

@@ -62,7 +62,7 @@ CASES: dict[str, dict[str, Any]] = {
         "how": "go on", "ahead": True, "files": {"0/exit.json": {"token": "before", "code": 1}},
     },
     "it is not needed: the one before was told to end": {
-        "how": "go on", "ahead": True, "files": {"0/exit.json": {"token": "before", "code": 75, "asked": "SIGTERM"}},
+        "how": "go on", "ahead": True, "files": {"0/exit.json": {"token": "before", "code": 75, "terminated": True}},
     },
     "it is needed: the one before handed over": {
         "how": "crash", "ahead": True, "files": {"0/exit.json": {"token": "before", "code": 75, "asked": "deadline"}},

@@ -9,10 +9,9 @@ import sys
 
 import pytest
 from daemons import WORK_S
+from needs import need_drawing
 
 from trainer.config.tasknames import MT10
-from trainer.errors import ConfigError
-from trainer.machine.drawing import choose_renderer
 
 pytestmark = pytest.mark.trainer
 
@@ -32,10 +31,7 @@ def test_all_tasks_of_mt10_load_where_nothing_can_be_drawn() -> None:
 
 
 def test_the_first_task_is_drawn_and_is_not_blank() -> None:
-    try:
-        way = choose_renderer().way
-    except ConfigError as error:
-        pytest.skip(str(error))
+    way, _ = need_drawing()
     done = probed("push-v3", "reach-v3", way=way)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from daemons import wait_for
+from daemons import WORK_S, wait_for
 from wandb_runs import Run, a_row, an_evaluation, processes_of, run_command, serving_alone
 from wandb_server import API_KEY
 
@@ -20,17 +21,15 @@ from trainer.wandb.request import Patience
 pytest.importorskip("wandb")
 
 NAME = "mt10-0123abcd-0"
-#: Short, so that outages are noticed within seconds; but what must arrive has all the time of a slow machine.
-HASTY = Patience(
-    look_s=0.1, transmit_s=1, request_s=3.0, check_s=0.5, stuck_s=3.0, retry_s=0.5, longest_retry_s=2.0, flush_s=90.0
-)
-#: An interpreter's start, wandb's service and several of its own tries: on a busy machine minutes.
-PATIENT_S = 300.0
+#: For a server that answers: an interpreter's start and wandb's service take minutes on a busy machine.
+CALM = Patience(
+    look_s=0.1, transmit_s=1, request_s=WORK_S, check_s=0.5, stuck_s=WORK_S, retry_s=0.5, longest_retry_s=2.0,
+    flush_s=WORK_S,
+)  # fmt: skip
+#: Outages are noticed within seconds; so a slow machine has some that nobody made.
+HASTY = replace(CALM, request_s=3.0, stuck_s=3.0)
+LOST, BACK = "no curves are sent for now", "curves are sent again"
 LONG = pytest.mark.long
-
-
-def hurried(**fields):
-    return Patience(**{**vars(HASTY), **fields})
 
 
 def rows(*ends):
@@ -56,7 +55,7 @@ class Watched:
     def env(self, **more):
         return {**os.environ, **self.server.env(), "WANDB_MODE": "online", **more}
 
-    def beside(self, number, patience=HASTY, **env):
+    def beside(self, number, patience=CALM, **env):
         job = Job(self.run.folder, 0, number, run_id="mt10-0123abcd")
         return beside(job, {"batch_size": 64}, self.env(**env), self.said.append, patience=patience)
 
@@ -68,16 +67,22 @@ class Watched:
     def wait_for_steps(self, *expected):
         """Rows at `expected`; evaluations where the step is given as -step."""
         wanted = sorted((abs(step), step < 0) for step in expected)
-        wait_for(lambda: sorted(self.steps()) == wanted, f"{wanted}; said: {self.said}", PATIENT_S)
+        wait_for(lambda: sorted(self.steps()) == wanted, f"{wanted}; said: {self.said}", WORK_S)
 
-    def wait_for_word(self, words):
-        wait_for(lambda: any(words in sentence for sentence in self.said), f"{words!r} in {self.said}", PATIENT_S)
+    def wait_for_word(self, words, after=0):
+        """In a sentence after so many others."""
+        wait_for(lambda: any(words in one for one in self.said[after:]), f"{words!r} in {self.said}", WORK_S)
+
+    def wait_for_peace(self):
+        """Returns how much was said until then."""
+        wait_for(lambda: self.said and LOST not in self.said[-1], f"no outage; said: {self.said}", WORK_S)
+        return len(self.said)
 
     def alive(self):
         return processes_of(self.server)
 
     def wait_for_silence(self):
-        wait_for(lambda: self.alive() == [], f"the end of {self.alive()}", PATIENT_S)
+        wait_for(lambda: self.alive() == [], f"the end of {self.alive()}", WORK_S)
 
 
 @pytest.fixture
@@ -135,20 +140,22 @@ def without(line, names):
 @pytest.mark.parametrize("fault", [401, pytest.param(403, marks=LONG), pytest.param(500, marks=LONG), "hang"])
 def test_an_outage_is_said_once_and_everything_arrives_when_the_server_is_back(watched, fault):
     watched.run.attempt(0, None, rows(100))
-    with watched.beside(0):
+    with watched.beside(0, HASTY):
         watched.wait_for_steps(100)
+        before = watched.wait_for_peace()
         break_down(watched.server, fault)
         watched.run.add(0, "metrics", *rows(200, 300))
-        watched.wait_for_word("no curves are sent for now")
+        watched.wait_for_word(LOST, before)
         watched.run.add(0, "metrics", *rows(400))
         watched.server.answer_again()
         watched.wait_for_steps(100, 200, 300, 400)
-        watched.wait_for_word("curves are sent again")
+        watched.wait_for_word(BACK, before)
         watched.run.add(0, "metrics", *rows(500))
         watched.wait_for_steps(100, 200, 300, 400, 500)
-    kinds = [sentence.split(":")[1].split("(")[0].strip() for sentence in watched.said]
-    assert kinds == ["curves go to http", "no curves are sent for now", "curves are sent again"]
-    assert ("(no proper answer from the server in time)" in watched.said[1]) == (fault in {500, "hang"})
+    told = [sentence for sentence in watched.said if "curves go to http" not in sentence]
+    kinds = [sentence.split(":")[1].split("(")[0].strip() for sentence in told]
+    assert kinds == [(LOST, BACK)[k % 2] for k in range(len(kinds))]
+    assert any(("(no proper answer from the server in time)" in one) == (fault in {500, "hang"}) for one in told[::2])
     watched.wait_for_silence()
 
 
@@ -156,12 +163,12 @@ def test_an_outage_is_said_once_and_everything_arrives_when_the_server_is_back(w
 def test_a_server_that_is_away_from_the_beginning_has_everything_later(watched, fault):
     break_down(watched.server, fault)
     watched.run.attempt(0, None, rows(100, 200))
-    with watched.beside(0):
-        watched.wait_for_word("no curves are sent for now")
+    with watched.beside(0, HASTY):
+        watched.wait_for_word(LOST)
         watched.run.add(0, "metrics", *rows(300))
         watched.server.answer_again()
         watched.wait_for_steps(100, 200, 300)
-        watched.wait_for_word("curves are sent again")
+        watched.wait_for_word(BACK)
 
 
 def break_down(server, fault):
@@ -173,7 +180,7 @@ def break_down(server, fault):
 
 def test_a_hung_server_keeps_no_job_from_its_end_and_the_next_job_sends_the_rest(watched):
     watched.run.attempt(0, None, rows(100))
-    with watched.beside(0, hurried(flush_s=1.0)):
+    with watched.beside(0, replace(HASTY, flush_s=1.0)):
         watched.wait_for_steps(100)
         watched.server.hang()
         watched.run.add(0, "metrics", *rows(200))
@@ -188,7 +195,7 @@ def test_a_hung_server_keeps_no_job_from_its_end_and_the_next_job_sends_the_rest
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_process_that_is_killed_or_stopped_is_no_matter_and_leaves_nothing_behind(watched, number):
     watched.run.attempt(0, None, rows(100))
-    with watched.beside(0, hurried(flush_s=0.5)):
+    with watched.beside(0, replace(CALM, flush_s=0.5)):
         watched.wait_for_steps(100)
         [process] = watched.processes
         service = set(watched.alive()) - {process.pid}
@@ -204,7 +211,7 @@ def test_a_process_that_is_killed_or_stopped_is_no_matter_and_leaves_nothing_beh
 
 def test_wandbs_service_does_not_outlive_it_even_where_it_was_stopped(watched):
     watched.run.attempt(0, None, rows(100))
-    with watched.beside(0, hurried(flush_s=0.5)):
+    with watched.beside(0, replace(CALM, flush_s=0.5)):
         watched.wait_for_steps(100)
         for pid in watched.alive():
             os.kill(pid, signal.SIGSTOP)

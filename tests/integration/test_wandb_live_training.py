@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("wandb")
 
-from daemons import wait_for
+from daemons import WORK_S, wait_for
 from relay import NewRelay
 from slot_digest import slot_digest
 from wandb_runs import Run, a_row, processes_of, serving_alone
@@ -26,16 +26,15 @@ from trainer.history.read import read, read_evaluations
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
-LIMIT_S = 300
 
 
-def train(run_dir: Path, *signals: dict[int, str], server: Server | None = None, flush_s: float = 1.0) -> Path:
-    """Attempts on point masses, as in test_resume_exact; the slot's folder."""
+def train(run_dir: Path, *signals: dict[int, str], server: Server | None = None, **env: str) -> Path:
+    """Attempts on point masses, as in test_resume_exact; the slot's folder. `env`: see train_point_mass."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    environ |= {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "FLUSH_S": str(flush_s)}
+    environ |= {"PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", **env}
     environ |= {"WANDB_MODE": "online", **server.env()} if server else {}
     command = [sys.executable, str(SUPPORT / "train_point_mass.py"), str(run_dir), json.dumps(signals), "{}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environ, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WORK_S, env=environ, check=False)
     assert done.returncode == 0, done.stderr
     *printed, codes = done.stdout.splitlines()
     assert json.loads(codes) == [*[HANDED_OVER] * (len(signals) - 1), 0], printed
@@ -50,7 +49,7 @@ def alone(tmp_path_factory):
 
 def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alone):
     with serving_alone() as server:
-        slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, flush_s=LIMIT_S)
+        slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, CALM_S=str(WORK_S))
         [run] = server.files
         history = server.history(run)
         wait_for(lambda: processes_of(server) == [], "the end of what was beside the training")
@@ -85,8 +84,9 @@ from trainer.wandb.process import beside
 from trainer.wandb.request import Patience
 
 job = Job(Path({run_dir!r}), 0, 0, run_id="mt10-0123abcd")
-with beside(job, {{}}, os.environ, lambda sentence: print(sentence, flush=True), patience=Patience(transmit_s=1)):
-    time.sleep(600)
+patience = Patience(transmit_s=1, request_s={calm_s}, stuck_s={calm_s})
+with beside(job, {{}}, os.environ, lambda sentence: print(sentence, flush=True), patience=patience):
+    time.sleep({calm_s})
 """
 
 
@@ -96,9 +96,9 @@ def test_nothing_outlives_a_learner_that_is_killed(tmp_path, is_stopped):
     run.attempt(0, None, [a_row(0, 100, 1.0)])
     with serving_alone() as server:
         environ = {**os.environ, **server.env(), "WANDB_MODE": "online", "PYTHONPATH": str(REPOSITORY)}
-        program = LEARNER.format(run_dir=str(run.folder))
+        program = LEARNER.format(run_dir=str(run.folder), calm_s=WORK_S)
         learner = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
-        wait_for(lambda: server.history("mt10-0123abcd-0"), "the first row", LIMIT_S)
+        wait_for(lambda: server.history("mt10-0123abcd-0"), "the first row", WORK_S)
         beside = set(processes_of(server)) - {learner.pid}
         assert len(beside) == 2
         for pid in beside if is_stopped else ():
@@ -107,7 +107,7 @@ def test_nothing_outlives_a_learner_that_is_killed(tmp_path, is_stopped):
                 os.kill(pid, signal.SIGSTOP)
         learner.kill()
         learner.communicate()
-        wait_for(lambda: processes_of(server) == [], "their end", LIMIT_S)
+        wait_for(lambda: processes_of(server) == [], "their end", WORK_S)
 
 
 def test_what_start_was_told_reaches_the_jobs_and_the_key_no_file(new_relay: NewRelay, tmp_path) -> None:

@@ -55,7 +55,7 @@ def test_each_job_is_queued_behind_the_one_before_it(private_slurm: PrivateSlurm
     jobs = [relay.read("claim", attempt)["job_id"] for attempt in attempts]
     assert afters[0] is None
     assert afters[1 : len(jobs)] == jobs[:-1]
-    assert rows_of(slurm, relay) == []
+    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
 
 
 def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:
@@ -64,7 +64,7 @@ def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: Priv
 
     assert relay.run("stop").code == 0
 
-    assert rows_of(slurm, relay) == []
+    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
     assert relay.attempts(0) == [0]
     assert relay.read("exit.json", 0)["code"] == 75
     assert (relay.run_dir / "slots" / "0" / "hold").exists()
@@ -99,7 +99,7 @@ def test_a_cancel_of_the_running_job_pauses_although_another_one_is_queued(
 
     assert relay.ended(relay.children[-1]) == 12, relay.output()
     assert relay.status()["slots"][0]["state"] == "paused"
-    assert rows_of(slurm, relay) == []
+    slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
     assert not (relay.attempt_dir(1) / "claim").exists()
 
 

@@ -280,11 +280,14 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     draft = a_draft(place, 3, 1, step=2000)
     lineage = draft.lineage.model_copy(update={"checkpoint": Origin(attempt=3, step=2000)})
     publish(place, draft.model_copy(update={"lineage": lineage}), rounded(tensors(1)))
+    for seq in (2, 3, 4):  # most policies of a running training belong to no checkpoint
+        publish_one(shared, 3, seq)
     checkpoint = tmp_path / "run" / "slots" / "0" / "attempts" / "3" / "checkpoints" / "2000"
     env = settled(laptop, sshd, shared)
-    gone = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
-    assert (gone.returncode, "is not there any more" in gone.stdout) == (0, True), gone.stderr
-    checkpoint.mkdir(parents=True)
+    checkpoint.parent.mkdir(parents=True)
+    early = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    assert (early.returncode, "no checkpoint is there yet" in early.stdout) == (0, True), early.stderr
+    checkpoint.mkdir()
     nets = b"nets" * 100_000
     (checkpoint / "nets.safetensors").write_bytes(nets)
     files = {"nets.safetensors": {"bytes": len(nets), "sha256": hashlib.sha256(nets).hexdigest()}}
@@ -294,6 +297,12 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     brought = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "3" / "2000"
     assert (brought / "nets.safetensors").read_bytes() == nets
     assert str(brought) in done.stdout
+    torn = checkpoint.with_name("3000")
+    torn.mkdir()
+    (torn / "manifest.json").write_text(json.dumps({"files": files}))
+    shutil.rmtree(checkpoint)
+    left_out = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    assert (left_out.returncode, f"no checkpoint of {RUN}/0 came whole" in left_out.stderr) == (6, True)
     elsewhere = settled(laptop, sshd, Shared(tmp_path / "elsewhere"))
     (tmp_path / "elsewhere" / "v1").mkdir(parents=True)
     refused = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=elsewhere)

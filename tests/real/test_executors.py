@@ -21,7 +21,8 @@ LIMIT_S = 1800
 #: Slurm knows whole seconds, and starts its clock before the batch script's first line.
 CLOCK_S = 3.0
 
-#: A batch process that counts its wake-ups, and has a child that dies of one.
+#: A batch process that counts its wake-ups, and has a child that dies of one. While there is a file `patience`, it does
+#: not listen yet, and leaves a trace of what came too early.
 LISTENER = """\
 trap '' USR2
 python3 -c '
@@ -31,8 +32,9 @@ open("child.new", "w").write(str(os.getpid()))
 os.rename("child.new", "child")
 time.sleep(1801)
 ' &
+[ -e patience ] && trap 'touch early' USR2
 touch up
-[ -e patience ] && sleep 1.2
+while [ -e patience ]; do sleep 0.05; done
 trap 'echo woken >> wakes' USR2
 touch listening
 trap 'echo TERM >> terms; exit 9' TERM
@@ -160,14 +162,19 @@ def test_a_wake_up_reaches_the_batch_process_alone(place: Place) -> None:
 
 def test_a_wake_up_before_the_program_listens_does_not_kill_the_job(place: Place) -> None:
     request = place.job("one", LISTENER)
-    (place.jobs_dir / "one" / "patience").touch()
+    patience = place.jobs_dir / "one" / "patience"
+    patience.touch()
     outcome = place.executor().submit(request)
     assert isinstance(outcome, Submitted)
     place.wait_for_file("one", "up")
+    child = int(place.wait_for_file("one", "child").read_text())
 
     assert place.executor().wake([outcome.job_id]) is None
 
+    place.wait_for_file("one", "early")
+    patience.unlink()
     place.wait_for_file("one", "listening")
+    assert is_running(child)
     assert place.wait_for_state("one", JobState.RUNNING).job_id == outcome.job_id
 
 

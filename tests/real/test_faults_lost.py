@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 
 import pytest
 from relay import NewRelay
 from slurm_cluster import PrivateSlurm
-from slurm_relay import on_slurm, rows_of, start_impatient
+from slurm_relay import on_slurm, rows_of, saved_at, start_impatient
 
 from orchestrator.decisions.leftovers import WHY
 
@@ -50,20 +51,24 @@ def test_a_job_that_has_ended_and_that_slurm_takes_for_running_is_cancelled(
     slurm = private_slurm(nodes=2)
     relay = on_slurm(new_relay, slurm, total=100_000, pace_s=0.05)
     start_impatient(relay, left=2)
-    state = slurm.folder / "state" / "job_state"
 
     def ended_unsaved() -> bool:
         """The newest attempt hands over, and slurmctld is killed when it knows and has not saved it."""
         newest = relay.attempts()[-1]
         job = int(relay.read("claim", newest)["job_id"])
-        before = state.stat().st_mtime
+        saved: list[float] = []
+
+        def is_saved() -> bool:
+            saved.append(saved_at(slurm))
+            return saved[-1] > asked_at
+
+        asked_at = time.time()
         slurm.ask("scontrol", "update", f"jobid={job}", "comment=save")
-        slurm.wait_for(lambda: state.stat().st_mtime > before, "slurmctld to save")
-        saved = state.stat().st_mtime
+        slurm.wait_for(is_saved, "slurmctld to save")
         relay.hand_over()
         slurm.wait_for(lambda: (row := slurm.job(job)) is None or row.state != "RUNNING", "slurmctld to hear of it")
         slurm.kill_controller()
-        unsaved = state.stat().st_mtime == saved
+        unsaved = saved_at(slurm) == saved[-1]
         slurm.start_controller()
         row = slurm.job(job)
         return unsaved and row is not None and row.state == "RUNNING"

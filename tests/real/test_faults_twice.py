@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import on_slurm, rows_of, start_impatient
+from slurm_relay import on_slurm, rows_of, saved_at, start_impatient
 
 from orchestrator.decisions.models import parse_token
 
@@ -152,5 +152,5 @@ def is_settled(slurm: SlurmCluster) -> bool:
     """Whether slurmctld has written its state some time ago, and nothing has happened since: it writes what happens at
     once, but not twice within five seconds.
     """
-    state = slurm.folder / "state" / "job_state"
-    return state.exists() and time.time() - state.stat().st_mtime > WRITES_EVERY_S
+    at = saved_at(slurm)
+    return at > 0 and time.time() - at > WRITES_EVERY_S

@@ -31,6 +31,8 @@ from syncd.wire.uploads import MOST_AT_ONCE
 
 #: What an inbox holds at most, in segments of the largest size.
 MOST = InboxLimits().waiting_bytes // MAX_SEGMENT_BYTES
+#: As slowly as rsync can be told to send, bytes per second; so a push lasts longer than anything that a test waits for.
+SLOWEST, LASTS_S = 1024, 1.5 * PATIENCE_S
 
 
 def pushed(friend: Friend, *options: str) -> str:
@@ -46,10 +48,11 @@ def left(friend: Friend) -> list[str]:
 
 @contextmanager
 def pushing(friend: Friend) -> Iterator[None]:
-    """A push of `<here>/out/` that takes longer than the block; it is broken off at the block's end."""
-    words = ["rsync", "-rt", "--bwlimit=1", "-e", f"ssh -F {friend.laptop.config}"]
+    """A push that takes longer than the block; it is broken off at the block's end."""
+    friend.segment(9, top="large", size=int(LASTS_S * SLOWEST))
+    words = ["rsync", "-rt", f"--bwlimit={SLOWEST // 1024}", "-e", f"ssh -F {friend.laptop.config}"]
     child = subprocess.Popen(
-        [*words, f"{friend.here}/out/", f"cluster:{friend.inbox}/new/"], env=friend.laptop.env(), cwd=friend.here,
+        [*words, f"{friend.here}/large/", f"cluster:{friend.inbox}/new/"], env=friend.laptop.env(), cwd=friend.here,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
     )  # fmt: skip
     try:

@@ -64,7 +64,13 @@ def test_srun_starts_the_ranks_and_one_that_dies_ends_all(
 
 
 def test_a_stalled_job_has_the_ranks_of_srun_print_their_stacks(tmp_path: Path, slurm: SlurmCluster) -> None:
-    code = "print('rank', rank, flush=True)\nif rank == 0: os.kill(launcher, signal.SIGABRT)\nsignal.pause()"
+    code = (
+        "up = attempt_dir / 'rank-1-is-up'\n"
+        "if rank == 1: up.touch()\n"
+        "while not up.exists(): time.sleep(0.05)\n"
+        "if rank == 0: os.kill(launcher, signal.SIGABRT)\n"
+        "signal.pause()"
+    )
     words = shlex.join([sys.executable, str(LAUNCH), str(tmp_path / "run"), code])
     script = f"#!/bin/bash\nexport PYTHONPATH={ROOT} PYTHONFAULTHANDLER=1\n{words}\n"
     job = slurm.submit(script, "--ntasks=2", "--ntasks-per-node=2", "--nodes=1", "--mem=200M", "--time=5")

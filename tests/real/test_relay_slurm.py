@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay
 from slurm_cluster import SlurmCluster
-from slurm_relay import on_slurm, rows_of
+from slurm_relay import ends, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -38,8 +38,7 @@ def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
     nodes = {slot["node"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
     assert nodes <= {"n1", "n2", "n3", "n4"}
     assert nodes
-    states = [row.state for row in slurm.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")]
-    assert states == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
+    assert ends(slurm, relay) == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
     assert relay.status()["state"] == "finished"
 
 
@@ -180,9 +179,7 @@ def test_killed_at_any_point_the_next_controller_goes_on_exactly_once(
     assert done.code == 0, done.words
     for slot in (0, 1):
         relay.assert_exactly_once(60, slot)
-    ran = [row for row in slurm.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")]
-    assert len(ran) == len(relay.attempts(0)) + len(relay.attempts(1))
-    assert {row.state for row in ran} == {"COMPLETED"}
+    assert ends(slurm, relay) == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
 
 
 @pytest.mark.long
@@ -236,7 +233,7 @@ def test_the_second_job_of_an_attempt_ends_at_once(new_slurm_relay: NewRelay, sl
     assert [event["token"] for event in relay.events("adopted")] == [token]
     ids = {slot["job_id"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
     assert ids == {relay.read("claim", 0)["job_id"]}
-    assert {row.state for row in slurm.jobs() if row.work_dir.startswith(f"{relay.run_dir}/")} == {"COMPLETED"}
+    assert set(ends(slurm, relay)) == {"COMPLETED"}
 
 
 def test_a_slurmctld_that_is_away_for_a_while_costs_nothing(

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from sshd import Sshd
 from syncd.errors import GoneError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
 from syncd.store import Shared, Version
-from syncd.transports import master, rsync
-from syncd.transports.rsync import RsyncTransport, fetch_tree
+from syncd.transports import bulk, master, rsync
+from syncd.transports.bulk import fetch_tree, saved_there
+from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import Runner
 
 
@@ -117,32 +119,49 @@ def checkpoint(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps({"files": records}))
 
 
-def test_a_checkpoint_comes_whole_or_not_at_all(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def runner(remote: Remote, tmp_path: Path) -> Iterator[Runner]:
+    """At the run folder."""
+    runner = Runner(remote.model_copy(update={"path": str(tmp_path / "run")}))
+    yield runner
+    runner.close()
+
+
+def test_a_checkpoint_comes_whole_or_not_at_all(runner: Runner, tmp_path: Path):
     there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
     checkpoint(there)
     into = tmp_path / "laptop" / "500"
     begun = into.with_name("500.part") / ".part"
     begun.mkdir(parents=True)
     shutil.copyfile(there / "nets.safetensors", begun / "nets.safetensors")  # all of it came before the line broke
-    received = []
-    close = Runner.close
-    monkeypatch.setattr(Runner, "close", lambda self: (received.append(self.bytes["received"]), close(self)))
-    fetch_tree(remote, str(there), into)
+    fetch_tree(runner, str(there), into)
     assert {path.name: path.read_bytes() for path in into.iterdir() if path.is_file()} == {
         path.name: path.read_bytes() for path in there.iterdir()
     }
-    assert received[0] < 400_000
-    fetch_tree(remote, str(there), into)  # it is there: nobody is asked
-    assert len(received) == 1
+    received = runner.bytes["received"]
+    assert received < 400_000
+    fetch_tree(runner, str(there), into)  # it is there: nobody is asked
+    assert runner.bytes["received"] == received
     (there / "state.json").write_bytes(b"torn")
     for path in (there, there.with_name("501")):
         with pytest.raises(GoneError):
-            fetch_tree(remote, str(path), tmp_path / "laptop" / "other")
+            fetch_tree(runner, str(path), tmp_path / "laptop" / "other")
         assert not (tmp_path / "laptop" / "other").exists()
 
 
+def test_the_checkpoints_of_a_run_are_found_by_one_login(runner: Runner, sshd: Sshd, tmp_path: Path):
+    with pytest.raises(RemoteError, match=r"no checkpoints can be looked for .*No such file"):
+        saved_there(runner)
+    slots = tmp_path / "run" / "slots"
+    for name in ("1/attempts/0/checkpoints/500", "0/attempts/9/checkpoints/9000", "0/attempts/10/checkpoints/1000"):
+        checkpoint(slots / name)
+    checkpoint(slots / "0" / "attempts" / "10" / "checkpoints" / ".2000.unfinished")
+    assert saved_there(runner) == {0: [(10, 1000), (9, 9000)], 1: [(0, 500)]}
+    assert sshd.logins() == 1
+
+
 def test_an_older_checkpoint_that_came_in_part_makes_room(
-    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     there, into = tmp_path / "200", tmp_path / "laptop" / "200"
     checkpoint(there)
@@ -151,8 +170,8 @@ def test_an_older_checkpoint_that_came_in_part_makes_room(
         (into.parent / name / "nets.safetensors").write_bytes(b"begun")
     durable: list[Path] = []
     for sync in ("fsync_tree", "fsync_folder"):
-        monkeypatch.setattr(rsync, sync, durable.append)
-    fetch_tree(remote, str(there), into)
+        monkeypatch.setattr(bulk, sync, durable.append)
+    fetch_tree(runner, str(there), into)
     assert sorted(path.name for path in into.parent.iterdir()) == ["200", "50"]
     assert durable == [into.with_name("200.part"), into.parent]
 
@@ -193,10 +212,10 @@ def test_a_tree_that_is_larger_than_any_of_ours_ends_the_connection(remote: Remo
         transport.close()
 
 
-def test_a_checkpoint_leaves_the_disk_some_room(remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_checkpoint_leaves_the_disk_some_room(runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
     checkpoint(there)
     monkeypatch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
     monkeypatch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
     with pytest.raises(StorageError, match="nearly full"):
-        fetch_tree(remote, str(there), tmp_path / "laptop" / "500")
+        fetch_tree(runner, str(there), tmp_path / "laptop" / "500")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -66,6 +67,25 @@ def test_a_job_is_seen_from_its_submission_to_its_end(slurm: SlurmCluster, tmp_p
     assert (ended.raw_state, ended.work_dir) == ("FAILED", request.job_dir)
 
 
+def test_jobs_are_submitted_from_the_folder_of_the_start_and_also_where_that_is_gone(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    executor = an_executor(slurm, tmp_path / "jobs")
+    requests = [a_request(tmp_path / "jobs", token, 'echo "$SLURM_SUBMIT_DIR"') for token in ("t1", "t2")]
+    folder = tmp_path / "project"
+    folder.mkdir()
+
+    with contextlib.chdir(folder):
+        first = submit(executor, requests[0])
+        folder.rmdir()
+        second = submit(executor, requests[1])
+        assert executor.poll().error is None
+
+    for job_id in (first, second):
+        wait_for_row(executor, job_id, JobState.ENDED)
+    assert [Path(request.job_dir, "out").read_text().strip() for request in requests] == [str(folder), "/"]
+
+
 def test_other_jobs_of_the_user_are_counted_while_they_live(slurm: SlurmCluster, tmp_path: Path) -> None:
     executor = an_executor(slurm, tmp_path / "jobs")
     # A folder whose name begins like ours is not ours.
@@ -106,9 +126,9 @@ def test_variables_that_speak_to_slurm_do_not_reach_it_or_the_job(slurm: SlurmCl
 def test_waking_reaches_the_batch_process_and_nothing_else(slurm: SlurmCluster, tmp_path: Path) -> None:
     executor = an_executor(slurm, tmp_path / "jobs")
     body = (
-        "bash -c 'trap \"touch child\" USR2; touch child-up; while true; do sleep 0.05; done' &\n"
+        "bash -c 'trap \"touch child\" USR2; while true; do echo round >> child-rounds; sleep 0.05; done' &\n"
         "trap 'touch parent' USR2\n"
-        "while [ ! -e child-up ]; do sleep 0.05; done\n"
+        "while [ ! -e child-rounds ]; do sleep 0.05; done\n"
         "touch up\nwhile true; do sleep 0.05; done"
     )
     request = a_request(tmp_path / "jobs", "t1", body)
@@ -119,6 +139,10 @@ def test_waking_reaches_the_batch_process_and_nothing_else(slurm: SlurmCluster, 
     assert executor.wake([job_id]) is None
 
     wait_for((folder / "parent").exists, "the wake-up")
+    rounds = folder / "child-rounds"
+    before = rounds.stat().st_size
+    # Bash runs a trap between two commands: the child has had time for its own.
+    wait_for(lambda: rounds.stat().st_size >= before + 2 * len("round\n"), "two rounds of the child")
     assert not (folder / "child").exists()
     assert row_of(executor.poll(), job_id).state is JobState.RUNNING
 

@@ -121,13 +121,23 @@ def test_who_watches_sees_a_contributors_agents_and_unwatched_nothing_is_sent(
     assert (news.way, batch.kind, batch.header["origin"]) == ("training", POSE, "ben")
     assert page.until(lambda one: isinstance(one, SceneFile), "the scene").sha256 == batch.header["scene"]
 
+    ring = place(shared) / "any.ring"
+    number, before = newest_number(ring), sent_by(ben)
+    wait_for(lambda: (page.look(), newest_number(ring) >= number + 3)[1], "three more batches")
+    meanwhile = sent_by(ben) - before
+
+    def is_quiet() -> bool:
+        """Whether no batch comes while as many segments do as came beside three batches."""
+        number, before = newest_number(ring), sent_by(ben)
+        wait_for(lambda: sent_by(ben) > before + meanwhile, "more segments")
+        return newest_number(ring) == number
+
     page.hub.change(page.box, asleep=True)
     wait_for(lambda: not read(ben.folder / "outbox" / "live" / RUN / FILE), "the wish's end at the contributor")
-    ring, before = place(shared) / "any.ring", sent_by(ben)
-    number = newest_number(ring)
-    wait_for(lambda: sent_by(ben) > before, "more segments")
-    assert newest_number(ring) == number
+    wait_for(is_quiet, "the last batch that was under way")
+    assert is_quiet()
 
+    number = newest_number(ring)
     page.hub.change(page.box, asleep=False)
     wait_for(lambda: (page.look(), newest_number(ring) > number)[1], "batches again")
     store.hold(store.Inbox.of(store.Shared(shared), "ben").path, "most of it was refused", now=time.time())

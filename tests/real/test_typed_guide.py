@@ -287,7 +287,7 @@ class Guide:
 
     def ends_the_jobs(self, machine: str, line: str) -> None:
         self.world.type(machine, line)
-        assert self.world.slurm.squeue() == []
+        self.world.slurm.wait_until_empty()
 
     def shows_the_output(self, machine: str, line: str) -> None:
         said = self.world.end(self.world.leave(machine, line, lambda said: said.count("==> runs/slim_run/logs/") == 4))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from relay import NewRelay, Relay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import ever, on_slurm, rows_of
+from slurm_relay import ends, ever, on_slurm, rows_of
 
 pytestmark = pytest.mark.slurm
 
@@ -71,7 +71,7 @@ def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, 
     assert relay.run("start").code == 0
 
     assert_ran_out_of_memory(relay)
-    assert [row.state for row in ever(cgroup_slurm, relay)] == ["OUT_OF_MEMORY", "COMPLETED"]
+    assert ends(cgroup_slurm, relay) == ["OUT_OF_MEMORY", "COMPLETED"]
 
 
 @pytest.mark.parametrize(("hold", "words"), [("uhold", "held by you"), ("hold", "held by an administrator")])

@@ -17,6 +17,7 @@ from daemons import wait_for
 from fake_agents import CAMERA, EVERY_KIND, FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes
 from needs import need
 from policies import RUN
+from ports import free_ports
 
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE
@@ -300,9 +301,16 @@ def test_a_hidden_tab_asks_for_nothing_and_draws_nothing(
         wait_for(lambda: page.evaluate("window.turns") > 3, "pictures")
         hide(page, hidden=True)
         wait_for(lambda: page.title() and wishes(shared) == 0, "the withdrawal")
-        came, turns, written = len(frames), page.evaluate("window.turns"), batches[0]
-        wait_for(lambda: page.title() and batches[0] > written + 15, "more that nobody wants")
-        assert (len(frames), page.evaluate("window.turns")) == (came, turns)
+
+        def is_quiet(count: int) -> bool:
+            """Whether nothing comes and nothing is drawn while the agent writes so many batches that nobody wants."""
+            came, turns, written = len(frames), page.evaluate("window.turns"), batches[0]
+            wait_for(lambda: page.title() and batches[0] > written + count, "more batches")
+            return (len(frames), page.evaluate("window.turns")) == (came, turns)
+
+        wait_for(lambda: is_quiet(5), "the last frame that was under way")
+        assert is_quiet(15)
+        came, turns = len(frames), page.evaluate("window.turns")
         hide(page, hidden=False)
         wait_for(lambda: page.title() and len(frames) > came + 3, "what comes again")
         wait_for(lambda: page.evaluate("window.turns") > turns + 3, "pictures again")
@@ -339,7 +347,8 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
 ) -> None:
     shared = a_mirror(tmp_path / "mirror", 3)
     asked = partial(asked_in, shared)
-    with a_viewer(tmp_path, str(shared), env=env) as url:
+    port = free_ports(1)[0]
+    with a_viewer(tmp_path, str(shared), env=env, port=port) as url:
         page = pages.open(url)
         tile(page, 1).wait_for()
         wait_for(lambda: asked() == {(0, "any"), (1, "any")}, "the best two")
@@ -352,7 +361,7 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
         page.get_by_label("show them").check()
         tile(page, 2).wait_for()
     page.locator('[data-line="lost"]').wait_for()
-    with a_viewer(tmp_path, str(shared), env=env, port=int(url.split(":")[2].split("/")[0])):
+    with a_viewer(tmp_path, str(shared), env=env, port=port):
         wait_for(lambda: page.title() and asked() == {(2, "any")}, "the same after a restart")
 
 
@@ -388,13 +397,14 @@ def test_a_scene_that_comes_again_after_a_restart_is_not_the_next_to_be_forgotte
             with playing(lambda _, scene=scene: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES, scene=scene)):
                 wait_for(lambda count=count: page.title() and len(came) > count, "a scene")
 
-    with a_viewer(tmp_path, str(shared), env=env) as url:
+    port = free_ports(1)[0]
+    with a_viewer(tmp_path, str(shared), env=env, port=port) as url:
         page = pages.open(url)
         page.on("websocket", lambda line: line.on("framereceived", hear))
         page.reload()
         show(first, *others)
     page.locator('[data-line="lost"]').wait_for()
-    with a_viewer(tmp_path, str(shared), env=env, port=int(url.split(":")[2].split("/")[0])):
+    with a_viewer(tmp_path, str(shared), env=env, port=port):
         show(first, last)
         with playing(lambda _: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES, scene=first, task="again")):
             said(page, "again · step")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -29,6 +30,8 @@ from websockets.sync.client import connect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "ANCHORLEG_TEST_FAR"
+#: Nobody else's run is called so: a viewer's usual socket has its name, in a place that all checkouts share.
+NAME = f"mt10-{secrets.token_hex(4)}"
 #: The first terminal that a session's leader opens is its own, where ssh asks.
 AT_ITS_TERMINAL = """
 import os, sys
@@ -44,7 +47,7 @@ class Far:
         self.server, self.folder, self.stack = server, folder, stack
         self.laptop: Laptop = server.new_client("anna")
         self.program = self.a_program("viewer", f'exec {sys.executable} -m viewer "$@"')
-        self.run = a_watched_run(folder / "mt10", NOW, slots=1, jobs=1).path
+        self.run = a_watched_run(folder / NAME, NOW, name=NAME, slots=1, jobs=1).path
         self.remember(self.laptop.config)
         self.children: list[subprocess.Popen[bytes]] = []
 
@@ -140,19 +143,29 @@ def is_served(url: str) -> bool:
         return False
 
 
-def sockets_of_viewers() -> set[str]:
-    return {str(path) for path in Path(f"/tmp/anchorleg-viewer-{os.getuid()}").glob("*")}
+def sockets_of_viewers() -> list[Path]:
+    """Those of our run; others' come and go."""
+    return list(Path(f"/tmp/anchorleg-viewer-{os.getuid()}").glob(f"{NAME}*"))
+
+
+def command_lines() -> list[bytes]:
+    """Of all processes that there are."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # a process may end meanwhile
+            lines.append(path.read_bytes())
+    return lines
 
 
 def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far: Far) -> None:
-    before = sockets_of_viewers()
     child, url = far.start()
-    assert picture_at(url)["run"]["name"] == "mt10"
+    assert picture_at(url)["run"]["name"] == NAME
     token = url.split("#")[1].encode()
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    lines = command_lines()
+    assert any(NAME.encode() in line for line in lines), "the viewers' own lines are among them"
     assert not [line for line in lines if token in line]
     assert token.decode() not in far.server.log.read_text(errors="replace")
-    assert sockets_of_viewers() <= before  # others' may come and go
+    assert sockets_of_viewers() == []
     child.send_signal(signal.SIGINT)
     assert child.wait(PATIENCE_S) == 0
     assert "Traceback" not in far.said()
@@ -161,7 +174,7 @@ def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far:
 
 def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
     child, url = far.start()
-    assert picture_at(url)["run"]["name"] == "mt10"
+    assert picture_at(url)["run"]["name"] == NAME
     child.kill()
     child.wait(PATIENCE_S)
     far.nothing_is_left()
@@ -173,7 +186,7 @@ def test_a_killed_far_viewer_comes_again_at_the_same_address(far: Far) -> None:
     os.kill(there, signal.SIGKILL)
     wait_for(lambda: "is here again" in far.said(), "another one")
     assert "trying again, and again" in far.said()
-    assert picture_at(url)["run"]["name"] == "mt10"
+    assert picture_at(url)["run"]["name"] == NAME
     assert there not in far.far_viewers()
     assert child.poll() is None
 
@@ -195,7 +208,7 @@ def test_a_login_node_that_was_away_comes_again_and_who_asks_meanwhile_is_told(f
     wait_for(is_told, "the word for a browser")
     far.server.start()
     wait_for(lambda: is_served(url), "the page")
-    assert picture_at(url)["run"]["name"] == "mt10"
+    assert picture_at(url)["run"]["name"] == NAME
     assert far.said().count("trying again") == 1
     assert child.poll() is None
 
@@ -207,7 +220,7 @@ def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> No
     wait_for(lambda: there not in far.far_viewers(), "the far viewer to give up")
     os.kill(child.pid, signal.SIGCONT)
     wait_for(lambda: is_served(url), "the page")
-    assert picture_at(url)["run"]["name"] == "mt10"
+    assert picture_at(url)["run"]["name"] == NAME
 
 
 def test_an_open_page_goes_on_after_the_link_was_cut(far: Far) -> None:
@@ -215,12 +228,12 @@ def test_an_open_page_goes_on_after_the_link_was_cut(far: Far) -> None:
     with a_browser() as pages:
         _, url = far.start()
         page = pages.open(url)
-        page.get_by_role("heading", name="mt10").wait_for()
+        page.get_by_role("heading", name=NAME).wait_for()
         far.server.stop()
         page.get_by_text("no connection to the viewer; trying again").wait_for()
         far.server.start()
         page.get_by_text("no connection to the viewer; trying again").wait_for(state="detached")
-        page.get_by_role("heading", name="mt10").wait_for()
+        page.get_by_role("heading", name=NAME).wait_for()
         pages.close()
         assert pages.errors == []
 

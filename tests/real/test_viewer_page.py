@@ -15,6 +15,7 @@ import pytest
 from browser import Pages, a_browser, a_viewer, complaints, missing_browser_parts
 from daemons import wait_for
 from needs import need
+from ports import free_ports
 from relay import NewRelay
 from watched_runs import TASKS, a_watched_run, write_rows
 from websockets.exceptions import ConnectionClosed
@@ -79,11 +80,11 @@ def test_the_page_says_that_the_viewer_is_gone_and_comes_back(
     pages: Pages, tmp_path: Path, env: dict[str, str]
 ) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
+    port = free_ports(1)[0]
+    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
         page = pages.open(url)
         page.locator('[data-line="live"]').wait_for()
     page.locator('[data-line="lost"]').wait_for()
-    port = int(url.split(":")[2].split("/")[0])
     with a_viewer(tmp_path, "mt10", env=env, port=port):
         page.locator('[data-line="live"]').wait_for()
 
@@ -144,11 +145,12 @@ def test_who_takes_the_port_later_is_neither_told_nor_believed_anything(
     pages: Pages, tmp_path: Path, env: dict[str, str]
 ) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
+    port = free_ports(1)[0]
+    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
         page = pages.open(url)
         page.locator('[data-line="live"]').wait_for()
-    address, token = url.split("#")
-    with answering(int(address.split(":")[2].strip("/")), "another token", time.time()) as heard:
+    token = url.partition("#")[2]
+    with answering(port, "another token", time.time()) as heard:
         page.locator('[data-line="stranger"]').wait_for()
         assert "somewhere" not in page.content()
     assert [list(json.loads(said)) for said in heard] == [["hello"]]
@@ -157,11 +159,12 @@ def test_who_takes_the_port_later_is_neither_told_nor_believed_anything(
 
 def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    with a_viewer(tmp_path, "mt10", env=env) as url:
+    port = free_ports(1)[0]
+    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
         page = pages.open(url)
         page.locator('[data-line="live"]').wait_for()
-    address, token = url.split("#")
-    with answering(int(address.split(":")[2].strip("/")), token, time.time() - 100) as heard:
+    token = url.partition("#")[2]
+    with answering(port, token, time.time() - 100) as heard:
         page.locator('[data-line="old"]').get_by_text("nothing was read since").wait_for()
         assert "somewhere" in page.content()
         wait_for(lambda: len(heard) >= 3, "the page's choice")

@@ -23,7 +23,8 @@ from syncd.access.settings import Settings, store_settings
 from syncd.errors import RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.store import Version
-from syncd.transports.rsync import fetch_tree
+from syncd.transports.bulk import fetch_tree, saved_there
+from syncd.transports.runner import Runner
 from syncd.wire.transport import Transport
 
 WAYS = ["openssh", "paramiko", "rsync"]
@@ -153,7 +154,12 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(
     there = far.shared.path.parent / "checkpoint"
     there.mkdir()
     (there / "manifest.json").write_text('{"files": {}}')
-    fetch_tree(far.remote(), str(there), far.scratch / "checkpoint", bwlimit=5000)
+    runner = Runner(far.remote(), 5000)
+    fetch_tree(runner, str(there), far.scratch / "checkpoint")
+    saved = far.shared.path.parent / "slots" / "0" / "attempts" / "1" / "checkpoints" / "20" / "manifest.json"
+    saved.parent.mkdir(parents=True)
+    saved.touch()
+    assert saved_there(Runner(far.remote().model_copy(update={"path": str(far.shared.path.parent)}))) == {0: [(1, 20)]}
     assert (far.scratch / "checkpoint" / "manifest.json").exists()
     assert "--bwlimit=5000" in openrsync.read_text()
 

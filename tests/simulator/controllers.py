@@ -18,7 +18,7 @@ from orchestrator import controller as controller_module
 from orchestrator.controller import Controller
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.failover import HOLDER
-from orchestrator.hosts.ticking import without_waits_for_room
+from orchestrator.hosts.ticking import tick_as_job
 from orchestrator.processes import ProcessId
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import Lease
@@ -156,8 +156,6 @@ class Process:
             random_hex=lambda: f"{world.rng.getrandbits(32):08x}",
             jitter=world.rng.random,
         )
-        if self.command == HOLDER:
-            self.controller.ledger = without_waits_for_room(self.controller.ledger)
         world.watch.remember(self.controller.ledger)  # the end of an attempt may stand in no other: its tick crashed
         return self.controller
 
@@ -244,7 +242,10 @@ class Hosts:
         assert controller is not None
         self.ticks += 1
         began_at = process.login.clock()
-        controller.tick()
+        if process.command == HOLDER:
+            tick_as_job(controller)
+        else:
+            controller.tick()
         self.world.watch.ticked(process)
         self.world.watch.failover.ticked(process, began_at)
         over = controller.over

@@ -75,6 +75,7 @@ class Run:
         self.died_at: float | None = None
         self.asked: str | None = None
         self.asked_at: float | None = None
+        self.terminated = False
         self.first_progress_at: float | None = None
         self.parent: CheckpointRef | None = None
         self.base_step = 0
@@ -112,7 +113,7 @@ class Run:
         ended = server.json_or_none(self.node, f"{self.slot_dir}/attempts/{behind}/exit.json")
         if ended is not None and ended["code"] != HANDED_OVER:
             return f"the job before it ended with {ended['code']}"
-        if ended is not None and ended["asked"] == "SIGTERM":
+        if ended is not None and ended.get("terminated"):
             return "the job before it was told to end, and it is not known by whom"
         return None
 
@@ -204,7 +205,10 @@ class Run:
 
     def ask(self, why: str) -> None:
         """To hand over: the deadline, a signal, a file."""
-        if not self.alive or self.asked is not None:
+        if not self.alive:
+            return
+        self.terminated = self.terminated or why == "SIGTERM"
+        if self.asked is not None:
             return
         self.asked, self.asked_at = why, self.world.timeline.now
         if self.claimed and self.stopped_at is None:  # a stalled program hears nothing
@@ -316,6 +320,7 @@ class Run:
             return
         superseded = self.superseded_by()
         facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": ""}
+        facts["terminated"] = self.terminated
         facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
         facts["deadline"] = self.began_at + self.world.profile.walltime_s - self.world.lead_s
         if code == 0:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import controllers
 from slurm_model import SimExecutor
 
 from orchestrator.controller import Controller
@@ -14,6 +13,7 @@ from orchestrator.decisions import plan as plan_module
 from orchestrator.decisions import sightings
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.executors.base import Poll, SubmitOutcome, SubmitRefused, Uncertain
+from orchestrator.hosts import ticking
 from orchestrator.run import lease as lease_module
 
 
@@ -130,7 +130,7 @@ QUEUE_MUTATIONS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 @contextmanager
 def failover_ticks_wait_for_room() -> Iterator[None]:
     """A job's tick honours the others' waits."""
-    with _instead(controllers, "without_waits_for_room", lambda ledger: ledger):
+    with _instead(ticking, "without_waits_for_room", lambda ledger: ledger):
         yield
 
 

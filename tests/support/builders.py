@@ -87,7 +87,8 @@ def a_claim(name: str | None = None, *, job_id: str = "101", at: float = NOW - 5
 
 def an_exit(code: int, name: str | None = None, **more: Any) -> Exit:
     """The record of a claimant's end."""
-    return Exit(**{"token": name or token(), "code": code, "at": NOW - 5} | more)
+    terminated = more.get("asked") == "SIGTERM"
+    return Exit(**{"token": name or token(), "code": code, "at": NOW - 5, "terminated": terminated} | more)
 
 
 def progress(checkpoint_step: int, total: int = 1000, step: int | None = None) -> Progress:

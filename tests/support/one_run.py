@@ -144,7 +144,13 @@ class World:
         self.cluster.show(job_dir, state, str(101 + which), **more)
 
     def job_claims(
-        self, attempt: int = 0, *, exit_code: int | None = None, asked: str = "deadline", which: int = -1
+        self,
+        attempt: int = 0,
+        *,
+        exit_code: int | None = None,
+        asked: str = "deadline",
+        terminated: bool = False,
+        which: int = -1,
     ) -> None:
         token = self.cluster.submitted[which]
         slot, _ = parse_token(token) or (0, 0)
@@ -153,4 +159,5 @@ class World:
         who = {"token": token, "job_id": "101", "host": "n1", "pid": 5, "at": self.time}
         (folder / "claim").write_text(json.dumps(who))
         if exit_code is not None:
-            (folder / "exit.json").write_text(json.dumps({**who, "code": exit_code, "asked": asked}))
+            ended = {"code": exit_code, "asked": asked, "terminated": terminated or asked == "SIGTERM"}
+            (folder / "exit.json").write_text(json.dumps({**who, **ended}))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import socket
 
-#: Below Linux's ephemeral range (32768-), so that no client connection takes a port before its daemon does.
-PORTS = range(10_000, 32_000)
+#: Below Linux's ephemeral range (32768-), so that no client connection takes a port before its daemon does. Above
+#: 10080, which browsers refuse.
+PORTS = range(10_081, 32_000)
 
 
 def free_ports(count: int) -> list[int]:

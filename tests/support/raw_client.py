@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 from types import TracebackType
@@ -68,5 +69,6 @@ class RawClient:
             self._arrived += [frame.message for frame in self._decoder.feed(data)]
 
     def _ping(self) -> None:
-        while not self._over.wait(PING_EVERY_S):
-            self.say(Ping(n=0))
+        with contextlib.suppress(BrokenPipeError):  # the server has ended the connection
+            while not self._over.wait(PING_EVERY_S):
+                self.say(Ping(n=0))

@@ -208,9 +208,13 @@ class Relay:
 
     def kill_program(self) -> None:
         """SIGKILL the program of the one job that lives on this machine, as the kernel does that has no memory left."""
-        programs = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and self._is_program(int(pid))]
+        programs = self.programs()
         assert len(programs) == 1, programs
         os.kill(programs[0], signal.SIGKILL)
+
+    def programs(self) -> list[int]:
+        """The processes of the program on this machine."""
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and self._is_program(int(pid))]
 
     def _is_program(self, pid: int) -> bool:
         try:

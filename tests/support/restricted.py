@@ -68,10 +68,10 @@ class Friend:
     def rsync(self, *words: object) -> subprocess.CompletedProcess[bytes]:
         return self.run("rsync", "-e", f"ssh -F {self.laptop.config}", *words)
 
-    def segment(self, seed: int = 1) -> Path:
-        """A file in `<here>/out/<run>/<slot>/`, called as its content."""
-        data = random.Random(seed).randbytes(5_000)
-        folder = self.here / "out" / RUN / "0"
+    def segment(self, seed: int = 1, *, top: str = "out", size: int = 5_000) -> Path:
+        """A file in `<here>/<top>/<run>/<slot>/`, called as its content."""
+        data = random.Random(seed).randbytes(size)
+        folder = self.here / top / RUN / "0"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / hashlib.sha256(data).hexdigest()
         path.write_bytes(data)

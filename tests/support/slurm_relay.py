@@ -74,8 +74,15 @@ def wait_until_saved(cluster: SlurmCluster, relay: Relay) -> None:
     """Wait until slurmctld has written down that the run's jobs run: what it has not, a SIGKILL undoes."""
     cluster.wait_for(lambda: {row.state for row in rows_of(cluster, relay)} == {"RUNNING"}, "the jobs to run")
     now = time.time()
-    state = cluster.folder / "state" / "job_state"
-    cluster.wait_for(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld to save its state")
+    cluster.wait_for(lambda: saved_at(cluster) > now, "slurmctld to save its state")
+
+
+def saved_at(cluster: SlurmCluster) -> float:
+    """When slurmctld has last saved its state, unix s; 0: never, or it does just now: the old file goes first."""
+    try:
+        return (cluster.folder / "state" / "job_state").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def signal_at_sbatch(cluster: SlurmCluster, relay: Relay, number: signal.Signals) -> Path:

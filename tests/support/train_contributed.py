@@ -2,8 +2,8 @@
 
 ATTEMPTS is a JSON list; each object maps a vector step to a signal, to `{"drop": who}`, or to a list of numbers: the
 segments of the pool that are sent then, in turn by alice and by bob. A step waits until what was sent is judged, so
-that it is taken there. With JOURNAL (lines of contributions.jsonl) the first attempt takes these from the inbox again.
-Prints a JSON list of exit codes.
+that it is taken there, and until it is noticed that somebody was dropped. With JOURNAL (lines of contributions.jsonl)
+the first attempt takes these from the inbox again. Prints a JSON list of exit codes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from trainer.errors import TrainerError
 from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.judge import Segment, encode, name_of
+from trainer.sharing.removals import Removals, Why
 from trainer.training import intake
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
@@ -40,6 +41,8 @@ POOL = 60
 SENDERS = ("alice", "bob")
 #: As `daemons.PATIENCE_S`, in a program that does not have that folder on its path.
 DEADLINE_S = 240.0
+#: Whose rows this process was told to take out.
+NOTICED: list[str] = []
 
 
 def made_up(run_id: str, number: int, *, version: tuple[int, int] = (0, 0)) -> Segment:
@@ -79,6 +82,11 @@ def send(shared: Path, who: str, run_id: str, data: bytes, *, state: str = "new"
     return path.with_suffix(".part").replace(path)
 
 
+def noticing(removals: Removals, who: str, why: Why, begin: Any = Removals.begin) -> Any:
+    NOTICED.append(who)
+    return begin(removals, who, why)
+
+
 def wait_until(condition: Any) -> None:
     until = time.monotonic() + DEADLINE_S
     while not condition():
@@ -98,6 +106,7 @@ class Visited(Interrupted):
         shared = store.Shared(self.job.shared_dir)
         if isinstance(what, dict):
             store.Inbox.of(shared, what["drop"]).drop(by="the owner", now=time.time())
+            wait_until(lambda: what["drop"] in NOTICED)
         elif isinstance(what, list):
             place = shared.slot(self.job.run_id, 0)
             wait_until(lambda: store.newest(place) is not None)
@@ -126,6 +135,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
 
 def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> list[int]:
     intake.TAKE_EVERY_S, ingest.ROUND_S = 0.0, 0.002
+    Removals.begin = noticing  # type: ignore[method-assign]
     begin_id(run_dir)
     files = pool(run_id_of(run_dir))
     if journal is not None:

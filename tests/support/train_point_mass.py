@@ -4,6 +4,8 @@ One attempt for each object of the list, which maps a vector step to the signal 
 process that sends its curves to W&B (`"live SIGSTOP"`); the last object is laid over a small training section. Each
 attempt is a process of its own, forked after the slow imports and before torch has computed anything. Prints a JSON
 list of exit codes (negative: the signal that killed it).
+
+With CALM_S in the environment who sends the curves gives nothing up before so many seconds: for a server that answers.
 """
 
 from __future__ import annotations
@@ -126,11 +128,13 @@ def attempt(run_dir: Path, signals: dict[str, str], fields: dict[str, Any]) -> i
     job.listen()
     try:
         training = section(**fields)
-        hasty = Patience(
-            look_s=0.1, transmit_s=1, request_s=3.0, check_s=0.5, flush_s=float(os.environ.get("FLUSH_S", "1"))
-        )
+        calm_s = float(os.environ.get("CALM_S", "0"))
+        patience = Patience(
+            look_s=0.1, transmit_s=1, request_s=calm_s or 3.0, check_s=0.5, stuck_s=calm_s or 60.0,
+            flush_s=calm_s or 1.0,
+        )  # fmt: skip
         beside_it = partial(beside, job, training.model_dump(mode="json"), os.environ)
-        with TrainingDisplay(live=False) as display, beside_it(display.say, patience=hasty):
+        with TrainingDisplay(live=False) as display, beside_it(display.say, patience=patience):
             return run(
                 job,
                 training,

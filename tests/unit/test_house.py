@@ -49,7 +49,7 @@ FLOORS = {
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,
         executors experiments failover fields sections,
-        container disk errors garbage given integrations oom processes template tidying walltime""",
+        container disk errors garbage given integrations jobend oom processes template tidying walltime""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
@@ -303,6 +303,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.integrations",
         "orchestrator.integrations.checkpointer",
         "orchestrator.integrations.rng",
+        "orchestrator.jobend",
         "orchestrator.oom",
         "orchestrator.processes",
         "orchestrator.shim",
@@ -454,12 +455,12 @@ def test_slurm_is_spoken_to_in_one_module_of_the_controller() -> None:
         if isinstance(node, ast.List) and node.elts and isinstance(node.elts[0], ast.Constant)
         if node.elts[0].value in commands
     }
-    # The shim runs inside the job and asks once for the job's own end, where Slurm is too old to say it.
+    # The job's first process asks once for the job's own end, where Slurm is too old to say it.
     assert speakers <= {
         "orchestrator/executors/slurm.py",
         "orchestrator/executors/site.py",  # `doctor` asks what the site allows
-        "orchestrator/doctor/probe.py",  # as the shim: from inside a job
-        "orchestrator/shim.py",
+        "orchestrator/doctor/probe.py",  # from inside a job, too
+        "orchestrator/jobend.py",
         "trainer/machine/launching.py",  # inside the job too: a signal that srun does not pass on
     }
 

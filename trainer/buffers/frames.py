@@ -39,7 +39,7 @@ def keeps_frames(spaces: Spaces, training: Training) -> bool:
     """Whether what `training` sees is kept like this: where there are pictures, stacks, or features that a frozen
     encoder made of them.
     """
-    if training.network.encoder.is_frozen and spaces.obs.keys() - {STATE, PRIVILEGED}:
+    if any(training.network.freezes(key) for key in spaces.obs.keys() - {STATE, PRIVILEGED}):
         return True
     return any(is_picture(spec) or spec.stack > 1 for spec in spaces.obs.values())
 

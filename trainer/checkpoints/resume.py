@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +29,16 @@ from trainer.checkpoints.rows import read_into
 from trainer.config.section import trained
 from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
-from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError, UnreadCheckpointError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicySpec
+
+#: What cannot be read for a moment is read again after so many seconds each.
+PAUSES_S = (1.0, 2.0, 4.0)
+#: Where these stay, a checkpoint counts as damaged: a bad block of a disk is no reason to stop a slot for ever.
+_STAYS = (errno.EIO, errno.EACCES)
+#: A checkpoint that can be resumed.
+_Loaded = tuple[CheckpointManifest, Contents, Experience | None]
 
 
 @dataclass(frozen=True)
@@ -41,27 +52,28 @@ class Start:
     notes: tuple[str, ...]
 
 
-def find_start(job: Job, training: Training, device: torch.device = CPU) -> Start | None:
+def find_start(
+    job: Job, training: Training, device: torch.device = CPU, pause: Callable[[float], None] = time.sleep
+) -> Start | None:
     """The newest good exact checkpoint of the job's line; None where none was ever published. `device`: the learner's,
     where `training` may have its replay.
 
-    It writes nothing. Errors: OtherIdentityError; NoGoodCheckpointError where there are some and none is good.
+    It writes nothing. Errors: OtherIdentityError; NoGoodCheckpointError where there are some and none is good;
+    UnreadCheckpointError where one cannot be read now: to pass it over would be to lose it.
     """
     _check_parents(job.slot_dir)
     damaged: list[str] = []
     for ref in job.candidates():
         try:
-            manifest = read_manifest(ref.path)
-            if manifest.kind == "policy":
-                continue
-            if manifest.format == OLD_FORMAT:
-                raise NoGoodCheckpointError(_old_sentence(ref))
-            if manifest.identity != identity(training):
-                raise OtherIdentityError(_identity_sentence(ref, manifest, training))
-            contents, experience = load_exact(ref.path, job.slot_dir, manifest, training.replay_on, device)
+            loaded = _patiently(partial(_load, ref, job.slot_dir, training, device), pause)
         except DamagedCheckpointError as error:
+            if error.unread is not None and error.unread not in _STAYS:
+                raise UnreadCheckpointError(_unread_sentence(ref, error)) from error
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
+        if loaded is None:
+            continue
+        manifest, contents, experience = loaded
         notes = (*walked_back(damaged, ref), *_changed(manifest), *_falls_otherwise(ref, manifest, training))
         return Start(ref, manifest, contents, experience, notes)
     if damaged:
@@ -75,6 +87,30 @@ def find_start(job: Job, training: Training, device: torch.device = CPU) -> Star
             "from a backup, or move the slot's folder away to start from scratch"
         )
     return None
+
+
+def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.device) -> _Loaded | None:
+    """One candidate; None: its nets alone are left. Errors: as `find_start`; DamagedCheckpointError."""
+    manifest = read_manifest(ref.path)
+    if manifest.kind == "policy":
+        return None
+    if manifest.format == OLD_FORMAT:
+        raise NoGoodCheckpointError(_old_sentence(ref))
+    if manifest.identity != identity(training):
+        raise OtherIdentityError(_identity_sentence(ref, manifest, training))
+    return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device)
+
+
+def _patiently(load: Callable[[], _Loaded | None], pause: Callable[[float], None]) -> _Loaded | None:
+    """`load()`, some times more where something cannot be read for a moment. Errors: those of `load`."""
+    for seconds in PAUSES_S:
+        try:
+            return load()
+        except DamagedCheckpointError as error:
+            if error.unread is None:
+                raise
+        pause(seconds)
+    return load()
 
 
 def _check_parents(slot_dir: Path) -> None:
@@ -190,6 +226,13 @@ def _falls_otherwise(ref: CheckpointRef, manifest: CheckpointManifest, training:
     left = max(0.0, 1 - ref.step / now) if now else 1.0
     rate = f"the learning rate goes on at {left:.0%} of its first value and falls to 0 by the new end"
     return (f"total_steps {then:,} → {now:,}: {rate}",)
+
+
+def _unread_sentence(ref: CheckpointRef, error: DamagedCheckpointError) -> str:
+    return (
+        f"the checkpoint of step {ref.step} in {ref.path} cannot be read now ({error}); nothing was decided, for it "
+        "may be good: start again when it can be read"
+    )
 
 
 def _old_sentence(ref: CheckpointRef) -> str:

@@ -7,7 +7,6 @@ the next checkpoint; it never stops the training.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,9 +17,6 @@ from anchorleg.files import remove_folder
 from anchorleg.job import CheckpointRef, Job, candidates_before, passed_over
 from trainer.checkpoints.checkpoint import CheckpointManifest, downgrade, read_manifest
 from trainer.errors import DamagedCheckpointError
-
-#: Another try at reading would come to the same.
-_FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ def survey(job: Job) -> list[Kept]:
             try:
                 manifest = read_manifest(path)
             except DamagedCheckpointError as error:
-                if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _FOR_GOOD:
+                if error.unread is not None:
                     unread = str(error)
             ref = CheckpointRef(attempt, int(path.name), path)
             found.append(Kept(ref, manifest, path in line, path in passed, unread))

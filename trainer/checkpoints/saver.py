@@ -12,12 +12,13 @@ from anchorleg.files import is_full
 from anchorleg.job import Job
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.experience import Experience
-from trainer.buffers.replay import Block
+from trainer.buffers.replay import Block, Ring
 from trainer.checkpoints.checkpoint import Contents, publish
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.retention import tidy
 from trainer.checkpoints.rows import (
     CONTRIBUTED,
+    LATE,
     OWN,
     PEERS,
     RowsFile,
@@ -90,6 +91,7 @@ class Saver:
         self._restarts = restarts or {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._running: Future[Saved] | None = None
+        self._is_behind = False
 
     @classmethod
     def after(cls, job: Job, training: Training, start: Start | None) -> Saver:
@@ -107,13 +109,33 @@ class Saver:
         """
         self._running = self._pool.submit(self._save, contents, rows, frozenset(needed))
 
-    def unsaved(self, experience: Experience | None) -> Unsaved:
-        """The rows that no file holds yet, copied. Call `finish` first."""
+    def unsaved(self, experience: Experience | None, meanwhile: Callable[[], None] = lambda: None) -> Unsaved:
+        """The rows that no file holds yet, copied. Call `finish` first.
+
+        Where the last try came to nothing, own rows from before the last interval are written first; `meanwhile` is
+        called now and then while that lasts. Errors: OSError: that failed; SupersededError.
+        """
         if experience is None:
             return Unsaved(None)
         own = experience.own
+        was_behind, self._is_behind = self._is_behind, True  # until `finish` counts a publication in
+        if was_behind:
+            self._catch_up(own, meanwhile)
         foreign = {kind: self._of_foreign(kind, ring) for kind, ring in foreign_rings(experience).items()}
         return Unsaved(own.block_since(saved_until(self.segments, own.num_tasks)), foreign)
+
+    def _catch_up(self, own: Ring, meanwhile: Callable[[], None]) -> None:
+        """Write an interval's rows at a time: for a copy of more no memory was counted (`trainer.training.memory`)."""
+        interval = self._training.checkpoint_interval
+        while own.rows_since(since := saved_until(self.segments, own.num_tasks)) > interval:
+            self._look()
+            self._write_late(own.block_since(since, -(-interval // own.num_tasks)))
+            meanwhile()
+
+    def _write_late(self, block: Block) -> None:
+        job, kind = self._job, f"{LATE}{sum(block.starts)}"
+        segment = write_rows_file(job.slot_dir, job.attempt_dir, self.published_step or 0, block, kind)
+        self.segments += (segment,) if segment else ()
 
     def _of_foreign(self, kind: str, others: Contributed) -> UnsavedForeign:
         """All where the ring was built anew."""
@@ -135,9 +157,13 @@ class Saver:
         running, self._running = self._running, None
         if running is None:
             return
-        saved = running.result()
+        try:
+            saved = running.result()
+        finally:
+            del running  # what it raises refers to this frame: its rows would stay until garbage is looked for
         self.segments, self.published_step, self.save_s = saved.segments, saved.step, saved.seconds
         self.foreign = saved.foreign
+        self._is_behind = False
         for trouble in saved.troubles:
             say(trouble)
 

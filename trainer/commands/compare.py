@@ -13,8 +13,8 @@ from anchorleg.words import did_you_mean
 from trainer.config.doubts import doubts_about
 from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
-from trainer.config.presets import PRESETS
-from trainer.config.read import read_section
+from trainer.config.presets import PRESETS, by_task
+from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import Training
 from trainer.errors import ConfigError
 
@@ -30,7 +30,7 @@ AlgorithmsOption = Annotated[
         help="Names with commas between them: of algorithms, with their defaults, or of presets: arm-ppo,arm-a2c."
     ),
 ]
-StepsOption = Annotated[int, typer.Option(min=1, help="Steps of each training.")]
+StepsOption = Annotated[int, typer.Option(min=1, help="Steps of each training, whatever --config says.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Trainings of each algorithm; three or more speak of seeds.")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="What they have in common: a training section, as for `train`.")
@@ -45,6 +45,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Numbers for machines; 
 
 #: Options that say how to train.
 _OF_TRAINING = ("algorithms", "steps", "seeds", "config", "preset", "settings", "run_dir", "jobs")
+#: What options of their own say of each training, and which.
+_SAID = {"total_steps": "--steps", "algorithm": "--algorithms", "algorithm.name": "--algorithms"}
+#: So many evaluations make a curve, where nobody says how many there are.
+_EVALUATIONS = 10
 
 
 def compare(
@@ -86,8 +90,11 @@ def compare(
         for name, one in chosen.items():
             for field, why in doubts_about(one):
                 print(f"warning: {name}: {field}: {why}", file=sys.stderr)
-        for one in chosen.values():
-            find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so here
+        for name, one in chosen.items():
+            try:
+                find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so here
+            except ValueError as error:
+                raise ConfigError(f"{name}: {error}") from error
         found = entries(chosen, seeds, run_dir)
         train_all(found, jobs, Console(stderr=True) if as_json else console)
         runs = [entry.folder for entry in found]
@@ -118,18 +125,47 @@ def chosen_of(
     names = [name.strip() for name in algorithms if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError("--algorithms: give each name once, such as ppo,a2c,sac")
-    return {name: _training_of(name, [*settings, f"total_steps={steps}"], config, preset) for name in names}
+    for setting in settings:
+        field = setting.partition("=")[0].removeprefix("training.")
+        if field in _SAID:
+            raise ConfigError(f"--set {setting}: {_SAID[field]} says that of each training; leave it out")
+    settings = [*settings, f"total_steps={steps}"]
+    return {name: _with_a_curve(_asked_of(name, settings, config, preset)) for name in names}
 
 
-def _training_of(name: str, settings: list[str], config: Path | None, preset: str | None) -> Training:
+def _asked_of(name: str, settings: list[str], config: Path | None, preset: str | None) -> LoadedSection:
+    """What the contender `name` is asked to be. Errors: ConfigError."""
     if name in PRESETS:
         if preset is not None:
             raise ConfigError(f"--algorithms: {name} is a preset; leave out --preset, or name algorithms alone")
-        return read_section(config, name, settings).training
+        return _read(name, config, name, settings)
     try:
         checked(ALGORITHMS, name)
     except ValueError as error:
         hint = did_you_mean(name, [*known(ALGORITHMS), *PRESETS])
         words = str(error) if ":" in name else f"there is no algorithm and no preset {name!r}; {hint}"
         raise ConfigError(f"--algorithms: {words}") from None
-    return read_section(config, preset, [*settings, f"algorithm={name}"]).training
+    return _read(name, config, preset, [f"algorithm={name}", *settings])
+
+
+def _read(name: str, config: Path | None, preset: str | None, settings: list[str]) -> LoadedSection:
+    """As `read_section`; what all have in common may not fit to each. Errors: ConfigError, which names whom."""
+    try:
+        return read_section(config, preset, settings)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
+
+
+def _with_a_curve(asked: LoadedSection) -> Training:
+    """What is asked for; with a checkpoint and an evaluation each tenth of it, where neither a user nor a preset says
+    how often.
+    """
+    training, preset = asked.training, asked.section.preset
+    said = {*asked.section.written, *PRESETS[preset], *by_task(preset, 1)}
+    most = max(1, training.total_steps // _EVALUATIONS)
+    often = {
+        name: min(getattr(training, name), most)
+        for name in ("evaluation_interval", "checkpoint_interval")
+        if name not in said
+    }
+    return training.changed(**often)

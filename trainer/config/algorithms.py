@@ -149,7 +149,7 @@ class PlainOffPolicy(OffPolicySettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """As above: its critics are plain nets, and what is read once is not moved."""
         super().check(env, network, num_envs)
-        if self.random_shift and network.encoder.is_frozen:
+        if self.random_shift and network.freezes("image"):
             raise ValueError(
                 f"random_shift {self.random_shift}: a frozen encoder reads each picture once; set random_shift 0, or "
                 "network.encoder.freeze false"

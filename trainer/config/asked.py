@@ -28,15 +28,19 @@ class _Mistake(NamedTuple):
 
 def check_asked(training: Training) -> None:
     """Errors: ValidationError, a sentence for each mistake."""
-    found = [*_unread_files(training), *_unmoved(training), *_short_replay(training), *_old_episodes(training)]
+    found = [
+        *_unread_files(training), *_not_frozen(training), *_unmoved(training), *_short_replay(training),
+        *_old_episodes(training),
+    ]  # fmt: skip
     if found:
         raise refused(found)
 
 
-def _has_no_pictures(training: Training) -> bool:
-    """Whether that is known."""
+def has_no_pictures(training: Training) -> bool:
+    """Whether it is known that its policy sees none."""
     env = training.env
-    return isinstance(env, PictureSettings) and env.name in _OURS and not env.has_pictures
+    is_of_state = isinstance(env, PictureSettings) and env.name in _OURS and not env.has_pictures
+    return is_of_state or training.algorithm.name == _STATE_ALONE
 
 
 def _unread_files(training: Training) -> Iterator[_Mistake]:
@@ -52,7 +56,7 @@ def _unread_files(training: Training) -> Iterator[_Mistake]:
     why = None
     if training.algorithm.name == _STATE_ALONE:
         why = f"{_STATE_ALONE} reads the numbers of a state, and no file: leave it out, or use sac, ppo or drqv2"
-    elif _has_no_pictures(training):
+    elif has_no_pictures(training):
         why = f"the policy sees no pictures, so nothing reads this file: {_SEE}, or leave it out"
     elif training.env.name in _OURS and _IMAGE in others:
         why = f"{others[_IMAGE]} reads the pictures (network.encoders), and nothing this file: leave one of both out"
@@ -60,10 +64,22 @@ def _unread_files(training: Training) -> Iterator[_Mistake]:
         yield _Mistake(("network", "encoder", "weights"), why, encoder.weights)
 
 
+def _not_frozen(training: Training) -> Iterator[_Mistake]:
+    """Pictures whose encoder is another one than is to stay as it is; of a file of weights more is said."""
+    encoder, others = training.network.encoder, training.network.encoders
+    is_ours = training.env.name in _OURS and not has_no_pictures(training)
+    if encoder.freeze and encoder.weights is None and is_ours and _IMAGE in others:
+        words = (
+            f"{others[_IMAGE]} reads the pictures (network.encoders), and learns: only network.encoder.arch can be "
+            "frozen; name it there, or leave freeze out"
+        )
+        yield _Mistake(("network", "encoder", "freeze"), words, encoder.freeze)
+
+
 def _unmoved(training: Training) -> Iterator[_Mistake]:
     """Pictures that there are not. An algorithm's usual value stands in every dump, and may stay."""
     field = type(training.algorithm).model_fields.get("random_shift")
-    if field is None or not _has_no_pictures(training):
+    if field is None or not has_no_pictures(training):
         return
     shift = training.algorithm.random_shift  # type: ignore[attr-defined]
     if shift not in {0, field.default}:

@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from anchorleg.words import did_you_mean
+from trainer.config.blame import blame
 from trainer.config.settings import TrainingSettings
 
 
@@ -138,5 +139,6 @@ def _loaded(kind: Kind, name: str, own: str | None, group: str) -> Any:
             module, _, attribute = (own or name).partition(":")
             return getattr(importlib.import_module(module), attribute)
         return _points(group, tuple(sys.path))[name].load()
-    except (ImportError, AttributeError, KeyError) as error:
-        raise ValueError(f"the {kind.file} {name!r} cannot be loaded ({error}); install its package here") from error
+    except (Exception, SystemExit) as error:  # it may be anybody's
+        why = f"the {kind.file} {name!r} cannot be loaded ({blame(error, __file__)})"
+        raise ValueError(f"{why}; install its package here, or mend it") from error

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainer.config.document import DocumentError, read_document
 from trainer.config.doubts import doubts_about
-from trainer.config.section import TrainingSection, put, resolve
+from trainer.config.section import TrainingSection, named_first, put, resolve
 from trainer.config.sentences import sentences
 from trainer.config.training import Training
 from trainer.config.wandb import WandbSection
@@ -21,8 +21,11 @@ from trainer.errors import ConfigError
 
 @dataclass(frozen=True)
 class LoadedSection:
-    """What the user asked for. `run_name` and `wandb` where the file is a cluster config that has them."""
+    """What the user asked for, as it was written, and resolved. `run_name` and `wandb` where the file is a cluster
+    config that has them.
+    """
 
+    section: TrainingSection
     training: Training
     run_name: str | None
     warnings: tuple[str, ...]
@@ -37,15 +40,8 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
     value, file = _read(config) if config else ({}, {})
     if preset is not None:
         value["preset"] = preset
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting!r} has no '='; write it as --set batch_size=256")
-        name = name.removeprefix("training.")
-        if not name.rpartition(".")[2]:
-            raise ConfigError(f"--set {setting!r} names no field; write it as --set batch_size=256")
-        typed = _value(text)
-        put(value, name, [typed] if name.endswith("tasks") and isinstance(typed, str) else typed)
+    for name, typed in named_first(map(_setting, settings)):
+        put(value, name, typed)
     where = str(config) if config else "the command line"
     try:
         section = TrainingSection.model_validate(value)
@@ -58,7 +54,7 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
     run_name = file.get("run_name")
     training = resolve(section)
     warnings = tuple(f"{name}: {why}" for name, why in doubts_about(training))
-    return LoadedSection(training, str(run_name) if run_name else None, warnings, wandb)
+    return LoadedSection(section, training, str(run_name) if run_name else None, warnings, wandb)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -79,6 +75,18 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             raise ConfigError(f'{path}: {near[0]}: there is no such section; did you mean "training"?')
         return dict(section), value
     return value, {}
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """(dotted name, value) of one "name=value". Errors: ConfigError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text!r} has no '='; write it as --set batch_size=256")
+    name = name.removeprefix("training.")
+    if not name.rpartition(".")[2]:
+        raise ConfigError(f"--set {text!r} names no field; write it as --set batch_size=256")
+    typed = _value(value)
+    return name, [typed] if name.endswith("tasks") and isinstance(typed, str) else typed
 
 
 def _value(text: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import cleandoc
 from typing import Any, Self, cast
 
@@ -106,7 +106,8 @@ class TrainingSection(BaseModel):
 
 def put(section: dict[str, Any], dotted: str, value: Any) -> None:
     """Set one field of what a user wrote: by its short name (`actor_hidden`, `encoder.arch`), or behind its section's
-    (`network.actor_hidden`, `network.encoder.arch`). What else stands on the way stays.
+    (`network.actor_hidden`, `network.encoder.arch`). What else stands on the way stays, and behind the name alone of
+    whom a section is for already.
     """
     *folders, name = dotted.split(".")
     if folders and folders[0] not in section:  # a short name of what stands in its section
@@ -120,8 +121,24 @@ def put(section: dict[str, Any], dotted: str, value: Any) -> None:
     for folder in folders:
         at[folder] = _opened(at.get(folder))
         at = at[folder]
+    if not folders and name in NAMED and isinstance(value, str):
+        value = _named(section.get(name), value)
     _drop(at, name)
     at[name] = value
+
+
+def named_first(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """(dotted name, value), in the order in which `put` loses none of them: whom a section is for comes before what is
+    said of it.
+    """
+    return sorted(settings, key=lambda setting: setting[0].removeprefix("training.") not in NAMED)
+
+
+def _named(section: Any, name: str) -> Any:
+    """`section` for whoever is called `name`: as it is, unless it is for somebody else by name."""
+    if isinstance(section, Mapping) and section.get("name", name) == name:
+        return {**section, "name": name}
+    return name
 
 
 def _holding(name: str, section: Mapping[str, Any]) -> list[str]:

@@ -172,6 +172,10 @@ class Network(TrainingSettings):
         description="Key of an observation → another arch than encoder's, or one for a row of numbers.",
     )
 
+    def freezes(self, key: str) -> bool:
+        """Whether the encoder of `key`, which has one, learns nothing."""
+        return key not in self.encoders and self.encoder.is_frozen
+
     @property
     def widest(self) -> int:
         """The widest hidden layer."""

@@ -58,8 +58,16 @@ def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None
         return
     if out.suffix != _SUFFIX or os.path.isdir(out):
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
-    if IMAGE not in spaces_of(training).obs:
+    if IMAGE not in _spaces_of(training).obs:
         raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
+
+
+def _spaces_of(training: Training) -> Spaces:
+    """What its policy sees and gives. Errors: ConfigError where its suite cannot be opened."""
+    try:
+        return spaces_of(training)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def learner_of(demos: Demos, training: Training, *, by_actions: bool, batch_size: int = 0) -> Lesson:
@@ -70,7 +78,7 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool, batch_size
     """
     device = machine.choose_device(training.device)
     machine.set_deterministic(training.threads)
-    spaces = spaces_of(training)
+    spaces = _spaces_of(training)
     try:
         check_seen(training, spaces)
     except ValueError as error:

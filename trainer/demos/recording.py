@@ -76,7 +76,11 @@ def filmed(
 def scripted(env: EnvSettings, cameras: Sequence[str], size: int | None, seed: int) -> Teacher:
     """The suite's own scripted policy. Errors: ConfigError where it has none."""
     settings = filmed(env, cameras, size)
-    if not hasattr(find(SUITES, env.name), "script"):  # before it is opened, which may draw
+    try:
+        kind = find(SUITES, env.name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not hasattr(kind, "script"):  # before it is opened, which may draw
         raise ConfigError(
             f"the suite {env.name!r} has no scripted policy: give --policy a run, or metaworld or arm as env"
         )

@@ -2,7 +2,8 @@
 
 A run's state names the steps whose evaluation is wanted (they depend on the step count alone). Made is what
 `evaluations.jsonl` has; `evaluating.jsonl`, beside it in each attempt's folder, says what was begun and what was given
-up. Whatever is wanted and neither made nor given up is pending, and the slot's next attempt makes it.
+up. Whatever is wanted and neither made nor given up is pending, and the slot's next attempt makes it. What an attempt
+did with checkpoints that no longer count, because the slot went back before them, says nothing of those that do.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorleg.job import attempt_numbers
 from trainer.history.journal import EVALUATIONS
-from trainer.history.read import lines, read_evaluations
+from trainer.history.read import evaluators, lines, read_evaluations
 
 #: Rows `{"step", "begun": true}` and `{"step", "left_out": why}` of one attempt.
 EVALUATING = "evaluating.jsonl"
@@ -36,12 +36,12 @@ class Past:
 
 
 def read_past(slot_dir: Path) -> Past:
-    """All attempts together."""
+    """All attempts that count, together. Errors: OSError, ValueError where one's beginning cannot be read."""
     unfinished: Counter[int] = Counter()
     left_out: set[int] = set()
-    for attempt in attempt_numbers(slot_dir):
+    for attempt, until in evaluators(slot_dir):
         folder = slot_dir / "attempts" / str(attempt)
-        rows = list(lines(folder / EVALUATING))
+        rows = [row for row in lines(folder / EVALUATING) if until is None or row["step"] <= until]
         if not rows:
             continue
         ended = {row["step"] for row in lines(folder / EVALUATIONS)}

@@ -6,7 +6,8 @@ compared with no other. Where evaluations take longer than training from one to 
 the end would, and bounds the nets that are kept for them.
 
 An evaluation that ends badly is made once more, then left out. One that several jobs began and none ended is left out
-too, for it does not fit into a job, or is what ends them. Neither ever ends the training.
+too, for it does not fit into a job, or is what ends them. While the slot's folder cannot be read it waits. Neither
+ever ends the training.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from anchorleg.job import Job, candidates_before
+from anchorleg.job import CheckpointRef, Job, candidates_before
 from trainer.config.training import Training
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import Begin, EvaluationRequest, EvaluatorError, Running, spare_workers
@@ -36,6 +37,8 @@ AVERAGED_EVERY = 2
 MAX_TRIES = 2
 #: The first of these jobs may have had only its last minutes for it, the second may have been killed.
 MAX_JOBS = 3
+#: While the slot's folder cannot be read it is looked at again after so long.
+LOOK_AGAIN_S = 1.0
 
 OnResult = Callable[[Mapping[str, Any]], None]
 
@@ -74,6 +77,7 @@ class Evaluations:
         self._open = deque(past.pending(wanted) if training.evaluation_goals else ())
         self._running: Running | None = None
         self._tries = 0
+        self._look_at: float | None = None
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -103,7 +107,8 @@ class Evaluations:
         if self._running is not None:
             self._take(self._running)
         while self._running is None and self._open and published_step is not None and self._open[0] <= published_step:
-            self._next(self._open[0], alone=published_step >= self._training.total_steps)
+            if not self._next(self._open[0], alone=published_step >= self._training.total_steps):
+                break
 
     def wait(self, seconds: float) -> None:
         """Until the one under way has ended, and no longer than that."""
@@ -141,16 +146,27 @@ class Evaluations:
         self._on_result(row)
         self._say(f"evaluated step {step:,}: {result.summary()}")
 
-    def _next(self, step: int, *, alone: bool) -> None:
-        """Begin the evaluation of `step`, or leave it out. `alone`: the training is over and waits for it."""
+    def _next(self, step: int, *, alone: bool) -> bool:
+        """Begin the evaluation of `step`, or leave it out. `alone`: the training is over and waits for it. False:
+        neither, for where its checkpoint lies cannot be read now.
+        """
         if self._unfinished.get(step, 0) >= MAX_JOBS:
             self._leave_out(step, f"{MAX_JOBS} jobs began it and none came to its end")
-            return
-        line = candidates_before(self._job.slot_dir, self._job.attempt + 1)
-        ref = next((ref for ref in line if ref.step == step), None)
+            return True
+        if self._look_at is not None and time.monotonic() < self._look_at:
+            return False
+        try:
+            ref = self._checkpoint_of(step)
+        except (OSError, ValueError) as error:
+            if self._look_at is None:
+                why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                self._say(f"the evaluation of step {step:,} waits ({why}); trying again, the training goes on")
+            self._look_at = time.monotonic() + LOOK_AGAIN_S
+            return False
+        self._look_at = None
         if ref is None:
             self._leave_out(step, "its checkpoint was not written, or is gone")
-            return
+            return True
         if self._tries == 0:
             self._journal.add({"step": step, "begun": True})
         lanes = max(len(self._training.env.tasks), MIN_LANES)
@@ -167,6 +183,12 @@ class Evaluations:
             self._running = self._begin(request)
         except EvaluatorError as error:
             self._failed(step, error)
+        return True
+
+    def _checkpoint_of(self, step: int) -> CheckpointRef | None:
+        """The line's, None where it has none. Errors: OSError, ValueError where that cannot be read."""
+        line = candidates_before(self._job.slot_dir, self._job.attempt + 1)
+        return next((ref for ref in line if ref.step == step), None)
 
     def _plays_average(self, step: int) -> bool:
         """Whether the moving average is played beside it: by its place among all that were chosen, and not by time."""

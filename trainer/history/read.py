@@ -50,12 +50,19 @@ def read_evaluations(slot_dir: Path) -> list[dict[str, Any]]:
     itself does not, because it ended before its first checkpoint: the checkpoint that was evaluated is the line's.
     """
     found: dict[int, dict[str, Any]] = {}
-    line = lineage(slot_dir)
-    for attempt, until in [*((stretch.attempt, stretch.until) for stretch in line), *_beside(slot_dir, line)]:
+    for attempt, until in evaluators(slot_dir):
         for row in lines(slot_dir / "attempts" / str(attempt) / EVALUATIONS):
             if until is None or row["step"] <= until:
                 found.setdefault(row["step"], row)
     return [found[step] for step in sorted(found)]
+
+
+def evaluators(slot_dir: Path) -> list[tuple[int, int | None]]:
+    """The attempts whose evaluations count, those of the line first: (attempt, the last step that counts of it; None:
+    all do).
+    """
+    line = lineage(slot_dir)
+    return [*((stretch.attempt, stretch.until) for stretch in line), *_beside(slot_dir, line)]
 
 
 def _beside(slot_dir: Path, line: Sequence[Stretch]) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,7 @@ from trainer.config.settings import Network
 from trainer.envs.spaces import Spaces
 from trainer.nets import weights
 from trainer.nets.distributions import DISTRIBUTIONS
-from trainer.nets.encoders.base import arch_of, encoder_for, is_frozen
+from trainer.nets.encoders.base import arch_of, encoder_for
 from trainer.nets.inputs import with_task
 from trainer.nets.mlp import MLP
 from trainer.nets.normalise import Normaliser
@@ -95,7 +95,7 @@ class PolicyNet(nn.Module):
         network, width = spec.network, 0
         for key, array in sorted(spec.spaces.obs.items()):
             encoder = encoder_for(key, array, network, generator)
-            if encoder is not None and is_frozen(key, network):
+            if encoder is not None and network.freezes(key):
                 self.frozen[key] = encoder.requires_grad_(requires_grad=False).eval()
             elif encoder is not None:
                 self.encoders[key] = encoder

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from anchorleg.job import HANDED_OVER, Job
@@ -75,7 +76,8 @@ class TrainingAttempt:
             say=self.show.say,
             on_result=self.evaluated,
         )
-        self.intake = Intake(self.job, self.training, self.start, self.resimulate, self._wait_for_files)
+        waits = partial(self._wait_for, "waiting for the files of what entered before")
+        self.intake = Intake(self.job, self.training, self.start, self.resimulate, waits)
         self.publisher = Publisher(
             self.job,
             self.training,
@@ -102,12 +104,12 @@ class TrainingAttempt:
         spaces = state.collector.envs.spaces
         return EpisodeGiver(self.job, self.training, spaces, finished=state.episodes, is_fresh=is_fresh)
 
-    def _wait_for_files(self) -> None:
-        """What entered before is read, and takes its time."""
-        self.doing = "waiting for the files of what entered before"
+    def _wait_for(self, what: str) -> None:
+        """The training stands still for that long."""
+        before, self.doing = self.doing, what
         self.state.group.tell(Order.WAIT)
         self.report()
-        self.doing = "training"
+        self.doing = before
 
     def _on_version(self, attempt: int, seq: int, step: int) -> None:
         """A policy of this attempt is about to be seen. In the publisher's thread."""
@@ -191,13 +193,14 @@ class TrainingAttempt:
         self.state.group.tell(Order.CAPTURE)
         contents = capture(self.state, self.numeric)
         try:
+            rows = self.saver.unsaved(self.state.experience, partial(self._wait_for, "writing what had no room before"))
             # What the checkpoint has left behind must be on disk before the checkpoint is: nobody writes it again.
             self.metrics.flush()
             self.evaluations.flush()
         except OSError as error:
             self.show.say(failure(self.state.step, self.job, error))
             return False
-        self.saver.start(contents, self.saver.unsaved(self.state.experience), self.evaluations.pending)
+        self.saver.start(contents, rows, self.evaluations.pending)
         self.publisher.hold(self.policy())
         return True
 

@@ -12,7 +12,7 @@ from trainer.config.pictures import PictureSettings
 from trainer.config.training import Training
 from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
-from trainer.nets.encoders.base import encoder_for, is_frozen, kept_spaces
+from trainer.nets.encoders.base import encoder_for, kept_spaces
 from trainer.nets.kept import kept_bytes
 from trainer.training.memory_parts import Lever, Part
 
@@ -58,7 +58,7 @@ def frozen_encoders(training: Training) -> list[Part]:
 def _read(training: Training) -> list[tuple[nn.Module, ArraySpec, bool]]:
     """(encoder without numbers, what it reads, whether it is frozen) of each key that a policy sees by one."""
     seen, network = spaces_of(training).of_policy.obs, training.network
-    made = [(encoder_for(key, spec, network, None), spec, is_frozen(key, network)) for key, spec in seen.items()]
+    made = [(encoder_for(key, spec, network, None), spec, network.freezes(key)) for key, spec in seen.items()]
     return [(module, spec, frozen) for module, spec, frozen in made if module is not None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -20,11 +21,14 @@ from anchorleg.runid import begin_id
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import SECTIONS, SEEDS, Training, differences
 from trainer.errors import ConfigError, TrainerError
+from trainer.machine.drawing import FOUND
 
 #: A bar moves as often as a training reports.
 _LOOK_S = 1.0
 #: A training that is asked to end saves first.
 _SAVE_S = 120.0
+#: How the names of variables begin that say of a job of the orchestrator what it is.
+_OF_A_JOB = "ANCHORLEG_"
 
 
 class ContestError(TrainerError):
@@ -142,8 +146,14 @@ def _start(entry: Contestant) -> subprocess.Popen[bytes]:
     with entry.log.open("ab") as log:
         return subprocess.Popen(
             [*command, "--run-dir", str(entry.folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=_outside_a_job(os.environ),
             start_new_session=True,  # Ctrl-C is for us: we end them, and they save
         )  # fmt: skip
+
+
+def _outside_a_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` without the orchestrator's job that this process may be: each contender has a folder of its own."""
+    return {name: value for name, value in environ.items() if name == FOUND or not name.startswith(_OF_A_JOB)}
 
 
 def _look(

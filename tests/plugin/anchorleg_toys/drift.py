@@ -14,12 +14,14 @@ from torch import Tensor
 from anchorleg_toys.settings import DriftSettings
 from trainer.algorithms.base import Context, NetSize
 from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common.tensors import torch_generator
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, I32, Box, Obs, Spaces
 from trainer.errors import ConfigError, NotFiniteError
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.state import State
+from trainer.streams import RandomStream
 
 #: Vector steps of a rollout, updates that it is learned from in, and how far an action is from the policy's.
 STEPS, UPDATES, NOISE = 4, 2, 0.3
@@ -36,13 +38,14 @@ class Drift:
     def __init__(self, context: Context) -> None:
         if not isinstance(context.spaces.action, Box):
             raise ConfigError("drift needs actions of real numbers: a box")
-        settings = cast("DriftSettings", context.training.algorithm)
-        seed = context.training.seed
+        training = context.training
+        settings = cast("DriftSettings", training.algorithm)
         self.device = context.device
         self.step_size = settings.step_size
-        self.noise = torch.Generator().manual_seed(seed + 1)
-        spec = PolicySpec(context.spaces, context.training.network, "squashed-normal")
-        self.policy = PolicyNet(spec, torch.Generator().manual_seed(seed)).to(self.device)
+        self.noise = torch_generator(training.seed, RandomStream.PLUGIN)
+        spec = PolicySpec(context.spaces, training.network, "squashed-normal")
+        first = torch_generator(training.seed_of_nets, RandomStream.NETS)
+        self.policy = PolicyNet(spec, first).to(self.device)
         self.rollout: list[tuple[dict[str, Any], I32, F32, F32]] = []
         self.left = 0
 

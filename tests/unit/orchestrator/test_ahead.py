@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 from builders import NOW, SlotBuilder, a_claim, a_job, a_look, a_row, a_run, a_slot, a_wish, an_exit, seen, token
 
-from orchestrator.decisions.actions import Action, Cancel, HandOver, Submit
+from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Submit
 from orchestrator.decisions.ahead import AHEAD_WAIT_S
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
 from orchestrator.decisions.plan import Limits, is_held, next_attempt, plan
+from orchestrator.decisions.turns import Turns
 from orchestrator.executors.base import JobState
+from orchestrator.sections import QueueSection
 
 AHEAD = Limits(slots=9, max_jobs=None, others=0, queue_ahead=True)
+RUNGS = QueueSection.model_validate({"metric": "score", "halving": {"first_steps": 100, "factor": 3}})
+AT_A_RUNG = Limits(slots=9, max_jobs=None, others=0, queue_ahead=True, turns=Turns(queue=RUNGS))
 NEXT = token(0, 1)
 
 
@@ -64,6 +68,19 @@ class TestQueueing:
     )
     def test_not_behind_a_job_that_is_not_settled(self, slot: SlotBuilder) -> None:
         assert submits(planned(a_run(slot))) == []
+
+    @pytest.mark.parametrize(
+        ("slot", "limits", "action"),
+        [
+            (runs().but(step=100, total=900, metric=0.5), AT_A_RUNG, HandOver),
+            (runs(quiet_s=700.0, progress_mark="5 0 1.0", heartbeat_changed_at=NOW), AHEAD, Abort),
+        ],
+        ids=["at its rung", "stalled"],
+    )
+    def test_not_behind_a_job_that_is_asked_to_end_in_the_same_tick(
+        self, slot: SlotBuilder, limits: Limits, action: type[Action]
+    ) -> None:
+        assert [type(one) for one in planned(a_run(slot), limits)] == [action]
 
     def test_not_after_a_person_took_it_out_of_the_queue(self) -> None:
         slot = queued(state=SubmissionState.ENDED)
@@ -150,6 +167,14 @@ class TestTheChange:
         (cancel,) = planned(a_run(a_slot().but(**dict(slot))))
         assert isinstance(cancel, Cancel)
         assert cancel.job_id == "102"
+
+    def test_it_does_not_follow_where_a_sigterm_came_in_the_hand_over(self) -> None:
+        ended = Evidence(claim=a_claim(), exit=an_exit(75, asked="deadline", terminated=True), newest_checkpoint=5)
+        slot = after(queued(), ended, a_row(state=JobState.ENDED, raw="TIMEOUT"), SUCCESSOR_WAITS)
+        assert slot.current is slot.attempts[0]
+        assert slot.current.verdict is Verdict.HANDED_OVER
+        (cancel,) = planned(a_run(a_slot().but(**dict(slot))))
+        assert isinstance(cancel, Cancel)
 
     def test_a_delay_comes_first(self) -> None:
         ended = a_row(state=JobState.ENDED, raw="OUT_OF_MEMORY")

@@ -283,6 +283,13 @@ class TestOverrides:
         config = load_config(path, {"training.network.encoder.arch": "simple2dcnn"})
         assert resolve(config.training_of(0)).network.encoder.arch == "simple2dcnn"
 
+    @pytest.mark.parametrize("there", ['"sac"', '{"clip": 0.3}', '{"name": "ppo", "clip": 0.3}'])
+    def test_what_is_typed_before_its_name_is_not_lost(self, tmp_path: Path, there: str) -> None:
+        path = written(tmp_path, f'{{"training": {{"preset": "arm-ppo", "algorithm": {there}}}}}')
+        config = load_config(path, {"training.algorithm.clip": 0.1, "training.algorithm": "ppo"})
+        algorithm = resolve(config.training_of(0)).algorithm
+        assert (algorithm.name, algorithm.clip) == ("ppo", 0.1)
+
     @pytest.mark.parametrize("item", ["training.seed", "=3", ""])
     def test_what_is_no_assignment_is_refused(self, item: str) -> None:
         with pytest.raises(ConfigError, match="--set"):

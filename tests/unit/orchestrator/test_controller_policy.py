@@ -61,6 +61,17 @@ class TestCancelsByAPerson:
         assert "`orchestrator start toy` goes on" in world.slot.why
         assert [kind for kind, _ in world.told] == ["paused"]
 
+    def test_a_cancel_of_a_job_that_hands_over_pauses_too(self, world: World) -> None:
+        world.tick()
+        world.job_shows(JobState.RUNNING)
+        world.tick(after=POLL_S)
+        world.job_claims(exit_code=75, asked="deadline", terminated=True)
+        world.tick(after=1)
+        assert len(world.cluster.submitted) == 1
+        world.job_shows(JobState.ENDED, raw="CANCELLED")
+        world.tick(after=2 * LOOK_S)
+        assert (world.slot.status, len(world.cluster.submitted)) == (SlotStatus.PAUSED, 1)
+
     def test_preemption_goes_on_at_once(self, world: World) -> None:
         self.ended_by_sigterm(world)
         world.job_shows(JobState.ENDED, raw="PREEMPTED")
@@ -162,6 +173,28 @@ class TestQueueingAhead:
         ahead.job_shows(JobState.RUNNING, 1)
         ahead.tick(after=POLL_S)
         assert [request.after for request in ahead.cluster.requests] == [None, "101", "102"]
+
+    @pytest.mark.parametrize(
+        ("raw", "status"), [("CANCELLED", SlotStatus.PAUSED), ("OUT_OF_MEMORY", SlotStatus.FAILED)]
+    )
+    def test_one_that_began_before_the_end_of_its_predecessor_was_seen_saves_where_that_ends_the_slot(
+        self, ahead: World, raw: str, status: SlotStatus
+    ) -> None:
+        failures = ahead.run.config.relay.failure_budget - 1
+        slots = (ahead.controller.ledger.slots[0].model_copy(update={"failures": failures}),)
+        ahead.controller.ledger = ahead.controller.ledger.model_copy(update={"slots": slots})
+        ahead.job_shows(JobState.ENDED, raw=raw)
+        ahead.job_claims(1)
+        ahead.job_shows(JobState.RUNNING, 1)
+        ahead.tick(after=POLL_S)
+        assert (ahead.slot.status, ahead.cluster.signalled) == (status, [("wake", ["102"])])
+        assert (ahead.run_dir.job(ahead.cluster.submitted[1]) / "hand-over").exists()
+        ahead.tick(after=POLL_S)
+        ahead.job_claims(1, exit_code=75, asked="asked to")
+        ahead.job_shows(JobState.ENDED, 1)
+        ahead.tick(after=POLL_S)
+        assert (ahead.slot.status, len(ahead.cluster.submitted), ahead.controller.over) == (status, 2, True)
+        assert len(ahead.cluster.signalled) == 1
 
     def test_a_stop_holds_it_by_a_file_before_anything_else(self, ahead: World) -> None:
         hold = ahead.run_dir.slot(0) / "hold"

@@ -1,4 +1,4 @@
-"""When a job's walltime ends, as its own first process sees it."""
+"""When a job's walltime ends, how it hands over, and its last word, as its own first process sees it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import NOW
 from daemons import PATIENCE_S
 
-from orchestrator.shim import LATEST_START_S, Shim, end_of_job
+from anchorleg.job import Job
+from orchestrator.jobend import LATEST_START_S, end_of_job
+from orchestrator.shim import RECORD_WAITS_S, SHIM_FAILED, Shim
 
 ROOT = Path(__file__).parents[3]
 HOURS_4 = 4 * 3600
@@ -75,14 +79,27 @@ def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp
     assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")
 
 
-def a_shim(folder: Path, signal_seen: str | None, *, somebody_asked: bool) -> Shim:
+def never(seconds: float) -> None:
+    raise AssertionError(f"{seconds} s are waited")
+
+
+def a_shim(
+    folder: Path, signal_seen: str | None, *, somebody_asked: bool, sleep: Callable[[float], None] = never
+) -> Shim:
     """At work, after a signal, with or without the file that asks for a hand-over."""
     (folder / "slots/0/attempts/0").mkdir(parents=True)
-    shim = Shim(folder, {"run_dir": str(folder), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}, {})
+    spec = {"run_dir": str(folder), "slot": 0, "attempt": 0, "token": "s0-a0-00000000"}
+    shim = Shim(folder, spec, {}, sleep=sleep)
     shim.asked = signal_seen
     if somebody_asked:
         shim.hand_over_file.touch()
     return shim
+
+
+def last_word(folder: Path) -> dict[str, Any]:
+    """What `a_shim` left of its end."""
+    word: dict[str, Any] = json.loads((folder / "slots/0/attempts/0/exit.json").read_bytes())
+    return word
 
 
 class Program:
@@ -144,4 +161,58 @@ def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
     """It saw the file, and had ended, before the next look."""
     shim = a_shim(tmp_path, signal_seen, somebody_asked=somebody_asked)
     shim.end(75)
-    assert json.loads((tmp_path / "slots/0/attempts/0/exit.json").read_bytes())["asked"] == reason
+    assert last_word(tmp_path)["asked"] == reason
+
+
+def test_a_hand_over_file_is_tried_until_it_is_there_and_the_program_is_woken_once(tmp_path: Path) -> None:
+    shim = a_shim(tmp_path, "SIGTERM", somebody_asked=False)
+    away = tmp_path / "away"
+    shim.hand_over_file = away / "hand-over"
+    program = Program()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    asked_at = shim.asked_at
+    away.mkdir()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    assert shim.hand_over_file.exists()
+    assert (program.signals, shim.asked_at) == ([signal.SIGUSR2], asked_at)
+
+
+@pytest.mark.parametrize(("number", "terminated"), [(signal.SIGTERM, True), (signal.SIGUSR2, False)])
+def test_a_sigterm_is_told_also_where_a_hand_over_was_under_way(
+    tmp_path: Path, number: signal.Signals, *, terminated: bool
+) -> None:
+    shim = a_shim(tmp_path, "deadline", somebody_asked=False)
+    shim.on_signal(number, None)
+    shim.end(75)
+    assert (last_word(tmp_path)["asked"], last_word(tmp_path)["terminated"]) == ("deadline", terminated)
+
+
+def test_looks_that_fail_keep_no_record_of_the_end_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shim = a_shim(tmp_path, None, somebody_asked=False)
+    shim.hand_over_file = AwayFolder()  # type: ignore[assignment]
+    monkeypatch.setattr(Job, "superseded_by", lambda _job: AwayFolder().exists())
+    assert shim.end(75) == 0
+    assert (last_word(tmp_path)["code"], last_word(tmp_path)["superseded_by"]) == (75, None)
+
+
+def test_a_record_of_the_end_that_cannot_be_written_is_tried_again_for_seconds(tmp_path: Path) -> None:
+    waits: list[float] = []
+    attempt = tmp_path / "slots/0/attempts/0"
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            attempt.mkdir()
+
+    shim = a_shim(tmp_path, None, somebody_asked=False, sleep=sleep)
+    attempt.rmdir()
+    assert shim.end(75) == 0
+    assert (last_word(tmp_path)["code"], waits) == (75, list(RECORD_WAITS_S[:2]))
+
+
+def test_a_job_that_can_never_write_its_end_says_so_to_the_scheduler(tmp_path: Path) -> None:
+    waits: list[float] = []
+    shim = a_shim(tmp_path, None, somebody_asked=False, sleep=waits.append)
+    (tmp_path / "slots/0/attempts/0").rmdir()
+    assert shim.end(-9) == SHIM_FAILED
+    assert waits == list(RECORD_WAITS_S)

@@ -4,16 +4,17 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from builders import NOW, RUN_ID
 
 from anchorleg.files import to_json
+from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
-from orchestrator.hosts.ticking import without_waits_for_room
+from orchestrator.hosts.ticking import tick_as_job, without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner
 from orchestrator.run.ledger import save_ledger
@@ -175,6 +176,32 @@ def test_only_a_wait_for_room_ends_with_the_job_that_looks(attempt: dict[str, An
     slot = Slot(index=0, not_before=NOW + 60, attempts=(Attempt(number=0, submissions=submissions, **attempt),))
     after = without_waits_for_room(Ledger(run_id=RUN_ID, epoch=0, slots=(slot,))).slots[0]
     assert (after.not_before > 0) == waits
+
+
+@pytest.mark.parametrize(("token", "ticks"), [("s0-a0-00000000", 2), ("s0-a0-00000001", 1)])
+def test_what_a_failover_tick_finds_was_never_accepted_is_asked_for_at_once(token: str, ticks: int) -> None:
+    """A refusal of this tick's own is no reason for another one."""
+
+    def ledger(token: str, state: SubmissionState, not_before: float) -> Ledger:
+        attempt = Attempt(number=0, submissions=(Submission(token=token, intent_at=NOW, state=state),))
+        return Ledger(run_id=RUN_ID, epoch=0, slots=(Slot(index=0, not_before=not_before, attempts=(attempt,)),))
+
+    comes = [
+        ledger(token, SubmissionState.NOT_SUBMITTED, NOW + 60),
+        ledger("s0-a0-00000002", SubmissionState.SUBMITTED, 0.0),
+    ]
+    seen = []
+
+    class Ticks:
+        def __init__(self) -> None:
+            self.ledger = ledger("s0-a0-00000000", SubmissionState.UNCERTAIN, 0.0)
+
+        def tick(self) -> None:
+            seen.append(self.ledger.slots[0].not_before)
+            self.ledger = comes.pop(0)
+
+    tick_as_job(cast("Controller", Ticks()))
+    assert seen == [0.0] * ticks
 
 
 def test_a_failover_ticks_lease_passes_by(tmp_path: Path) -> None:

@@ -205,6 +205,12 @@ class TestWhenItWillBeDecided:
             assert isinstance(found, Blind)
             assert found.proven_at == NOW + RECORD_WAIT_S
 
+    def test_a_word_is_waited_for_also_where_the_sigterm_came_in_the_middle_of_a_hand_over(self) -> None:
+        for terminated, kind in ((True, Blind), (False, Gone)):
+            ended = an_exit(75, asked="deadline", terminated=terminated)
+            found = seen_by(a_look().seeing(a_row()), evidence=Evidence(claim=a_claim(), exit=ended))
+            assert isinstance(found, kind)
+
     def test_a_first_run_that_fell_silent(self) -> None:
         found = TestAnIdThatRunsTwice.seen_after(TestAnIdThatRunsTwice.LATER, 20, NOW - 10)
         assert isinstance(found, Blind)

@@ -126,6 +126,13 @@ class TestWords:
         assert "33" in found.why
         assert "orchestrator start toy" in found.next
 
+    def test_nothing_follows_a_job_that_saves_in_a_slot_that_is_paused(self) -> None:
+        slot = a_slot(status=SlotStatus.PAUSED, why="its job was cancelled (scancel)")
+        running = Seen(state=JobState.RUNNING, raw_state="RUNNING", at=NOW)
+        asked = slot.with_attempt(a_job(sighting=running), claimed_by=token(), asked_to_hand_over_at=NOW).built
+        found = situation(asked, around())
+        assert found.next == "it saves and ends; no other follows it: its job was cancelled (scancel)"
+
     def test_a_running_job_names_the_one_that_is_queued_behind_it(self) -> None:
         running = Seen(state=JobState.RUNNING, raw_state="RUNNING", at=NOW)
         slot = (

@@ -41,6 +41,22 @@ def test_the_exit_record_decides(evidence: Evidence, verdict: Verdict) -> None:
     assert verdict_of(evidence) is verdict
 
 
+@pytest.mark.parametrize("asked", ["deadline", "asked to", "SIGUSR2", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("raw_state", "verdict"),
+    [
+        ("CANCELLED", Verdict.CANCELLED),
+        ("CANCELLED by 33", Verdict.CANCELLED),
+        ("TIMEOUT", Verdict.HANDED_OVER),
+        ("PREEMPTED", Verdict.HANDED_OVER),
+        ("", Verdict.HANDED_OVER),
+    ],
+)
+def test_a_cancel_is_one_in_the_middle_of_a_hand_over_too(asked: str, raw_state: str, verdict: Verdict) -> None:
+    ended = an_exit(75, asked=asked, terminated=True)
+    assert verdict_of(left(ended, newest_checkpoint=7), raw_state) is verdict
+
+
 @given(code=st.integers(-64, 255), raw=st.sampled_from(["", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL"]))
 def test_the_scheduler_is_not_asked_where_there_is_an_exit_record(code: int, raw: str) -> None:
     assert judge(left(an_exit(code)), gone(raw)) == judge(left(an_exit(code)), gone())

@@ -1,26 +1,150 @@
-"""Whole checkpoints on request: whose they are."""
+"""Whole checkpoints on request: which ones, and whose they are. rsync itself runs, on this machine alone."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Collection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from policies import a_draft, tensors
+from needs import need
+from policies import a_draft, publish_one, tensors
 
 from syncd.access.settings import parse_remote
+from syncd.errors import RemoteError
 from syncd.laptop.checkpoints import fetch_newest
+from syncd.remote import Remote
 from syncd.store import Lineage, Origin, Shared, publish, rounded
+from syncd.transports import bulk, runner
+from syncd.transports.runner import Runner
+
+RUN, OLDER = "mine-11111111", "mine-00000000"
 
 
-def test_those_of_runs_that_are_there_now_are_fetched_and_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class HereRunner(Runner):
+    """Another machine's folder that is on this one."""
+
+    def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
+        self.remote, self.place, self.bytes, self.tick = remote, "host", {"sent": 0, "received": 0}, lambda: None
+        self._master = SimpleNamespace(check=lambda: None, is_alive=lambda: True, close=lambda: None, shell="ssh")
+        self._limit, self._closed = [], False
+
+    def there(self, path: str) -> str:
+        return f"{self.remote.path}/{path}"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    need("rsync", [] if shutil.which("rsync") else ["rsync"])
+    monkeypatch.setattr(HereRunner, "folder", tmp_path / "runner", raising=False)
+    (tmp_path / "runner").mkdir()
+    monkeypatch.setattr(runner, "Runner", HereRunner)
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def pull(run: Path, tmp_path: Path) -> Callable[..., tuple[list[str], list[str], set[str]]]:
+    """`--checkpoints`, once: its lines, its troubles, and which checkpoints are here then."""
+
+    def pull_it(runs: Collection[str] = (RUN,)) -> tuple[list[str], list[str], set[str]]:
+        troubles: list[str] = []
+        remote = parse_remote(f"host:{run}/shared")
+        lines = fetch_newest(remote, tmp_path / "mirror", runs, trouble=troubles.append)
+        here = tmp_path / "mirror" / "checkpoints"
+        return lines, troubles, {path.parent.relative_to(here).as_posix() for path in here.rglob("manifest.json")}
+
+    return pull_it
+
+
+def save(run: Path, where: str, *, whole: bool = True) -> Path:
+    """A checkpoint `<slot>/<attempt>/<step>`."""
+    slot, attempt, step = where.split("/")
+    folder = run / "slots" / slot / "attempts" / attempt / "checkpoints" / step
+    folder.mkdir(parents=True)
+    nets = f"nets of {where}".encode()
+    (folder / "nets.safetensors").write_bytes(nets if whole else nets[:3])
+    record = {"bytes": len(nets), "sha256": hashlib.sha256(nets).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps({"files": {"nets.safetensors": record}}))
+    return folder
+
+
+def test_the_newest_of_each_slot_comes_whichever_policy_is_the_newest(run, pull, tmp_path):
+    """A running training: its newest policies belong to no checkpoint, and the mirror has the newest alone."""
+    for where in ("0/0/9000", "0/1/2000", "0/1/10000", "1/0/500"):
+        save(run, where)
+    save(run, "0/1/.99000.unfinished")
+    mirror = Shared(tmp_path / "mirror")
+    publish_one(mirror, 1, 4, run=RUN)
+    lines, troubles, here = pull()
+    assert (here, troubles) == ({f"{RUN}/0/1/10000", f"{RUN}/1/0/500"}, [])
+    assert lines[0] == f"checkpoint of step 10,000 of {RUN}/0 → {tmp_path}/mirror/checkpoints/{RUN}/0/1/10000"
+    save(run, "0/1/20000")
+    assert pull()[2] == here | {f"{RUN}/0/1/20000"}
+
+
+def test_before_the_first_checkpoint_that_is_what_it_says(run, pull):
+    (run / "slots" / "0" / "attempts" / "0").mkdir(parents=True)
+    assert pull() == (["no checkpoint is there yet; ask again after the first one"], [], set())
+
+
+def test_where_no_run_folder_is_that_is_an_error_and_no_such_word(run, pull):
+    (run / "shared").mkdir(parents=True)
+    with pytest.raises(RemoteError, match=r"no checkpoints can be looked for in host:.*/mine/slots/ .*No such file"):
+        pull()
+
+
+def test_a_damaged_one_makes_way_for_the_one_before_and_that_is_said(run, pull):
+    save(run, "0/0/1000")
+    save(run, "0/0/2000", whole=False)
+    [line], troubles, here = pull()
+    assert (troubles, here) == ([], {f"{RUN}/0/0/1000"})
+    assert line.endswith("/1000 (that of step 2,000 is gone, or damaged)")
+
+
+def test_one_that_is_cleared_away_while_it_comes_makes_way_for_the_newer_one(run, pull, monkeypatch):
+    first = save(run, "0/0/1000")
+    fetch_tree = bulk.fetch_tree
+
+    def late(*words):
+        if first.exists():
+            shutil.rmtree(first)
+            save(run, "0/0/2000")
+        fetch_tree(*words)
+
+    monkeypatch.setattr(bulk, "fetch_tree", late)
+    assert pull()[2] == {f"{RUN}/0/0/2000"}
+
+
+def test_what_could_not_be_brought_is_a_trouble_of_its_slot(run, pull):
+    save(run, "0/0/1000", whole=False)
+    save(run, "1/0/1000")
+    lines, [trouble], here = pull()
+    assert (len(lines), here) == (1, {f"{RUN}/1/0/1000"})
+    assert trouble.startswith(f"no checkpoint of {RUN}/0 came whole")
+
+
+def test_they_belong_to_the_run_that_published_last_of_those_that_are_there_now(run, pull, tmp_path):
     """A run that was begun anew in the same folder has the same attempts and steps."""
-    for run in ("mine-00000000", "mine-11111111"):
-        place = Shared(tmp_path).slot(run, 0)
+    save(run, "0/0/1000")
+    for number, name in enumerate((OLDER, RUN, "else-22222222")):
+        place = Shared(tmp_path / "mirror").slot(name, 0)
         at = Lineage(identity="f" * 64, checkpoint=Origin(attempt=0, step=1000))
-        publish(place, a_draft(place, 0, 1).model_copy(update={"lineage": at}), rounded(tensors(1)))
-    into: list[Path] = []
-    monkeypatch.setattr("syncd.transports.rsync.fetch_tree", lambda _remote, _path, folder, _limit: into.append(folder))
-    fetch_newest(parse_remote("host:runs/mine/shared"), tmp_path, {"mine-11111111"})
-    assert into == [tmp_path / "checkpoints/mine-11111111/0/0/1000"]
+        draft = a_draft(place, 0, 1, created_at=1000.0 + number).model_copy(update={"lineage": at})
+        publish(place, draft, rounded(tensors(1)))
+    assert pull([OLDER, RUN])[2] == {f"{RUN}/0/0/1000"}
+
+
+def test_whoever_waits_for_an_rsync_is_called_meanwhile(run, tmp_path):
+    called = []
+    here = HereRunner(Remote(path=str(run), host="host"))
+    here.tick = lambda: called.append(1)
+    here.run([here.there("")])
+    assert called
+
+
+def test_without_a_policy_nobody_knows_whose_they_are(run, pull):
+    save(run, "0/0/1000")
+    assert [len(each) for each in pull([])] == [0, 1, 0]

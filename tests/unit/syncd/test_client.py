@@ -29,13 +29,13 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
-from syncd.laptop import client
+from syncd.laptop import client, views
 from syncd.laptop.backoff import DISK_RETRY_S, Moment
 from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.lock import MirrorLock, holder
-from syncd.laptop.mirror import Mirror
-from syncd.laptop.status import StatusWriter, read_status
+from syncd.laptop.mirror import Arrival, Mirror
+from syncd.laptop.status import StatusWriter, read_mirror, read_status
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, newest, versions
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
@@ -77,6 +77,7 @@ class Scripted:
     chosen_because = ""
     is_stopgap = False
     live = None
+    tick: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
         self.shared, self.world, self.steps = shared, world, list(steps)
@@ -562,6 +563,89 @@ def test_what_is_refused_for_good_is_bounded_while_the_client_lives(
     assert 0 < sum(path.stat().st_size for path in left) <= 30
 
 
+def test_what_is_refused_for_good_is_bounded_by_passes_too(
+    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever never runs `watch`: a `push` each night, say."""
+    monkeypatch.setattr(outbox, "MAX_REFUSED_BYTES", 30)
+    folder = tmp_path / "mirror"
+    transport = Scripted(shared, world)
+    transport.receipts = lambda _: Receipt(False, "size")
+    fill(folder, 8)
+    for _ in range(2):
+        sync_once(transport, folder, Wishes())
+    left = list((folder / "outbox" / "refused").iterdir())
+    assert 0 < sum(path.stat().st_size for path in left) <= 30
+
+
+def test_what_a_pass_cannot_tidy_is_a_trouble_and_keeps_nothing_back(
+    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_one(shared, 1, 1)
+    monkeypatch.setattr(Outbox, "tidy", failing(errno.EACCES, tmp_path))
+    counts = sync_once(Scripted(shared, world), tmp_path / "mirror", Wishes())
+    assert len(counts.policies) == 1
+    [trouble] = counts.troubles
+    assert "Permission denied" in trouble
+
+
+@pytest.mark.parametrize("name", ["openssh", "rsync"])
+def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(
+    tmp_path: Path, shared: Shared, world: World, name: str
+) -> None:
+    folder, ages = tmp_path / "mirror", []
+    for slot in range(4):
+        publish_one(shared, 1, 1, slot=slot)
+
+    class Slow(Scripted):
+        def pass_slowly(self) -> None:
+            for _ in range(5):
+                word = read_status(folder)
+                assert word is not None
+                ages.append(world.wall_s - word.written_at)
+                world.pass_s(30)
+                self.tick()
+
+        def fetch(self, offer: Offer, part: Path) -> None:
+            self.pass_slowly()
+            super().fetch(offer, part)
+
+        def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
+            self.pass_slowly()
+            return super().send(segments)
+
+    fill(folder, 1)
+    transport = Slow(shared, world, [News()] * 6)
+    transport.name = name
+    run = Run(folder, world, [transport])
+    run.to_the_end()
+    assert (len(transport.fetched), len(transport.received)) == (8, 1)
+    assert max(ages) < views.SILENT_AFTER_S
+
+
+@pytest.mark.parametrize("name", ["openssh", "rsync"])
+def test_a_client_that_is_stuck_itself_does_not_say_that_it_lives(
+    tmp_path: Path, shared: Shared, world: World, name: str
+) -> None:
+    """Its own disk hangs, say: nobody waits for the other side, and nobody calls."""
+    folder, said = tmp_path / "mirror", []
+    publish_one(shared, 1, 1)
+    with MirrorLock(folder, "watch"):
+        transport = Scripted(shared, world, [News()])
+        transport.name = name
+        run = Run(folder, world, [transport])
+        bring = Mirror.bring
+
+        def hang(mirror: Mirror, offer: Offer, fetch: Callable[[Offer, Path], None]) -> Arrival:
+            world.pass_s(2 * views.SILENT_AFTER_S)
+            said.append(views.headline(read_mirror(folder, world.wall_s)))
+            return bring(mirror, offer, fetch)
+
+        run.client._mirror.bring = hang.__get__(run.client._mirror)  # type: ignore[method-assign]
+        run.to_the_end()
+    assert "has said nothing for 3 min: stopped, stuck" in said[0]
+
+
 def test_verdicts_are_counted_and_shown(tmp_path: Path, shared: Shared, world: World) -> None:
     folder = tmp_path / "mirror"
     [first, second] = fill(folder, 2)
@@ -590,6 +674,29 @@ def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared,
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(seen)]
     assert len(seen) == 2
     assert gaps == [pytest.approx(5, abs=0.3)]
+
+
+def test_rounds_of_rsync_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared, world: World) -> None:
+    """Its looks have no other interval than the rounds: else a round would wait for the look after the next."""
+    publish_one(shared, 1, 1)
+    seen: list[float] = []
+
+    numbers = itertools.count(2)
+
+    def look() -> News:
+        publish_one(shared, 1, next(numbers))
+        return transport.news()
+
+    transport = Scripted(shared, world, [look] * 12)
+    transport.name = "rsync"
+    run = Run(tmp_path / "mirror", world, [transport], every_s=400)
+    run.client._chance = itertools.cycle([1.0, 0.0, 0.5]).__next__
+    run.client._tell_arrival = lambda _arrival, _latency_s: seen.append(world.monotonic_s)
+    run.to_the_end()
+    gaps = [after - before for before, after in itertools.pairwise(seen)]
+    assert len(gaps) > 5
+    assert min(gaps) >= 300
+    assert max(gaps) <= 500
 
 
 def test_a_stopgap_is_left_to_see_whether_the_best_way_can_be_gone_again(

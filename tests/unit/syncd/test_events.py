@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 from policies import RUN, publish_one
-from test_feed import Clock, names
+from test_feed import Clock, changes, names
 
 from syncd import store
 from syncd.wire import events as events_module
@@ -35,7 +35,7 @@ def clock() -> Clock:
 def feed(shared, clock):
     publish_one(shared, 1, 1)
     feed = Feed(shared.path, clock)
-    list(feed.changes())
+    changes(feed)
     yield feed
     feed.close()
 
@@ -54,7 +54,7 @@ def rung(feed: Feed, clock: Clock) -> list[str]:
     assert feed.next_at() == feed.quiet_until
     clock.now = max(clock.now, feed.quiet_until)
     assert clock.now < feed._hints.next_at
-    return names(list(feed.changes()))
+    return names(changes(feed))
 
 
 def test_a_new_policy_is_told_when_the_disk_tells_of_it(shared, feed, clock):
@@ -90,7 +90,7 @@ def test_curves_that_change_all_the_time_are_told_once_a_second(shared, feed, cl
     assert rung(feed, clock) == ["000001-000000003.json"]
     assert clock.now < feed.next_at() <= clock.now + SCAN_EVERY_S
     clock.now = feed.next_at()
-    assert names(list(feed.changes())) == ["metrics-000000.jsonl"]
+    assert names(changes(feed)) == ["metrics-000000.jsonl"]
 
 
 @pytest.mark.parametrize("above", [0, 1, 2, 3])
@@ -110,11 +110,11 @@ def test_a_policy_without_its_blob_is_followed_as_where_nothing_is_told(shared, 
     blob = shared.slot(RUN, 0).blob(manifest.blob.sha256)
     away = blob.rename(blob.with_name("away"))
     assert rings(feed)
-    assert list(feed.changes()) == []
+    assert changes(feed) == []
     away.rename(blob)
     assert feed.next_at() <= clock.now + HINT_EVERY_S
     clock.now = feed.next_at()
-    assert names(list(feed.changes())) == ["000001-000000002.json"]
+    assert names(changes(feed)) == ["000001-000000002.json"]
     assert feed.next_at() > clock.now + HINT_EVERY_S
 
 
@@ -132,12 +132,12 @@ def test_a_disk_that_does_not_tell_all_is_polled(shared, feed, clock):
         publish_one(shared, 1, seq)
         after = latest.read_bytes()
         latest.write_bytes(before)
-        list(feed.changes())
+        changes(feed)
         latest.write_bytes(after)
         assert not rings(feed, 0)
         assert feed.polls_because == ""
         clock.now += FULL_EVERY_S
-        list(feed.changes())
+        changes(feed)
     assert feed.polls_because == "events did not tell of all changes"
     assert feed.bell() == -1
     assert feed.next_at() <= clock.now + HINT_EVERY_S
@@ -148,7 +148,7 @@ def test_what_the_kernel_could_not_keep_for_us_is_looked_for(shared, feed, clock
     feed._events.read()  # lost
     overflow = events_module._EVENT.pack(-1, events_module._OVERFLOW, 0, 0)
     monkeypatch.setattr(feed._events, "read", lambda: list(feed._events._parsed(overflow)))
-    assert names(list(feed.changes())) == ["000001-000000002.json"]
+    assert names(changes(feed)) == ["000001-000000002.json"]
     assert feed.polls_because == ""
 
 
@@ -165,11 +165,11 @@ def test_too_many_watches_of_the_account_are_a_reason_to_poll_until_there_are_fe
     feed = Feed(shared.path, clock)
     with monkeypatch.context() as full:
         full.setattr(feed._events, "_add", refuses(errno.ENOSPC))
-        list(feed.changes())
+        changes(feed)
     assert feed.polls_because == f"inotify: {os.strerror(errno.ENOSPC)}"
     assert feed.next_at() <= clock.now + HINT_EVERY_S
     clock.now += FULL_EVERY_S
-    list(feed.changes())
+    changes(feed)
     assert feed.polls_because == ""
     feed.close()
 
@@ -182,7 +182,7 @@ def test_too_many_watches_of_the_account_are_a_reason_to_poll_until_there_are_fe
 def test_folders_that_cannot_be_watched_are_polled(shared, clock, unfit, why):
     publish_one(shared, 1, 1)
     feed = Feed(shared.path, clock, Events(**unfit))
-    assert names(list(feed.changes())) == ["000001-000000001.json"]
+    assert names(changes(feed)) == ["000001-000000001.json"]
     assert feed.polls_because == why
     assert feed.next_at() <= clock.now + HINT_EVERY_S
     feed.close()
@@ -190,7 +190,7 @@ def test_folders_that_cannot_be_watched_are_polled(shared, clock, unfit, why):
 
 def test_no_runs_yet_is_looked_for_until_there_are(shared, clock):
     feed = Feed(shared.path / "nowhere", clock)
-    assert list(feed.changes()) == []
+    assert changes(feed) == []
     assert feed.polls_because == "no runs there yet"
     assert feed.next_at() <= clock.now + HINT_EVERY_S
     feed.close()

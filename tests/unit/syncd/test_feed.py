@@ -47,10 +47,15 @@ def feed(request, shared, clock):
     feed.close()
 
 
+def changes(feed: Feed) -> list[PolicyNews | CurveNews]:
+    """All of one look."""
+    return [news for news in feed.changes() if news is not None]
+
+
 def after(feed: Feed, clock: Clock, seconds: float = 4.1) -> list[PolicyNews | CurveNews]:
     """What is new `seconds` later (a look may be put off to four times its interval)."""
     clock.now += seconds
-    return list(feed.changes())
+    return changes(feed)
 
 
 def names(news: list[PolicyNews | CurveNews]) -> list[str]:

@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from syncd.laptop.exchange import ABOUT_A_SLOT
 from syncd.shared import guests
 from syncd.shared.accounts import claim_inbox
 from syncd.shared.guests import Bundle, Guest
@@ -63,7 +64,8 @@ def test_refusals_say_why_and_whether_to_come_again(shared):
     assert guest.receive(RUN, 7, SUM, 9).reason == "no inbox"
     full = Guest(shared, deposit=Deposit(shared, most_waiting=0)).receive(RUN, 0, SUM, 9)
     assert isinstance(full, Refusal)
-    assert (full.reason, full.retry_after_s is None) == ("quota", False)
+    assert (full.reason, full.retry_after_s is None) == ("full", False)
+    assert full.reason in ABOUT_A_SLOT
     claim_inbox(shared, os.geteuid()).drop(by="the owner", now=NOW)
     gone = guest.receive(RUN, 0, SUM, 9)
     assert (gone.reason, gone.retry_after_s) == ("dropped", None)

@@ -165,6 +165,19 @@ def test_the_survey_follows_the_runs_own_words(tmp_path: Path):
     assert found.command == str(theirs)
 
 
+def test_the_survey_reads_what_a_run_says_over_lines_and_tabs(tmp_path: Path):
+    """Where sh is dash, its `echo` would break the line, and nothing of the run be known."""
+    run = tmp_path / "run"
+    run.mkdir()
+    theirs = make_program(tmp_path / "env" / "bin" / "syncd")
+    config = {"collaboration": {"shared_dir": "../group/shared"}, "note": "first\nsecond\tthird\\c"}
+    (run / "run.json").write_text(
+        json.dumps({"config": config, "python": str(theirs.parent / "python"), "folder": str(run)}, indent=1)
+    )
+    found = survey.findings(answer(tmp_path, str(run)), str(run))
+    assert (found.shared, found.command) == (str(tmp_path / "group" / "shared"), str(theirs))
+
+
 @given(st.text(max_size=200))
 def test_no_answer_breaks_the_survey(text: str):
     for words in (text, f"anchorleg-survey:home:/h\nanchorleg-survey:path:/p\nanchorleg-survey:run:{text}"):

@@ -11,7 +11,7 @@ from syncd.commands.gate import end_code
 from syncd.remote import Remote
 from syncd.transports import rsync
 from syncd.transports.rsync import RsyncTransport
-from syncd.transports.runner import RETRY_S, Done, Runner, push_receipt
+from syncd.transports.runner import BULK_TIMEOUT_S, RETRY_S, SMALL_TIMEOUT_S, Done, Runner, push_receipt
 from syncd.wire.transport import Receipt
 
 GOOD, OTHER = "a" * 64, "b" * 64
@@ -42,6 +42,42 @@ class AnothersFolder(Runner):
         if "/incoming/" not in path:
             return Done(words, 23, "", "rsync: mkdir failed: Permission denied (13)")
         return Done(words, self.code if path.endswith("/1/") else 0, "", "rsync: change_dir failed")
+
+
+class SlowLine(Runner):
+    """Notes how long each rsync may take, by the words that say what it moves."""
+
+    def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
+        self.remote, self.place, self.folder = remote, "cluster", Path(remote.path)
+        self.limits: list[tuple[str, float]] = []
+
+    def run(self, words, *, timeout_s=SMALL_TIMEOUT_S, bounds=None):
+        self.limits.append((" ".join(words), timeout_s))
+        return Done(words, 0, "", "")
+
+    def beat(self) -> None:
+        pass
+
+
+def test_what_may_be_much_has_the_time_that_bulk_takes(tmp_path: Path, monkeypatch) -> None:
+    """The first look brings all curves, and a push 32 segments: a line that is dead ends by rsync's own clock."""
+    monkeypatch.setattr(rsync, "Runner", SlowLine)
+    transport = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna")
+    transport.listing()
+    segment = tmp_path / hashlib.sha256(b"segment").hexdigest()
+    segment.write_bytes(b"segment")
+    assert transport.send([(segment, "demo", 0)]) == [Receipt(True)]
+    limits = [limit for words, limit in transport._runner.limits if "LATEST.json" in words or "/new/" in words]
+    assert limits == [BULK_TIMEOUT_S] * 2
+
+
+def test_whoever_waits_for_the_next_look_is_called_meanwhile(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(rsync, "Runner", SlowLine)
+    transport = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna")
+    called = []
+    transport.tick = lambda: called.append(1)
+    transport.wait(0.01)
+    assert called
 
 
 @pytest.mark.parametrize("code", [3, 11, 23])

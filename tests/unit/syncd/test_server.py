@@ -18,8 +18,9 @@ from syncd.commands.serve import serve_connection
 from syncd.errors import RemoteError
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
+from syncd.wire.feed import FULL_EVERY_S, Feed
 from syncd.wire.fields import Message
-from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PREAMBLE, Decoder, encode
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, PREAMBLE, Decoder, encode
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
 
 
@@ -205,6 +206,76 @@ def test_a_slow_client_is_told_the_newest_policy_and_not_each(connect, shared):
         name = client.receive(protocol.PublishedPolicy).message.path.rpartition("/")[2]
         heard.append(store.Version.of_file(name))
     assert heard == [store.Version(1, 2), store.Version(1, 8)]
+
+
+SLOTS = 12
+
+
+@pytest.fixture
+def slow(connect, shared, monkeypatch):
+    """A client whose server finds the next `most` slots after `step_s` each, by its clock: on a network's disk, say.
+    `at` is called each time with how many were found before; the client says meanwhile that it lives.
+    """
+    for slot in range(SLOTS):
+        publish_one(shared, 1, 1, slot=slot)
+    client = connect()
+    client.at, client.found, client.most, client.step_s = lambda found: None, 0, SLOTS, 3.0
+    find_slot = Feed._find_slot
+
+    def find_slowly(feed, *words):
+        if client.found < client.most:
+            client.ahead_s += client.step_s
+            client.send(protocol.Ping(n=7))
+            client.at(client.found)
+            client.found += 1
+        return find_slot(feed, *words)
+
+    monkeypatch.setattr(Feed, "_find_slot", find_slowly)
+    client.send(HELLO)
+    client.receive(protocol.Welcome)
+    return client
+
+
+def said_before(client: Connection, last: type[Message]) -> list[Message]:
+    """What is said until a message of this kind."""
+    said = []
+    while not said or not isinstance(said[-1], last):
+        said.append(client.receive(Message).message)
+    return said[:-1]
+
+
+def of(kind: type[Message], said: list[Message]) -> list[Message]:
+    return [message for message in said if isinstance(message, kind)]
+
+
+def test_who_looks_at_a_large_folder_says_meanwhile_that_it_lives(slow):
+    slow.send(protocol.Listing())
+    said = said_before(slow, protocol.Listed)
+    assert 3.0 * SLOTS > 2 * DEAD_AFTER_S
+    assert len(of(protocol.Ping, said)) >= 3.0 * SLOTS // (PING_EVERY_S + 3.0)
+    assert len(of(protocol.Pong, said)) >= SLOTS - 1
+    assert len(of(protocol.PublishedPolicy, said)) == SLOTS
+
+
+def test_files_leave_while_a_large_folder_is_looked_at(slow, shared):
+    name = shared.slot(RUN, 0).manifest(store.Version(1, 1)).relative_to(shared.path).as_posix()
+    ask = protocol.Get(key="1", path=name, offset=0)
+    slow.at = lambda found: slow.send(ask) if found == 0 else None
+    slow.send(protocol.Listing())
+    said = said_before(slow, protocol.Listed)
+    assert of(protocol.End, said)
+    assert said.index(of(protocol.End, said)[0]) < said.index(of(protocol.PublishedPolicy, said)[0])
+
+
+def test_who_asks_for_everything_in_the_middle_of_a_look_is_told_everything(slow):
+    slow.send(protocol.Listing())
+    said_before(slow, protocol.Listed)
+    slow.at = lambda found: slow.send(protocol.Listing()) if found == SLOTS + 5 else None
+    slow.most, slow.step_s = 3 * SLOTS, FULL_EVERY_S / SLOTS / 2  # the full look after the next one is not due then
+    slow.ahead_s += FULL_EVERY_S
+    said = said_before(slow, protocol.Listed)
+    assert len(of(protocol.PublishedPolicy, said)) == SLOTS
+    assert slow.found == 3 * SLOTS
 
 
 def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeypatch):

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 
 from syncd.errors import ConfigError, GoneError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.outbox import Outbox
 from syncd.wire import protocol
+from syncd.wire import session as session_module
 from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
@@ -166,6 +167,30 @@ def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin)
     peer.ahead_s = 3600.0
     news = session.wait(PATIENCE_S)
     assert [offer.kind for offer in news.offers] == ["manifest"]
+
+
+def test_a_listing_is_waited_for_as_long_as_its_server_says_that_it_lives(begin, monkeypatch):
+    """However little time nothing may come; and whoever waits is called meanwhile."""
+    monkeypatch.setattr(session_module, "STUCK_AFTER_S", 0.0)
+    peer = Peer(PREAMBLE, WELCOME)
+    session = begin(peer)
+    pings = iter(range(1, 4))
+
+    def tick() -> None:
+        before = session._bytes_in
+        if (n := next(pings, None)) is not None:
+            peer.say(protocol.Ping(n=n))
+            wait_for(lambda: session._bytes_in > before, "a sign of life")
+        else:
+            peer.say(protocol.Listed(polls_because=""))
+            wait_for(lambda: session._arrivals.listings, "the end of the list")
+
+    session.tick = tick
+    assert session.listing() == News()
+    assert next(pings, None) is None
+    session.tick = lambda: None
+    with pytest.raises(UnreachableError, match="did not list what it has"):
+        session.listing()
 
 
 def test_only_the_latest_of_a_slot_is_news(begin):

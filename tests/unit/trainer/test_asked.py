@@ -34,6 +34,16 @@ CART = {"env": {"name": "gymnasium", "id": "CartPole-v1"}}
             "network.encoder.weights",
             "nature reads the pictures (network.encoders), and nothing this file: leave one of both out",
         ),
+        (
+            {**SEEN, "network": {"encoder": {"freeze": True}, "encoders": {"image": "nature"}}},
+            "network.encoder.freeze",
+            "nature reads the pictures (network.encoders), and learns: only network.encoder.arch can be frozen",
+        ),
+        (
+            {**SEEN, "algorithm": "drqv2", "encoder": {"freeze": True}, "encoders": {"image": "drq"}},
+            "encoder.freeze",
+            "drq reads the pictures (network.encoders), and learns",
+        ),
         ({**SAC, "random_shift": 4}, "random_shift", "random_shift 4 moves pictures, and the policy sees none"),
         ({**SAC, "algorithm": {"name": "drqv2", "random_shift": 2}}, "algorithm.random_shift", "or leave it out"),
         (

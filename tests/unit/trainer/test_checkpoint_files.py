@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +17,8 @@ from pydantic import ValidationError
 from slot_digest import digest_of, parts_of
 
 from anchorleg.job import Job
-from trainer.checkpoints import checkpoint, resume, saver
+from trainer.buffers.replay import Ring
+from trainer.checkpoints import checkpoint, resume, rows, saver
 from trainer.checkpoints.checkpoint import (
     AVERAGED_NETS,
     ENVS,
@@ -32,7 +35,15 @@ from trainer.checkpoints.resume import find_start, training_of
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import identity
-from trainer.errors import ConfigError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
+from trainer.errors import (
+    ConfigError,
+    NoGoodCheckpointError,
+    NotFiniteError,
+    OtherIdentityError,
+    SaveError,
+    SupersededError,
+    UnreadCheckpointError,
+)
 from trainer.evaluation.playable import of_checkpoint
 from trainer.machine import device
 from trainer.training.run import capture
@@ -46,8 +57,8 @@ def run(tmp_path):
     return PointRun(tmp_path)
 
 
-def successor(run):
-    return find_start(Job.standalone(run.job.run_dir), run.training)
+def successor(run, **more):
+    return find_start(Job.standalone(run.job.run_dir), run.training, **more)
 
 
 def lengthen(path):
@@ -126,6 +137,49 @@ def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(run):
         successor(run)
 
 
+def unread(monkeypatch, name, number, times):
+    """The next so many reads of files of this name fail."""
+    left = [number] * times
+
+    def reading(path, *args, real=checkpoint.read_regular, **more):
+        if path.name == name and left:
+            raise OSError(left.pop(), os.strerror(number))
+        return real(path, *args, **more)
+
+    for module in (checkpoint, rows):
+        monkeypatch.setattr(module, "read_regular", reading)
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("name", [MANIFEST, ENVS, f"{100:012d}.safetensors"])
+def test_what_cannot_be_read_for_a_moment_is_read_again_and_nothing_is_passed_over(run, monkeypatch, name, number):
+    run.checkpoints(2)
+    unread(monkeypatch, name, number, times=3)
+    pauses = []
+    start = successor(run, pause=pauses.append)
+    assert (start.ref.step, start.notes, len(pauses)) == (200, (), 3)
+    assert digest_of(start.experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
+
+
+def test_what_stays_unread_decides_nothing_and_is_gone_on_from_when_it_can_be_read(run, monkeypatch):
+    *_, newest = run.checkpoints(2)
+    with monkeypatch.context() as patch:
+        unread(patch, MANIFEST, errno.ESTALE, times=99)
+        words = r"step 200 in .* cannot be read now \(manifest.json: Stale file handle\); nothing was decided"
+        with pytest.raises(UnreadCheckpointError, match=words) as caught:
+            successor(run, pause=lambda _: None)
+    assert caught.value.exit_code == SaveError.exit_code
+    assert successor(run).ref.path == newest
+
+
+def test_a_disk_that_stays_bad_stops_no_slot(run, monkeypatch):
+    run.checkpoints(2)
+    unread(monkeypatch, f"{200:012d}.safetensors", errno.EIO, times=99)
+    start = successor(run, pause=lambda _: None)
+    assert start.ref.step == 100
+    assert "Input/output error" in start.notes[0]
+
+
 def test_a_slot_without_checkpoints_starts_from_scratch(run):
     assert successor(run) is None
 
@@ -192,6 +246,80 @@ def test_after_a_full_disk_the_next_publication_has_all_rows(run, monkeypatch):
             run.publish()
     run.steps().publish()
     assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
+
+
+class FullFor:
+    """The disk is full for `times` checkpoints, each 100 rows after the one before; what was copied meanwhile."""
+
+    def __init__(self, run, monkeypatch, times):
+        self.copied, self.left = [], []
+        real = Ring.block_since
+
+        def copying(*args, **more):
+            block = real(*args, **more)
+            self.copied.append(sum(block.counts))
+            self.left.append(weakref.ref(block))
+            return block
+
+        def full(_fd):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(Ring, "block_since", copying)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            for _ in range(times):
+                run.steps()
+                with pytest.raises((SaveError, OSError), match=r"disk is full|No space left"):
+                    run.publish()
+
+
+@pytest.fixture
+def roomy(tmp_path):
+    """Its ring has room for all rows that it makes."""
+    return PointRun(tmp_path, buffer_size=3000)
+
+
+def test_while_the_disk_is_full_and_after_it_no_more_than_an_interval_s_rows_are_copied(roomy, monkeypatch):
+    roomy.checkpoints(1)
+    full = FullFor(roomy, monkeypatch, 5)
+    assert os.listdir(roomy.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
+    folder = roomy.steps().publish()
+    an_interval = roomy.training.checkpoint_interval + len(roomy.training.env.tasks)
+    assert max(full.copied) <= an_interval
+    listed = [segment.path for segment in read_manifest(folder).segments]
+    assert set(listed) == {f"attempts/0/rows/{name}" for name in os.listdir(roomy.job.attempt_dir / "rows")}
+    roomy.checkpoints(1)  # which lists what was written late, too
+    assert digest_of(successor(roomy).experience.own.arrays()) == digest_of(roomy.state.experience.own.arrays())
+
+
+def test_rows_that_could_not_be_written_do_not_stay_in_memory_beside_the_next_ones(roomy, monkeypatch):
+    gc.collect()
+    gc.disable()
+    try:
+        full = FullFor(roomy, monkeypatch, 1)
+        assert [block() for block in full.left] == [None]
+    finally:
+        gc.enable()
+
+
+def test_rows_that_were_written_late_go_with_an_attempt_that_ends_before_it_has_saved(roomy, monkeypatch, tmp_path):
+    roomy.checkpoints(1)
+    FullFor(roomy, monkeypatch, 3)
+    roomy.saver.unsaved(roomy.state.experience)
+    assert len(os.listdir(roomy.job.attempt_dir / "rows")) > 1
+    again = PointRun(tmp_path, buffer_size=3000)
+    assert again.start.ref.step == 100
+    again.checkpoints(1)
+    assert os.listdir(roomy.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
+
+
+def test_an_attempt_that_is_superseded_writes_nothing_late(roomy, monkeypatch):
+    roomy.checkpoints(1)
+    FullFor(roomy, monkeypatch, 3)
+    Job.standalone(roomy.job.run_dir)
+    with pytest.raises(SupersededError):
+        roomy.saver.unsaved(roomy.state.experience)
+    assert os.listdir(roomy.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
 
 
 def test_a_ghost_whose_unfinished_folder_was_cleared_away_has_published_nothing(run, monkeypatch):

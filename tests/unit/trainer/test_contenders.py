@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from trainer.commands.compare import chosen_of
 from trainer.config.doubts import doubts_about
+from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
@@ -179,7 +181,15 @@ def test_a_rate_that_is_zero_before_the_end_is_warned_of():
     [
         (["algorithm=td3", "value_limit=50"], "value_limit"),
         (["algorithm=td3", "value_bins=51"], "value_bins"),
-        (["algorithm=sac", "encoder.freeze=true", "encoder.lr_scale=0.1"], "encoder.lr_scale"),
+        (["observation=cameras", "encoder.freeze=true", "encoder.lr_scale=0.1"], "encoder.lr_scale"),
+        (["encoder.arch=impala"], "encoder.arch"),
+        (["encoder.features=64"], "encoder.features"),
+        (["encoder.freeze=true"], "encoder.freeze"),
+        (["encoder.lr_scale=0.1"], "encoder.lr_scale"),
+        (["encoder.over_time=mean"], "encoder.over_time"),
+        (["algorithm=mtsac", "env=gymnasium", "env.id=CartPole-v1", "encoder.arch=impala"], "encoder.arch"),
+        (["algorithm=drqv2", "encoder.arch=impala"], "encoder.arch"),
+        (["env=gymnasium", "env.id=ALE/Pong-v5", "encoder.freeze=true", 'encoders={"image":"drq"}'], "encoder.freeze"),
         (["observation=cameras", "frame_stride=4"], "frame_stride"),
         (["observation=clips", "encoder.over_time=mean"], "encoder.over_time"),
         (["demos_share=0.25"], "demos_share"),
@@ -188,6 +198,90 @@ def test_a_rate_that_is_zero_before_the_end_is_warned_of():
 def test_what_nothing_reads_is_warned_of(fields, name):
     told = read_section(None, "arm-sac", fields).warnings
     assert [words.partition(":")[0] for words in told] == [name]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ["algorithm=drqv2"],  # whose encoder nobody asked for
+        ["algorithm=drqv2", "encoder.arch=drq"],
+        ["env=gymnasium", "env.id=ALE/Pong-v5", "encoder.arch=impala"],  # it may give pictures
+        ['encoders={"state":"spots:Eye"}', "encoder.lr_scale=0.1"],
+        ["observation=both", 'encoders={"state":"spots:Eye"}', "encoder.freeze=true", "encoder.lr_scale=0.1"],
+    ],
+)
+def test_an_encoders_setting_that_something_reads_is_not_warned_of(fields):
+    assert read_section(None, "arm-sac", fields).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            ["algorithm=sac", "random_steps=1000", "total_steps=1000"],
+            "random_steps: the first 1,000 steps are without updates, and there are 1,000 (total_steps): nothing is ",
+        ),
+        (["algorithm=sac", "random_steps=1000", "total_steps=1001"], None),
+        (["algorithm=sac", "random_steps=1000", "total_steps=999", "num_envs=7"], None),  # 1,001 are made
+        (
+            ["algorithm=ppo", "total_steps=1000"],
+            "rollout_steps: a rollout is 2,048 steps of all environments, and there are 1,000 (total_steps): nothing ",
+        ),
+        (["algorithm=ppo", "total_steps=2041"], None),  # 2,048 are made
+        (["algorithm=ppo", "total_steps=2040"], "rollout_steps: a rollout is 2,048 steps"),
+    ],
+)
+def test_a_training_that_is_over_before_its_first_update_is_warned_of(fields, words):
+    told = read_section(None, None, ["env=arm", *fields]).warnings
+    assert [one.startswith(words) for one in told] == ([True] if words else [])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_preset_is_warned_of(preset):
+    assert doubts_about(resolve(TrainingSection(preset=preset))) == []
+
+
+def test_what_is_set_is_for_each_that_is_compared_and_they_differ_in_their_algorithm():
+    chosen = chosen_of(["ppo", "a2c"], 500, None, None, ["env=arm", "algorithm.gamma=0.9"])
+    assert [(one.algorithm.name, one.algorithm.gamma) for one in chosen.values()] == [("ppo", 0.9), ("a2c", 0.9)]
+    with pytest.raises(ConfigError, match=r"^a2c: the command line: algorithm\.clip: there is no such field; did you"):
+        chosen_of(["ppo", "a2c"], 500, None, None, ["env=arm", "algorithm.clip=0.1"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "option"),
+    [
+        ("total_steps=200000", "--steps"),
+        ("training.total_steps=200000", "--steps"),
+        ("algorithm=sac", "--algorithms"),
+        ("algorithm.name=sac", "--algorithms"),
+    ],
+)
+def test_what_an_option_of_compare_says_of_each_is_not_set_beside_it(setting, option):
+    for name in ("ppo", "arm-ppo"):
+        with pytest.raises(ConfigError) as caught:
+            chosen_of([name], 500, None, None, ["env=arm", setting])
+        assert str(caught.value) == f"--set {setting}: {option} says that of each training; leave it out"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "preset", "settings", "evaluated", "saved"),
+    [
+        ("ppo", {}, None, [], 5_000, 5_000),
+        ("ppo", {}, "guide", [], 5_000, 5_000),
+        ("guide", {}, None, ["num_envs=5"], 5_000, 5_000),
+        ("ppo", {}, None, ["evaluation_interval=200000"], 200_000, 5_000),
+        ("ppo", {"checkpoint_interval": 20_000}, None, [], 5_000, 20_000),
+        ("ppo", {}, "arm-td3", [], 25_000, 25_000),
+        ("arm-td3", {}, None, [], 25_000, 25_000),
+        ("mclean", {}, None, [], 200_000, 100_000),
+    ],
+)
+def test_where_nobody_says_how_often_each_tenth_is_evaluated(tmp_path, name, file, preset, settings, evaluated, saved):
+    path = tmp_path / "section.json"
+    path.write_text(json.dumps(file))
+    (training,) = chosen_of([name], 50_000, path, preset, settings).values()
+    assert (training.evaluation_interval, training.checkpoint_interval) == (evaluated, saved)
 
 
 @pytest.mark.parametrize("words", ["always", "-3", "0.5"])

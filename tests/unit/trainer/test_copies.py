@@ -268,6 +268,20 @@ def test_where_the_slot_went_back_on_purpose_what_later_attempts_took_is_not_tak
     assert {who for who, _ in line.whole(third.attempt, 140).unwanted} == {"mallory"}  # while its hold lasts, too
 
 
+def test_where_the_slot_went_back_what_later_attempts_had_not_saved_twice_is_judged_anew(tmp_path):
+    line = Line(tmp_path, slot=0)
+    begin_id(line.run)
+    data = encode(made_up(run_id_of(line.run), 120))
+    send(line.run / "shared", "alice", run_id_of(line.run), data, state="accepted")
+    line.attempt(None, saved=(50, 100))
+    took = Taken(120, "alice", name_of(data), HORIZON, f"{120:064x}", 60)
+    second = line.attempt((0, 100), took, saved=(150,))
+    roll_back(second.slot_dir, Rollback(1, 100, 0.0))
+    intake = Intake(line.attempt((0, 100)), section(horizon=HORIZON), Start(line.ref(0, 100), None, None, None, ()))
+    intake.ingester.one_round()
+    assert sum(intake.summary().values()) == 1
+
+
 def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_is_not_judged_again(tmp_path):
     line = Line(tmp_path, slot=0)
     begin_id(line.run)

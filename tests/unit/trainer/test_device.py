@@ -60,7 +60,6 @@ def test_gpu_use_is_asked_of_the_trainings_own_gpu():
     assert asked == [torch.device("cuda", 1)]
 
 
-@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_gpu_of_which_nobody_can_be_asked_has_no_use():
     asked = threading.Event()
 

@@ -15,8 +15,10 @@ from slot_digest import slot_digest
 from train_point_mass import Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
+from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
+from trainer.evaluation import queue
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import EvaluatorError, spare_workers
 from trainer.evaluation.queue import MAX_JOBS, MAX_PENDING, NICE
@@ -202,9 +204,66 @@ def test_jobs_that_ended_an_evaluation_do_not_count_as_jobs_that_it_does_not_fit
         folder.mkdir(parents=True)
         (folder / EVALUATING).write_text('{"step": 10, "begun": true}\n{"step": 20, "left_out": "gone"}\n')
         (folder / EVALUATIONS).write_text('{"step": 10}\n' if ended else "")
+        begun_at = {"attempt": 0, "step": 20, "checkpoint": "20"} if attempt else {"attempt": None}
+        (folder / "parent.json").write_text(json.dumps(begun_at))
     past = read_past(tmp_path)
     assert (past.unfinished, past.left_out) == ({10: 1}, {20})
-    assert past.pending([10, 20, 30]) == (10, 30)
+    assert past.pending([10, 20, 30]) == (30,)
+
+
+def test_what_a_branch_that_no_longer_counts_began_and_gave_up_says_nothing_of_the_one_that_does(tmp_path):
+    for attempt, elder in enumerate((None, 0, 0)):
+        folder = tmp_path / "attempts" / str(attempt)
+        folder.mkdir(parents=True)
+        rows = [{"step": 10, "begun": True}, {"step": 30, "begun": True}, {"step": 40, "left_out": "it failed"}]
+        (folder / EVALUATING).write_text("".join(f"{json.dumps(row)}\n" for row in rows if attempt < 2))
+        (folder / "parent.json").write_text(json.dumps({"attempt": elder, "step": 20, "checkpoint": "20"}))
+    past = read_past(tmp_path)
+    assert (past.unfinished, past.left_out) == ({10: 2}, frozenset())
+    assert past.pending([10, 30, 40]) == (10, 30, 40)
+
+
+def test_what_was_left_out_before_the_slot_went_back_is_evaluated_where_it_is_trained_anew(tmp_path):
+    first = Attempt(tmp_path, fails=[300, 300], stop_at=400)
+    assert first.told("step 300 is left out")
+    roll_back(first.job.slot_dir, Rollback(0, 200, 0.0))
+    Attempt(tmp_path, ticks=None, stop_at=400)
+    last = Attempt(tmp_path)
+    assert (last.code, last.evaluated) == (0, [300, 600])
+
+
+def unreadable(monkeypatch, *errors, looks_again_s=0.0):
+    """Where evaluations look for their checkpoints they meet these; returns what is still to come."""
+    left = list(errors)
+
+    def candidates(*args, real=queue.candidates_before):
+        if left:
+            raise left.pop(0)
+        return real(*args)
+
+    monkeypatch.setattr(queue, "candidates_before", candidates)
+    monkeypatch.setattr(queue, "LOOK_AGAIN_S", looks_again_s, raising=False)
+    return left
+
+
+STALE = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+def test_a_folder_that_cannot_be_read_for_a_moment_delays_an_evaluation_and_nothing_else(tmp_path, monkeypatch):
+    unreadable(monkeypatch, STALE, STALE, ValueError("a decision is damaged"))
+    attempt = Attempt(tmp_path)
+    assert (attempt.code, attempt.evaluated) == (0, [300, 600])
+    assert len(attempt.told("the evaluation of step 300 waits (Stale file handle)")) == 1
+    assert not attempt.told("a decision is damaged")  # it is said once that it waits
+
+
+def test_a_folder_that_stays_unreadable_ends_no_training_and_the_next_job_evaluates(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        left = unreadable(patch, *[STALE] * 9, looks_again_s=float("inf"))
+        first = Attempt(tmp_path)
+        assert (first.code, first.evaluated, first.last_progress["step"]) == (HANDED_OVER, [], 600)
+        assert len(left) == 8  # it looked once: not at every step
+    assert Attempt(tmp_path).evaluated == [300, 600]
 
 
 def test_an_evaluation_that_dies_is_made_once_more(tmp_path):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+import sys
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from trainer.cli import app
 from trainer.config.find import ALGORITHMS, SUITES, find, settings_of
-from trainer.config.settings import EnvSettings
+from trainer.config.pictures import PictureSettings
+from trainer.config.read import read_section
+from trainer.config.section import TrainingSection, resolve
+from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.trainer
 
@@ -13,7 +23,7 @@ pytestmark = pytest.mark.trainer
 class Halfway:
     """A suite that somebody has begun to write."""
 
-    class Settings(EnvSettings):
+    class Settings(PictureSettings):
         """Of it."""
 
         name: str = f"{__name__}:Halfway"
@@ -35,3 +45,62 @@ def test_a_class_that_lacks_methods_is_told_which_ones():
 
 def test_its_settings_are_read_where_nothing_can_be_trained():
     assert settings_of(SUITES, f"{__name__}:Halfway") is Halfway.Settings
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def Mine(:", r"SyntaxError: invalid syntax \(odd_plugin.py, line 1\)"),
+        ("Mine = its_base", r"NameError: name 'its_base' is not defined \(.*odd_plugin.py, line 1\)"),
+        ("import sys\nsys.exit('no licence')", r"SystemExit: no licence \(.*odd_plugin.py, line 2\)"),
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package' .*odd_plugin.py, line 1"),
+        ("", "AttributeError: module 'odd_plugin' has no attribute 'Mine'"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_told_with_its_line(tmp_path, monkeypatch, text, words):
+    (tmp_path / "odd_plugin.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "odd_plugin", raising=False)
+    with pytest.raises(ConfigError, match=f"env: the suite 'odd_plugin:Mine' cannot be loaded .*{words}") as caught:
+        read_section(None, None, ["env=odd_plugin:Mine"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["..:x", ":x", "json:"])
+def test_a_name_that_is_none_is_a_sentence(name):
+    with pytest.raises(ConfigError, match=re.escape(f"the suite {name!r} cannot be loaded")):
+        read_section(None, None, [f"env={name}"])
+
+
+HALFWAY = {"name": f"{__name__}:Halfway", "tasks": ["a"], "horizon": 5}
+SEEN = {"name": "anchorleg_toys.points:Points", "observation": "both", "image_size": 64}
+COMPARE = ["compare", "--algorithms", "ppo"]
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "encoder", "words"),
+    [
+        (COMPARE, HALFWAY, None, "ppo: the suite '.*' .Halfway. lacks"),
+        (["demos", "record", "--out", "demos"], HALFWAY, None, "the suite '.*' .Halfway. lacks"),
+        (COMPARE, SEEN, "simple3dcnn", "ppo: simple3dcnn reads clips, and these are pictures"),
+        (COMPARE, SEEN, "json:dumps", "ppo: the encoder 'json:dumps' is no class of torch.nn.Module"),
+        (COMPARE, SEEN, "json:JSONDecoder", "ppo: the encoder 'json:JSONDecoder' is no class of torch.nn.Module"),
+    ],
+)
+def test_what_cannot_be_built_is_a_sentence_of_every_command(tmp_path, monkeypatch, command, env, encoder, words):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    settings = [f"env={json.dumps(env)}", *([f'encoders={{"image": "{encoder}"}}'] if encoder else [])]
+    done = CliRunner().invoke(app, [*command, *(word for setting in settings for word in ("--set", setting))])
+    assert isinstance(done.exception, ConfigError)
+    assert re.match(words, str(done.exception))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoder_that_is_to_be_taught_for_what_cannot_be_built_is_refused_in_a_sentence():
+    pytest.importorskip("torch")
+    from trainer.demos.begin import check_out
+
+    training = resolve(TrainingSection(env=HALFWAY, algorithm="ppo"))
+    with pytest.raises(ConfigError, match=r"\(Halfway\) lacks"):
+        check_out(Path("out.safetensors"), training, by_actions=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +69,19 @@ def test_settings_that_cannot_be_are_refused_on_a_login_node(value, words):
         TrainingSection.model_validate({"env": {"name": "gymnasium", **value}})
 
 
+def test_the_config_of_atari_is_one_that_can_be_trained():
+    page = (Path(__file__).parents[3] / "docs/cameras.md").read_text()
+    (example,) = re.findall(r"the usual Atari:\n\n```json\n(.*?)```", page, re.DOTALL)
+    training = resolve(TrainingSection.model_validate(json.loads(example)["training"]))
+    assert (training.env.id, training.algorithm.name) == ("ALE/Pong-v5", "ppo")
+
+
+def test_what_multi_task_sac_cannot_learn_is_told_with_what_can():
+    training = resolve(TrainingSection(env={"name": "gymnasium", "id": "CartPole-v1"}))
+    with pytest.raises(ConfigError, match=r"gymnasium has other spaces: use ppo, a2c or sac \(training\.algorithm\)$"):
+        check(training, "cpu", None)
+
+
 def test_an_id_may_stand_outside_its_section():
     training = resolve(TrainingSection.model_validate({"env": "gymnasium", "id": "Hopper-v5", "num_envs": 3}))
     assert (training.env.name, training.env.id, training.env.tasks) == ("gymnasium", "Hopper-v5", ("Hopper-v5",))
@@ -111,6 +127,24 @@ def test_a_clip_is_not_longer_than_the_environments_own_limit_where_a_training_b
     words = r"frame_stack: 8 frames, 2 steps apart, reach over 15 steps, and an episode has 14 \(the environment's own"
     with pytest.raises(ConfigError, match=words):
         check(training, "cpu", None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("max_episode_steps", 50, "env.kwargs.max_episode_steps: env.horizon cuts episodes: set that, and leave this"),
+        ("disable_env_checker", True, "env.kwargs.disable_env_checker: each step is looked at here"),
+    ],
+)
+def test_what_gymnasium_is_told_here_is_no_kwarg_but_of_a_class_of_ones_own(field, value, words):
+    with pytest.raises(ConfigError) as caught:
+        opened("CartPole-v1", kwargs={field: value})
+    assert str(caught.value).startswith(words)
+    assert opened(f"{__name__}:own", kwargs={field: value})
+
+
+def own(max_episode_steps=0, disable_env_checker=False):
+    return gymnasium.make("CartPole-v1")
 
 
 def test_frames_may_reach_as_far_as_a_long_horizon_allows():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -427,6 +428,29 @@ def test_what_is_typed_goes_as_deep_as_its_dots():
     cart = {"env": {"name": "gymnasium", "id": "CartPole-v1"}, "algorithm": "ppo"}
     put(cart, "env.kwargs.sutton_barto_reward", value=True)
     assert resolve(TrainingSection(**cart)).env.kwargs == {"sutton_barto_reward": True}
+
+
+@pytest.mark.parametrize("there", [{"gamma": 0.9}, {"name": "ppo", "gamma": 0.9}])
+def test_a_name_that_is_typed_leaves_what_stands_there_for_it_and_replaces_what_is_for_another(there):
+    section = {"env": "arm", "algorithm": there}
+    put(section, "algorithm", "ppo")
+    training = resolve(TrainingSection(**section))
+    assert (training.algorithm.name, training.algorithm.gamma) == ("ppo", 0.9)
+    section = {"env": "arm", "algorithm": {"name": "sac", "gamma": 0.9}}
+    before = section["algorithm"]
+    put(section, "algorithm", "ppo")
+    assert resolve(TrainingSection(**section)).algorithm.gamma == 0.99
+    assert before == {"name": "sac", "gamma": 0.9}
+
+
+@pytest.mark.parametrize("file", [{}, {"env": "metaworld", "algorithm": {"name": "sac", "tau": 0.1}}])
+@pytest.mark.parametrize("before", ["", "training."])
+def test_what_is_typed_before_the_name_that_it_is_for_is_not_lost(tmp_path, file, before):
+    path = tmp_path / "section.json"
+    path.write_text(json.dumps(file))
+    typed = ["env.horizon=50", "algorithm.clip=0.1", "env=arm", "algorithm=ppo"]
+    training = read_section(path, None, [f"{before}{setting}" for setting in typed]).training
+    assert (training.env.name, training.env.horizon, training.algorithm.clip) == ("arm", 50, 0.1)
 
 
 @pytest.mark.parametrize("before", ["", "training."])

@@ -17,6 +17,7 @@ from train_point_mass import TASKS, Judged, judge, section
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from anchorleg.rollback import Rollback, roll_back
 from trainer.algorithms.mtsac import algorithm
+from trainer.buffers.replay import Ring
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
 from trainer.checkpoints.find import find_policy
@@ -267,6 +268,35 @@ def test_a_full_disk_at_an_interval_is_told_and_the_next_interval_saves(tmp_path
     code, listener, other = train(tmp_path / "full")
     assert code == reference == 0
     assert [line for line in listener.said if "the disk is full" in line]
+    assert slot_digest(other.slot_dir) == slot_digest(job.slot_dir)
+
+
+def test_while_the_disk_is_full_the_loop_copies_an_interval_s_rows_at_most_and_then_saves_all(tmp_path, monkeypatch):
+    fields = {"buffer_size": 3000, "evaluation_interval": 600}
+    _, _, job = train(tmp_path / "reference", **fields)
+    step, copied = [0], []
+
+    def stepping(envs, actions, real=HandsOver.step):
+        step[0] += envs.num_envs
+        return real(envs, actions)
+
+    def fsync(fd, real=os.fsync):
+        if 150 < step[0] < 450:
+            full_disk()
+        real(fd)
+
+    def copying(*args, real=Ring.block_since, **more):
+        block = real(*args, **more)
+        copied.append(sum(block.counts))
+        return block
+
+    monkeypatch.setattr(HandsOver, "step", stepping)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Ring, "block_since", copying)
+    code, listener, other = train(tmp_path / "full", **fields)
+    assert code == 0
+    assert len([line for line in listener.said if "could not be written" in line]) >= 2
+    assert max(copied) <= 100 + len(TASKS)
     assert slot_digest(other.slot_dir) == slot_digest(job.slot_dir)
 
 

@@ -117,7 +117,10 @@ def actor_and_critics(
 ) -> tuple[PolicyNet, nn.ModuleList]:
     """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
     if set(spaces.obs) != {STATE} or not isinstance(spaces.action, Box):
-        raise ConfigError(f"mtsac reads one row of numbers and gives real ones; {training.env.name} has other spaces")
+        raise ConfigError(
+            f"mtsac reads one row of numbers and gives real ones, and {training.env.name} has other spaces: use ppo, "
+            "a2c or sac (training.algorithm)"
+        )
     inputs, actions = spaces.obs[STATE].shape[0] + len(spaces.tasks), spaces.action.size
     actor = PolicyNet(PolicySpec(spaces, training.network, "squashed-normal"), init)
     settings, network, tasks = settings_in(training), training.network, len(spaces.tasks)

@@ -44,7 +44,13 @@ def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Ge
     if named is None and len(spec.shape) == 1:
         return None
     name = arch_of(spec, network) if named is None else named
-    made: nn.Module = find(ENCODERS, name)(spec, network, generator)
+    kind = find(ENCODERS, name)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise ValueError(  # noqa: TRY004 - as for every other name that cannot be used
+            f"the encoder {name!r} is no class of torch.nn.Module: see the protocol Encoder in "
+            "trainer/nets/encoders/base.py"
+        )
+    made: nn.Module = kind(spec, network, generator)
     if named is None and network.encoder.weights is not None and generator is not None:
         weights.load(made, Path(network.encoder.weights).expanduser(), name)
     return made
@@ -58,16 +64,11 @@ def arch_of(spec: ArraySpec, network: Network) -> str:
     return arch
 
 
-def is_frozen(key: str, network: Network) -> bool:
-    """Whether the encoder of `key`, which has one, learns nothing."""
-    return key not in network.encoders and network.encoder.is_frozen
-
-
 def kept_spaces(spaces: Spaces, network: Network) -> Spaces:
     """What is kept of observations to learn from: in place of pictures what a frozen encoder makes of them."""
     kept = dict(spaces.obs)
     for key, spec in spaces.obs.items():
-        if not spec.privileged and is_frozen(key, network):
+        if not spec.privileged and network.freezes(key):
             encoder = encoder_for(key, spec, network, None)
             if encoder is not None:
                 kept[key] = ArraySpec((int(encoder.features),))  # type: ignore[arg-type]

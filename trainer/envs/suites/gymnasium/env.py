@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from trainer.config.blame import blame
 from trainer.envs.exact import SEEDS
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
 from trainer.envs.suites.gymnasium.arrays import ActionMap, WrongArrayError
-from trainer.envs.suites.gymnasium.opening import blame
 from trainer.envs.suites.gymnasium.sight import Sight
 
 #: Entries of `info` that say what success is.

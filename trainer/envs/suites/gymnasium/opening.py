@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -12,12 +11,16 @@ from typing import Any
 import gymnasium
 
 from anchorleg.words import did_you_mean
+from trainer.config.blame import blame
 from trainer.errors import ConfigError
 
 #: Namespaces of ids whose package registers them when it is imported, and the package's name.
 _NAMESPACES = {"ALE": ("ale_py", "ale-py")}
-#: So many letters of somebody else's error are told.
-_LETTERS = 300
+#: What `gymnasium.make` takes beside what is the environment's own, and is not for a user to say.
+_NOT_KWARGS = {
+    "max_episode_steps": "env.horizon cuts episodes: set that, and leave this out",
+    "disable_env_checker": "each step is looked at here, whatever it says: leave it out",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Maker:
             env = self._make(**kwargs)
         except (Exception, SystemExit) as error:  # it is not ours
             given = f" with kwargs {kwargs}" if kwargs else ""
-            raise ConfigError(f"env.id: {self.id} cannot be made{given}: {blame(error)}") from error
+            raise ConfigError(f"env.id: {self.id} cannot be made{given}: {blame(error, __file__)}") from error
         if not isinstance(env, gymnasium.Env):
             raise ConfigError(
                 f"env.id: {self.id} makes a {type(env).__name__}, which is no gymnasium.Env; derive its class from that"
@@ -53,6 +56,9 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
         _imported(namespace[0], f"pip install {namespace[1]}")
     spec = gymnasium.registry.get(name)
     if spec is not None:
+        for field, why in _NOT_KWARGS.items():
+            if field in kwargs:
+                raise ConfigError(f"env.kwargs.{field}: {why}")
 
         def made(**more: Any) -> Any:
             # Without a TimeLimit: the vector cuts episodes. Without the checker: every step is looked at here.
@@ -65,19 +71,6 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
     hint = did_you_mean(name, known, "gymnasium.pprint_registry() prints what there is")
     where = f"the module {module} neither registers nor has {name!r}" if module else f"there is no environment {name!r}"
     raise ConfigError(f"env.id: {where}; {hint}")
-
-
-def blame(error: BaseException) -> str:
-    """Somebody else's error: its kind, its first words, and the line that raised it."""
-    lines = [line for line in traceback.extract_tb(error.__traceback__) if not _is_machinery(line.filename)]
-    place = f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
-    words = " ".join(str(error).split())
-    words = words if len(words) <= _LETTERS else words[:_LETTERS] + "…"
-    return f"{type(error).__name__}: {words}{place}" if words else f"{type(error).__name__}{place}"
-
-
-def _is_machinery(filename: str) -> bool:
-    return filename == __file__ or filename.startswith("<frozen") or filename == importlib.__file__
 
 
 def versions_of(env: gymnasium.Env[Any, Any], env_id: str) -> dict[str, str]:
@@ -101,4 +94,5 @@ def _imported(module: str, advice: str) -> Any:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"env.id: the module {module} cannot be imported here ({blame(error)}); {advice}") from error
+        why = blame(error, __file__)
+        raise ConfigError(f"env.id: the module {module} cannot be imported here ({why}); {advice}") from error

@@ -1,0 +1,49 @@
+"""When the job in which this process runs will be killed. Standard library only."""
+
+from __future__ import annotations
+
+import subprocess
+
+#: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
+SQUEUE_TIMEOUT_S = 20.0
+#: A site's prolog and the script's own setup come between the job's start and ours. What is more than this, or before
+#: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
+LATEST_START_S = 600.0
+CLOCK_SLACK_S = 60.0
+
+
+def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
+    """Unix seconds, on this node's clock, at which the job will be killed: what the scheduler says, else start + limit.
+
+    A node whose clock is hours ahead would take the scheduler's time for past, and hand over at once, job after job.
+    `ask`: whether squeue may be asked where the environment does not say (some 50 ms, or seconds where it is busy).
+    """
+    if environ.get("ANCHORLEG_END_TIME", "").isdigit():
+        return float(environ["ANCHORLEG_END_TIME"])
+    start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
+    if ask and not end.isdigit():
+        start, end = _asked(environ)
+    if not end.isdigit():
+        return started_at + limit_s
+    if start.isdigit() and not -CLOCK_SLACK_S <= started_at - float(start) <= LATEST_START_S:
+        return started_at + float(end) - float(start)
+    return float(end)
+
+
+def _asked(environ: dict[str, str]) -> tuple[str, str]:
+    """(start, end) of this job, by squeue; empty where it does not say."""
+    if job_id := environ.get("SLURM_JOB_ID"):
+        try:
+            answer = subprocess.run(
+                ["squeue", "-h", "-j", job_id, "-o", "%S %e", "-a"],
+                env={**environ, "SLURM_TIME_FORMAT": "%s"},
+                capture_output=True,
+                text=True,
+                timeout=SQUEUE_TIMEOUT_S,
+                check=False,
+            ).stdout.strip()
+        except (OSError, subprocess.TimeoutExpired):
+            answer = ""
+        if len(words := answer.split()) == 2:
+            return words[0], words[1]
+    return "", ""
