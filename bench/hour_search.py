@@ -8,7 +8,7 @@ number of environments, one thing at a time, and then some together. All train f
 half of each side (ours, stable-baselines3) for twice as long, from scratch, and so on. Some begin at a later rung
 (`ENTERS`). The last rung is the hour itself, by the clock and one run at a time, of all that came within `EQUAL` of the
 best one, and of what was chosen by hand (`KEPT`, and of stable-baselines3 what begins there, with as many threads as
-are quicker); where one is alone, it has won.
+are quicker), but for those whose hours are known (`KNOWN`); where one is alone, it has won.
 Better is what solves more of `TASTE` goals a task by the deterministic policy, of equals what has the higher return
 (which says little: an episode ends with its first success).
 Every result is appended to hour_search.csv. CPU time of all threads counts, not evaluations: a busy machine changes it

@@ -172,7 +172,8 @@ def _has_ended(job_dir: Path) -> bool:
     spec = read_json_or_none(job_dir / "job.json")
     if spec is None:
         return False
-    return (Job(Path(spec["run_dir"]), spec["slot"], spec["attempt"]).attempt_dir / "exit.json").exists()
+    job = Job(Path(spec["run_dir"]), spec["slot"], spec["attempt"])
+    return read_json_or_none(job.attempt_dir / "exit.json") is not None
 
 
 def _last_words(job_dir: Path) -> str:

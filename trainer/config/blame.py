@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import traceback
 
 #: So many letters of it are told.
@@ -11,7 +12,7 @@ _LETTERS = 300
 
 def blame(error: BaseException, *callers: str) -> str:
     """Its kind, its first words, and the line that raised it, where that is in none of the files `callers`."""
-    skipped = {importlib.__file__, *callers}
+    skipped = {importlib.__file__, importlib.metadata.__file__, *callers}
     lines = [
         line
         for line in traceback.extract_tb(error.__traceback__)

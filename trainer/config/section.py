@@ -129,9 +129,14 @@ def put(section: dict[str, Any], dotted: str, value: Any) -> None:
 
 def named_first(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """(dotted name, value), in the order in which `put` loses none of them: whom a section is for comes before what is
-    said of it.
+    said of it. A whole section stays in its place.
     """
-    return sorted(settings, key=lambda setting: setting[0].removeprefix("training.") not in NAMED)
+
+    def comes_later(setting: tuple[str, Any]) -> bool:
+        name, value = setting
+        return name.removeprefix("training.") not in NAMED or not isinstance(value, str)
+
+    return sorted(settings, key=comes_later)
 
 
 def _named(section: Any, name: str) -> Any:

@@ -39,6 +39,8 @@ MAX_TRIES = 2
 MAX_JOBS = 3
 #: While the slot's folder cannot be read it is looked at again after so long.
 LOOK_AGAIN_S = 1.0
+#: For so long a training that is over waits for it; then the slot's next job evaluates.
+UNREAD_WAIT_S = 60.0
 
 OnResult = Callable[[Mapping[str, Any]], None]
 
@@ -78,6 +80,7 @@ class Evaluations:
         self._running: Running | None = None
         self._tries = 0
         self._look_at: float | None = None
+        self._unread_since = 0.0
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -85,9 +88,10 @@ class Evaluations:
         return tuple(self._open)
 
     @property
-    def is_running(self) -> bool:
-        """Whether one is under way."""
-        return self._running is not None
+    def is_worth_waiting(self) -> bool:
+        """Whether one is under way, or tries again in a moment to begin."""
+        tries = self._look_at is not None and time.monotonic() - self._unread_since < UNREAD_WAIT_S
+        return self._running is not None or tries
 
     @property
     def words(self) -> str:
@@ -159,6 +163,7 @@ class Evaluations:
             ref = self._checkpoint_of(step)
         except (OSError, ValueError) as error:
             if self._look_at is None:
+                self._unread_since = time.monotonic()
                 why = (error.strerror if isinstance(error, OSError) else None) or str(error)
                 self._say(f"the evaluation of step {step:,} waits ({why}); trying again, the training goes on")
             self._look_at = time.monotonic() + LOOK_AGAIN_S

@@ -243,10 +243,10 @@ class TrainingAttempt:
     def wait_for_evaluations(self, left: int) -> bool:
         """Wait until at most `left` are still to be made. False: the job must hand over before that.
 
-        It waits for one that is under way only: checkpoints that cannot be written must not stop the training.
+        It waits for one that is under way, or about to be: what cannot be written must not stop the training.
         """
         self.look_around()
-        while len(self.evaluations.pending) > left and self.evaluations.is_running:
+        while len(self.evaluations.pending) > left and self.evaluations.is_worth_waiting:
             if self.job.hand_over_reason() is not None:
                 return False
             self.doing = self.evaluations.words
@@ -287,7 +287,8 @@ class TrainingAttempt:
 
     def hand_over(self) -> int:
         """Save where it stands and say so. Errors: SaveError."""
-        reason = self.job.hand_over_reason() or "asked to"
+        is_trained = self.state.step >= self.training.total_steps
+        reason = self.job.hand_over_reason() or ("its last evaluation is left" if is_trained else "asked to")
         self.doing = f"handing over ({reason})"
         self.evaluations.end()
         self.secure()

@@ -257,9 +257,16 @@ def test_a_folder_that_cannot_be_read_for_a_moment_delays_an_evaluation_and_noth
     assert not attempt.told("a decision is damaged")  # it is said once that it waits
 
 
+def test_a_training_that_is_over_waits_for_a_folder_that_cannot_be_read_for_a_moment(tmp_path, monkeypatch):
+    left = unreadable(monkeypatch, STALE, STALE)
+    attempt = Attempt(tmp_path, evaluation_interval=600)
+    assert (attempt.code, attempt.evaluated, left) == (0, [600], [])
+
+
 def test_a_folder_that_stays_unreadable_ends_no_training_and_the_next_job_evaluates(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         left = unreadable(patch, *[STALE] * 9, looks_again_s=float("inf"))
+        patch.setattr(queue, "UNREAD_WAIT_S", 0.0)
         first = Attempt(tmp_path)
         assert (first.code, first.evaluated, first.last_progress["step"]) == (HANDED_OVER, [], 600)
         assert len(left) == 8  # it looked once: not at every step
