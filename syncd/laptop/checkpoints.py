@@ -8,11 +8,11 @@ there says where the run folder is.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syncd.errors import ConfigError, GoneError
+from syncd.errors import ConfigError, GoneError, RemoteError
 from syncd.remote import Remote
 from syncd.shared.layout import Shared
 from syncd.store import newest
@@ -41,36 +41,69 @@ def run_folder_of(remote: Remote) -> str:
     return parent or "."
 
 
+class _Logins:
+    """Runners at one run folder, each as long as its login lasts: ssh ends one while gigabytes are checked here."""
+
+    def __init__(self, remote: Remote, bwlimit: int) -> None:
+        self._remote, self._bwlimit = remote, bwlimit
+        self._runner: Runner | None = None
+
+    def runner(self) -> Runner:
+        """One that is logged in. Errors: those of `Runner`."""
+        from syncd.transports.runner import Runner  # noqa: PLC0415 - rsync is for those who ask for it
+
+        if self._runner is None or not self._runner.is_alive():
+            self.close()
+            self._runner = Runner(self._remote, self._bwlimit)
+        return self._runner
+
+    def close(self) -> None:
+        """Never raises."""
+        if self._runner is not None:
+            self._runner.close()
+
+
 def fetch_newest(
     remote: Remote, mirror: Path, runs: Collection[str], bwlimit: int = 0, *, trouble: Callable[[str], None]
 ) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
     `runs`: those that are over there now. An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit.
-    `trouble` hears of each that could not be brought. Errors: ConfigError; those of `syncd.transports.bulk`.
+    `trouble` hears of each that could not be brought, and why no more can be. Errors: ConfigError; those of
+    `syncd.transports.bulk` but RemoteError, which is a trouble: what was pulled before is to be told.
     """
-    from syncd.transports.bulk import saved_there  # noqa: PLC0415 - rsync is for those who ask for it
-    from syncd.transports.runner import Runner  # noqa: PLC0415 - see above
-
-    runner = Runner(remote.model_copy(update={"path": run_folder_of(remote)}), bwlimit)
+    logins = _Logins(remote.model_copy(update={"path": run_folder_of(remote)}), bwlimit)
     try:
-        slots = list(saved_there(runner))
-        if not slots:
-            return ["no checkpoint is there yet; ask again after the first one"]
-        run_id = _whose(mirror, runs)
-        if run_id is None:
-            trouble(f"{remote} has checkpoints and no policy: nothing says which run they belong to")
-            return []
-        lines = (_fetch_newest_of(runner, slot, run_id, mirror / "checkpoints", trouble) for slot in slots)
-        return [line for line in lines if line]
+        return list(_each(logins, remote, mirror, runs, trouble))
     finally:
-        runner.close()
+        logins.close()
 
 
-def _whose(mirror: Path, runs: Collection[str]) -> str | None:
-    """The id of the run that keeps the run folder: of `runs` the one that published last.
+def _each(
+    logins: _Logins, remote: Remote, mirror: Path, runs: Collection[str], trouble: Callable[[str], None]
+) -> Iterator[str]:
+    """See `fetch_newest`."""
+    from syncd.transports.bulk import run_id_there, saved_there  # noqa: PLC0415 - see above
 
-    A run that was begun anew in the same folder has the same slots, attempts and steps.
+    try:
+        slots = list(saved_there(logins.runner()))
+        if not slots:
+            yield "no checkpoint is there yet; ask again after the first one"
+            return
+        run_id = run_id_there(logins.runner()) or _guessed(mirror, runs)
+        if run_id is None:
+            trouble(f"{remote} has checkpoints; no run.json there and no policy here says which run they belong to")
+            return
+        for slot in slots:
+            if line := _fetch_newest_of(logins, slot, run_id, mirror / "checkpoints", trouble):
+                yield line
+    except RemoteError as error:
+        trouble(str(error))
+
+
+def _guessed(mirror: Path, runs: Collection[str]) -> str | None:
+    """The id of the run that keeps the run folder, where its record cannot be read: of `runs` the one that published
+    last. A run that was begun anew in the same folder has the same slots, attempts and steps.
     """
     if len(runs) == 1:
         return next(iter(runs))
@@ -79,7 +112,7 @@ def _whose(mirror: Path, runs: Collection[str]) -> str | None:
     return max(found, key=lambda manifest: manifest.created_at).run_id if found else None
 
 
-def _fetch_newest_of(runner: Runner, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]) -> str:
+def _fetch_newest_of(logins: _Logins, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]) -> str:
     """Bring the newest whole one of a slot; the line that says so, "" where none could be brought."""
     from syncd.transports.bulk import SavedAt, fetch_tree, path_in_run, saved_there  # noqa: PLC0415 - see above
 
@@ -87,6 +120,7 @@ def _fetch_newest_of(runner: Runner, slot: int, run_id: str, folder: Path, troub
     why = "they are gone"
     for _ in range(MOST_TRIES):
         # Asked anew: while gigabytes come, newer ones take the place of older ones.
+        runner = logins.runner()
         saved = next((one for one in saved_there(runner).get(slot, []) if one not in passed), None)
         if saved is None:
             break

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
-from syncd.shared.layout import SLOT
+from syncd.shared.layout import NAME, SLOT
 from syncd.transports.runner import BULK_TIMEOUT_S, PARTIAL_CODES, PARTIAL_DIR, FolderBounds, Runner, complaint
 
-#: A checkpoint's has a line for each file.
+#: A checkpoint's has a line for each file, a run's record one for each experiment.
 _MANIFEST_BYTES = 16 * 2**20
 #: Of a run folder's `slots/`: the folders of checkpoints, empty, and none beside them.
 _FILTERS = (
@@ -64,13 +64,32 @@ def saved_there(runner: Runner) -> dict[int, list[SavedAt]]:
     return {slot: sorted(found[slot], reverse=True) for slot in sorted(found)}
 
 
+def run_id_there(runner: Runner) -> str | None:
+    """The id of the run whose folder `runner` is at, by its `run.json`; None where that is not there, or not for us.
+
+    Errors: RemoteError, UnreachableError.
+    """
+    record = runner.folder / "record"
+    shutil.rmtree(record, ignore_errors=True)
+    words = ["-r", "--include=/run.json", "--exclude=*", f"--max-size={_MANIFEST_BYTES}"]
+    bounds = FolderBounds(record, runner.place, _MOST_FOLDERS, _MANIFEST_BYTES)
+    try:
+        done = runner.run([*words, runner.there(""), f"{record}/"], timeout_s=BULK_TIMEOUT_S, bounds=bounds)
+        runner.insist(done, *PARTIAL_CODES)
+        value: Any = read_json_or_none(record / "run.json")
+    finally:
+        shutil.rmtree(record, ignore_errors=True)  # it has the run's environment
+    run_id = value.get("run_id") if isinstance(value, dict) else None
+    return run_id if isinstance(run_id, str) and NAME.fullmatch(run_id) else None
+
+
 def fetch_tree(runner: Runner, path: str, into: Path) -> None:
     """Bring the folder `path` to `into`, which must not exist or be from before; resumable. `path`: absolute over
     there, or relative to the folder that `runner` is at.
 
     What its `manifest.json` says of its files (sha256) is checked; only then has it the name `into`.
-    Errors: GoneError where it is not there, or changed meanwhile; UnreachableError (what arrived stays), RemoteError,
-    StorageError.
+    Errors: GoneError where it is not there, changed meanwhile, or has its nets alone left; UnreachableError (what
+    arrived stays), RemoteError, StorageError.
     """
     if (into / "manifest.json").exists():
         return
@@ -100,13 +119,18 @@ def fetch_tree(runner: Runner, path: str, into: Path) -> None:
 
 
 def _damaged(folder: Path) -> str:
-    """The first file that is not what `manifest.json` says; "" where all are. Errors: OSError."""
+    """The first file that is not what `manifest.json` says, or that most are cleared away; "" where all are there.
+
+    Errors: OSError.
+    """
     sealed = folder / "manifest.json"
     if sealed.exists() and sealed.stat().st_size > _MANIFEST_BYTES:
         return sealed.name
     manifest: Any = read_json_or_none(sealed)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return "manifest.json"
+    if manifest.get("kind") == "policy":
+        return "its nets alone are left"
     for name, record in manifest["files"].items():
         try:
             with open(folder / Path(name).name, "rb") as file:

@@ -59,10 +59,12 @@ def _automatic(remote: Remote, client: str, *, rsync: bool, bwlimit: int) -> Tra
 
 def _by_rsync(remote: Remote, client: str, bwlimit: int, why: NoServerError) -> Transport:
     """What is left without our server. Errors: as above; where rsync cannot either, what both said."""
-    transport: Transport | None = None
+    from syncd.transports.rsync import RsyncTransport  # noqa: PLC0415 - each brings its own imports
+
+    transport: RsyncTransport | None = None
     try:
-        transport = _opened(remote, "rsync", client, bwlimit)
-        transport.listing()
+        transport = RsyncTransport(remote, client, bwlimit)
+        transport.probe()
     except BaseException as error:
         if transport is not None:
             transport.close()

@@ -44,6 +44,7 @@ class Master:
         script.write_text(f'exec {shlex.join([*words, "-o", "ControlMaster=no"])} "$@"\n', encoding="utf-8")
         self.shell = f"sh {script}"
         self._pid: int | None = None
+        self._used_at = time.monotonic()
         try:
             self._log_in()
         except BaseException:
@@ -86,6 +87,12 @@ class Master:
         if not self._ask("check"):
             raise self.why()
         os.utime(self.folder)
+        self._used_at = time.monotonic()
+
+    def keep(self) -> None:
+        """Called again and again: an owner who lives and has no rsync to run keeps it. Errors: UnreachableError."""
+        if time.monotonic() - self._used_at >= IDLE_S / 2:
+            self.check()  # a question puts ssh's end off, as an rsync does
 
     def why(self) -> SyncError:
         """What to say of a broken connection."""

@@ -34,6 +34,7 @@ from syncd.transports.runner import (
     PARTIAL_CODES,
     PARTIAL_DIR,
     RETRY_S,
+    SMALL_TIMEOUT_S,
     Done,
     FolderBounds,
     Runner,
@@ -95,6 +96,10 @@ class RsyncTransport:
         self._seen, self._told = {}, set()
         return self._look()
 
+    def probe(self) -> None:
+        """Whether a look can be had; nothing is brought: the first look may take hours. Errors: those of `listing`."""
+        self._bring_runs(["--exclude=*"], SMALL_TIMEOUT_S)
+
     def wait(self, timeout_s: float) -> News:
         """See `Transport`. It looks at most every `LOOK_EVERY_S`."""
         deadline = time.monotonic() + timeout_s
@@ -119,26 +124,34 @@ class RsyncTransport:
 
     def _bring_hints(self) -> None:
         runs = self._stage.runs
-        runs.mkdir(parents=True, exist_ok=True)
         for place in self._places():
             # rsync takes a file of the same size and the same second for the same: hints are always fetched.
             place.latest.unlink(missing_ok=True)
-        words = ["-rt", *_FILTERS, f"--max-size={MAX_CHUNK_BYTES}", self._runner.there(f"{RUNS}/"), f"{runs}/"]
-        done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=self._bounds())  # the first brings all curves
-        if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
-            return
-        self._runner.insist(done, *PARTIAL_CODES)
-        if done.returncode and "change_dir" in done.stderr:  # no runs yet, or no such folder at all
-            if self._runner.run([self._runner.there("")]).returncode:
-                raise RemoteError(
-                    f"{self._runner.remote.path} is no folder over there: name the shared folder that the run writes to"
-                )
+        # The first brings all curves.
+        if not self._bring_runs([*_FILTERS, f"--max-size={MAX_CHUNK_BYTES}"], BULK_TIMEOUT_S):
             return
         versions = ((place, hinted(place)) for place in self._places())
         wanted = [place.manifest(version) for place, version in versions if version]
         missing = [file.relative_to(runs).as_posix() for file in wanted if not file.exists()]
         if missing:
             self._bring(missing, runs, MAX_MANIFEST_BYTES)
+
+    def _bring_runs(self, words: Sequence[str], timeout_s: float) -> bool:
+        """Fetch what `words` choose of `v1/runs`; whether that is there. Errors: RemoteError, UnreachableError…."""
+        runs = self._stage.runs
+        runs.mkdir(parents=True, exist_ok=True)
+        words = ["-rt", *words, self._runner.there(f"{RUNS}/"), f"{runs}/"]
+        done = self._runner.run(words, timeout_s=timeout_s, bounds=self._bounds())
+        if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
+            return False
+        self._runner.insist(done, *PARTIAL_CODES)
+        if done.returncode and "change_dir" in done.stderr:  # no runs yet, or no such folder at all
+            if self._runner.run([self._runner.there("")]).returncode:
+                raise RemoteError(
+                    f"{self._runner.remote.path} is no folder over there: name the shared folder that the run writes to"
+                )
+            return False
+        return True
 
     def _bounds(self) -> FolderBounds:
         return FolderBounds(self._runner.folder, self._runner.place, self._stage_files, STAGE_BYTES)

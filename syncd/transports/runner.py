@@ -132,10 +132,18 @@ class Runner:
             raise self.fail(self._why(done))
         return done
 
+    def is_alive(self) -> bool:
+        """Whether its login lasts."""
+        return not self._closed and self._master.is_alive()
+
     def beat(self) -> None:
-        """Errors: what ended the connection, if something did."""
+        """Whoever waits between two rsyncs keeps the connection. Errors: what ended it, if something did."""
         if not self._master.is_alive():
             raise self.fail(self._master.why())
+        try:
+            self._master.keep()
+        except SyncError as error:
+            raise self.fail(error) from None
 
     def fail(self, error: SyncError) -> SyncError:
         """`error`; the connection is closed where it is broken."""

@@ -55,13 +55,13 @@ class Pace:
         self.next_at = 0.0
 
     @contextlib.contextmanager
-    def looking(self, now: float) -> Iterator[None]:
-        """One look, at `now` (monotonic s); sets `next_at`."""
-        began = time.thread_time()
+    def looking(self, now: float, spent_s: Callable[[], float] = time.thread_time) -> Iterator[None]:
+        """One look, at `now` (monotonic s); sets `next_at`. `spent_s`: the processor time that looks took until now."""
+        before_s = spent_s()
         try:
             yield
         finally:
-            cost_s = time.thread_time() - began
+            cost_s = spent_s() - before_s
             self.next_at = now + min(max(self._least_s, IDLE_SHARE * cost_s), MOST_INTERVALS * self._least_s)
 
 
@@ -144,6 +144,7 @@ class Feed:
         self._misses = 0
         self._curved: set[tuple[str, ...]] = set()
         self._curves_from = self.quiet_until = 0.0
+        self._spent_s = self._step_at = 0.0
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -178,18 +179,22 @@ class Feed:
         None: so far there is nothing more, and the look goes on; a large folder on a network's disk takes minutes. Take
         all of one look before the next one begins, and before `forget`.
         """
-        now, cost_s = self._clock(), 0.0
+        now, self._spent_s = self._clock(), 0.0
         look = self._look(now)
         while True:
-            began = time.thread_time()
+            self._step_at = time.thread_time()
             try:
                 news = next(look)
             except StopIteration:
                 break
             finally:
-                cost_s += time.thread_time() - began
+                self._spent_s = self._cost_s()
             yield news
-        self.quiet_until = now + max(TOLD_PAUSE_S, TOLD_SHARE * cost_s)
+        self.quiet_until = now + max(TOLD_PAUSE_S, TOLD_SHARE * self._spent_s)
+
+    def _cost_s(self) -> float:
+        """The processor time that this look has taken, without what the caller did between its steps."""
+        return self._spent_s + time.thread_time() - self._step_at
 
     def _look(self, now: float) -> Iterator[PolicyNews | CurveNews | None]:
         self._read_events()
@@ -197,14 +202,14 @@ class Feed:
         full = told.lost or now >= self._full.next_at
         scan = full or told.folders or now >= self._scan.next_at
         if scan:
-            with (self._full if full else self._scan).looking(now):
+            with (self._full if full else self._scan).looking(now, self._cost_s):
                 yield from self._find_slots()
             self._scan.next_at = max(self._scan.next_at, now + SCAN_EVERY_S)
         for slot in (self._slots[parts] for parts in told.hints if parts in self._slots):
             slot.retries = RETRIES
         polls = scan or now >= self._hints.next_at
         if polls:
-            with self._hints.looking(now):
+            with self._hints.looking(now, self._cost_s):
                 found = yield from self._hinted(self._slots.values(), told, full=full)
         else:
             found = yield from self._hinted([self._slots[parts] for parts in told.hints if parts in self._slots], told)

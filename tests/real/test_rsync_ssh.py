@@ -9,6 +9,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,22 @@ def test_a_connection_keeps_no_files_of_what_was_overtaken(remote: Remote, monke
     finally:
         transport.close()
     assert kept == {place.latest.name, place.manifest(newest.version).name, f"{3:064x}.json"}
+
+
+def test_a_connection_whose_owner_waits_for_its_next_round_stays(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(master, "IDLE_S", 5)
+    with closing(Runner(remote)) as runner:
+        forgotten = master.Master(remote)
+
+        def other_has_ended() -> bool:
+            runner.beat()
+            return not forgotten.is_alive()
+
+        try:
+            wait_for(other_has_ended, "the end of ssh of one that nobody keeps")
+            assert runner.run([runner.there("")]).returncode == 0
+        finally:
+            forgotten.close()
 
 
 def test_a_connection_whose_owner_was_killed_ends_by_itself(

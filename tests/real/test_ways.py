@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from syncd.access.settings import Settings, store_settings
 from syncd.errors import RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.store import Version
-from syncd.transports.bulk import fetch_tree, saved_there
+from syncd.transports.bulk import fetch_tree, run_id_there, saved_there
 from syncd.transports.runner import Runner
 from syncd.wire.transport import Transport
 
@@ -154,12 +155,15 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(
     there = far.shared.path.parent / "checkpoint"
     there.mkdir()
     (there / "manifest.json").write_text('{"files": {}}')
-    runner = Runner(far.remote(), 5000)
-    fetch_tree(runner, str(there), far.scratch / "checkpoint")
+    with closing(Runner(far.remote(), 5000)) as runner:
+        fetch_tree(runner, str(there), far.scratch / "checkpoint")
     saved = far.shared.path.parent / "slots" / "0" / "attempts" / "1" / "checkpoints" / "20" / "manifest.json"
     saved.parent.mkdir(parents=True)
     saved.touch()
-    assert saved_there(Runner(far.remote().model_copy(update={"path": str(far.shared.path.parent)}))) == {0: [(1, 20)]}
+    (far.shared.path.parent / "run.json").write_text(f'{{"run_id": "{RUN}"}}')
+    with closing(Runner(far.remote().model_copy(update={"path": str(far.shared.path.parent)}))) as runner:
+        assert saved_there(runner) == {0: [(1, 20)]}
+        assert run_id_there(runner) == RUN
     assert (far.scratch / "checkpoint" / "manifest.json").exists()
     assert "--bwlimit=5000" in openrsync.read_text()
 

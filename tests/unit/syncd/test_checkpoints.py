@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,7 +15,7 @@ from needs import need
 from policies import a_draft, publish_one, tensors
 
 from syncd.access.settings import parse_remote
-from syncd.errors import RemoteError
+from syncd.errors import RemoteError, UnreachableError
 from syncd.laptop.checkpoints import fetch_newest
 from syncd.remote import Remote
 from syncd.store import Lineage, Origin, Shared, publish, rounded
@@ -34,6 +35,14 @@ class HereRunner(Runner):
 
     def there(self, path: str) -> str:
         return f"{self.remote.path}/{path}"
+
+    def break_off(self) -> None:
+        """Its ssh has ended."""
+
+        def fail() -> None:
+            raise UnreachableError("the connection broke")
+
+        self._master = SimpleNamespace(check=fail, is_alive=lambda: False, close=lambda: None, shell="ssh")
 
 
 @pytest.fixture
@@ -59,7 +68,7 @@ def pull(run: Path, tmp_path: Path) -> Callable[..., tuple[list[str], list[str],
     return pull_it
 
 
-def save(run: Path, where: str, *, whole: bool = True) -> Path:
+def save(run: Path, where: str, *, whole: bool = True, kind: str = "exact") -> Path:
     """A checkpoint `<slot>/<attempt>/<step>`."""
     slot, attempt, step = where.split("/")
     folder = run / "slots" / slot / "attempts" / attempt / "checkpoints" / step
@@ -67,7 +76,7 @@ def save(run: Path, where: str, *, whole: bool = True) -> Path:
     nets = f"nets of {where}".encode()
     (folder / "nets.safetensors").write_bytes(nets if whole else nets[:3])
     record = {"bytes": len(nets), "sha256": hashlib.sha256(nets).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps({"files": {"nets.safetensors": record}}))
+    (folder / "manifest.json").write_text(json.dumps({"kind": kind, "files": {"nets.safetensors": record}}))
     return folder
 
 
@@ -90,10 +99,51 @@ def test_before_the_first_checkpoint_that_is_what_it_says(run, pull):
     assert pull() == (["no checkpoint is there yet; ask again after the first one"], [], set())
 
 
-def test_where_no_run_folder_is_that_is_an_error_and_no_such_word(run, pull):
+def test_where_no_run_folder_is_that_is_a_trouble_and_no_such_word(run, pull):
+    """And no error, which would take along what is to be said of the policies that came."""
     (run / "shared").mkdir(parents=True)
-    with pytest.raises(RemoteError, match=r"no checkpoints can be looked for in host:.*/mine/slots/ .*No such file"):
-        pull()
+    lines, [trouble], here = pull()
+    assert (lines, here) == ([], set())
+    assert re.match(r"no checkpoints can be looked for in host:.*/mine/slots/ .*No such file", trouble)
+
+
+def test_what_came_before_an_error_is_told(run, pull, monkeypatch):
+    save(run, "0/0/1000")
+    save(run, "1/0/1000")
+    saved_there = bulk.saved_there
+
+    def refused_then(runner):
+        if (run.parent / "mirror" / "checkpoints" / RUN / "0").exists():
+            raise RemoteError("host does not allow this")
+        return saved_there(runner)
+
+    monkeypatch.setattr(bulk, "saved_there", refused_then)
+    lines, troubles, here = pull()
+    assert (len(lines), troubles, here) == (1, ["host does not allow this"], {f"{RUN}/0/0/1000"})
+
+
+def test_a_login_that_ends_while_files_are_checked_here_is_followed_by_another(run, pull, monkeypatch):
+    """ssh ends after two minutes without an rsync, and gigabytes take longer to be hashed and written."""
+    save(run, "0/0/1000")
+    save(run, "1/0/1000")
+    fetch_tree = bulk.fetch_tree
+
+    def long(here, *words):
+        fetch_tree(here, *words)
+        here.break_off()
+
+    monkeypatch.setattr(bulk, "fetch_tree", long)
+    assert pull()[1:] == ([], {f"{RUN}/0/0/1000", f"{RUN}/1/0/1000"})
+
+
+def test_one_whose_nets_alone_are_left_makes_way_for_a_whole_one(run, pull):
+    save(run, "0/0/1000")
+    save(run, "0/0/2000", kind="policy")
+    save(run, "0/0/3000", whole=False)
+    save(run, "1/0/1000", kind="policy")
+    _, [trouble], here = pull()
+    assert here == {f"{RUN}/0/0/1000"}
+    assert trouble.startswith(f"no checkpoint of {RUN}/1 came whole")
 
 
 def test_a_damaged_one_makes_way_for_the_one_before_and_that_is_said(run, pull):
@@ -135,6 +185,23 @@ def test_they_belong_to_the_run_that_published_last_of_those_that_are_there_now(
         draft = a_draft(place, 0, 1, created_at=1000.0 + number).model_copy(update={"lineage": at})
         publish(place, draft, rounded(tensors(1)))
     assert pull([OLDER, RUN])[2] == {f"{RUN}/0/0/1000"}
+
+
+def test_they_belong_to_the_run_whose_folder_it_is_whoever_publishes_there(run, pull, tmp_path):
+    """Another run publishes into the same shared folder, or this one has published nothing yet."""
+    save(run, "0/0/1000")
+    (run / "run.json").write_text(json.dumps({"run_id": RUN, "env": {"TOKEN": "secret"}}))
+    publish_one(Shared(tmp_path / "mirror"), 1, 4, run="else-22222222")
+    for runs in (["else-22222222", RUN], ["else-22222222"], []):
+        assert pull(runs)[1:] == ([], {f"{RUN}/0/0/1000"})
+    assert not list((tmp_path / "runner").rglob("run.json"))
+
+
+@pytest.mark.parametrize("content", ['{"run_id": "../../else"}', '{"run_id": 7}', "[]", "torn"])
+def test_a_record_that_says_no_name_is_not_believed(run, pull, content):
+    save(run, "0/0/1000")
+    (run / "run.json").write_text(content)
+    assert pull()[2] == {f"{RUN}/0/0/1000"}
 
 
 def test_whoever_waits_for_an_rsync_is_called_meanwhile(run, tmp_path):

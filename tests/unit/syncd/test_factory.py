@@ -19,7 +19,7 @@ from syncd.errors import (
     UnreachableError,
 )
 from syncd.remote import Remote
-from syncd.transports import factory
+from syncd.transports import factory, rsync
 from syncd.transports.factory import open_transport
 from syncd.transports.openssh import explain
 
@@ -34,10 +34,11 @@ class Ways:
         self.fails: dict[str, SyncError] = {}
         self.opened: list[str] = []
         self.closed: list[str] = []
-        self.listing: SyncError | None = None
+        self.probe: SyncError | None = None
         self._folder = folder
         self.install("ssh", "rsync")
         monkeypatch.setattr(factory, "_opened", self._open)
+        monkeypatch.setattr(rsync, "RsyncTransport", lambda *words: self._open(words[0], "rsync", *words[1:]))
         monkeypatch.setenv("PATH", str(folder))
 
     def install(self, *programs: str) -> None:
@@ -51,13 +52,11 @@ class Ways:
         self.opened.append(which)
         if which in self.fails:
             raise self.fails[which]
-        return SimpleNamespace(
-            name=which, is_stopgap=False, close=lambda: self.closed.append(which), listing=self._list
-        )
+        return SimpleNamespace(name=which, is_stopgap=False, close=lambda: self.closed.append(which), probe=self._probe)
 
-    def _list(self) -> None:
-        if self.listing is not None:
-            raise self.listing
+    def _probe(self) -> None:
+        if self.probe is not None:
+            raise self.probe
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ def test_nothing_else_is_a_reason_for_a_second_login(ways, kind):
 
 def test_where_rsync_cannot_either_both_are_told(ways):
     ways.fails["openssh"] = NoServerError("cluster has no syncd")
-    ways.listing = RemoteError("cluster has no rsync")
+    ways.probe = RemoteError("cluster has no rsync")
     with pytest.raises(RemoteError, match="no syncd; and by rsync: cluster has no rsync"):
         open_transport(FAR, client="anna")
     assert ways.closed == ["rsync"]

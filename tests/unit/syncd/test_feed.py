@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from policies import RUN, publish_one
 
 from syncd import store
 from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.feed import FULL_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews, _Told
+from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews, _Told
 from syncd.wire.outgoing import news_frames
 from syncd.wire.protocol import Decoder, PublishedPolicy
 from syncd.wire.tree import open_file
@@ -44,6 +45,21 @@ def feed(request, shared, clock):
     if request.param == "polled":
         feed._events.give_up("this is a test")
     yield feed
+    feed.close()
+
+
+def test_what_is_done_between_two_steps_puts_off_no_look(shared, clock, monkeypatch):
+    """Files leave while a large folder is looked at: their cost is not the look's."""
+    for slot in range(4):
+        publish_one(shared, 1, 1, slot=slot)
+    spent = [0.0]
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    feed = Feed(shared.path, clock)
+    feed._events.give_up("this is a test")
+    for _ in feed.changes():
+        spent[0] += 1.0
+    assert feed._full.next_at == clock.now + FULL_EVERY_S
+    assert feed.next_at() == clock.now + HINT_EVERY_S
     feed.close()
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from syncd.commands.gate import end_code
+from syncd.errors import NoServerError
 from syncd.remote import Remote
-from syncd.transports import rsync
+from syncd.transports import factory, rsync
+from syncd.transports.factory import open_transport
 from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import BULK_TIMEOUT_S, RETRY_S, SMALL_TIMEOUT_S, Done, Runner, push_receipt
 from syncd.wire.transport import Receipt
@@ -69,6 +71,22 @@ def test_what_may_be_much_has_the_time_that_bulk_takes(tmp_path: Path, monkeypat
     assert transport.send([(segment, "demo", 0)]) == [Receipt(True)]
     limits = [limit for words, limit in transport._runner.limits if "LATEST.json" in words or "/new/" in words]
     assert limits == [BULK_TIMEOUT_S] * 2
+
+
+def test_a_stopgap_that_is_tried_brings_nothing_before_anybody_can_be_called(tmp_path: Path, monkeypatch) -> None:
+    """Its first look may take hours: `syncd status` would take a client for dead that connects for so long."""
+    opened = factory._opened
+
+    def without_server(remote, which, *words):
+        if which == "openssh":
+            raise NoServerError("cluster has no syncd")
+        return opened(remote, which, *words)
+
+    monkeypatch.setattr(factory, "_opened", without_server)
+    monkeypatch.setattr(factory.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(rsync, "Runner", SlowLine)
+    transport = open_transport(Remote(path=str(tmp_path), host="cluster"), client="anna")
+    assert {limit for _, limit in transport._runner.limits} == {SMALL_TIMEOUT_S}
 
 
 def test_whoever_waits_for_the_next_look_is_called_meanwhile(tmp_path: Path, monkeypatch) -> None:

@@ -18,7 +18,7 @@ from syncd.commands.serve import serve_connection
 from syncd.errors import RemoteError
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
-from syncd.wire.feed import FULL_EVERY_S, Feed
+from syncd.wire.feed import Feed
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, MAX_PAYLOAD_BYTES, PING_EVERY_S, PREAMBLE, Decoder, encode
 from syncd.wire.server import BUFFER_BYTES, MOST_UNREAD_BYTES, Server
@@ -268,14 +268,16 @@ def test_files_leave_while_a_large_folder_is_looked_at(slow, shared):
 
 
 def test_who_asks_for_everything_in_the_middle_of_a_look_is_told_everything(slow):
+    now, step_s, slow.step_s = time.monotonic(), slow.step_s, 0.0
+    slow.clock = lambda: now + slow.ahead_s  # it stands still: no look begins by itself before we are ready for it
     slow.send(protocol.Listing())
     said_before(slow, protocol.Listed)
     slow.at = lambda found: slow.send(protocol.Listing()) if found == SLOTS + 5 else None
-    slow.most, slow.step_s = 3 * SLOTS, FULL_EVERY_S / SLOTS / 2  # the full look after the next one is not due then
-    slow.ahead_s += FULL_EVERY_S
+    slow.most, slow.step_s = 3 * SLOTS, step_s
+    slow.server._feed._scan.next_at = 0.0
+    slow.send(protocol.Ping(n=8))  # wake
     said = said_before(slow, protocol.Listed)
     assert len(of(protocol.PublishedPolicy, said)) == SLOTS
-    assert slow.found == 3 * SLOTS
 
 
 def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeypatch):
