@@ -36,6 +36,7 @@ def test_two_slots_are_handed_over_by_the_clock_until_they_are_done(
         assert len(relay.attempts(slot)) >= 3
         assert relay.asked(slot)[:-1] == ["deadline"] * (len(relay.attempts(slot)) - 1)
     nodes = {slot["node"] for view in seen for slot in view["slots"] if slot["state"] == "running"}
+    nodes.discard("")  # its claim may be seen before the queue is asked
     assert nodes <= {"n1", "n2", "n3", "n4"}
     assert nodes
     assert ends(slurm, relay) == ["COMPLETED"] * (len(relay.attempts(0)) + len(relay.attempts(1)))
