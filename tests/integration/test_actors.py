@@ -76,7 +76,8 @@ def test_300_segments_of_them_are_honest_and_a_newer_policy_is_swapped_in_betwee
         wait_for(lambda: screen.is_playing("1-1") and screen.last.steps > 200, "play")
         publish(tmp_path, training=TRAINING, seed=1, seq=2)
         wait_for(lambda: screen.is_playing("1-2"), "swap")
-        wait_for(lambda: screen.last.recording.recorded >= 310, "recorded")
+        enough = max(310, screen.last.recording.recorded + 40)  # on a busy machine there are many before the swap
+        wait_for(lambda: screen.last.recording.recorded >= enough, "recorded")
     expect = expectation((1, 1), (1, 2))
     found = [judge(path.read_bytes(), path.name, expect) for path in segments_in(tmp_path)]
     refused = [verdict for verdict in found if not isinstance(verdict, Accepted)]
