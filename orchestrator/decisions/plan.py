@@ -79,8 +79,13 @@ def plan(
             actions += _look_after(slot, limits, now)
     if control.wish == "run" and ledger.blind_since is None:
         leaving = {action.slot for action in actions if isinstance(action, HandOver | Abort)}
-        actions += _submits(ledger, limits, newest_folder, now, random_hex, leaving)
+        submits = _submits(ledger, limits, newest_folder, now, random_hex)
+        actions += [one for one in submits if not (_is_behind_another(one) and one.slot in leaving)]
     return _once(actions)
+
+
+def _is_behind_another(action: Action) -> bool:
+    return isinstance(action, Submit) and action.after is not None
 
 
 def _once(actions: list[Action]) -> list[Action]:
@@ -97,14 +102,8 @@ def _once(actions: list[Action]) -> list[Action]:
 
 
 def _submits(
-    ledger: Ledger,
-    limits: Limits,
-    newest_folder: dict[int, int],
-    now: float,
-    random_hex: Callable[[], str],
-    leaving: set[int],
+    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
 ) -> list[Action]:
-    """`leaving`: the slots whose jobs this tick asks to end."""
     avoid = excluded(ledger.nodes, now)
     room = min(_room(ledger, limits, now), SUBMITS_A_TICK)
     chosen: list[Action] = []
@@ -125,7 +124,7 @@ def _submits(
     if not limits.queue_ahead or idle:
         return chosen
     if room > 0:
-        chosen += _successor(ledger, limits, newest_folder, now, random_hex, leaving)
+        chosen += _successor(ledger, limits, newest_folder, now, random_hex)
     return chosen
 
 
@@ -157,17 +156,12 @@ def _runs_although_over(slot: Slot) -> bool:
 
 
 def _successor(
-    ledger: Ledger,
-    limits: Limits,
-    newest_folder: dict[int, int],
-    now: float,
-    random_hex: Callable[[], str],
-    leaving: set[int],
+    ledger: Ledger, limits: Limits, newest_folder: dict[int, int], now: float, random_hex: Callable[[], str]
 ) -> list[Submit]:
     """One a tick: it has hours to wait, and a limit that nobody told us refuses one and not one for each slot."""
     for slot in ledger.slots[: limits.slots]:
         wanted = wants_successor(slot, newest_folder.get(slot.index, -1), now)
-        if wanted is not None and slot.current is not None and slot.index not in leaving:
+        if wanted is not None and slot.current is not None:
             number, after = wanted
             token = make_token(slot.index, number, random_hex())
             return [Submit(slot.index, number, token, after, slot.current.number, excluded(ledger.nodes, now))]

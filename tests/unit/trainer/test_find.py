@@ -66,6 +66,16 @@ def test_a_package_that_cannot_be_imported_is_told_with_its_line(tmp_path, monke
     assert "\n" not in str(caught.value)
 
 
+def test_what_an_installed_plug_in_lacks_is_not_blamed_on_pythons_own_files(tmp_path, monkeypatch):
+    (tmp_path / "odd-1.0.dist-info").mkdir()
+    (tmp_path / "odd-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (tmp_path / "odd-1.0.dist-info" / "entry_points.txt").write_text(f"[{SUITES.group}]\nodd = no_such_package:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        read_section(None, None, ["env=odd"])
+    assert "(ModuleNotFoundError: No module named 'no_such_package')" in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["..:x", ":x", "json:"])
 def test_a_name_that_is_none_is_a_sentence(name):
     with pytest.raises(ConfigError, match=re.escape(f"the suite {name!r} cannot be loaded")):

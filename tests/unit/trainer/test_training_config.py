@@ -453,6 +453,12 @@ def test_what_is_typed_before_the_name_that_it_is_for_is_not_lost(tmp_path, file
     assert (training.env.name, training.env.horizon, training.algorithm.clip) == ("arm", 50, 0.1)
 
 
+def test_of_a_field_and_a_whole_section_the_one_that_is_typed_last_counts():
+    whole = 'algorithm={"name":"sac","gamma":0.8}'
+    for typed, gamma in ((["algorithm.gamma=0.9", whole], 0.8), ([whole, "algorithm.gamma=0.9"], 0.9)):
+        assert read_section(None, None, ["env=arm", *typed]).training.algorithm.gamma == gamma
+
+
 @pytest.mark.parametrize("before", ["", "training."])
 def test_set_reaches_a_field_of_an_encoder(before):
     settings = ["algorithm=sac", "observation=clips", f"{before}network.encoder.arch=simple2dcnn"]
