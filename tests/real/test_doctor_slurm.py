@@ -172,7 +172,7 @@ def test_the_probe_tells_what_a_node_has(slurm: SlurmCluster, new_relay: NewRela
     assert len(value["probe"]["visible_s"]) == 5
     assert value["probe"]["report"]["limits"]["cpus"] >= 1
     assert value["probe"]["report"]["errors"] == {}
-    assert slurm.squeue() == []
+    slurm.wait_until_empty()
     assert left_behind(relay) == []
 
 
@@ -255,7 +255,7 @@ def test_the_signal_comes_by_the_clock_and_the_config_follows(slurm: SlurmCluste
     assert ("rendered task" in found) == (way is not None)
     assert found.get("rendered task", {}).get("level", "ok") == "ok"
     assert value["recommended"] == ({"slurm": {"setup": [f"export MUJOCO_GL={way}"]}} if way else {})
-    assert slurm.squeue() == []
+    slurm.wait_until_empty()
     assert left_behind(relay) == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,18 +24,15 @@ from trainer.checkpoints.checkpoint import (
     read_manifest,
     versions,
 )
+from trainer.checkpoints.patience import patiently
 from trainer.checkpoints.rows import read_into
 from trainer.config.section import trained
 from trainer.config.training import Training, differences, identity
 from trainer.envs.suite import spaces_of
-from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError, UnreadCheckpointError
+from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicySpec
 
-#: What cannot be read for a moment is read again after so many seconds each.
-PAUSES_S = (1.0, 2.0, 4.0)
-#: Where these stay, a checkpoint counts as damaged: a bad block of a disk is no reason to stop a slot for ever.
-_STAYS = (errno.EIO, errno.EACCES)
 #: A checkpoint that can be resumed.
 _Loaded = tuple[CheckpointManifest, Contents, Experience | None]
 
@@ -65,10 +61,8 @@ def find_start(
     damaged: list[str] = []
     for ref in job.candidates():
         try:
-            loaded = _patiently(partial(_load, ref, job.slot_dir, training, device), pause)
+            loaded = patiently(ref, partial(_load, ref, job.slot_dir, training, device), pause)
         except DamagedCheckpointError as error:
-            if error.unread is not None and error.unread not in _STAYS:
-                raise UnreadCheckpointError(_unread_sentence(ref, error)) from error
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
         if loaded is None:
@@ -99,18 +93,6 @@ def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.
     if manifest.identity != identity(training):
         raise OtherIdentityError(_identity_sentence(ref, manifest, training))
     return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device)
-
-
-def _patiently(load: Callable[[], _Loaded | None], pause: Callable[[float], None]) -> _Loaded | None:
-    """`load()`, some times more where something cannot be read for a moment. Errors: those of `load`."""
-    for seconds in PAUSES_S:
-        try:
-            return load()
-        except DamagedCheckpointError as error:
-            if error.unread is None:
-                raise
-        pause(seconds)
-    return load()
 
 
 def _check_parents(slot_dir: Path) -> None:
@@ -226,13 +208,6 @@ def _falls_otherwise(ref: CheckpointRef, manifest: CheckpointManifest, training:
     left = max(0.0, 1 - ref.step / now) if now else 1.0
     rate = f"the learning rate goes on at {left:.0%} of its first value and falls to 0 by the new end"
     return (f"total_steps {then:,} → {now:,}: {rate}",)
-
-
-def _unread_sentence(ref: CheckpointRef, error: DamagedCheckpointError) -> str:
-    return (
-        f"the checkpoint of step {ref.step} in {ref.path} cannot be read now ({error}); nothing was decided, for it "
-        "may be good: start again when it can be read"
-    )
 
 
 def _old_sentence(ref: CheckpointRef) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from anchorleg.files import make_folder, read_json, remove_folder, write_bytes, write_json
 from anchorleg.job import CheckpointRef, Job, candidates_before
 from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, under
+from trainer.checkpoints.patience import patiently
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
 
 _TENSORS, _STATE = "fit.safetensors", "state.json"
@@ -175,15 +178,20 @@ class Fit:
 
 
 def run(
-    job: Job, learner: Lesson, plan: FitPlan, show: Callable[[FitRow], None], say: Callable[[str], None]
+    job: Job,
+    learner: Lesson,
+    plan: FitPlan,
+    show: Callable[[FitRow], None],
+    say: Callable[[str], None],
+    pause: Callable[[float], None] = time.sleep,
 ) -> Fit | None:
     """Fit until the last step (what came of it), or until the job must hand over (None: exit with 75).
 
-    Errors: NoGoodCheckpointError; OtherIdentityError; NotFiniteError; SaveError; SystemExit(75) where a newer attempt
-    has taken over.
+    Errors: NoGoodCheckpointError; UnreadCheckpointError; OtherIdentityError; NotFiniteError; SaveError; SystemExit(75)
+    where a newer attempt has taken over.
     """
     fit = Fit.fresh(learner, plan)
-    start = _start(job, fit, plan, say)
+    start = _start(job, fit, plan, say, pause)
     make_folder(job.attempt_dir)
     job.start_from(start)
     if start is None:
@@ -211,11 +219,13 @@ def run(
     return fit
 
 
-def _start(job: Job, fit: Fit, plan: FitPlan, say: Callable[[str], None]) -> CheckpointRef | None:
+def _start(
+    job: Job, fit: Fit, plan: FitPlan, say: Callable[[str], None], pause: Callable[[float], None]
+) -> CheckpointRef | None:
     damaged: list[str] = []
     for ref in job.candidates():
         try:
-            fit.load(ref, plan)
+            patiently(ref, partial(fit.load, ref, plan), pause)
         except DamagedCheckpointError as error:
             damaged.append(f"step {ref.step} of attempt {ref.attempt} ({error})")
             continue
@@ -251,6 +261,6 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             raise DamagedCheckpointError(f"{_TENSORS} is not what was written (sha256 differs)")
         return state, safetensors.torch.load(data)
     except OSError as error:
-        raise DamagedCheckpointError(f"{error.filename}: {error.strerror}") from None
+        raise DamagedCheckpointError(f"{error.filename}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise DamagedCheckpointError(f"{_STATE} or {_TENSORS} is torn ({error})") from None

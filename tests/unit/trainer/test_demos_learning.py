@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +24,7 @@ from trainer.commands.demos import fit
 from trainer.config.encoders import ARCHES
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos import begin, contrast, footage
+from trainer.demos import fit as loop
 from trainer.demos.fit import run
 from trainer.demos.footage import BatchNeed, Footage
 from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
@@ -29,7 +32,7 @@ from trainer.demos.store import Demos, DemosWriter
 from trainer.envs.frames import FrameStacks
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutOfMemoryError
+from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutOfMemoryError, UnreadCheckpointError
 from trainer.evaluation.checkpoints import evaluate_checkpoint
 from trainer.evaluation.playable import find_playable
 from trainer.exporting.export import export
@@ -389,6 +392,33 @@ def test_a_policy_of_the_state_alone_imitates_without_an_encoder_and_does_the_ta
     assert result.evaluation.mean_success >= 0.8
     exported = export(find_playable(str(tmp_path / "run"), None, "cpu"), tmp_path / "policy.safetensors")
     assert exported.deviation < 1e-4
+
+
+@pytest.mark.parametrize("times", [3, 99])
+def test_a_checkpoint_that_cannot_be_read_now_is_read_again_and_never_passed_over(demos, tmp_path, monkeypatch, times):
+    asked = training_of({"observation": "state"}).changed(actor_hidden=(32,))
+
+    def fitted_again():
+        learner = begin.learner_of(demos, asked, by_actions=True)
+        plan = begin.plan_of(demos, asked, learner, steps=40, batch_size=32, learning_rate=1e-3, every=20)
+        return run(Job.standalone(tmp_path / "run"), learner, plan, silent, said.append, pauses.append)
+
+    said, pauses, left = [], [], [errno.ESTALE] * times
+
+    def reading(path, real=loop.read_json):
+        if path.name == "state.json" and left:
+            raise OSError(left.pop(), os.strerror(errno.ESTALE), str(path))
+        return real(path)
+
+    fitted_again()
+    monkeypatch.setattr(loop, "read_json", reading)
+    if times == 3:
+        assert fitted_again().step == 40
+        assert said[-2].endswith("going on at step 40 of attempt 0")
+    else:
+        with pytest.raises(UnreadCheckpointError, match=r"step 40 in .* cannot be read now \(.*Stale file handle"):
+            fitted_again()
+    assert len(pauses) == 3
 
 
 def test_weights_that_are_no_ones_are_asked_for_nowhere(tmp_path):
