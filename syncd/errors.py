@@ -7,8 +7,10 @@
     ├── UnreachableError (3)   no connection now; it says nothing about the account or the other side's files
     ├── HostKeyError (4)       the other side's host key is unknown or another one than was pinned; nothing was sent
     ├── LoginRefusedError (5)  the key was refused; tried once, because three strikes are a ban at many sites
+    │   └── SecondFactorError  a key alone lets nobody in there
     ├── RemoteError (6)        connected, but the other side has no syncd, no such folder, or speaks another protocol
     │   ├── NoServerError      our server cannot be started over there; rsync may do
+    │   ├── TooMuchError       it sends more than is taken at once
     │   └── GoneError          one offered file is not there any more; the connection lives
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
     ├── ServiceError (8)       launchctl or systemctl refused
@@ -64,6 +66,10 @@ class LoginRefusedError(SyncError):
     exit_code = 5
 
 
+class SecondFactorError(LoginRefusedError):
+    """The site asks for more than a key, or for something else. It does not mean that it knows the key, or does not."""
+
+
 class RemoteError(SyncError):
     """The other side answers, and cannot serve. It does not mean that the network is at fault."""
 
@@ -72,6 +78,10 @@ class RemoteError(SyncError):
 
 class NoServerError(RemoteError):
     """Our server cannot be started over there. It does not mean that rsync could not bring the files."""
+
+
+class TooMuchError(RemoteError):
+    """More comes than is taken at once, and the rest was not waited for. What came before it may be used."""
 
 
 class GoneError(RemoteError):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.counts import Counts, day_of, given_to, take_back
-from syncd.shared.curves import CHUNK_ROWS, read_metrics, write_metrics
+from syncd.shared.curves import CHUNK_ROWS, GrowingCurve, read_metrics, rows_of_curve, write_metrics
 from syncd.shared.holds import found_untrue, held, hold, in_doubt, mark_untrue, note_removed
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
@@ -70,6 +70,7 @@ __all__ = [
     "Deposit",
     "Draft",
     "Golden",
+    "GrowingCurve",
     "Inbox",
     "Keep",
     "Lineage",
@@ -111,6 +112,7 @@ __all__ = [
     "read_manifest",
     "read_metrics",
     "rounded",
+    "rows_of_curve",
     "set_terms",
     "spent",
     "take_back",

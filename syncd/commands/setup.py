@@ -12,7 +12,7 @@ import typer
 
 from anchorleg.words import counted
 from syncd.commands.way import LimitOption, RsyncOption, Way
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError, StorageError
 
 if TYPE_CHECKING:
     from syncd.access.keys import Endpoint, HostKey, OwnKey
@@ -190,6 +190,8 @@ def _surveyed(
     try:
         answer = keys.ask_shell(place, line)
         _step("login", f"{where.user}@{where.host} takes the key")
+    except SecondFactorError:
+        raise
     except LoginRefusedError:
         if shown is None or not _is_terminal():
             raise LoginRefusedError(
@@ -200,6 +202,8 @@ def _surveyed(
         keys.install_public_key(where, shown, own.public, _ask)
         try:
             answer = keys.ask_shell(place, line)
+        except SecondFactorError:
+            raise
         except LoginRefusedError:
             raise LoginRefusedError(
                 f"{where.user}@{where.host} has the key in ~/.ssh/authorized_keys now and refuses it all the same: its "

@@ -32,6 +32,7 @@ _ADVICE = {
     "UnreachableError": "look at the network, then run this again; `syncd watch` tries again by itself",
     "HostKeyError": "ask the site for the fingerprint of its host key, then run `syncd setup` again",
     "LoginRefusedError": "do not try often: a few refusals are a ban at many sites",
+    "SecondFactorError": "open that connection, then run this again",
     "RemoteError": "install the same version of Anchorleg on both sides; `syncd setup` finds it and the folder",
     "StorageError": "free space, or choose another folder",
 }

@@ -17,15 +17,13 @@ from syncd.errors import NoRoomError, StorageError
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, folder_names
 from syncd.shared.space import is_nearly_full
-from syncd.wire.transport import MAX_FILES
+from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, MAX_SLOTS
 
 #: A group's folder has some tens, and nobody clears them away here but the user.
 MAX_RUNS = 256
-#: A queue of 2,000 experiments, twice.
-MAX_SLOTS = 4_000
-#: Of one slot: 200,000 rows of metrics. A long training has some thousands.
-MAX_CURVE_BYTES = 64 * 2**20
-#: 4,000 slots with three policies of 0.35 MB each have 4.2 GB.
+#: Of one slot. A row of metrics has 1.6 kB on MT10, 6.4 on MT50, and a long training 100,000 rows.
+MAX_CURVE_BYTES = 2**30
+#: 4,000 slots with three policies of 0.35 MB each have 4.2 GB, and all curves leave them that (`MAX_CURVES_BYTES`).
 MAX_BYTES = 8 * 2**30
 #: Before something is passed over, what is here is counted anew, but not more often: the user may have made room.
 RECOUNT_S = 60.0
@@ -33,21 +31,23 @@ RECOUNT_S = 60.0
 
 @dataclass(frozen=True)
 class CapacityLimits:
-    """Of one mirror; `curve_bytes` of one slot. Tests have smaller ones."""
+    """Of one mirror; `curve_bytes` of one slot, `curves_bytes` of all. Tests have smaller ones."""
 
     runs: int = MAX_RUNS
     slots: int = MAX_SLOTS
     curve_bytes: int = MAX_CURVE_BYTES
+    curves_bytes: int = MAX_CURVES_BYTES
     files: int = MAX_FILES
     bytes: int = MAX_BYTES
 
 
 @dataclass(frozen=True)
 class _Held:
-    """What is here of one slot. `curves`: file name → bytes."""
+    """What is here of one slot. `curves`: file name → bytes, `curve_bytes` in all."""
 
     files: int = 0
     bytes: int = 0
+    curve_bytes: int = 0
     curves: dict[str, int] = field(default_factory=dict)
 
 
@@ -114,10 +114,14 @@ class Capacity:
         return ""
 
     def _curve_objection(self, place: SlotPlace, name: str, size: int) -> str:
-        curves = self._held().get(place, _Held()).curves
-        if sum(curves.values()) - curves.get(name, 0) + size > self._limits.curve_bytes:
+        held = self._held()
+        here = held.get(place, _Held())
+        added = size - here.curves.get(name, 0)
+        if here.curve_bytes + added > self._limits.curve_bytes:
             most = sized(self._limits.curve_bytes)
             return f"a slot has {most} of curves, which is the most: further parts are left out"
+        if sum(each.curve_bytes for each in held.values()) + added > self._limits.curves_bytes:
+            return self._full(f"{sized(self._limits.curves_bytes)} of curves", "no further part of one is")
         return ""
 
     def _objection(self, size: int) -> str:
@@ -162,7 +166,7 @@ class Capacity:
             sizes += _sizes(policies.manifests).values()
             for folder in blobs:
                 sizes += _sizes(policies.blobs / folder).values()
-        return _Held(files=len(sizes) + folders, bytes=sum(sizes), curves=curves)
+        return _Held(len(sizes) + folders, sum(sizes), sum(curves.values()), curves)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

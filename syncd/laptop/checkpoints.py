@@ -114,7 +114,13 @@ def _guessed(mirror: Path, runs: Collection[str]) -> str | None:
 
 def _fetch_newest_of(logins: _Logins, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]) -> str:
     """Bring the newest whole one of a slot; the line that says so, "" where none could be brought."""
-    from syncd.transports.bulk import SavedAt, fetch_tree, path_in_run, saved_there  # noqa: PLC0415 - see above
+    from syncd.transports.bulk import (  # noqa: PLC0415 - see above
+        SavedAt,
+        fetch_tree,
+        path_in_run,
+        saved_there,
+        sweep_parts,
+    )
 
     passed: list[SavedAt] = []
     why = "they are gone"
@@ -125,6 +131,7 @@ def _fetch_newest_of(logins: _Logins, slot: int, run_id: str, folder: Path, trou
         if saved is None:
             break
         into = folder / run_id / str(slot) / str(saved.attempt) / str(saved.step)
+        sweep_parts(folder / run_id / str(slot), into)
         try:
             fetch_tree(runner, path_in_run(slot, saved), into)
         except GoneError as error:

@@ -34,7 +34,7 @@ from syncd.wire.transport import Transport
 LISTEN_S = 2.5
 #: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
 LOOK_EVERY_S = 5.0
-#: A way that is not the best one is left after this time, to see whether the best can be gone again.
+#: Beside a way that is not the best one, the best is tried this often: a login of its own.
 STOPGAP_S = 1_800.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
 DOZE_S = 0.25
@@ -119,7 +119,7 @@ class _WokeError(Exception):
 
 
 class _BetterWayError(Exception):
-    """The connection is a stopgap, and has lasted long enough."""
+    """A better way is open, and goes on in the place of this connection."""
 
 
 class Client:
@@ -156,6 +156,7 @@ class Client:
         self._agents = LiveAgents(self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=steady)
         self._own = OwnAgents(folder, say=self._voice_trouble, push=wishes.push, monotonic=steady)
         self._transport: Transport | None = None
+        self._better: Transport | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -168,6 +169,8 @@ class Client:
             while True:
                 self._one_connection(watcher)
         finally:
+            if self._better is not None:
+                self._better.close()
             if watcher is not None:
                 watcher.close()
             self.writer.tell("stopped", next_try_at=None)
@@ -192,7 +195,8 @@ class Client:
         exchange: Exchange | None = None
         try:
             with disk_errors(self._folder):  # of /tmp, too, where a way has files there
-                transport = self._transport = self._connect()
+                transport = self._transport = self._better or self._connect()
+            self._better = None
             try:
                 transport.tick = self._beat
                 self.writer.connected(transport.name, transport.chosen_because)
@@ -243,7 +247,7 @@ class Client:
         self._own.begin()
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
-        leave_at = self._moment().monotonic_s + STOPGAP_S if transport.is_stopgap else math.inf
+        better_at = self._moment().monotonic_s + STOPGAP_S if transport.better is not None else math.inf
         round_at = self._moment().monotonic_s
         while True:
             before = self._moment()
@@ -252,8 +256,9 @@ class Client:
                 self._work(exchange, watcher, until_done=not is_pushed)
                 if not (exchange.wants or exchange.more_waits):
                     round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
-            if before.monotonic_s >= leave_at:
-                raise _BetterWayError
+            if transport.better is not None and before.monotonic_s >= better_at:
+                self._try_better(transport.better)
+                better_at = self._moment().monotonic_s + STOPGAP_S
             self._describe(exchange)
             self._tick()
             self._tidy()
@@ -274,6 +279,15 @@ class Client:
             exchange.take(news, announced=True)
             if exchange.must_list():
                 exchange.take(transport.listing(), announced=False)
+
+    def _try_better(self, open_it: Callable[[], Transport]) -> None:
+        """Errors: _BetterWayError where that way is open now; whatever hinders it, this connection goes on."""
+        try:
+            with disk_errors(self._folder):
+                self._better = open_it()
+        except SyncError:
+            return
+        raise _BetterWayError
 
     def _work(self, exchange: Exchange, watcher: OutboxWatcher | None, *, until_done: bool) -> None:
         """Fetch one file and send some segments: between two such steps newer news are heard. `until_done`: all."""

@@ -120,7 +120,7 @@ class Exchange:
                     else:
                         self._pass_over(f"more than {MAX_FILES:,} files are on offer at once: the others are left out")
             if news.left_out:
-                self._pass_over("the other side announced more at once than anybody has: the rest is left out")
+                self._pass_over(news.left_out)
         if news.verdicts:
             try:
                 self._outbox.judged(news.verdicts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -28,6 +29,8 @@ _FILTERS = (
 #: Ten thousand jobs with some checkpoints each have fewer. Nothing of them has a size.
 _MOST_FOLDERS = 100_000
 _MOST_BYTES = 2**20
+#: Ends the name of one that is still to come whole here.
+_PART = ".part"
 #: Of attempts and steps. A checkpoint that is not whole yet has another name.
 _NUMBER = re.compile("[0-9]{1,15}")
 
@@ -93,12 +96,9 @@ def fetch_tree(runner: Runner, path: str, into: Path) -> None:
     """
     if (into / "manifest.json").exists():
         return
-    arriving = into.with_name(f"{into.name}.part")
+    arriving = into.with_name(into.name + _PART)
     try:
         arriving.mkdir(parents=True, exist_ok=True)
-        for older in into.parent.glob("*.part"):  # of a step that nobody fetches any more
-            if older != arriving:
-                shutil.rmtree(older, ignore_errors=True)
     except OSError as error:
         raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
     words = ["-rt", PARTIAL_DIR, runner.there(f"{path.rstrip('/')}/"), f"{arriving}/"]
@@ -116,6 +116,19 @@ def fetch_tree(runner: Runner, path: str, into: Path) -> None:
         fsync_folder(into.parent)
     except OSError as error:
         raise StorageError(f"{into} cannot be written ({error.strerror})") from error
+
+
+def sweep_parts(slot: Path, wanted: Path) -> None:
+    """Delete what came in part of other checkpoints than `wanted`: of attempts or steps that nobody fetches any more.
+
+    `slot`: its folder here, `<attempt>/<step>` below it. What cannot be deleted stays.
+    """
+    for part in slot.glob(f"*/*{_PART}"):
+        if part != wanted.with_name(wanted.name + _PART):
+            shutil.rmtree(part, ignore_errors=True)
+    for attempt in slot.glob("*"):
+        with contextlib.suppress(OSError):
+            attempt.rmdir()  # an empty one alone
 
 
 def _damaged(folder: Path) -> str:

@@ -10,6 +10,8 @@ from syncd.errors import RemoteError, UnreachableError
 
 #: How often it is looked whether all is still within its bounds.
 LOOK_EVERY_S = 1.0
+#: rsync ends its own processes, and clears its unfinished files away, where it is told to end.
+FAREWELL_S = 3.0
 #: More than rsync says of a hundred thousand files that are gone. Nobody reads what comes after it.
 MOST_SAID_BYTES = 16 * 2**20
 
@@ -19,7 +21,7 @@ def run_bounded(
 ) -> subprocess.CompletedProcess[str]:
     """Wait for `child` (its pipes are ours, its input is not), and return what it said. `place`: whose words they are.
 
-    `check` is called now and then; with what it raises the child is killed, as with any error.
+    `check` is called now and then; with what it raises the child is ended, as with any error.
     Errors: UnreachableError after `timeout_s`; RemoteError where it says too much.
     """
     deadline = time.monotonic() + timeout_s
@@ -36,10 +38,18 @@ def run_bounded(
             check()
         check()
     except BaseException:
-        child.kill()
-        child.wait()
+        _end(child)
         for pipe in (child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
         raise
     return subprocess.CompletedProcess(child.args, child.returncode, out, said)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(FAREWELL_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from syncd.errors import ConfigError, NoServerError, RemoteError, UnreachableError
+from syncd.errors import ConfigError, NoServerError, RemoteError, SecondFactorError, UnreachableError
 from syncd.remote import Remote, TransportName
 from syncd.wire.transport import Transport
 
@@ -47,13 +47,17 @@ def open_transport(
 
 def _automatic(remote: Remote, client: str, *, rsync: bool, bwlimit: int) -> Transport:
     chosen = choose_transport(remote)
-    try:
+
+    def best() -> Transport:
         return _because(_REASONS[chosen], _opened(remote, chosen, client, bwlimit))
+
+    try:
+        return best()
     except NoServerError as error:
         if not (rsync and chosen == "openssh" and shutil.which("rsync")):  # rsync goes through ssh
             raise
         transport = _because(str(error), _by_rsync(remote, client, bwlimit, error))
-        transport.is_stopgap = True
+        transport.better = best
         return transport
 
 
@@ -68,7 +72,7 @@ def _by_rsync(remote: Remote, client: str, bwlimit: int, why: NoServerError) -> 
     except BaseException as error:
         if transport is not None:
             transport.close()
-        if isinstance(error, (RemoteError, UnreachableError)):
+        if isinstance(error, (RemoteError, SecondFactorError, UnreachableError)):
             raise RemoteError(f"{why}; and by rsync: {error}") from error
         raise
     return transport

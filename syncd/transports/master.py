@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from syncd.errors import RemoteError, SyncError, UnreachableError
+from syncd.errors import RemoteError, SecondFactorError, SyncError, UnreachableError
 from syncd.remote import Remote
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
 
@@ -65,7 +65,13 @@ class Master:
         except OSError as error:
             raise RemoteError(f"ssh cannot be started ({error.strerror}): install it") from error
         if done.returncode != 0:
-            raise explain(self._place, EXIT_SSH, said.read_text(errors="replace"))
+            why = explain(self._place, EXIT_SSH, said.read_text(errors="replace"))
+            if isinstance(why, SecondFactorError):
+                raise SecondFactorError(
+                    f"{self._place} lets nobody in by a key alone, and rsync has a login of its own: leave "
+                    "--transport rsync and --checkpoints away"
+                )
+            raise why
         found = re.search(r"pid=(\d+)", self._ask("check"))
         if found is None:
             raise self.why()

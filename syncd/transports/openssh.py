@@ -13,6 +13,7 @@ from syncd.errors import (
     LoginRefusedError,
     NoServerError,
     RemoteError,
+    SecondFactorError,
     SyncError,
     UnreachableError,
 )
@@ -44,7 +45,7 @@ EXIT_REFUSED = 126
 #: A forced command that is not ours (rrsync), a shell that cannot, a Python without our packages.
 EXIT_FAILED = 1
 
-#: First match wins: (words of ssh, error, what a person should know). `{0}`: the place.
+#: First match wins: (words of ssh, error, what a person should know). `{0}`: the place, `{1}`: the first group.
 _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for .* has changed",
@@ -65,6 +66,16 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
         r"UNPROTECTED PRIVATE KEY FILE",
         LoginRefusedError,
         "ssh does not use a key file that others may read: `chmod 600` it, then try {0} again",
+    ),
+    (
+        # What may still be tried, once a key was taken: a key is no more among it.
+        r"(?m)^\S+: Permission denied \((?!\S*publickey)([a-z,-]{1,80})\)",
+        SecondFactorError,
+        (
+            "{0} lets nobody in by a key alone, it asks for a second factor ({1}): open a connection that stays, and "
+            "that all others use (`ControlMaster auto`, `ControlPath ~/.ssh/%C` and `ControlPersist 12h` for it in "
+            "~/.ssh/config, then `ssh {0}`)"
+        ),
     ),
     (
         (
@@ -152,8 +163,8 @@ def explain(
     last = lines[-1][:300] if lines else ""
     if code in {None, EXIT_SSH}:
         for pattern, error, sentence in _WORDS:
-            if re.search(pattern, said):
-                return error(sentence.format(place))
+            if found := re.search(pattern, said):
+                return error(sentence.format(place, *found.groups()))
         return UnreachableError(f"the connection to {place} broke" + (f" (ssh: {last})" if last else ""))
     return (of_program or explain_remote)(place, code, lines)
 

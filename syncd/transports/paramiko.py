@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SyncError, UnreachableError
+from syncd.errors import (
+    ConfigError,
+    HostKeyError,
+    LoginRefusedError,
+    RemoteError,
+    SecondFactorError,
+    SyncError,
+    UnreachableError,
+)
 from syncd.remote import Remote
 from syncd.transports.openssh import explain_remote, server_command
 from syncd.wire.session import Session
@@ -211,7 +219,18 @@ def _transport(sock: socket.socket, **settings: object) -> paramiko.Transport:
     options = transport.get_security_options()
     sock.settimeout(_LOOK_EVERY_S)
     options.ciphers = tuple(sorted(options.ciphers, key=lambda cipher: cipher not in _CIPHERS))
+    transport.auth_interactive_dumb = _answer_nothing
     return transport
+
+
+def _answer_nothing(*_: object) -> None:
+    """In the place of paramiko's own, which prints what a site asks for beside the key, and reads our standard input.
+
+    Errors: that it asks.
+    """
+    import paramiko  # noqa: PLC0415 - see above
+
+    raise paramiko.BadAuthenticationType("it asks for more than a key", [])
 
 
 def _words_of(error: Exception) -> str:
@@ -232,6 +251,10 @@ def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:
             )
         case paramiko.PasswordRequiredException():
             return LoginRefusedError(f"the key {target.key} has a passphrase: use --transport openssh and `ssh-add`")
+        case paramiko.BadAuthenticationType() if "publickey" not in error.allowed_types:
+            return SecondFactorError(
+                f"{place} lets nobody in by a key alone, and paramiko answers no questions: use --transport openssh"
+            )
         case paramiko.AuthenticationException():
             return LoginRefusedError(f"{place} refused the key (tried once): run `syncd setup`")
         case socket.gaierror():

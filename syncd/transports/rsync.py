@@ -1,10 +1,10 @@
 """rsync over one shared ssh connection: for sites that allow no program of ours over there, and for bulk.
 
-Two phases, so that no manifest is seen whose blob is missing: what `LATEST.json` names, then those files by name. Only
-options that macOS's openrsync has too. It polls; it cannot acknowledge verdicts, so each listing tells all of them
-again; a segment that was seen before is for the learner to recognise. Where the login is another account than the
-folder's owner, segments go to `incoming/` (`syncd.shared.incoming`), and no verdicts are told: nobody says over there
-which inbox is ours.
+Two phases, so that no manifest is seen whose blob is missing: what `LATEST.json` names, then those files by name. The
+curves come after them, with bounds of their own: too many keep no policy back. Only options that macOS's openrsync has
+too. It polls; it cannot acknowledge verdicts, so each listing tells all of them again; a segment that was seen before
+is for the learner to recognise. Where the login is another account than the folder's owner, segments go to `incoming/`
+(`syncd.shared.incoming`), and no verdicts are told: nobody says over there which inbox is ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from anchorleg.files import read_json_or_none
 from anchorleg.printable import printable
-from syncd.errors import GoneError, RemoteError, StorageError
+from syncd.errors import GoneError, RemoteError, StorageError, TooMuchError
 from syncd.remote import Remote
 from syncd.shared.curves import MAX_CHUNK_BYTES
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
@@ -43,7 +43,16 @@ from syncd.transports.runner import (
 )
 from syncd.wire.arrivals import read_segment
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
-from syncd.wire.transport import MAX_FILES, ConnectionFacts, News, Offer, Receipt, SegmentVerdict
+from syncd.wire.transport import (
+    MAX_CURVES_BYTES,
+    MAX_FILES,
+    ConnectionFacts,
+    News,
+    Offer,
+    Receipt,
+    SegmentVerdict,
+    Transport,
+)
 from syncd.wire.viewing import Viewing
 
 #: A look costs 40 ms of CPU here and 10 there; more often helps nobody who chose rsync.
@@ -52,22 +61,22 @@ _DEATH_LOOK_S = 0.2
 #: What is looked at lies in our temporary folder, which may be memory: as many files as a mirror has.
 STAGE_FILES = MAX_FILES
 STAGE_BYTES = 2**30
+#: What curves leave of its disk to the policies.
+SPARE_BYTES = 2**28
 #: A verdict has 200 bytes. rsync passes over what is larger than it was told.
 _VERDICT_BYTES = 64 * 1024
 
 RUNS = "v1/runs"
 #: What of a slot is looked at each time: not the blobs, not the 1,500 manifests of a day.
-_FILTERS = (
-    "--exclude=/*/*/blobs/",
-    "--exclude=/*/*/manifests/",
-    "--exclude=/*/*/averaged/blobs/",
-    "--exclude=/*/*/averaged/manifests/",
-    "--include=*/",
+_SLOTS = ("--include=/*/", "--include=/*/*/")
+_HINTS = (
+    *_SLOTS,
     "--include=/*/*/LATEST.json",
+    "--include=/*/*/averaged/",
     "--include=/*/*/averaged/LATEST.json",
-    "--include=/*/*/metrics/*.jsonl",
     "--exclude=*",
 )
+_CURVES = (*_SLOTS, "--include=/*/*/metrics/", "--include=/*/*/metrics/*.jsonl", "--exclude=*")
 #: A gate's refusal names the inbox that is ours.
 _OWN_INBOX = re.compile(rf"{re.escape(REFUSED_PREFIX)} .*v1/inbox/([A-Za-z0-9][A-Za-z0-9._-]{{0,80}})/")
 
@@ -78,16 +87,17 @@ class RsyncTransport:
     name = "rsync"
 
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0, stage_files: int = STAGE_FILES) -> None:
-        self.chosen_because, self.is_stopgap = "", False
+        self.chosen_because = ""
+        self.better: Callable[[], Transport] | None = None
         self.live: Viewing | None = None
         self.tick: Callable[[], None] = lambda: None
-        self._client, self._stage_files = client, stage_files
+        self._client, self._stage_files, self._left_out = client, stage_files, ""
         self._seen: dict[str, tuple[int, int]] = {}
         self._told: set[str] = set()
         self._looked = 0.0
         self._runner = Runner(remote, bwlimit)
         self._runner.tick = lambda: self.tick()  # noqa: PLW0108 - ours is set later
-        self._stage = Shared(self._runner.folder / "stage")
+        self._stage, self._curves = Shared(self._runner.folder / "stage"), Shared(self._runner.folder / "curves")
 
     # --- the other side's files ------------------------------------------------------------------------------------
 
@@ -98,7 +108,7 @@ class RsyncTransport:
 
     def probe(self) -> None:
         """Whether a look can be had; nothing is brought: the first look may take hours. Errors: those of `listing`."""
-        self._bring_runs(["--exclude=*"], SMALL_TIMEOUT_S)
+        self._bring_runs(self._stage, ["--exclude=*"], SMALL_TIMEOUT_S, self._bounds(self._stage.path))
 
     def wait(self, timeout_s: float) -> News:
         """See `Transport`. It looks at most every `LOOK_EVERY_S`."""
@@ -114,34 +124,56 @@ class RsyncTransport:
 
     def _look(self) -> News:
         self._looked = time.monotonic()
-        self._bring_hints()
-        offers = [offer for place in self._places() for offer in self._offers(place)]
-        return News(tuple(offers), tuple(self._verdicts()))
+        if self._bring_hints():
+            self._bring_curves()
+        policies = [offer for place in self._places() for offer in self._policies(place)]
+        curves = [offer for place in self._curves.slots() for offer in self._parts(place)]
+        return News((*policies, *curves), tuple(self._verdicts()), self._left_out)
 
     def _places(self) -> list[SlotPlace]:
         """Where policies may lie: of each slot its own, and its averaged ones."""
         return [each for place in self._stage.slots() for each in (place, place.averaged)]
 
-    def _bring_hints(self) -> None:
-        runs = self._stage.runs
+    def _bring_hints(self) -> bool:
+        """Fetch which policies are the newest, and their manifests; whether there are runs."""
+        runs, bounds = self._stage.runs, self._bounds(self._stage.path)
         for place in self._places():
             # rsync takes a file of the same size and the same second for the same: hints are always fetched.
             place.latest.unlink(missing_ok=True)
-        # The first brings all curves.
-        if not self._bring_runs([*_FILTERS, f"--max-size={MAX_CHUNK_BYTES}"], BULK_TIMEOUT_S):
-            return
+        if not self._bring_runs(self._stage, [*_HINTS, f"--max-size={MAX_MANIFEST_BYTES}"], BULK_TIMEOUT_S, bounds):
+            return False
         versions = ((place, hinted(place)) for place in self._places())
         wanted = [place.manifest(version) for place, version in versions if version]
         missing = [file.relative_to(runs).as_posix() for file in wanted if not file.exists()]
         if missing:
-            self._bring(missing, runs, MAX_MANIFEST_BYTES)
+            self._bring(missing, runs, MAX_MANIFEST_BYTES, bounds)
+        return True
 
-    def _bring_runs(self, words: Sequence[str], timeout_s: float) -> bool:
+    def _bring_curves(self) -> None:
+        """Fetch all of them; once there were too many, only what came of them: their last parts grow.
+
+        Errors: TooMuchError, StorageError, where these grow beyond any bound, too.
+        """
+        folder, files, most = self._curves.path, self._stage_files, MAX_CURVES_BYTES
+        if self._left_out:
+            parts = (file for place in self._curves.slots() for file in place.metrics.glob("*.jsonl"))
+            names = [file.relative_to(self._curves.runs).as_posix() for file in parts]
+            if names:
+                bounds = FolderBounds(folder, self._runner.place, 2 * files, 2 * most)
+                self._bring(names, self._curves.runs, MAX_CHUNK_BYTES, bounds)
+            return
+        bounds = FolderBounds(folder, self._runner.place, files, most, SPARE_BYTES)
+        try:
+            # The first brings all of them.
+            self._bring_runs(self._curves, [*_CURVES, f"--max-size={MAX_CHUNK_BYTES}"], BULK_TIMEOUT_S, bounds)
+        except (TooMuchError, StorageError) as error:
+            self._left_out = f"of the curves some are left out, of the policies none ({error})"
+
+    def _bring_runs(self, into: Shared, words: Sequence[str], timeout_s: float, bounds: FolderBounds) -> bool:
         """Fetch what `words` choose of `v1/runs`; whether that is there. Errors: RemoteError, UnreachableError…."""
-        runs = self._stage.runs
-        runs.mkdir(parents=True, exist_ok=True)
-        words = ["-rt", *words, self._runner.there(f"{RUNS}/"), f"{runs}/"]
-        done = self._runner.run(words, timeout_s=timeout_s, bounds=self._bounds())
+        into.runs.mkdir(parents=True, exist_ok=True)
+        words = ["-rt", *words, self._runner.there(f"{RUNS}/"), f"{into.runs}/"]
+        done = self._runner.run(words, timeout_s=timeout_s, bounds=bounds)
         if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
             return False
         self._runner.insist(done, *PARTIAL_CODES)
@@ -153,32 +185,37 @@ class RsyncTransport:
             return False
         return True
 
-    def _bounds(self) -> FolderBounds:
-        return FolderBounds(self._runner.folder, self._runner.place, self._stage_files, STAGE_BYTES)
+    def _bounds(self, folder: Path) -> FolderBounds:
+        return FolderBounds(folder, self._runner.place, self._stage_files, STAGE_BYTES)
 
-    def _bring(self, names: Sequence[str], into: Path, most: int) -> None:
+    def _bring(self, names: Sequence[str], into: Path, most: int, bounds: FolderBounds) -> None:
         """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
         listed = self._runner.folder / "names"
         listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
         limits = [PARTIAL_DIR, f"--max-size={most}", f"--files-from={listed}"]
         words = ["-t", *limits, self._runner.there(f"{RUNS}/"), f"{into}/"]
-        done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=self._bounds())
+        done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=bounds)
         self._runner.insist(done, *PARTIAL_CODES)
 
-    def _offers(self, place: SlotPlace) -> Iterator[Offer]:
-        """What is new of one slot since the last look."""
+    def _policies(self, place: SlotPlace) -> Iterator[Offer]:
+        """The newest policy of a place, where it is new since the last look."""
         version = hinted(place)
         sealed = place.manifest(version) if version else None
         if sealed is not None and sealed.exists() and self._is_new(sealed):
             content = sealed.read_bytes()
-            yield Offer(self._path(sealed), len(content), hashlib.sha256(content).hexdigest(), "manifest")
+            path = sealed.relative_to(self._stage.path).as_posix()
+            yield Offer(path, len(content), hashlib.sha256(content).hexdigest(), "manifest")
         for file in place.manifests.glob("*.json") if version else ():
             if file != sealed:  # overtaken: the stage must not grow with every policy
                 file.unlink(missing_ok=True)
                 self._seen.pop(str(file), None)
+
+    def _parts(self, place: SlotPlace) -> Iterator[Offer]:
+        """The parts of a slot's curves that are new since the last look."""
         for file in sorted(place.metrics.glob("*.jsonl")):
             if self._is_new(file):
-                yield Offer(self._path(file), file.stat().st_size, None, "metrics")
+                path = file.relative_to(self._curves.path).as_posix()
+                yield Offer(path, file.stat().st_size, None, "metrics")
 
     def _is_new(self, file: Path) -> bool:
         now = file.stat()
@@ -187,9 +224,6 @@ class RsyncTransport:
         self._seen[str(file)] = mark
         return is_new
 
-    def _path(self, file: Path) -> str:
-        return file.relative_to(self._stage.path).as_posix()
-
     def _verdicts(self) -> Iterator[SegmentVerdict]:
         folder = self._runner.folder / "verdicts"
         folder.mkdir(exist_ok=True)
@@ -197,7 +231,7 @@ class RsyncTransport:
         def bring() -> Done:
             there = self._runner.there(f"v1/inbox/{self._client}/verdicts/")
             words = ["-rt", "--delete", f"--max-size={_VERDICT_BYTES}", there, f"{folder}/"]  # over there the oldest go
-            return self._runner.run(words, bounds=self._bounds())
+            return self._runner.run(words, bounds=self._bounds(folder))
 
         done = bring()
         if self._is_called_otherwise(done):
@@ -225,7 +259,8 @@ class RsyncTransport:
             if offer.kind == "blob":
                 self._fetch_blob(name, offer.bytes, part)
             else:
-                shutil.copyfile(self._stage.path / offer.path, part)
+                stage = self._curves if offer.kind == "metrics" else self._stage
+                shutil.copyfile(stage.path / offer.path, part)
             _sync(part)
         except FileNotFoundError:
             raise GoneError(f"{offer.path} is gone over there") from None
@@ -241,7 +276,7 @@ class RsyncTransport:
         if part.exists():
             os.replace(part, unfinished)
         try:
-            self._bring([name], work, length)
+            self._bring([name], work, length, self._bounds(work))
         finally:
             arrived = final.exists()
             if arrived or unfinished.exists():

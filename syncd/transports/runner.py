@@ -13,7 +13,7 @@ from pathlib import Path
 
 from anchorleg.printable import printable
 from anchorleg.words import sized
-from syncd.errors import RemoteError, StorageError, SyncError, UnreachableError
+from syncd.errors import RemoteError, StorageError, SyncError, TooMuchError, UnreachableError
 from syncd.remote import Remote
 from syncd.shared.space import is_nearly_full
 from syncd.transports.child import run_bounded
@@ -48,24 +48,28 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class FolderBounds:
-    """What may lie in `folder` while an rsync with `place` writes into it; None: as much as the disk has room for."""
+    """What may lie in `folder` while an rsync with `place` writes into it; None: as much as the disk has room for.
+
+    `spare`: bytes that it leaves on the disk beside what everybody leaves there.
+    """
 
     folder: Path
     place: str
     files: int | None = None
     bytes: int | None = None
+    spare: int = 0
 
     def check(self) -> None:
-        """Look. Errors: RemoteError (too much), StorageError (the disk is nearly full); OSError."""
-        if self.folder.exists() and is_nearly_full(self.folder):
+        """Look. Errors: TooMuchError, StorageError (the disk is nearly full); OSError."""
+        if self.folder.exists() and is_nearly_full(self.folder, self.spare):
             raise StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
         if self.files is None or self.bytes is None:
             return
         files, size = _usage(self.folder)
         if files > self.files:
-            raise RemoteError(f"{self.place} sends more than {self.files:,} files: no run of ours has so many")
+            raise TooMuchError(f"{self.place} sends more than {self.files:,} files: no run of ours has so many")
         if size > self.bytes:
-            raise RemoteError(f"{self.place} sends more than {sized(self.bytes)} of small files: no run of ours does")
+            raise TooMuchError(f"{self.place} sends more than {sized(self.bytes)} of small files")
 
 
 class Runner:

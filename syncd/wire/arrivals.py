@@ -13,21 +13,22 @@ from pathlib import Path
 from syncd.errors import GoneError, StorageError, SyncError
 from syncd.wire import livemessages, protocol
 from syncd.wire.protocol import Frame
-from syncd.wire.transport import News, Offer, Receipt, SegmentVerdict
+from syncd.wire.transport import MAX_SLOTS, News, Offer, Receipt, SegmentVerdict
 from syncd.wire.viewing import LiveArrivals, Receiving
 
 #: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
 EAGER_BYTES = 1024 * 1024
 #: Pushed blobs that nobody has fetched yet; the oldest goes. It is fetched by asking then.
 EAGER_KEPT = 16
-#: More slots than this on offer, more files or verdicts that nobody has taken yet, and longer paths are left out: a
-#: mirror takes fewer (`syncd.laptop.capacity`), and what is announced must not fill the memory.
-MAX_SLOTS = 4096
+#: More places of policies than this on offer (a slot has two: its own, and its averaged ones), more files or verdicts
+#: that nobody has taken yet, and longer paths are left out: what is announced must not fill the memory.
+MAX_PLACES = 2 * MAX_SLOTS
 MAX_OFFERS = 200_000
 MAX_VERDICTS = 8_000
 MAX_PATH = 250
 #: Of the newest manifests that came with their news. One of 15 kB for each of 4,000 slots; what is beyond is asked for.
 MANIFESTS_BYTES = 64 * 1024 * 1024
+_LEFT_OUT = "the other side announced more at once than anybody has: the rest is left out"
 #: Too many open files, or a disk that stumbled, may be over then.
 UNREADABLE_RETRY_S = 10.0
 
@@ -180,12 +181,12 @@ class Arrivals:
     def __init__(
         self,
         *,
-        slots: int = MAX_SLOTS,
+        places: int = MAX_PLACES,
         offers: int = MAX_OFFERS,
         verdicts: int = MAX_VERDICTS,
         manifests_bytes: int = MANIFESTS_BYTES,
     ) -> None:
-        self._most_slots, self._most_offers, self._most_verdicts = slots, offers, verdicts
+        self._most_places, self._most_offers, self._most_verdicts = places, offers, verdicts
         self._most_manifests_bytes = manifests_bytes
         self.listings = 0
         self.polls_because: str | None = None
@@ -196,7 +197,7 @@ class Arrivals:
         self._manifests_bytes = 0
         self._offers: dict[str, Offer] = {}
         self._verdicts: dict[str, SegmentVerdict] = {}
-        self._left_out = False
+        self._left_out = ""
 
     def __bool__(self) -> bool:
         return bool(self._offers or self._verdicts or self._left_out or self.live)
@@ -204,8 +205,13 @@ class Arrivals:
     def take_news(self) -> News:
         """What has not been taken yet."""
         news = News(tuple(self._offers.values()), tuple(self._verdicts.values()), self._left_out)
-        self._offers, self._verdicts, self._left_out = {}, {}, False
+        self._offers, self._verdicts, self._left_out = {}, {}, ""
         return news
+
+    def begin_listing(self) -> None:
+        """All policies will be named anew: those of slots that are not are gone, and make room."""
+        self._manifests, self._manifests_bytes = {}, 0
+        self._offers = {path: offer for path, offer in self._offers.items() if offer.kind != "manifest"}
 
     def manifest(self, path: str) -> bytes | None:
         """The content of a slot's newest manifest; None where `path` is not that, or where it was not kept."""
@@ -244,8 +250,8 @@ class Arrivals:
 
     def _put_policy(self, message: protocol.PublishedPolicy, payload: bytes) -> None:
         slot = slot_of(message.path)
-        if slot not in self._manifests and len(self._manifests) >= self._most_slots:
-            self._left_out = True
+        if slot not in self._manifests and len(self._manifests) >= self._most_places:
+            self._left_out = _LEFT_OUT
             return
         overtaken, before = self._manifests.get(slot, ("", b""))
         self._offers.pop(overtaken, None)
@@ -260,7 +266,7 @@ class Arrivals:
         if len(offer.path) <= MAX_PATH and (offer.path in self._offers or len(self._offers) < self._most_offers):
             self._offers[offer.path] = offer
         else:
-            self._left_out = True
+            self._left_out = _LEFT_OUT
 
     def _put_bytes(self, message: protocol.Data | protocol.End | protocol.FileGone, payload: bytes) -> None:
         download = self.downloads.get(message.key)

@@ -19,7 +19,7 @@ from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.streams import Stream
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, Transport
 from syncd.wire.viewing import Viewing
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
@@ -58,7 +58,8 @@ class Session:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
-        self.chosen_because, self.is_stopgap = "", False
+        self.chosen_because = ""
+        self.better: Callable[[], Transport] | None = None
         self.tick: Callable[[], None] = lambda: None
         self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
@@ -99,6 +100,7 @@ class Session:
         """See `Transport`."""
         with self._changed:
             before = self._arrivals.listings
+            self._arrivals.begin_listing()
         self._send(protocol.Listing())
         # Of a large folder that takes long; its server says between two steps that it lives.
         ready = lambda: self._arrivals.listings > before  # noqa: E731

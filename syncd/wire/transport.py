@@ -13,8 +13,12 @@ from typing import Literal, Protocol
 from syncd.wire.protocol import Standing
 from syncd.wire.viewing import Viewing
 
+#: What a mirror takes (`syncd.laptop.capacity`), and so a transport keeps. A queue of 2,000 experiments, twice.
+MAX_SLOTS = 4_000
 #: 4,000 slots with three policies each and ten parts of curves have 80,000.
 MAX_FILES = 200_000
+#: Of the curves of all slots: 34 with 20,000 rows each have 1.1 GB on MT10, and 4.3 on MT50.
+MAX_CURVES_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,12 @@ class Receipt:
 class News:
     """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did.
 
-    `left_out`: more was announced than a transport keeps.
+    `left_out`: of what there is more than a transport keeps, as a sentence; "": all of it is told.
     """
 
     offers: tuple[Offer, ...] = ()
     verdicts: tuple[SegmentVerdict, ...] = ()
-    left_out: bool = False
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,10 @@ class Transport(Protocol):
     """openssh, paramiko, local or rsync."""
     chosen_because: str
     """Why it is this one, for people; "" where nobody chose."""
-    is_stopgap: bool
-    """Another way would be better, and could not be gone now."""
+    better: Callable[[], Transport] | None
+    """Opens a way that is better, and could not be gone when this one was chosen (errors: as `open_transport`). None:
+    there is no better one.
+    """
     tick: Callable[[], None]
     """Called by whoever waits in here for the other side, every few seconds. It does nothing until somebody sets it."""
     live: Viewing | None

@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,13 @@ from sshd import Laptop, Sshd, make_key
 from watching import Watcher, client_env, seen, syncd, watching
 
 from syncd.access.settings import Settings, store_settings
+from syncd.errors import LoginRefusedError, SecondFactorError, UnreachableError
 from syncd.outbox import Outbox, read_contributions
-from syncd.remote import Remote
+from syncd.remote import Remote, TransportName
 from syncd.shared.inbox import Inbox
 from syncd.store import Origin, Shared, Version, publish, rounded
+from syncd.transports.factory import open_transport
+from syncd.wire.transport import News
 
 NEEDS_RSYNC = pytest.mark.skipif(
     shutil.which("rsync") is None and os.environ.get("CI") != "true", reason="rsync is not there"
@@ -31,6 +36,7 @@ SYNCD = str(Path(sys.executable).parent / "syncd")
 #: How long the connection is left alone, to see that waiting costs no login.
 IDLE_S = 6.0
 CARRIERS = ["openssh", "paramiko"]
+TWO_FACTORS = {"AuthenticationMethods": "publickey,keyboard-interactive", "KbdInteractiveAuthentication": "yes"}
 
 
 @pytest.fixture
@@ -171,6 +177,55 @@ def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Sh
             os.kill(watcher.pid, signal.SIGCONT)
         wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
         assert sshd.logins() == 2
+
+
+@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+def test_a_site_that_asks_for_a_second_factor_is_none_that_refuses_the_key(
+    new_sshd: Callable[..., Sshd], shared: Shared, carrier: TransportName
+) -> None:
+    site = new_sshd(**TWO_FACTORS)
+    for is_known in (True, False):
+        laptop = site.new_client("anna" if is_known else "ben", options="" if is_known else None)
+        remote = Remote(
+            path=str(shared.path), user=site.user, host="127.0.0.1", port=site.port, key=laptop.key,
+            known_hosts=laptop.known_hosts, ssh_config=laptop.config,
+        )  # fmt: skip
+        with pytest.raises(LoginRefusedError) as told:
+            open_transport(remote, carrier, client="anna")
+        assert isinstance(told.value, SecondFactorError) is is_known, told.value
+
+
+def test_a_connection_that_stays_takes_the_others_past_a_second_factor(
+    new_sshd: Callable[..., Sshd], shared: Shared
+) -> None:
+    """What we tell whoever is asked for one. Here it is asked for from the moment that the connection is there."""
+    site = new_sshd()
+    laptop = site.new_client("anna")
+    alone = Remote(path=str(shared.path), host="cluster", command=SYNCD, ssh_config=laptop.config)
+    kept = alone.model_copy(update={"ssh_config": site.folder / "kept"})
+    stays = f"  ControlMaster auto\n  ControlPath {site.folder}/%C\n  ControlPersist 12h\n"
+    (site.folder / "kept").write_text(laptop.config.read_text() + stays)
+    ssh = ["ssh", "-F", str(kept.ssh_config)]
+    subprocess.run([*ssh, "cluster", "true"], stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=True)
+    try:
+        site.change(**TWO_FACTORS)
+
+        def is_asked() -> bool:
+            try:
+                open_transport(alone, "openssh", client="anna").close()
+            except SecondFactorError:
+                return True
+            except UnreachableError:
+                return False
+            return False
+
+        wait_for(is_asked, "the other way to log in")
+        logins = site.logins()
+        with closing(open_transport(kept, "openssh", client="anna")) as transport:
+            assert transport.listing() == News()
+        assert site.logins() == logins
+    finally:
+        subprocess.run([*ssh, "-O", "exit", "cluster"], capture_output=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)

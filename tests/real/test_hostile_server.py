@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from watching import client_env, seen, watching
 
 from anchorleg.live.batches import JPEG, checked
 from anchorleg.live.wanted import Wish
+from anchorleg.words import sized
 from syncd.access.settings import Settings, settings_file, store_settings
 from syncd.laptop.capacity import MAX_CURVE_BYTES, MAX_RUNS
 from syncd.outbox import Outbox, read_contributions
@@ -133,14 +135,20 @@ def test_a_mirror_takes_so_many_runs_and_says_so(victim: Callable[[str], Victim]
 
 def test_a_slots_curves_are_bounded_and_status_says_so(victim: Callable[[str], Victim]) -> None:
     laptop = victim("curves")
+    most = sized(MAX_CURVE_BYTES)
+    (laptop.folder / "state").mkdir(parents=True)
+    before = Shared(laptop.folder).slot("evil-00000000", 0).metrics / "before-000000.jsonl"
+    before.parent.mkdir(parents=True)
+    before.touch()
+    os.truncate(before, MAX_CURVE_BYTES - 64 * 2**20)  # it takes no room
     with watching(laptop.folder, "", env=laptop.env) as watcher:
         watcher.live()
         wait_for(lambda: "of curves" in str(watcher.word()), "the sentence")
         wait_for(laptop.has_the_honest_policy, "the honest policy")
         shown = laptop.syncd("status", str(laptop.folder))
-        assert f"{MAX_CURVE_BYTES // 2**20} MiB of curves" in shown.stdout, shown.stdout
+        assert f"a slot has {most} of curves" in shown.stdout, shown.stdout
     held = sum(file.stat().st_size for file in laptop.folder.rglob("*.jsonl"))
-    assert held <= MAX_CURVE_BYTES < CHUNKS * CHUNK_BYTES
+    assert before.stat().st_size < held <= MAX_CURVE_BYTES < before.stat().st_size + CHUNKS * CHUNK_BYTES
 
 
 @pytest.mark.parametrize(

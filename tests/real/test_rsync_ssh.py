@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from needs import need
 from policies import publish_one
 from sshd import Sshd
 
-from syncd.errors import GoneError, RemoteError, StorageError, UnreachableError
+from syncd.errors import GoneError, RemoteError, StorageError, TooMuchError, UnreachableError
 from syncd.remote import Remote
-from syncd.store import Shared, Version
+from syncd.store import Shared, SlotPlace, Version
 from syncd.transports import bulk, master, rsync
 from syncd.transports.bulk import fetch_tree, saved_there
 from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import Runner
+from syncd.wire.transport import Offer
 
 
 @pytest.fixture
@@ -177,19 +178,16 @@ def test_the_checkpoints_of_a_run_are_found_by_one_login(runner: Runner, sshd: S
     assert sshd.logins() == 1
 
 
-def test_an_older_checkpoint_that_came_in_part_makes_room(
+def test_a_checkpoint_is_durable_before_it_has_its_name(
     runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     there, into = tmp_path / "200", tmp_path / "laptop" / "200"
     checkpoint(there)
-    for name in ("100.part", "200.part", "50"):
-        (into.parent / name).mkdir(parents=True)
-        (into.parent / name / "nets.safetensors").write_bytes(b"begun")
     durable: list[Path] = []
     for sync in ("fsync_tree", "fsync_folder"):
         monkeypatch.setattr(bulk, sync, durable.append)
     fetch_tree(runner, str(there), into)
-    assert sorted(path.name for path in into.parent.iterdir()) == ["200", "50"]
+    assert [path.name for path in into.parent.iterdir()] == ["200"]
     assert durable == [into.with_name("200.part"), into.parent]
 
 
@@ -217,16 +215,62 @@ def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):
 
 
 def test_a_tree_that_is_larger_than_any_of_ours_ends_the_connection(remote: Remote):
-    [place] = Shared(Path(remote.path)).slots()
-    place.metrics.mkdir()
-    for number in range(40):
+    for slot in range(1, 15):
+        publish_one(Shared(Path(remote.path)), 1, 1, slot=slot)
+    with (
+        closing(RsyncTransport(remote, "anna", stage_files=20)) as transport,
+        pytest.raises(TooMuchError, match="more than 20 files"),
+    ):
+        transport.listing()
+
+
+def more_of_curves(place: SlotPlace, count: int) -> set[str]:
+    """So many parts more, an hour old; the names of all."""
+    place.metrics.mkdir(exist_ok=True)
+    before = len(list(place.metrics.iterdir()))
+    for number in range(before, before + count):
         (place.metrics / f"train-{number:06d}.jsonl").write_bytes(b"{}\n")
-    transport = RsyncTransport(remote, "anna", stage_files=20)
-    try:
-        with pytest.raises(RemoteError, match="more than 20 files"):
-            transport.listing()
-    finally:
-        transport.close()
+    return {file.name for file in place.metrics.iterdir()}
+
+
+def curves_in(offers: Sequence[Offer]) -> set[str]:
+    return {offer.path.split("/")[-1] for offer in offers if offer.kind == "metrics"}
+
+
+def test_too_many_curves_keep_no_policy_back(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rsync, "LOOK_EVERY_S", 0)
+    shared = Shared(Path(remote.path))
+    [place] = shared.slots()
+    first = more_of_curves(place, 30)
+    with closing(RsyncTransport(remote, "anna", stage_files=20)) as transport:
+        news = transport.listing()
+        assert [offer.kind for offer in news.offers].count("manifest") == 1
+        assert curves_in(news.offers) <= first
+        assert "curves some are left out" in news.left_out
+        newer = publish_one(shared, 1, 2)
+        more_of_curves(place, 30)
+        (place.metrics / min(first)).write_bytes(b"{}\n{}\n")
+        news = transport.wait(0)
+        assert place.manifest(newer.version).name in {offer.path.split("/")[-1] for offer in news.offers}
+        assert curves_in(news.offers) == {min(first)}, "what came of them grows, and no other part comes"
+        assert news.left_out
+        for file in place.metrics.iterdir():
+            file.write_bytes(bytes(2**20))
+        monkeypatch.setattr(rsync, "MAX_CURVES_BYTES", 2**20)
+        with pytest.raises(TooMuchError, match="more than 2 MiB of small files"):
+            transport.wait(0)
+
+
+def test_curves_leave_the_disk_some_room_for_policies(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    shared = Shared(Path(remote.path))
+    [place] = shared.slots()
+    more_of_curves(place, 3)
+    monkeypatch.setattr(rsync, "SPARE_BYTES", 2**60)
+    with closing(RsyncTransport(remote, "anna")) as transport:
+        news = transport.listing()
+        assert [offer.kind for offer in news.offers].count("manifest") == 1
+        assert "nearly full" in news.left_out
+        assert transport.listing().offers
 
 
 def test_a_checkpoint_leaves_the_disk_some_room(runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

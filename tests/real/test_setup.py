@@ -232,6 +232,30 @@ def test_with_no_word_it_asks_where_the_run_is(newcomer: Newcomer, sshd: Sshd, t
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.parametrize("is_typed", [True, False], ids=["typed", "in a pipe"])
+def test_where_a_second_factor_is_asked_for_no_key_is_installed(
+    newcomer: Newcomer, new_sshd: Callable[..., Sshd], is_typed: bool
+):
+    """The site has the key: one that is installed once more would be refused all the same."""
+    sshd = new_sshd(AuthenticationMethods="publickey,keyboard-interactive", KbdInteractiveAuthentication="yes")
+    sshd.add_key(make_key(newcomer.home / ".ssh" / "id_ed25519", "laptop"))
+    words = ("setup", f"{sshd.user}@127.0.0.1:/run", "--port", sshd.port, "--yes-host-key", sshd.fingerprint())
+    if is_typed:
+        person = newcomer.type(*words)
+        try:
+            assert person.end() == 5, person.seen
+        finally:
+            person.close()
+        seen = person.seen
+    else:
+        done = newcomer.run(*words)
+        assert done.returncode == 5, done.stderr
+        seen = done.stdout + done.stderr
+    assert "asks for a second factor (keyboard-interactive): open a connection that stays" in seen
+    assert "does not" not in seen
+    assert "refuse" not in seen
+
+
 def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, account: Account, with_password: Sshd):
     """As older guides have it, before `syncd` comes into play: ssh-keygen, ssh-copy-id, and a line to see it work."""
     run = run_folder_of(account)

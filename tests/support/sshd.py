@@ -164,6 +164,12 @@ class Sshd:
         if self.pid is None:
             raise RuntimeError(f"sshd does not start: {self._daemons.output('sshd')}")
 
+    def change(self, **settings: str) -> None:
+        """Have these settings for the logins that come; the sessions that are there go on."""
+        self._write_config(settings)
+        assert self.pid is not None, "sshd is dead"
+        os.kill(self.pid, signal.SIGHUP)
+
     @property
     def pid(self) -> int | None:
         """The listening process, None where it is dead."""

@@ -168,6 +168,23 @@ def test_one_that_is_cleared_away_while_it_comes_makes_way_for_the_newer_one(run
     assert pull()[2] == {f"{RUN}/0/0/2000"}
 
 
+def test_what_came_in_part_of_older_ones_makes_room(run, pull, tmp_path):
+    """Of other attempts, too, and of steps before; what came whole stays."""
+    slot = tmp_path / "mirror" / "checkpoints" / RUN / "0"
+    for name in ("0/1000.part", "0/2000", "1/3000.part", "2/500.part", "2/4000.part"):
+        (slot / name).mkdir(parents=True)
+        (slot / name / "nets.safetensors").write_bytes(b"begun")
+    save(run, "0/2/4000")
+    lines, troubles, here = pull()
+    assert (len(lines), troubles, here) == (1, [], {f"{RUN}/0/2/4000"})
+    assert {path.relative_to(slot).as_posix() for path in slot.rglob("*") if path.is_dir()} == {
+        "0", "0/2000", "2", "2/4000"
+    }  # fmt: skip
+    (slot / "3" / "9000.part").mkdir(parents=True)
+    assert pull()[2] == here
+    assert not (slot / "3").exists(), "whoever has the newest one already"
+
+
 def test_what_could_not_be_brought_is_a_trouble_of_its_slot(run, pull):
     save(run, "0/0/1000", whole=False)
     save(run, "1/0/1000")

@@ -15,6 +15,7 @@ from syncd.errors import (
     LoginRefusedError,
     NoServerError,
     RemoteError,
+    SecondFactorError,
     SyncError,
     UnreachableError,
 )
@@ -52,7 +53,7 @@ class Ways:
         self.opened.append(which)
         if which in self.fails:
             raise self.fails[which]
-        return SimpleNamespace(name=which, is_stopgap=False, close=lambda: self.closed.append(which), probe=self._probe)
+        return SimpleNamespace(name=which, better=None, close=lambda: self.closed.append(which), probe=self._probe)
 
     def _probe(self) -> None:
         if self.probe is not None:
@@ -75,13 +76,19 @@ def ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ways:
 def test_the_best_way_is_taken_and_says_why(ways, remote, programs, name, why):
     ways.install(*programs)
     transport = open_transport(remote, client="anna")
-    assert (transport.name, transport.chosen_because, transport.is_stopgap) == (name, why, False)
+    assert (transport.name, transport.chosen_because, transport.better) == (name, why, None)
 
 
 def test_without_our_server_over_there_rsync_does_and_says_so(ways):
     ways.fails["openssh"] = NoServerError("cluster has no syncd")
     transport = open_transport(FAR, client="anna")
-    assert (transport.name, transport.chosen_because, transport.is_stopgap) == ("rsync", "cluster has no syncd", True)
+    assert (transport.name, transport.chosen_because) == ("rsync", "cluster has no syncd")
+    with pytest.raises(NoServerError):
+        transport.better()
+    ways.fails.clear()
+    better = transport.better()
+    assert (better.name, better.chosen_because, better.better) == ("openssh", "ssh is installed here", None)
+    assert (ways.opened, ways.closed) == (["openssh", "rsync", "openssh", "openssh"], [])
 
 
 @pytest.mark.parametrize("programs", [{"ssh"}, {"ssh", "rsync"}])
@@ -101,9 +108,10 @@ def test_nothing_else_is_a_reason_for_a_second_login(ways, kind):
     assert ways.opened == ["openssh"]
 
 
-def test_where_rsync_cannot_either_both_are_told(ways):
+@pytest.mark.parametrize("kind", [RemoteError, SecondFactorError, UnreachableError])
+def test_where_rsync_cannot_either_both_are_told(ways, kind):
     ways.fails["openssh"] = NoServerError("cluster has no syncd")
-    ways.probe = RemoteError("cluster has no rsync")
+    ways.probe = kind("cluster has no rsync")
     with pytest.raises(RemoteError, match="no syncd; and by rsync: cluster has no rsync"):
         open_transport(FAR, client="anna")
     assert ways.closed == ["rsync"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,12 +10,12 @@ import pytest
 from policies import RUN, publish_one
 
 from syncd.errors import NoRoomError, StorageError
-from syncd.laptop.capacity import RECOUNT_S, Capacity, CapacityLimits
+from syncd.laptop.capacity import MAX_BYTES, MAX_CURVE_BYTES, RECOUNT_S, Capacity, CapacityLimits
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
 from syncd.outbox import Outbox
 from syncd.store import Shared, newest, versions, write_metrics
-from syncd.wire.transport import News, Offer
+from syncd.wire.transport import MAX_CURVES_BYTES, News, Offer
 
 
 class Server:
@@ -97,6 +98,34 @@ def test_so_many_bytes_of_a_slots_curves_and_no_more(server: Server, tmp_path: P
     assert 2 * 2**20 <= sum(held) <= 3 * 2**20
     assert runs_in(folder) == [RUN]
     assert len(list(Shared(folder).slot(RUN, 1).metrics.iterdir())) == 1, "the next slot's come"
+
+
+def test_so_many_bytes_of_all_curves_and_then_policies_alone(server: Server, tmp_path: Path) -> None:
+    """A mirror whose whole room curves could take would have none for the next policy."""
+    for slot in range(6):
+        publish_one(server.shared, 1, 1, slot=slot)
+        write_metrics(server.shared.slot(RUN, slot), "train", [{"step": k, "words": "x" * 1_000} for k in range(100)])
+    folder = tmp_path / "mirror"
+    limits = CapacityLimits(curves_bytes=350 * 1024)
+    [said] = mirrored(server, folder, limits)
+    assert said.startswith("the mirror has 350 KiB of curves, which is the most: no further part of one is fetched")
+    slots = Shared(folder).slots()
+    assert [(place.metrics / "train-000000.jsonl").exists() for place in slots] == [True] * 3 + [False] * 3
+    for slot in range(6):
+        publish_one(server.shared, 1, 2, slot=slot)
+    mirrored(server, folder, limits)
+    assert [str(found.version) for place in slots if (found := newest(place)) is not None] == ["1-2"] * 6
+
+
+def test_the_whole_curve_of_the_longest_training_has_room(tmp_path: Path) -> None:
+    """100,000 rows of MT50, and the policies of as many slots as there may be beside all curves."""
+    shared = Shared(tmp_path)
+    place = shared.slot(RUN, 0)
+    place.metrics.mkdir(parents=True)
+    (place.metrics / "metrics-000000.jsonl").touch()
+    os.truncate(place.metrics / "metrics-000000.jsonl", 99_000 * 6_400)
+    Capacity(shared, tmp_path / "part").check_curve(place, "metrics-000001.jsonl", 128 * 6_400)
+    assert MAX_CURVE_BYTES <= MAX_CURVES_BYTES <= MAX_BYTES // 2
 
 
 @pytest.mark.parametrize("limits", [CapacityLimits(files=12), CapacityLimits(bytes=12_000)])

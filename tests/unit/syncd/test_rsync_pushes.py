@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S, wait_for
 
 from syncd.commands.gate import end_code
-from syncd.errors import NoServerError
+from syncd.errors import NoServerError, TooMuchError
 from syncd.remote import Remote
 from syncd.transports import factory, rsync
+from syncd.transports.child import run_bounded
 from syncd.transports.factory import open_transport
 from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import BULK_TIMEOUT_S, RETRY_S, SMALL_TIMEOUT_S, Done, Runner, push_receipt
@@ -69,8 +72,9 @@ def test_what_may_be_much_has_the_time_that_bulk_takes(tmp_path: Path, monkeypat
     segment = tmp_path / hashlib.sha256(b"segment").hexdigest()
     segment.write_bytes(b"segment")
     assert transport.send([(segment, "demo", 0)]) == [Receipt(True)]
-    limits = [limit for words, limit in transport._runner.limits if "LATEST.json" in words or "/new/" in words]
-    assert limits == [BULK_TIMEOUT_S] * 2
+    wanted = ("LATEST.json", "metrics", "/new/")
+    limits = [limit for words, limit in transport._runner.limits if any(name in words for name in wanted)]
+    assert limits == [BULK_TIMEOUT_S] * 3
 
 
 def test_a_stopgap_that_is_tried_brings_nothing_before_anybody_can_be_called(tmp_path: Path, monkeypatch) -> None:
@@ -96,6 +100,21 @@ def test_whoever_waits_for_the_next_look_is_called_meanwhile(tmp_path: Path, mon
     transport.tick = lambda: called.append(1)
     transport.wait(0.01)
     assert called
+
+
+def test_an_rsync_that_brings_too_much_is_told_to_end(tmp_path: Path) -> None:
+    """It is two processes: killed, the other one would go on."""
+    words = f"trap 'touch {tmp_path}/told; exit 1' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done"
+    child = subprocess.Popen(["sh", "-c", words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for((tmp_path / "begun").exists, "its beginning")
+
+    def check() -> None:
+        raise TooMuchError("it sends too much")
+
+    with pytest.raises(TooMuchError):
+        run_bounded(child, "cluster", PATIENCE_S, check)
+    assert (tmp_path / "told").exists()
+    assert child.returncode == 1
 
 
 @pytest.mark.parametrize("code", [3, 11, 23])

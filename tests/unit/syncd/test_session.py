@@ -21,7 +21,7 @@ from syncd.wire.arrivals import EAGER_BYTES, EAGER_KEPT, Arrivals, Eager
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.session import MAX_NOISE_BYTES, Session
-from syncd.wire.transport import News, Offer, Receipt
+from syncd.wire.transport import MAX_SLOTS, News, Offer, Receipt
 
 WELCOME = protocol.Welcome(protocol=protocol.PROTOCOL, version="test", contributor="anna", time=0.0, segment_bytes=1000)
 SLOT = "v1/runs/demo-0/0"
@@ -194,16 +194,9 @@ def test_a_listing_is_waited_for_as_long_as_its_server_says_that_it_lives(begin,
 
 
 def test_only_the_latest_of_a_slot_is_news(begin):
-    peer = Peer(
-        PREAMBLE,
-        WELCOME,
-        a_policy(b"one", b"1", seq=1),
-        a_policy(b"two", b"2", seq=2),
-        protocol.Listed(polls_because="nfs"),
-    )
-    peer.answers = lambda message: (
-        [protocol.Listed(polls_because="nfs")] if isinstance(message, protocol.Listing) else []
-    )
+    peer = Peer(PREAMBLE, WELCOME)
+    listed = [a_policy(b"one", b"1", seq=1), a_policy(b"two", b"2", seq=2), protocol.Listed(polls_because="nfs")]
+    peer.answers = lambda message: listed if isinstance(message, protocol.Listing) else []
     news = begin(peer).listing()
     (sealed,) = news.offers
     assert sealed.path.endswith("/000002-000000001.json")
@@ -393,7 +386,7 @@ def test_a_goodbye_acknowledges_what_was_told(begin):
 
 
 def test_what_a_server_says_unasked_fills_no_memory(begin):
-    arrivals = Arrivals(slots=20, offers=30, verdicts=40, manifests_bytes=50)
+    arrivals = Arrivals(places=20, offers=30, verdicts=40, manifests_bytes=50)
     for number in range(200):
         path = f"v1/runs/demo-{number}/0"
         policy = protocol.PublishedPolicy(
@@ -407,13 +400,45 @@ def test_what_a_server_says_unasked_fills_no_memory(begin):
     kept = [arrivals.manifest(f"v1/runs/demo-{number}/0/manifests/1.json") for number in range(200)]
     assert [len(content or b"") for content in kept] == [10] * 5 + [0] * 195
     news = arrivals.take_news()
-    assert (len(news.offers), len(news.verdicts), news.left_out) == (30, 40, True)
+    assert (len(news.offers), len(news.verdicts)) == (30, 40)
+    assert "announced more at once" in news.left_out
     assert not arrivals
     session = begin(
         Peer(PREAMBLE, WELCOME, *(protocol.SegmentStored(sha256=f"{number:064x}") for number in range(100)))
     )
     session.wait(0.1)
     assert session._answers == {}
+
+
+def announced(arrivals: Arrivals, *slots: str) -> None:
+    for slot in slots:
+        path = f"v1/runs/demo-0/{slot}/manifests/000001-000000001.json"
+        policy = protocol.PublishedPolicy(path=path, blob_bytes=1, blob_sha256="a" * 64, eager=False)
+        assert arrivals.put(Frame(policy, b"{}"))
+
+
+def test_all_slots_of_a_mirror_are_announced_with_their_averaged_policies():
+    arrivals = Arrivals()
+    announced(arrivals, *(f"{slot}{inner}" for slot in range(MAX_SLOTS) for inner in ("", "/averaged")))
+    news = arrivals.take_news()
+    assert (len(news.offers), news.left_out) == (2 * MAX_SLOTS, "")
+
+
+def test_slots_that_a_listing_no_longer_names_make_room(begin):
+    arrivals = Arrivals(places=2)
+    announced(arrivals, "0", "1")
+    arrivals.begin_listing()
+    announced(arrivals, "1", "2")
+    news = arrivals.take_news()
+    assert ([offer.path.split("/")[3] for offer in news.offers], news.left_out) == (["1", "2"], "")
+    peer = Peer(PREAMBLE, WELCOME, a_policy(b"{}", b"blob"))
+    session = begin(peer)
+    assert [offer.kind for offer in session.wait(PATIENCE_S).offers] == ["manifest"]
+    peer.answers = lambda message: (
+        [encode(protocol.Listed(polls_because=""))] if isinstance(message, protocol.Listing) else []
+    )
+    assert session.listing() == News()
+    assert session._arrivals._manifests == {}
 
 
 def test_a_slot_has_one_policy_in_the_news_however_often_it_publishes(begin):

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, NoServerError, RemoteError, UnreachableError
+from syncd.errors import (
+    ConfigError,
+    HostKeyError,
+    LoginRefusedError,
+    NoServerError,
+    RemoteError,
+    SecondFactorError,
+    UnreachableError,
+)
 from syncd.remote import Remote
 from syncd.transports.openssh import explain, server_command, ssh_command
 
@@ -22,6 +30,7 @@ MEANS = {
     "unknown host key": (HostKeyError, "not known here"),
     "changed host key": (HostKeyError, "not the one that was pinned"),
     "refused key": (LoginRefusedError, "tried once"),
+    "second factor": (SecondFactorError, "a second factor (keyboard-interactive): open a connection that stays"),
     "refused connection": (UnreachableError, "refuses connections"),
     "name not found": (UnreachableError, "name cluster is not known"),
     "gate refuses": (RemoteError, "this key may not"),
@@ -50,6 +59,11 @@ Too many authentication failures lock it. Permissions of files are too open? Men
     assert type(error) is UnreachableError
     refused = "Received disconnect from 192.0.2.1 port 22:2: Too many authentication failures\r\n"
     assert type(explain("cluster", 255, banner + refused)) is LoginRefusedError
+
+
+@pytest.mark.parametrize("kinds", ["publickey,keyboard-interactive", "gssapi-with-mic,publickey", "rm -rf"])
+def test_where_a_key_may_still_be_tried_none_was_taken(kinds: str) -> None:
+    assert type(explain("cluster", 255, f"me@cluster: Permission denied ({kinds}).\r\n")) is LoginRefusedError
 
 
 @given(st.integers(0, 255) | st.none(), st.text(max_size=300))

@@ -301,6 +301,33 @@ class TestCurves:
         after = {path.name: path.stat().st_ino for path in place.metrics.iterdir()}
         assert sorted(name for name in after if after[name] != before[name]) == ["metrics-000002.jsonl"]
 
+    def test_rows_are_added_to_the_last_file_and_to_new_ones(self, place):
+        rows = [{"step": step} for step in range(700)]
+        curve, done = store.GrowingCurve(place, "metrics"), 0
+        assert not curve.is_as_left()
+        for until in (0, 100, 128, 128, 129, 300, 512, 700):
+            curve.write(rows[done:until], anew=done == 0)
+            assert store.read_metrics(place, "metrics") == rows[:until]
+            assert curve.is_as_left() == (until > 0)
+            done = until
+
+    def test_who_adds_hears_that_a_file_is_not_the_one_that_was_written(self, place):
+        curve = store.GrowingCurve(place, "metrics")
+        curve.write([{"step": step} for step in range(300)], anew=True)
+        path = place.metrics / "metrics-000001.jsonl"
+        path.with_name("other").write_bytes(path.read_bytes())  # as a ghost's comes: by a rename
+        path.with_name("other").rename(path)
+        assert not curve.is_as_left()
+
+    def test_after_a_write_that_failed_half_way_it_is_written_anew(self, place):
+        curve = store.GrowingCurve(place, "metrics")
+        curve.write([{"step": step} for step in range(100)], anew=True)
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            curve.write([{"step": 100}, {"step": float("nan")}], anew=False)
+        assert not curve.is_as_left()
+        curve.write([{"step": step} for step in range(101)], anew=True)
+        assert len(store.read_metrics(place, "metrics")) == 101
+
     def test_two_curves_do_not_meet(self, place):
         store.write_metrics(place, "metrics", [{"a": 1}] * 130)
         store.write_metrics(place, "evaluations", [{"b": 2}])
