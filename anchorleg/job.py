@@ -24,7 +24,6 @@ Standard library only.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -49,6 +48,7 @@ from anchorleg.files import (
 )
 from anchorleg.rollback import rollbacks
 from anchorleg.runid import begin_id, published_attempt, run_id_of
+from anchorleg.signals import answer_hand_over
 
 if TYPE_CHECKING:
     from anchorleg.live.showing import Showing
@@ -59,9 +59,6 @@ SHARED = "shared"
 HANDED_OVER = 75
 #: Exit code "another job would not help" (the convention of NVIDIA's resiliency extension).
 DO_NOT_REQUEUE = 93
-
-#: The shim's wake-up, scancel's word to every process, and a person's.
-HAND_OVER_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 
 #: How often the hand-over file is looked for, at most: a stat on a network folder costs up to a millisecond.
 HAND_OVER_LOOK_S = 0.25
@@ -154,20 +151,17 @@ def passed_over(slot_dir: Path, attempt: int) -> list[CheckpointRef]:
     return [ref for ref in before if ref.path not in left]
 
 
-def lineage(slot_dir: Path, newest: int | None = None) -> list[Stretch]:
+def lineage(slot_dir: Path, newest: int | None = None, *, oldest: int = 0) -> list[Stretch]:
     """The attempts whose steps make up the slot's history, oldest first, each cut at its successor's parent.
 
     An attempt that died before its first checkpoint is not in it, unless it is the newest one. `newest`: as it was when
-    that attempt was the newest.
+    that attempt was the newest. `oldest`: of this attempt and those after it only.
     """
     known = [a for a in attempt_numbers(slot_dir) if newest is None or a <= newest]
-    decided = [a for a in known if _read_parent(slot_dir, a)[0]]
-    if not decided:
-        return []
-    at: int | None = decided[-1]
+    at = next((a for a in reversed(known) if _read_parent(slot_dir, a)[0]), None)
     until: int | None = None
     stretches: list[Stretch] = []
-    while at is not None:
+    while at is not None and at >= oldest:
         _, parent = _read_parent(slot_dir, at)
         stretches.append(Stretch(at, parent.step if parent else 0, until))
         until, at = (parent.step, parent.attempt) if parent else (None, None)
@@ -271,10 +265,9 @@ class Job:
         """Turn SIGUSR2, SIGTERM and SIGINT into a request to hand over. The handlers only set a flag.
 
         Call it from the main thread, before the slow imports: the shim starts the program with the first two ignored.
+        Children are ended by SIGTERM from here on, forked ones too.
         """
-        for number in HAND_OVER_SIGNALS:
-            signal.signal(number, self._on_signal)
-        atexit.register(_ignore_hand_over_signals)
+        answer_hand_over(self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._asked = self._asked or signal.Signals(number).name
@@ -384,13 +377,6 @@ class Job:
         return self._showing.show(
             facts=facts or {}, jpeg=jpeg, task=task, episode=episode, step=step, score=score, success=success
         )
-
-
-def _ignore_hand_over_signals() -> None:
-    # A leaving interpreter puts the default actions back, and a wake-up that comes just then would turn exit 75
-    # into a death by signal.
-    for number in HAND_OVER_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def parent_record(parent: CheckpointRef | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a command prints: where its reader has gone, or the disk that it goes to is full.
+"""What a command prints: where its reader has gone, the disk that it goes to is full, or others print beside it.
 
 click and rich end a command with 1 and no word where the reader has gone, and Python writes once more what is left as
 it leaves. So while a command runs `sys.stdout` is one of ours (`ending_well`).
@@ -11,8 +11,8 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
 
 #: A command's exit code then, as a shell has it: `orchestrator status | head -1`.
 READER_GONE = 128 + signal.SIGPIPE
@@ -57,6 +57,27 @@ def ending_well(act: Callable[[], object]) -> None:
         sys.exit(READER_GONE)
 
 
+@contextlib.contextmanager
+def set_aside() -> Iterator[TextIO]:
+    """The output, for an answer that a program reads. What anybody else prints meanwhile, a library or a program that
+    is started, goes to standard error; what is not printed by Python does so from then on. A test's output stays.
+    """
+    answer: TextIO = sys.stdout
+    if type(answer) is io.TextIOWrapper:
+        answer.flush()
+        place = answer.fileno()
+        answer = _like(answer, _Out(os.dup(place), "wb"))
+        if sys.stderr is None:
+            _drop(place)
+        else:
+            os.dup2(sys.stderr.fileno(), place)
+    sys.stdout = sys.stderr
+    try:
+        yield answer
+    finally:
+        sys.stdout = answer
+
+
 def words_of(error: OSError) -> str:
     """What is wrong with which file."""
     return f"{error.filename or 'a file'}: {error.strerror or error}"
@@ -69,12 +90,17 @@ def _watch() -> _Out | None:
     if type(old) is io.TextIOWrapper:
         old.flush()
         raw = _Out(old.fileno(), "wb", closefd=False)
-        sys.stdout = io.TextIOWrapper(
-            raw if old.write_through else io.BufferedWriter(raw),  # as Python has it with -u
-            encoding=old.encoding, errors=_lenient(old.errors), line_buffering=old.line_buffering,
-            write_through=old.write_through,
-        )  # fmt: skip
+        sys.stdout = _like(old, raw)
     return raw
+
+
+def _like(old: io.TextIOWrapper, raw: _Out) -> io.TextIOWrapper:
+    """What writes to `raw` as `old` did."""
+    return io.TextIOWrapper(
+        raw if old.write_through else io.BufferedWriter(raw),  # as Python has it with -u
+        encoding=old.encoding, errors=_lenient(old.errors), line_buffering=old.line_buffering,
+        write_through=old.write_through,
+    )  # fmt: skip
 
 
 def _lenient(errors: str | None) -> str | None:

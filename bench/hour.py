@@ -134,25 +134,37 @@ def settings_of(side: str) -> str:
 
 
 def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The claims, over the seeds that both sides have from one kind of machine."""
+    """The claims: the first over all seeds of ours, the others over those that both sides have from one kind of
+    machine. "open": there are fewer than two yet.
+    """
     curves: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = {}
     for side, seed, where, _, _, step, *rates in lines:
         curves.setdefault((side, (seed, where)), []).append((float(step), float(rates[-1])))
     seeds = sorted({key for _, key in curves if {(OURS, key), (THEIRS, key)} <= curves.keys()})
-    if len(seeds) < 2:
-        return []
+    alone = [curve[-1][1] for (side, _), curve in curves.items() if side == OURS]
+    first = "open" if not alone else "shown" if np.mean(alone) >= 0.5 else "refuted"
+    hour = steps = None
     one, other = ([curves[side, seed][-1][1] for seed in seeds] for side in (OURS, THEIRS))
-    equal = [before(curves[OURS, seed], curves[THEIRS, seed][-1][0]) for seed in seeds]
-    hour = difference(one, other)
-    known = [success for success in equal if success is not None]
-    steps = difference(known, other) if len(known) == len(seeds) else None
-    third = "not told" if steps is None else "shown" if steps[1] > -0.05 else "not shown"
+    if len(seeds) > 1:
+        equal = [before(curves[OURS, seed], curves[THEIRS, seed][-1][0]) for seed in seeds]
+        hour = difference(one, other)
+        known = [success for success in equal if success is not None]
+        steps = difference(known, other) if len(known) == len(seeds) else None
+    means = [f"{np.mean(ends):.3f}" if ends else "" for ends in (one, other)]
     return [
-        ["success after the hour", f"{np.mean(one):.3f}", f"{np.mean(other):.3f}", ""],
-        ["1: at least 0.5", "shown" if np.mean(one) >= 0.5 else "refuted", "", ""],
-        ["2: more in the same hour", "shown" if hour[1] > 0 else "not shown", "", words(hour)],
-        ["3: not worse by 0.05 at equal steps", third, "", words(steps) if steps is not None else ""],
+        ["seeds of both", str(len(seeds)), str(len(seeds)), ""],
+        ["their success after the hour", *means, ""],
+        ["1: at least 0.5 (all of ours)", first, "", ""],
+        ["2: more in the same hour", _verdict(seeds, hour, 0.0), "", words(hour) if hour else ""],
+        ["3: not worse by 0.05 at equal steps", _verdict(seeds, steps, -0.05), "", words(steps) if steps else ""],
     ]
+
+
+def _verdict(seeds: Sequence[tuple[str, str]], found: tuple[float, float, float] | None, least: float) -> str:
+    """Whether the lower end of the interval of the difference `found` is above `least`."""
+    if len(seeds) < 2:
+        return "open"
+    return "not told" if found is None else "shown" if found[1] > least else "not shown"
 
 
 def by_task(lines: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -186,8 +198,7 @@ def hour(seeds: int, minutes: float) -> None:
                     figures.save(name, HEAD, lines)
     figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
-    if rows:
-        figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
+    figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
     for row in rows:
         print(", ".join(row))
 

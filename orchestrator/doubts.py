@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.config import RunConfig
 from orchestrator.decisions.halving import rung_steps
-from trainer.config.doubts import doubts_about
+from trainer.config.doubts import ALL_THE_TIME, BY_EVALUATIONS, doubts_about
 from trainer.config.section import resolve
 
 
@@ -27,7 +27,8 @@ def idle_gpus(config: RunConfig) -> str:
 def _unmeasured(config: RunConfig) -> str:
     """What to know where our trainer is evaluated too seldom for its rungs; empty where it is not."""
     halving = config.queue.halving
-    if halving is None or not config.trains or config.queue.metric != "success":
+    metric = config.queue.metric
+    if halving is None or not config.trains or metric not in BY_EVALUATIONS:
         return ""
     training = resolve(config.training)
     every, most = training.evaluation_interval, rung_steps(1, halving)
@@ -35,9 +36,18 @@ def _unmeasured(config: RunConfig) -> str:
         return ""
     seldom = f"each {every:,} steps" if training.evaluation_goals and every else "at no step before the end"
     return (
-        f"queue.halving: the trainer reports success {seldom} (training.evaluation_interval), and an experiment "
+        f"queue.halving: the trainer reports {metric} {seldom} (training.evaluation_interval), and an experiment "
         f"without one goes no further than {most:,} steps: set it to first_steps ({halving.first_steps:,}) at most."
     )
+
+
+def _never_told(config: RunConfig) -> str:
+    """What to know where our trainer reports nothing by the metric's name; empty where it does."""
+    metric, there_are = config.queue.metric, (*BY_EVALUATIONS, *ALL_THE_TIME)
+    if metric is None or not config.trains or metric in there_are:
+        return ""
+    names = ", ".join(there_are)
+    return f'queue.metric: the trainer reports no "{metric}", and no experiment has one: what it reports is {names}.'
 
 
 def warnings_of(config: RunConfig) -> list[str]:
@@ -45,4 +55,4 @@ def warnings_of(config: RunConfig) -> list[str]:
     warnings = []
     if config.trains:
         warnings += [f"training.{name}: {words}" for name, words in doubts_about(resolve(config.training))]
-    return [*warnings, *filter(None, (idle_gpus(config), _unmeasured(config)))]
+    return [*warnings, *filter(None, (idle_gpus(config), _unmeasured(config), _never_told(config)))]

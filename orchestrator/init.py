@@ -35,11 +35,12 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
         raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name another file.")
     if path.exists() and not force:
         raise ConfigError(f"{path} is already there: name another file, or replace it with --force.")
-    answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions()
+    # Whoever names a partition may know more than sinfo shows to everybody.
+    answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions(hidden=partition is not None)
     rows = answer.rows
     if answer.error is not None and "could not be run" not in answer.error:
         raise SchedulerRefused(f"sinfo did not answer ({answer.error}); nothing was written.")
-    chosen = choose_partition(rows, partition) if rows or partition else None
+    chosen = choose_partition(rows, partition) if answer.error is None or partition else None
     value = config_for(chosen)
     config = parse_config(value, str(path))
     check_walltime(config, config.executor)

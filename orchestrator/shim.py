@@ -33,6 +33,7 @@ from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, p
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
 from orchestrator.jobend import end_of_job
+from orchestrator.scratch import scratch_folder
 
 #: The controller calls a job silent after several of these; a beat is one small file.
 HEARTBEAT_S = 30.0
@@ -200,7 +201,8 @@ class Shim:
             if shared and not Path(shared).is_relative_to(self.job.run_dir):
                 binds.append(shared)
             command = container_command(container, command, binds, folder)
-            env |= {f"{name}_TMPDIR": str(scratch) for name in ("APPTAINER", "SINGULARITY")}
+            for name in ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR"):
+                env.setdefault(name, str(scratch))
             if container["runtime"] == "ch-run":
                 # ch-run mounts $TMPDIR over the image's /tmp, where binds must keep their places; it insists on USER.
                 env.pop("TMPDIR", None)
@@ -267,9 +269,7 @@ class Shim:
             return 0
         parent = self.decide_parent()
         self.tidy()
-        scratch = self.scratch_base() / f"anchorleg-{self.spec['token']}-{os.urandom(4).hex()}"
-        scratch.mkdir(mode=0o700)
-        try:
+        with scratch_folder(self.scratch_base(), self.spec["token"]) as scratch:
             try:
                 program = self.program(parent, self.deadline(ask=False), scratch)
             except OSError as error:
@@ -282,13 +282,6 @@ class Shim:
                     self.look(program, deadline)
                     wait_for_it(POLL_S)
             return self.end(program.wait())
-        finally:
-            try:
-                scratch.rmdir()
-            except OSError:
-                import shutil  # noqa: PLC0415 - as all that most jobs can do without
-
-                shutil.rmtree(scratch, ignore_errors=True)
 
     def scratch_base(self) -> Path:
         """The node's own folder for temporary files: `tempfile.gettempdir`, without 4 ms for its import."""

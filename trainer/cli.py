@@ -10,7 +10,6 @@ import gc
 import json
 import logging
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anchorleg.job import HAND_OVER_SIGNALS, Job
-from anchorleg.output import ending_well, words_of
+from anchorleg.job import Job
+from anchorleg.output import ending_well, set_aside, words_of
+from anchorleg.signals import bear_hand_over
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
@@ -160,7 +160,8 @@ def evaluate(
     from trainer.evaluation.checkpoints import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
     from trainer.training.progress import show_evaluation  # noqa: PLC0415
 
-    with Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
+    aside = set_aside() if as_json else contextlib.nullcontext()
+    with aside, Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
         found = evaluate_checkpoint(
             checkpoint,
             goals=goals,
@@ -217,8 +218,7 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
     if not by_srun:
         end_with(int(os.environ[STARTER]))
     if place.rank:
-        for number in HAND_OVER_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # it is rank 0's to hand over
+        bear_hand_over()  # it is rank 0's
     group = Group.alone()
     try:
         group = Group.join(place, job.attempt_dir)

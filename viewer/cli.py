@@ -174,6 +174,7 @@ def main(act: Callable[[], object] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
+    showing.end_at_signals()
     try:
         ending_well(act)
     except (ViewerError, AnchorlegError) as error:

@@ -5,8 +5,10 @@ not load. The same smoothing as `trainer plot`: a point pools 20 episodes a task
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
@@ -33,6 +35,8 @@ MOST_CHARS = 120
 _EPISODES_A_POINT = 20
 _MAX_WINDOW_SHARE = 0.2
 _SUCCESS, _RETURN = "success", "return"
+#: Where a row lies, and when it was written: no measures.
+_PLACES = {"from", "to", "at"}
 #: Larger ones are no training's: sums and squares of them would leave the finite numbers, for all slots together.
 _LARGEST = 1e30
 #: Of steps and episodes: up to here each whole number is one of its own.
@@ -62,48 +66,122 @@ class SlotCurves:
     times: tuple[float | None, ...] = ()
 
 
-def slot_curves(rows: Sequence[Row]) -> SlotCurves:
-    """Errors: KeyError, TypeError, ValueError where rows are no training's."""
-    tasks = sorted({task for row in rows for task in row["tasks"]})[:MOST_TASKS]
-    names = sorted(
-        {name for row in rows for name, value in row.items() if isinstance(value, int | float)} - {"from", "to", "at"}
-    )[:MOST_MEASURES]
-    success = {task: _pooled(rows, task, _SUCCESS) for task in tasks}
-    episodes = sum(curve.episodes[-1] for curve in success.values())
-    a_row = episodes / max(1, len(rows) * len(tasks))
-    wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
-    whole = SlotCurves(
-        steps=tuple(int(counted(row["to"])) for row in rows),
-        success={shown(task): curve for task, curve in success.items() if curve.episodes[-1]},
-        returns={shown(task): curve for task in tasks if (curve := _pooled(rows, task, _RETURN)).episodes[-1]},
-        other={shown(name): tuple(_finite(row.get(name)) for row in rows) for name in names},
-        window=max(1, min(wanted, int(_MAX_WINDOW_SHARE * len(rows)))),
-        times=tuple(_finite(row.get("at")) for row in rows),
-    )
-    return _joined(whole) if len(rows) > MOST_ROWS else whole
+def slot_curves(rows: Iterable[Row]) -> SlotCurves:
+    """Fewer rows where they are many, each of several that follow one another: what they pooled stays what it was.
+
+    Errors: KeyError, TypeError, ValueError where rows are no training's.
+    """
+    columns = _Columns()
+    for row in rows:
+        columns.add(row)
+    return columns.joined()
 
 
-def _joined(slot: SlotCurves) -> SlotCurves:
-    """Fewer rows, each of several that follow one another: what they pooled stays what it was."""
-    last = thinned(len(slot.steps), MOST_ROWS)
-    edges = [0, *(row + 1 for row in last)]
+class _Column:
+    """Numbers of the rows from `first` on: as many bytes as they need, for a long training has millions."""
 
-    def joined(curves: Mapping[str, TaskCurve]) -> dict[str, TaskCurve]:
-        return {
-            task: TaskCurve(tuple(one.episodes[edge] for edge in edges), tuple(one.sums[edge] for edge in edges))
-            for task, one in curves.items()
-        }
+    def __init__(self, first: int, before: float) -> None:
+        self.first, self._before, self._values = first, before, array("d")
 
-    return SlotCurves(
-        steps=tuple(slot.steps[row] for row in last),
-        success=joined(slot.success),
-        returns=joined(slot.returns),
-        other={
-            name: tuple(_mean(told[low:high]) for low, high in pairwise(edges)) for name, told in slot.other.items()
-        },
-        window=max(1, round(slot.window * len(last) / len(slot.steps))),
-        times=tuple(slot.times[row] for row in last),
-    )
+    def add(self, value: float) -> None:
+        self._values.append(value)
+
+    def __getitem__(self, row: int) -> float:
+        """That of `row`, counted from the slot's first; `before` in front of `first`."""
+        return self._values[row - self.first] if row >= self.first else self._before
+
+    def last(self) -> float:
+        return self._values[-1] if self._values else self._before
+
+
+class _Pooled:
+    """`TaskCurve` while it grows: what is at place 0 there is in front of the first row here."""
+
+    def __init__(self, first: int, name: str) -> None:
+        self.name, self.episodes, self.sums = name, _Column(first, 0.0), _Column(first, 0.0)
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        value = _finite(told.get(self.name))
+        count = counted(told.get("episodes") or 0) if value is not None else 0.0
+        self.episodes.add(self.episodes.last() + count)
+        self.sums.add(self.sums.last() + count * (value or 0.0))
+
+    def curve(self, edges: Sequence[int]) -> TaskCurve:
+        return TaskCurve(*(tuple(column[edge - 1] for edge in edges) for column in (self.episodes, self.sums)))
+
+
+class _Columns:
+    """Rows as they come, one after the other: only their numbers are kept, and no more names than are shown."""
+
+    def __init__(self) -> None:
+        self._steps, self._times = _Column(0, 0.0), _Column(0, math.nan)
+        self._count = 0
+        self._tasks: dict[str, tuple[_Pooled, _Pooled]] = {}
+        self._other: dict[str, _Column] = {}
+
+    def add(self, row: Row) -> None:
+        """Errors: those of `slot_curves`."""
+        first = self._count
+        tasks = row["tasks"]
+        for task in _new(self._tasks, tasks.keys(), MOST_TASKS):
+            self._tasks[task] = _Pooled(first, _SUCCESS), _Pooled(first, _RETURN)
+        numbers = {name for name, value in row.items() if isinstance(value, int | float)} - _PLACES
+        for name in _new(self._other, numbers, MOST_MEASURES):
+            self._other[name] = _Column(first, math.nan)
+        self._steps.add(int(counted(row["to"])))
+        self._times.add(_or_nan(_finite(row.get("at"))))
+        for task, pair in self._tasks.items():
+            for pooled in pair:
+                pooled.add(tasks.get(task) or {})
+        for name, column in self._other.items():
+            column.add(_or_nan(_finite(row.get(name))))
+        self._count += 1
+
+    def joined(self) -> SlotCurves:
+        """At most `MOST_ROWS`."""
+        last = thinned(self._count, MOST_ROWS)
+        edges = [0, *(row + 1 for row in last)]
+        tasks, names = sorted(self._tasks), sorted(self._other)
+        episodes = sum(self._tasks[task][0].episodes.last() for task in tasks)
+        a_row = episodes / max(1, self._count * len(tasks))
+        wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
+        window = max(1, min(wanted, int(_MAX_WINDOW_SHARE * self._count)))
+        success, returns = (
+            {shown(task): pooled.curve(edges) for task in tasks if (pooled := self._tasks[task][k]).episodes.last()}
+            for k in (0, 1)
+        )
+        return SlotCurves(
+            steps=tuple(int(self._steps[row]) for row in last),
+            success=success,
+            returns=returns,
+            other={
+                shown(name): tuple(
+                    _mean([_or_none(self._other[name][row]) for row in range(low, high)])
+                    for low, high in pairwise(edges)
+                )
+                for name in names
+            },
+            window=max(1, round(window * len(last) / max(1, self._count))),
+            times=tuple(_or_none(self._times[row]) for row in last),
+        )
+
+
+def _new(kept: dict[str, Any], names: AbstractSet[str], most: int) -> list[str]:
+    """Those of `names` that `kept` lacks, of which it keeps `most` at all, the first in the alphabet."""
+    if names <= kept.keys():
+        return []
+    first = sorted({*kept, *names})[:most]
+    for name in kept.keys() - {*first}:
+        del kept[name]
+    return [name for name in first if name not in kept]
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def curves_until(slot: SlotCurves, at: float) -> SlotCurves:
@@ -123,17 +201,6 @@ def curves_until(slot: SlotCurves, at: float) -> SlotCurves:
 def shown(name: Any) -> str:
     """A task's name as text that can be sent and shown: in a mirror it may be a stranger's."""
     return printable(str(name), MOST_CHARS)
-
-
-def _pooled(rows: Sequence[Row], task: str, name: str) -> TaskCurve:
-    episodes, sums = [0.0], [0.0]
-    for row in rows:
-        told = row["tasks"].get(task) or {}
-        value = _finite(told.get(name))
-        count = counted(told.get("episodes") or 0) if value is not None else 0.0
-        episodes.append(episodes[-1] + count)
-        sums.append(sums[-1] + count * (value or 0.0))
-    return TaskCurve(tuple(episodes), tuple(sums))
 
 
 def number(value: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -51,7 +51,7 @@ class Learned:
         return self.name or f"slot {self.slot}"
 
 
-def learned_from(slot: int, name: str, rows: Sequence[Row], evaluations: Sequence[Row]) -> Learned:
+def learned_from(slot: int, name: str, rows: Iterable[Row], evaluations: Iterable[Row]) -> Learned:
     """What is shown of a slot's rows, wherever they come from. Errors: `NOT_A_TRAININGS`, for no training's rows."""
     judged = sorted((_checked(row) for row in evaluations), key=lambda row: int(row["step"]))
     best = best_evaluation(judged)

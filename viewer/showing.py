@@ -99,7 +99,7 @@ def serve_page(
     hub: Hub | None = None,
     no_open: bool,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. Errors: BusyError, StorageError, UsageError."""
+    """Serve until Ctrl-C. Errors: BusyError, StorageError, UsageError."""
     from viewer.server.exchange import token_at  # noqa: PLC0415 - as above
     from viewer.server.place import address, how_to_get_there  # noqa: PLC0415
     from viewer.server.private import load_token  # noqa: PLC0415
@@ -124,7 +124,6 @@ def serve_page(
         print(f"{source.place}: Ctrl-C ends the page, and nothing else.", *lines, sep="\n", flush=True)
         if url and not no_open:
             _open_browser(url)
-        signal.signal(signal.SIGTERM, _interrupt)
         try:
             with contextlib.suppress(KeyboardInterrupt):
                 server.serve_forever()
@@ -133,10 +132,9 @@ def serve_page(
 
 
 def own_pipes() -> tuple[int, int]:
-    """See `viewer.bridge.far_end`; before anything is printed. A SIGTERM ends what follows."""
+    """See `viewer.bridge.far_end`; before anything is printed."""
     from viewer.bridge.far_end import own_pipes as taken  # noqa: PLC0415 - as above
 
-    signal.signal(signal.SIGTERM, _interrupt)
     return taken()
 
 
@@ -152,8 +150,8 @@ def serve_pipes(source: ViewSource, hub: Hub, pipes: tuple[int, int]) -> None:
 
 
 def watch_from_here(what: str, words: Sequence[str], command: str | None, port: int | None, *, no_open: bool) -> None:
-    """Show what the viewer of another machine shows, until Ctrl-C or SIGTERM. `what`: `[user@]host:path`; `words`: for
-    that viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
+    """Show what the viewer of another machine shows, until Ctrl-C. `what`: `[user@]host:path`; `words`: for that
+    viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
     """
     from anchorleg.printable import printable  # noqa: PLC0415 - as above
     from syncd.errors import SyncError  # noqa: PLC0415
@@ -179,7 +177,6 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
             _open_browser(address(at, token))
         return Page(sock, token)
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         program = far_program(what, "viewer", command)
     except SyncError as error:
@@ -208,7 +205,17 @@ def own_version() -> str:
     return installed("anchorleg")
 
 
+def end_at_signals() -> None:
+    """From here on SIGTERM is a Ctrl-C, and so is a terminal that is closed (SIGHUP), unless `nohup` has us outlive it:
+    agents that play here end, and their folders go.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
+
+
 def _interrupt(*_: object) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a shell that goes sends a second one, into the clearing away
     raise KeyboardInterrupt
 
 

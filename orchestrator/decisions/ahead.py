@@ -41,6 +41,12 @@ def wants_successor(slot: Slot, newest_folder: int, now: float) -> tuple[int, st
     return max(highest, newest_folder) + 1, claimant.job_id
 
 
+def began_behind(later: Attempt | None, attempt: Attempt) -> bool:
+    """Whether `later` has begun as the queued successor of `attempt`: so the job of that one is over for Slurm."""
+    behind = {s.after for s in later.submissions if s.token == later.claimed_by} if later is not None else set()
+    return any(s.job_id is not None and s.job_id in behind for s in attempt.submissions)
+
+
 def may_follow(current: Attempt | None, slot: Slot, now: float) -> bool:
     """Whether a queued successor is what comes next, now that the attempt before it has ended.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from orchestrator.decisions.ahead import began_behind
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
 from orchestrator.sections import RelaySection
@@ -47,7 +48,7 @@ def after_end(
         update |= {"failures": 0, "node_failures": 0, "stalls": 0}
     elif verdict is Verdict.DO_NOT_REQUEUE:
         update |= {"status": SlotStatus.FAILED, "why": attempt.cause, "on_request": False}
-    elif slot.status is SlotStatus.ACTIVE and slot.current is not None and attempt.number == slot.current.number:
+    elif slot.status is SlotStatus.ACTIVE and _was_the_last(slot, attempt):
         if verdict is Verdict.CANCELLED and not _ours(attempt):
             why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"
             update |= {"status": SlotStatus.PAUSED, "why": why}
@@ -92,6 +93,12 @@ def job_words(attempt: Attempt) -> str:
     ids = [s.job_id for s in attempt.submissions if s.token == attempt.claimed_by and s.job_id]
     ids = ids or [s.job_id for s in attempt.submissions if s.job_id]
     return f"job {ids[-1]} failed" if ids else f"attempt {attempt.number} failed"
+
+
+def _was_the_last(slot: Slot, attempt: Attempt) -> bool:
+    """Whether nothing has begun after it but what was queued behind it, maybe before anybody saw its end."""
+    current = slot.current
+    return current is not None and (attempt.number == current.number or began_behind(current, attempt))
 
 
 def _ours(attempt: Attempt) -> bool:

@@ -269,7 +269,7 @@ def _give_up_waiting(slot: Slot, memory: tuple[BadNode, ...], events: list[Event
         if submission.exclude:
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
             return slot, nodes.forgiven(memory)
-        why = f"job {submission.job_id} {reason_of(seen.reason).words} (Slurm says {seen.reason})"
+        why = f"job {submission.job_id} {reason_of(seen.reason, seen.partition).words} (Slurm says {seen.reason})"
         events.append({"kind": "given up", "slot": slot.index, "job_id": submission.job_id, "why": why})
         return slot.model_copy(update={"status": SlotStatus.FAILED, "why": why}), memory
     return slot, memory
@@ -290,6 +290,8 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
             "checkpoint_step": evidence.newest_checkpoint,
         }
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
+        if attempt.claim_seen_at is None:
+            update["claim_seen_at"] = facts.now
     if update:
         attempt = attempt.model_copy(update=update)
     update = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds, facts.now)
@@ -356,7 +358,8 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
     elif isinstance(sighting, Blind):
         news["absent_since"] = submission.absent_since
     if isinstance(sighting, Seen):
-        hopeless = sighting.state is JobState.PENDING and reason_of(sighting.reason).kind == "for ever"
+        waits = sighting.state is JobState.PENDING
+        hopeless = waits and reason_of(sighting.reason, sighting.partition).kind == "for ever"
         news["stuck_since"] = (submission.stuck_since or sighting.at) if hopeless else None
         news["node"] = sighting.node or submission.node
     if known is not None and not isinstance(sighting, Gone):

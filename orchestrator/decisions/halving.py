@@ -92,7 +92,8 @@ def with_metric_of(ledger: Ledger, queue: QueueSection) -> Ledger:
 
 def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
     """`ledger` after a look: who is at work and among the best passes its rung without a stop; who waits at one is told
-    why; and when nobody can change the order any more, all that wait are behind for good.
+    why; and when nobody can change the order any more, all that wait are behind for good. Nobody is behind at a rung
+    where none has been measured: there they wait for another metric.
     """
     if queue.halving is None:
         return ledger
@@ -105,9 +106,12 @@ def with_rungs(ledger: Ledger, queue: QueueSection) -> Ledger:
     waiting = [s for s in active if is_at_rung(s, queue) and not s.occupied and s.index not in pass_next]
     over = len(waiting) == len(active)
     words = {slot.index: _rung_words(slot, slots, queue) for slot in waiting}
-    if over:
-        for slot in waiting:
+    reached = max((len(slot.rungs) for slot in slots), default=0)
+    for slot in waiting if over else ():
+        if slot.level < reached:
             slots[slot.index] = slot.model_copy(update={"status": SlotStatus.BEHIND})
+        else:
+            words[slot.index] += ", and no other experiment's has: set queue.metric to what they report, and `start`"
     changed = any(after is not before for after, before in zip(slots, ledger.slots, strict=True))
     return with_words(ledger.model_copy(update={"slots": tuple(slots)}) if changed else ledger, words)
 

@@ -32,13 +32,14 @@ def parse_token(token: str) -> tuple[int, int] | None:
 
 
 class Seen(Frozen):
-    """The job is there, as of `at`."""
+    """The job is there, as of `at`. `partition`: see `JobRow`."""
 
     kind: Literal["seen"] = "seen"
     state: JobState
     raw_state: str
     at: float
     reason: str = ""
+    partition: str = ""
     node: str = ""
     started_at: float | None = None
     ends_at: float | None = None
@@ -145,12 +146,14 @@ class Attempt(Frozen):
     clock), so that a node's wrong clock cannot make a live job look silent. `ahead`: it is queued behind the attempt
     before it, and is not the slot's current one yet. `progress_mark`: what the program last reported; `quiet_s`: for
     how long we have watched it report nothing new; `aborted_at`: when it was told to print its stacks and end.
-    `node`: where the claimant ran. `exit_code`, `asked`, `terminated`, `given`: of its own record, once it has ended.
+    `claim_seen_at`: our clock, when the claim was first read. `node`: where the claimant ran. `exit_code`, `asked`,
+    `terminated`, `given`: of its own record, once it has ended.
     """
 
     number: int
     submissions: tuple[Submission, ...] = ()
     claimed_by: str | None = None
+    claim_seen_at: float | None = None
     heartbeat: int = -1
     heartbeat_changed_at: float | None = None
     ahead: bool = False

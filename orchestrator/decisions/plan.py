@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from anchorleg.words import roughly
 from orchestrator.decisions import leftovers
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
-from orchestrator.decisions.ahead import wants_successor
+from orchestrator.decisions.ahead import began_behind, wants_successor
 from orchestrator.decisions.control import Control
 from orchestrator.decisions.edits import with_words
 from orchestrator.decisions.halving import is_at_rung, may_pass
@@ -218,6 +218,8 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
         for submission in attempt.live:
             if submission.job_id is None or not _may_cancel(submission, now):
                 continue
+            if overtaken and began_behind(current, attempt) and not _was_seen_since(submission, current):
+                continue  # the queue has ended it, and will say how: a person's cancel must not look like ours
             other = attempt.claimed_by is not None and submission.token != attempt.claimed_by
             unclaimed = attempt.claimed_by is None and is_pending(submission)
             useless = is_pending(submission) and (other or attempt.verdict is not None)
@@ -233,6 +235,12 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
             if why is not None:
                 actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
     return actions
+
+
+def _was_seen_since(submission: Submission, current: Attempt | None) -> bool:
+    """Whether a look at the queue that is later than the claim of `current` has shown it."""
+    seen, since = submission.sighting, current.claim_seen_at if current is not None else None
+    return isinstance(seen, Seen) and since is not None and seen.at > since
 
 
 def _is_over(current: Attempt | None) -> bool:

@@ -70,7 +70,7 @@ REASONS: Mapping[str, PendingReason] = {
     "Licenses": _waits("waits for a free licence"),
     "Reservation": _waits("waits for its reservation to begin"),
     "ReservationDeleted": _never("its reservation was deleted; take the reservation out of slurm.extra"),
-    "InvalidReservation": _never("its reservation is not valid; take the reservation out of slurm.extra"),
+    "ReservationInvalid": _never("its reservation is not valid; take the reservation out of slurm.extra"),
     "RequiresReservation": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
     "ReqResv": _never("its partition takes only jobs with a reservation; choose another slurm.partition"),
     "BurstBufferOperation": _person("waits: its burst buffer failed. Ask your site"),
@@ -102,7 +102,16 @@ REASONS: Mapping[str, PendingReason] = {
     "JobRequeue": _waits("waits: it was requeued"),
 }
 
-#: A sentence that squeue shows in place of a code (in some versions with underscores for blanks), the surest first.
+#: Of the reasons for ever those of one partition. Slurm tries a job's partitions one after the other, and writes each
+#: one's reason into the same record. A partition may have a QOS of its own.
+_OF_ONE_PARTITION = ("Partition", "QOSM", "MaxMemPerLimit", "ReqResv", "RequiresReservation")
+_ANOTHER_MAY = _waits("waits: one of its partitions does not take it; another one may")
+
+#: The state of a job whose node is switched on, or started anew, for it; it has no reason then.
+BOOTING = "CONFIGURING"
+
+#: A sentence that squeue shows in place of a code (in some versions with underscores for blanks), the surest first; as
+#: a pattern, in small letters.
 LAUNCH_FAILED_HELD = "launch failed requeued held"
 _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
     (LAUNCH_FAILED_HELD, _person("is held: a node failed to start it. It is released, or submitted anew elsewhere")),
@@ -113,6 +122,8 @@ _SENTENCES: tuple[tuple[str, PendingReason], ...] = (
     ("nodes required for job are down", REASONS["ReqNodeNotAvail"]),
     ("account not permitted", REASONS["AccountNotAllowed"]),
     ("qos not permitted", REASONS["QOSNotAllowed"]),
+    ("reservation .*was deleted", REASONS["ReservationDeleted"]),
+    ("reservation .*is invalid", REASONS["ReservationInvalid"]),
     ("reservation", REASONS["Reservation"]),
     ("burst buffer", REASONS["BurstBufferOperation"]),
 )
@@ -134,9 +145,18 @@ _TOO_SMALL = re.compile(r"QOSMin([A-Z]\w*?)(?:NotSatisfied)?")
 _WALL = re.compile(r"(Assoc|QOS)MaxWallDurationPerJob(?:Limit)?")
 
 
-def reason_of(text: str) -> PendingReason:
-    """What squeue's reason means. One that nobody knows is shown as it is, and waiting is the harmless reading."""
+def reason_of(text: str, partition: str = "") -> PendingReason:
+    """What squeue's reason means. One that nobody knows is shown as it is, and waiting is the harmless reading.
+
+    `partition`: those that the job was given, with commas between.
+    """
     text = text.strip().strip("()")
+    reason = _read(text)
+    is_of_one = reason.kind == "for ever" and text.startswith(_OF_ONE_PARTITION)
+    return _ANOTHER_MAY if is_of_one and "," in partition else reason
+
+
+def _read(text: str) -> PendingReason:
     if text in REASONS:
         return REASONS[text]
     if text in {"", "None"}:
@@ -145,7 +165,7 @@ def reason_of(text: str) -> PendingReason:
         return limit
     plain = text.replace("_", " ").lower()
     for sentence, reason in _SENTENCES:
-        if sentence in plain:
+        if re.search(sentence, plain):
             nodes = re.search(r"UnavailableNodes:(\S+)", text)
             return PendingReason(reason.kind, f"{reason.words} ({nodes[1]})") if nodes else reason
     return _waits(f"waits (Slurm says: {text})")

@@ -251,6 +251,7 @@ def _seen(row: JobRow, at: float) -> Seen:
         raw_state=row.raw_state,
         at=at,
         reason=row.reason,
+        partition=row.partition,
         node=row.node,
         started_at=row.started_at,
         ends_at=row.ends_at,

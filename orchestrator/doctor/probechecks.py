@@ -140,7 +140,8 @@ def _node(report: Report) -> Iterator[Finding]:
         if kind in MEMORY_KINDS:
             level, advice = Level.WARNING, "it is memory, and counts against the job's: ask for more slurm.mem"
         elif free < SMALL_SCRATCH_BYTES:
-            level, advice = Level.WARNING, "an image may not find room; set TMPDIR in slurm.setup"
+            level = Level.WARNING
+            advice = "an image may not find room; set TMPDIR in slurm.setup, or SLURM_TMPDIR where the site sets it"
         yield Finding(check="scratch", level=level, found=found, advice=advice)
 
 

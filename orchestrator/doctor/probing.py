@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from anchorleg.files import read_json_or_none, write_bytes, write_json
 from orchestrator.config import RunConfig
+from orchestrator.decisions.reasons import BOOTING
 from orchestrator.doctor.facts import ProbeResult
 from orchestrator.doctor.folder import nearest_existing
 from orchestrator.doctor.gather import Subject
@@ -152,7 +153,7 @@ class Pursuit:
 
     def follow(self, request: JobRequest) -> ProbeResult:
         """Submit, watch, and say what came of it."""
-        submitted_at = time.monotonic()
+        submitted_at = looked_at = time.monotonic()
         outcome = self.executor.submit(request)
         if isinstance(outcome, SubmitRefused):
             self.over = True
@@ -163,6 +164,9 @@ class Pursuit:
         gone_at: float | None = None
         while True:
             now = time.monotonic()
+            if self._is_booting:
+                submitted_at += now - looked_at  # nobody waits for a turn, and a node may need many minutes
+            looked_at = now
             self._look()
             if self.report.get("done"):
                 return self._result()
@@ -199,6 +203,11 @@ class Pursuit:
         while not self.over and time.monotonic() < until:
             self._poll()
             time.sleep(10 * LOOK_S)
+
+    @property
+    def _is_booting(self) -> bool:
+        """Whether it has its node, which is being started."""
+        return not self.report and self.row is not None and self.row.raw_state == BOOTING
 
     def _patience_s(self) -> float:
         """How long the report of a job that has ended may still take to show."""
@@ -244,6 +253,8 @@ class Pursuit:
                 return f"{where}, looks at: {looking}", detail
             heard = "SIGUSR2" in self.report.get("heard", {})
             return f"{where}, {'has heard' if heard else 'waits for'} the signal", detail
+        if self.row is not None and self._is_booting:
+            return f"{job}: its node {self.row.node} is being started", ""
         if self.row is not None and self.row.state is JobState.PENDING:
             left = format_duration(max(0.0, self.wait_s - waited_s))
             return f"{job} waits in the queue ({self.row.reason or 'no reason told'})", f", {left} more at most"

@@ -41,13 +41,17 @@ class JobState(StrEnum):
 
 
 class JobRow(Frozen):
-    """One job as the scheduler shows it. Times are unix seconds; `raw_state` and `reason` are its own words."""
+    """One job as the scheduler shows it. Times are unix seconds; `raw_state` and `reason` are its own words.
+
+    `partition`: of a waiting job all that it was given, with commas between.
+    """
 
     job_id: str
     state: JobState
     raw_state: str
     work_dir: str
     reason: str = ""
+    partition: str = ""
     node: str = ""
     submitted_at: float | None = None
     started_at: float | None = None

@@ -193,9 +193,9 @@ class SlurmExecutor:
                 self._min_job_age_s = parse_min_job_age_s(answer.stdout) or DEFAULT_MIN_JOB_AGE_S
         return DEFAULT_MIN_JOB_AGE_S if self._min_job_age_s is None else self._min_job_age_s
 
-    def partitions(self) -> Partitions:
-        """What `sinfo` offers: for `orchestrator init`."""
-        answer = self._run("sinfo", "-h", "-a", "-e", "-o", SINFO_FORMAT)
+    def partitions(self, *, hidden: bool = True) -> Partitions:
+        """What `sinfo` offers. `hidden`: also those that are hidden, or closed to the user's groups."""
+        answer = self._run("sinfo", "-h", *(["-a"] if hidden else []), "-e", "-o", SINFO_FORMAT)
         if isinstance(answer, NoAnswer):
             return Partitions(error=answer.why)
         if answer.returncode != 0:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from orchestrator.executors.base import Frozen, JobRow, JobState, SubmitOutcome, SubmitRefused, Submitted, Uncertain
 from orchestrator.walltime import parse_duration_s
 
-#: `squeue -o`: id, state, reason, node, submit, start, end, work folder (squeue(1)).
-SQUEUE_FORMAT = "%A|%T|%r|%N|%V|%S|%e|%Z"
+#: `squeue -o`: id, state, reason, partitions, node, submit, start, end, work folder (squeue(1)).
+SQUEUE_FORMAT = "%A|%T|%r|%P|%N|%V|%S|%e|%Z"
 #: `sacct -o` (sacct(1)).
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList,Submit,Start,End,WorkDir"
 #: `sinfo -o`: partition, availability, longest and default walltime, nodes, CPUs, MB, GRES (sinfo(1)).
@@ -34,7 +34,9 @@ _STATES: Mapping[JobState, frozenset[str]] = {
     }),
 }  # fmt: skip
 
-_SQUEUE_LINE = re.compile(r"(\d{1,20})\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL)
+_SQUEUE_LINE = re.compile(
+    r"(\d{1,20})\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
+)
 _SACCT_LINE = re.compile(
     r"(\d{1,20})\|([A-Z_]+(?: by \d+)?)\|(\d{1,6}):(\d{1,6})\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
 )
@@ -108,7 +110,7 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
     """The rows of `squeue -h -o SQUEUE_FORMAT`. Errors: UnreadableError."""
     rows = []
     for match in _records(text, _SQUEUE_LINE):
-        job_id, raw, reason, node, submitted, started, ends, work_dir = match.groups()
+        job_id, raw, reason, partition, node, submitted, started, ends, work_dir = match.groups()
         rows.append(
             JobRow(
                 job_id=job_id,
@@ -116,6 +118,7 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
                 raw_state=raw,
                 work_dir=work_dir,
                 reason="" if reason == "None" else reason,
+                partition=partition,
                 node=node,
                 submitted_at=_time(submitted),
                 started_at=_time(started),

@@ -12,10 +12,10 @@ from orchestrator.decisions.models import SlotStatus
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.history import read_events
 from orchestrator.run.rundir import Run, RunDir, shared_dir
-from orchestrator.screens.board import BEAT_S, FILE, Board, board_of, line_of
+from orchestrator.screens.board import BEAT_S, FILE, MOST_JOBS, Board, board_of, line_of
 from orchestrator.screens.goodput import SlotFacts
+from orchestrator.screens.newest import NewestJobs
 from orchestrator.screens.status import picture
-from orchestrator.screens.worktime import slot_facts
 
 #: Not more often, however fast ticks follow each other; and so many times what the last telling cost.
 EVERY_S = 5.0
@@ -34,6 +34,7 @@ class BoardWriter:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._run_dir, self._now, self._monotonic = run, run_dir, now, monotonic
+        self._jobs = NewestJobs(run_dir, MOST_JOBS)
         self._due_at = float("-inf")
         self._told: Board | None = None
 
@@ -58,10 +59,12 @@ class BoardWriter:
         for event in events:
             by_slot.setdefault(event.get("slot"), []).append({"attempt": None, "token": "", **event})
         facts: list[SlotFacts] = []
+        older: dict[int, int] = {}
         for slot in ledger.slots if ledger is not None else ():
             over = view.wish != "run" or slot.status is not SlotStatus.ACTIVE
-            facts.append(slot_facts(self._run_dir, slot, by_slot.get(slot.index, []), now, over=over))
-        board = board_of(view, facts, events, now)
+            newest, older[slot.index] = self._jobs.look(slot, by_slot.get(slot.index, []), now, over=over)
+            facts.append(newest)
+        board = board_of(view, facts, events, now, older)
         if self._told is not None and now - self._told.at < BEAT_S and _same(board, self._told):
             return
         self._run_dir.disk.write(place / FILE, line_of(board))

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from anchorleg.files import to_json
@@ -33,17 +33,26 @@ LOCK_LOOK_S = 0.05
 
 
 def register(run: Run, run_dir: RunDir, now: float) -> None:
-    """Write the run's line, in place of an older one. Errors: ConfigError where there is no crontab for us, OSError."""
+    """Write the run's line, in place of an older one. Errors: ConfigError where there is no crontab for us, OSError.
+    Then the record says what it said before.
+    """
     line = line_of(run, run_dir)
-    record = CronHost(host=host_name(), run_id=run.run_id, since=now)
-    run_dir.disk.write(
-        cron_record(run_dir), to_json(record.model_dump())
-    )  # first: whoever looks for the line looks here
-    with _alone():
-        before = read_table()
-        after = with_line(before, run.run_id, line)
-        if after != before:
-            _install(after)
+    record, path = CronHost(host=host_name(), run_id=run.run_id, since=now), cron_record(run_dir)
+    said_before = run_dir.disk.read(path) if run_dir.disk.exists(path) else None
+    run_dir.disk.write(path, to_json(record.model_dump()))  # first: whoever looks for the line looks here
+    try:
+        with _alone():
+            before = read_table()
+            after = with_line(before, run.run_id, line)
+            if after != before:
+                _install(after)
+    except (ConfigError, OSError):
+        with suppress(OSError):
+            if said_before is None:
+                run_dir.disk.remove(path)
+            else:
+                run_dir.disk.write(path, said_before)
+        raise
 
 
 def unregister(run_id: str, run_dir: RunDir) -> bool:

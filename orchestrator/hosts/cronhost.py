@@ -14,6 +14,7 @@ from rich.console import Console
 
 from orchestrator.errors import AnchorlegError, ConfigError, LeaseHeld, LeaseLost, StorageError, UnknownRun
 from orchestrator.hosts import cron
+from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import Log
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import (
@@ -25,8 +26,10 @@ from orchestrator.hosts.host import (
     take_for_start,
     tell_notes,
 )
+from orchestrator.processes import host_name
+from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import Lease
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import StartRequest
 
 
@@ -54,6 +57,7 @@ def start_with_cron(asked: StartRequest, out: Console) -> None:
         controller.tick()
     finally:
         lease.release()
+    BoardWriter(run, run_dir).tell()
     hook.close()
     if controller.over and not controller.is_asked:
         cron.unregister(run.run_id, run_dir)
@@ -92,8 +96,18 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
         return _trouble(log, error)
     except OSError as error:
         return _trouble(log, _of_a_file(error))
+    return _tick_with(lease, run, run_dir, log)
+
+
+def _tick_with(lease: Lease, run: Run, run_dir: RunDir, log: Log) -> int:
+    """One tick, unless the run's line is on another machine now. Takes the line out where it is of no more use."""
     hook = Hook(run, run_dir, log.say)
     try:
+        place = host_of(run_dir)  # with the lease: nobody moves the line now
+        if place is not None and not place.is_here:
+            cron.take_out(run.run_id)
+            log.say(f"cron on {place.host} looks after this run: the line of {host_name()} is out of its crontab")
+            return 0
         controller = make_controller(run, run_dir, lease, log.say, hook=hook)
         controller.tick()
     except LeaseLost:
@@ -105,11 +119,12 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
     finally:
         with suppress(OSError):
             lease.release()
+    BoardWriter(run, run_dir).tell()
     hook.close()
     if controller.over and not controller.is_asked:
         try:
-            cron.take_out(run_id)
-            cron.unregister(run_id, run_dir)
+            cron.take_out(run.run_id)
+            cron.unregister(run.run_id, run_dir)
         except ConfigError as error:
             return _trouble(log, error)
         log.say("nothing is left to do: cron no longer looks after this run")

@@ -65,8 +65,8 @@ def start(asked: StartRequest, out: Console) -> None:
     try:
         run = begin_run(asked)
         with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
-            hook = Hook(run, run_dir, display.note)
-            controller = make_controller(run, run_dir, lease, display.say, hook=hook)
+            hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
+            controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
             controller.reactivate()
             if controller.over and not is_paused(controller.ledger):
                 display.note(already_finished(run.config))
@@ -83,7 +83,7 @@ def start(asked: StartRequest, out: Console) -> None:
                             raise
                     display.note(f"this process was held up, and {owner} looked after the run: going on")
                     lease = Lease.take_patiently(run_dir, lease.owner.command)
-                    controller = make_controller(run, run_dir, lease, display.say, hook=hook)
+                    controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
     finally:
         lease.release()
     report_end(controller, run, run_dir, out)
@@ -197,12 +197,14 @@ def make_controller(
     say: Callable[[str], None],
     *,
     hook: Hook | None = None,
+    on_tick: Callable[[], None] = lambda: None,
 ) -> Controller:
-    """The controller of a run, on its executor."""
+    """The controller of a run, on its executor. `on_tick`: see `Controller`. Who passes by tells the board when the
+    lease is free again: that may take long on a slow disk, and meanwhile nobody else could look after the run.
+    """
     executor = make_executor(run, run_dir)
     tell = hook or Hook(run, run_dir, say)
-    board = BoardWriter(run, run_dir)
-    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell, on_tick=board.tell)
+    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell, on_tick=on_tick)
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:

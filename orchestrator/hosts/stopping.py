@@ -13,6 +13,7 @@ from orchestrator.decisions.models import Ledger
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import cron
+from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
@@ -96,8 +97,8 @@ def _stop_here(
     except LeaseHeld:
         return False
     try:
-        hook = Hook(run, run_dir, display.note)
-        controller = make_controller(run, run_dir, lease, display.say, hook=hook)
+        hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
+        controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
         controller.loop(interrupted=lambda: interrupted() or time.monotonic() > give_up_at, shown=display.shown)
         hook.close()
     finally:

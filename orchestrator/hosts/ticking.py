@@ -9,6 +9,7 @@ from rich.console import Console
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.failover import HOLDER
+from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import Log
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
@@ -25,6 +26,7 @@ def tick(run_dir: RunDir, out: Console) -> None:
         make_controller(run, run_dir, lease, lambda line: out.print(line, soft_wrap=True), hook=hook).tick()
     finally:
         lease.release()
+    BoardWriter(run, run_dir).tell()
     hook.close()
 
 
@@ -42,6 +44,7 @@ def tick_for_job(run_dir: RunDir) -> None:
         tick_as_job(controller)
     finally:
         lease.release()
+    BoardWriter(run, run_dir).tell()
     hook.close()
 
 

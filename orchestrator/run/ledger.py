@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from anchorleg.files import to_json
 from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import LEDGER_VERSION, Ledger
-from orchestrator.disk import read_json
+from orchestrator.disk import read_json, read_json_or_none
 from orchestrator.errors import RunFolderError
 from orchestrator.run.rundir import RunDir
 
@@ -34,14 +34,14 @@ def ledger_epochs(run_dir: RunDir) -> list[int]:
 def newest_epoch(run_dir: RunDir) -> int | None:
     """The highest epoch that has a ledger."""
     # By the leases, if there are any: a run that cron looks after has thousands of histories beside its few ledgers.
-    for epoch in _taken(run_dir):
+    for epoch in _taken(run_dir.disk.names(run_dir.lease)):
         if run_dir.disk.exists(run_dir.ledger(epoch)):
             return epoch
     return next(iter(ledger_epochs(run_dir)), None)
 
 
-def _taken(run_dir: RunDir) -> list[int]:
-    return sorted((int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit()), reverse=True)
+def _taken(names: list[str]) -> list[int]:
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
 def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
@@ -104,14 +104,21 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
 
 
 def drop_old_epochs(run_dir: RunDir) -> None:
-    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, the newest ledger in any case, and the whole history."""
-    newest = newest_epoch(run_dir)
-    for epoch in _taken(run_dir)[EPOCHS_KEPT:]:
+    """Keep the newest `EPOCHS_KEPT` ledgers and lease records, the newest ledger in any case, the whole history, and
+    what machines have seen of the newest owner.
+    """
+    newest, names = newest_epoch(run_dir), run_dir.disk.names(run_dir.lease)
+    taken = _taken(names)
+    for epoch in taken[EPOCHS_KEPT:]:
         if epoch == newest:  # all who took a lease since then failed before they wrote one
             continue
         run_dir.disk.remove(run_dir.ledger(epoch))
         run_dir.disk.remove(run_dir.lease / str(epoch))
         run_dir.disk.remove(run_dir.lease / f"{epoch}.released")
+    for path in (run_dir.lease / name for name in names if name.startswith("seen-")):
+        seen = read_json_or_none(run_dir.disk, path)  # `lease.silent_for`: of another owner it tells nothing
+        if isinstance(seen, dict) and seen.get("epoch") not in taken[:1]:
+            run_dir.disk.remove(path)
 
 
 def read_control(run_dir: RunDir) -> Control:

@@ -26,8 +26,10 @@ _FACTS = (
     "at", "kind", "slot", "attempt", "job_id", "node", "verdict", "cause", "step", "start_step", "checkpoint_step",
     "ended_at",
 )  # fmt: skip
+#: Of each slot.
+MOST_JOBS = 20
 #: (jobs a slot, events, slots): the first that fits is told.
-_SIZES = ((20, 60, None), (8, 30, None), (3, 10, None), (0, 0, None), (0, 0, 100), (0, 0, 20), (0, 0, 0))
+_SIZES = ((MOST_JOBS, 60, None), (8, 30, None), (3, 10, None), (0, 0, None), (0, 0, 100), (0, 0, 20), (0, 0, 0))
 
 
 class Board(Frozen):
@@ -43,17 +45,24 @@ class Board(Frozen):
     events: tuple[dict[str, Any], ...] = ()
 
 
-def board_of(view: RunView, facts: Sequence[SlotFacts], events: Sequence[Mapping[str, Any]], now: float) -> Board:
-    """As much of it as fits into `MOST_BYTES`."""
+def board_of(
+    view: RunView,
+    facts: Sequence[SlotFacts],
+    events: Sequence[Mapping[str, Any]],
+    now: float,
+    older: Mapping[int, int] | None = None,
+) -> Board:
+    """As much of it as fits into `MOST_BYTES`. `older`: by slot, how many jobs it has beside those in `facts`."""
     bare = view.model_copy(
         update={"run_dir": "", "slots": tuple(slot.model_copy(update={"progress": {}}) for slot in view.slots)}
     )
+    counts = {one.slot: len(one.jobs) + (older or {}).get(one.slot, 0) for one in facts}
     for jobs, told, slots in _SIZES:
         board = Board(
             at=now,
             view=bare.model_copy(update={"slots": bare.slots[:slots]}),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
-            older={one.slot: len(one.jobs) - jobs for one in facts[:slots] if jobs and len(one.jobs) > jobs},
+            older={one.slot: counts[one.slot] - jobs for one in facts[:slots] if jobs and counts[one.slot] > jobs},
             events=tuple(
                 {name: event[name] for name in _FACTS if name in event} for event in events[len(events) - told :]
             ),

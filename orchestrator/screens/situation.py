@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
-from orchestrator.decisions.reasons import Kind, reason_of
+from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.executors.base import JobState
 from orchestrator.screens.timeline import at_and_in, clock
 
@@ -133,7 +133,7 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
         case JobState.RUNNING:
             return Situation("running", slot.why, after)
         case JobState.PENDING:
-            reason = reason_of(seen.reason)
+            reason = _waits_for(seen)
             then = {
                 "waits": "it starts as soon as Slurm lets it",
                 "person": "it is left alone until a person has acted",
@@ -145,6 +145,12 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
         case _:
             word = seen.raw_state.lower()
             return Situation(word, f"a state that this program does not know: {seen.raw_state}", "nothing is changed")
+
+
+def _waits_for(seen: Seen) -> PendingReason:
+    if seen.raw_state == BOOTING:
+        return PendingReason("waits", f"waits: its node {seen.node} is being started")
+    return reason_of(seen.reason, seen.partition)
 
 
 def _after(slot: Slot, around: Around) -> str:

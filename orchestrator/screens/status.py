@@ -337,6 +337,6 @@ def _successor(slot: Slot) -> SuccessorView | None:
         attempt=attempt.number,
         job_id=live.job_id,
         state=str(seen.state) if seen else str(live.state),
-        why=reason_of(seen.reason).words if seen and seen.reason not in {"", "Dependency"} else "",
+        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
         reason=seen.reason if seen else "",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers, checkpoints_of, lineage
 from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress
@@ -33,6 +33,14 @@ class Sign(Lenient):
     first_progress_at: float | None = None
 
 
+class Moments(NamedTuple):
+    """Of a slot, unix seconds: its first event; by token, a submission; by attempt, proof of its end."""
+
+    begun_at: float | None
+    submitted: Mapping[str, float]
+    proven: Mapping[int, float]
+
+
 def run_goodput(run_dir: RunDir, now: float) -> RunGoodput:
     """Where the run's time went until `now`. Errors: UnknownRun, RunFolderError."""
     run = load_run(run_dir)
@@ -51,11 +59,18 @@ def run_goodput(run_dir: RunDir, now: float) -> RunGoodput:
 
 def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float, *, over: bool) -> SlotFacts:
     """The facts of one slot. `events`: its own, oldest first. Errors: RunFolderError where its history is damaged."""
-    folder = run_dir.slot(slot.index)
-    try:
-        stretches = {stretch.attempt: stretch for stretch in lineage(folder)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{folder}: a parent.json cannot be read ({error}): restore it from a copy.") from None
+    folder, told = run_dir.slot(slot.index), moments_of(events)
+    stretches = stretches_of(folder)
+    attempts = [n for n in attempt_numbers(folder) if has_claim(run_dir, slot.index, n)]
+    jobs = [
+        job_facts(run_dir, slot.index, number, told, now, stretches.get(number), newest=attempts[-1])
+        for number in attempts
+    ]
+    return facts_with(slot, jobs, told, over=over)
+
+
+def moments_of(events: Iterable[Event]) -> Moments:
+    """Of one slot's events, oldest first."""
     submitted: dict[str, float] = {}
     proven: dict[int, float] = {}
     begun_at = None
@@ -67,16 +82,29 @@ def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float,
         if event["kind"] == "ended":
             # By attempt, the first: a controller that was killed behind the event tells an end again.
             proven.setdefault(event["attempt"], at)
-    attempts = [n for n in attempt_numbers(folder) if run_dir.disk.exists(run_dir.attempt(slot.index, n) / "claim")]
-    jobs = [
-        job_facts(run_dir, slot.index, number, submitted, proven, now, stretches.get(number), newest=attempts[-1])
-        for number in attempts
-    ]
+    return Moments(begun_at, submitted, proven)
+
+
+def stretches_of(folder: Path, oldest: int = 0) -> dict[int, Stretch]:
+    """By attempt, from `oldest` on, its part in the history of the slot in `folder`. Errors: RunFolderError."""
+    try:
+        return {stretch.attempt: stretch for stretch in lineage(folder, oldest=oldest)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{folder}: a parent.json cannot be read ({error}): restore it from a copy.") from None
+
+
+def has_claim(run_dir: RunDir, slot: int, attempt: int) -> bool:
+    """Whether a job has had the attempt."""
+    return run_dir.disk.exists(run_dir.attempt(slot, attempt) / "claim")
+
+
+def facts_with(slot: Slot, jobs: Iterable[JobFacts | None], told: Moments, *, over: bool) -> SlotFacts:
+    """The facts of a slot that has had these jobs."""
     live = [s for attempt in slot.attempts for s in attempt.live if attempt.claimed_by is None and not attempt.ahead]
-    queued = [submitted.get(s.token, s.intent_at) for s in live]
+    queued = [told.submitted.get(s.token, s.intent_at) for s in live]
     known = tuple(job for job in jobs if job is not None)
     return SlotFacts(
-        slot=slot.index, jobs=known, begun_at=begun_at, queued_at=max(queued, default=None), over=over and not live
+        slot=slot.index, jobs=known, begun_at=told.begun_at, queued_at=max(queued, default=None), over=over and not live
     )
 
 
@@ -84,8 +112,7 @@ def job_facts(
     run_dir: RunDir,
     slot: int,
     attempt: int,
-    submitted: Mapping[str, float],
-    proven: Mapping[int, float],
+    told: Moments,
     now: float,
     stretch: Stretch | None,
     *,
@@ -103,21 +130,21 @@ def job_facts(
     if ended is not None:
         sign = Sign(**ended.model_dump(include=set(Sign.model_fields)))
     seen_at = max(claim.at, sign.at, progress.at if progress is not None else 0.0)
-    alive = ended is None and attempt not in proven and attempt == newest and now - seen_at <= HEARTBEAT_SILENT_S
+    alive = ended is None and attempt not in told.proven and attempt == newest and now - seen_at <= HEARTBEAT_SILENT_S
     start = _start_step(run_dir, folder)
     kept = (_kept_until(run_dir, slot, attempt, progress, stretch) or start) - start if stretch is not None else 0
     if ended is not None and ended.code == 0 and progress is None:
         kept = max(kept, 1)  # a program that reports nothing, and is done
     return JobFacts(
         attempt=attempt,
-        submitted_at=submitted.get(claim.token or ""),
+        submitted_at=told.submitted.get(claim.token or ""),
         started_at=min(claim.at, sign.started_at if sign.started_at is not None else claim.at),
         first_step_at=sign.first_progress_at,
         asked_at=sign.asked_at,
         answered_at=_answered_at(run_dir, slot, attempt, sign.asked_at, ended),
         ended_at=ended.at if ended is not None else None,
         seen_at=seen_at,
-        proven_at=proven.get(attempt),
+        proven_at=told.proven.get(attempt),
         done=max(0, progress.step - start) if progress is not None else None,
         kept=max(0, kept),
         open=alive,

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).parents[2]
 SECTION = {
-    "env": {"name": "anchorleg_toys.points:Points"},
+    "env": {"name": "loud:Points"},
     "rollout_steps": 32,
     "checkpoint_interval": 200,
     "evaluation_interval": 200,
@@ -30,11 +30,25 @@ SECTION = {
 }
 
 
+#: A suite that prints, in Python and below it, as banners of libraries are printed.
+LOUD = """
+import os
+import anchorleg_toys.points
+
+class Points(anchorleg_toys.points.Points):
+    def __init__(self, *words, **more):
+        print("a banner")
+        os.write(1, b"and another one")
+        super().__init__(*words, **more)
+"""
+
+
 def compare(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "section.json").write_text(json.dumps(SECTION))
+    (folder / "loud.py").write_text(LOUD)
     return subprocess.run(
         [sys.executable, "-m", "trainer", "compare", "-c", "section.json", "--run-dir", "all", *words],
-        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}", **environment},
+        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}:{folder}", **environment},
         capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False,
     )  # fmt: skip
 
@@ -44,6 +58,7 @@ def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -
     job = Job(tmp_path / "run", 0, 0, hand_over_file=tmp_path / "asked", scratch=tmp_path, run_id="the-jobs-run")
     first = compare(tmp_path, *asked, "--json", **launching._described(job, tmp_path / "asked"))
     assert first.returncode == 0, first.stderr
+    assert "a banner\n" in first.stderr
     assert not job.run_dir.exists(), "each contender trains in a folder of its own, also inside a job"
     told = json.loads(first.stdout)
     assert {one["algorithm"] for one in told["contenders"]} == {"ppo", "a2c"}

@@ -72,5 +72,8 @@ def test_demonstrations_that_are_gone_change_no_bit_and_others_are_another_train
     assert slot_digest(broken / "run/slots/0") == slot_digest(whole / "run/slots/0")
     said = train(tmp_path / "new", demos, expected=ConfigError.exit_code)
     assert "there are no demonstrations in" in said
-    train(tmp_path / "new", moved)
+    manifest = json.loads((moved / "demos.json").read_text())
+    del manifest["source"]["paid_by"]  # as of an import
+    (moved / "demos.json").write_text(json.dumps(manifest))
+    assert "nobody can tell whether they are those of the training's env" in train(tmp_path / "new", moved)
     assert slot_digest(tmp_path / "new/run/slots/0") == slot_digest(whole / "run/slots/0")

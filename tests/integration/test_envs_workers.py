@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from suites import metaworld
 
 pytest.importorskip("metaworld")
 
-from trainer.envs import channel
+from trainer.config.suites import Gymnasium
+from trainer.envs import channel, workers
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.envs.workers import spawn_worker
 
@@ -63,6 +66,11 @@ def test_a_worker_that_is_still_starting_outlives_them_too(spec):
     buffers.close()
 
 
+def test_what_an_environment_starts_in_a_worker_can_be_ended():
+    with VectorEnv(VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Parent")), 1, 0), 1) as envs:
+        envs.reset()
+
+
 @pytest.mark.parametrize("already_blocked", [(), (signal.SIGUSR2,)])
 def test_the_learners_own_signals_are_as_they_were_and_none_is_lost(already_blocked):
     arrived = []
@@ -90,6 +98,64 @@ def test_a_worker_that_cannot_obey_says_why_in_one_sentence(spec):
         state.tensors["envs.3.env.physics"] = state.tensors["envs.3.env.physics"][:-1]
         with pytest.raises(EnvError, match=r"environment 3 \(push-v3\) failed: push-v3: the state is of another"):
             envs.restore(state)
+
+
+def said(learner):
+    """What it says up to its answer."""
+    heard = [learner.receive()]
+    while heard[-1].op == channel.DOING:
+        heard.append(learner.receive())
+    return heard
+
+
+def test_a_worker_says_that_it_goes_on_after_each_episode_that_it_begins_or_puts_back(spec):
+    """So that the learner's patience is for one, however many there are."""
+    buffers = SharedBuffers(spec.suite.open().spaces, spec.num_envs)
+    process, learner = spawn_worker(buffers.fd)
+    learner.send(channel.SETUP, {"spec": spec.as_json(), "indices": [0, 1], "native": []})
+    assert [one.op for one in said(learner)] == [channel.DONE]
+    learner.send(channel.START, {"indices": [0, 1], "attempt": 0})
+    assert [one.op for one in said(learner)] == [channel.DOING, channel.DOING, channel.DONE]
+    learner.send(channel.SNAPSHOT)
+    (state,) = said(learner)
+    learner.send(channel.RESTORE, state.meta, state.arrays)
+    assert [one.op for one in said(learner)] == [channel.DOING, channel.DOING, channel.DONE]
+    learner.close()
+    assert process.wait(PATIENCE_S) == 0
+    buffers.close()
+
+
+def test_the_learners_patience_begins_anew_with_each_word():
+    words, limits = [channel.DOING, channel.DOING, channel.DONE], []
+
+    class Line:
+        def receive(self, limit_s):
+            limits.append(limit_s)
+            return channel.WorkerMessage(words.pop(0), None, {})
+
+    pool = SimpleNamespace(_channels=[Line()])
+    assert workers.WorkerPool._answer(pool, 0, channel.RESTORE, channel.LOOK_S).op == channel.DONE
+    assert limits == [channel.LOOK_S, workers.RESTORE_S, workers.RESTORE_S]
+
+
+HANGING = """
+import time
+from trainer.envs import worker
+class Group:
+    def close(self):
+        time.sleep(3600)
+worker._CLOSE_S = 0.01
+worker._close(Group())
+"""
+
+
+def test_a_worker_whose_environments_hang_in_their_closing_ends_with_its_stacks():
+    """The learner may be dead."""
+    command = [sys.executable, "-c", HANGING]
+    where = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert "in close" in done.stderr
 
 
 LEARNER = """

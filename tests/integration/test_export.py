@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from trainer.checkpoints.checkpoint import MANIFEST, NETS, read_manifest
 from trainer.cli import main
 from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
+from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
 from trainer.evaluation.playable import find_playable, of_checkpoint
 from trainer.exporting import export as exporting
@@ -168,9 +170,16 @@ def test_a_policy_that_sees_is_refused_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     publish(tmp_path / "mirror", training=resolve(TrainingSection(preset="reach-pixels")))
     policy = find_playable(str(tmp_path / "mirror"), None, "cpu")
-    with pytest.raises(ConfigError, match="one row of numbers"):
+    with pytest.raises(ConfigError, match="one observation that is a row of numbers"):
         export(policy, tmp_path / "policy.onnx")
     assert not (tmp_path / "policy.onnx").exists()
+
+
+def test_a_policy_of_parts_is_refused_in_a_sentence_that_names_them():
+    spaces = Spaces({"place": ArraySpec((2,))}, Box(1), ("t",), 10)
+    policy = SimpleNamespace(spec=SimpleNamespace(spaces=spaces), net=SimpleNamespace(encoders={}))
+    with pytest.raises(ConfigError, match=r'called "state", can be exported yet, and this one\'s is: place; train on'):
+        exporting.of_policy(policy)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

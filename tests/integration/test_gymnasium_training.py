@@ -148,6 +148,22 @@ def test_a_laptop_plays_what_is_registered_by_name(tmp_path: Path) -> None:
     assert "done: 60 steps" in run(tmp_path, *actors)
 
 
+def test_what_an_environment_starts_can_be_ended_in_the_trainer_and_in_an_evaluation(tmp_path: Path) -> None:
+    train(tmp_path, {"id": "odd_envs:Parent"}, total_steps=300)
+    assert read_evaluations(tmp_path / "run/slots/0")
+
+
+def test_an_evaluation_as_json_is_that_whatever_its_environments_print(tmp_path: Path) -> None:
+    train(tmp_path, {"id": "odd_envs:Loud"}, total_steps=60, evaluation_goals=0)
+    command = [sys.executable, "-m", "trainer", "evaluate", "run", "--goals", "2", "--json"]
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests/plugin", ROOT / "tests/support")))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=WORK_S, check=True)
+    assert json.loads(done.stdout)["score"] == "return"
+    assert b"a banner\n" in done.stderr
+    assert b"it begins\n" in done.stderr
+
+
 def test_contributions_are_declined_in_one_sentence(tmp_path: Path) -> None:
     fields = {**MTSAC, "total_steps": 60, "evaluation_goals": 0}
     train(tmp_path, {"id": "Pendulum-v1", "horizon": 50}, **fields)

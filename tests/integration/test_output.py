@@ -89,3 +89,35 @@ def test_a_character_that_the_output_cannot_have_ends_no_command() -> None:
         env={**os.environ, "PYTHONIOENCODING": "iso8859-2"},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"from a \\u2192 b\n", b"")
+
+
+#: Prints beside its answer: in Python, below it, late, and by a program that it starts.
+ANSWERS = """
+import os, subprocess
+from anchorleg.output import ending_well, set_aside
+
+def act():
+    with set_aside() as answer:
+        print("a banner")
+        subprocess.run(["echo", "a child"], check=True)
+        print("one", file=answer)
+    os.write(1, b"late\\n")
+    print("two")
+
+ending_well(act)
+"""
+
+
+def test_an_answer_is_alone_on_the_output_whoever_prints_beside_it(environ: Mapping[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", ANSWERS], capture_output=True, env=environ, timeout=WORK_S, check=True)
+    assert done.stdout == b"one\ntwo\n"
+    assert set(done.stderr.splitlines()) >= {b"a banner", b"a child", b"late"}
+
+
+def test_an_answer_whose_reader_has_gone_ends_without_a_word(environ: Mapping[str, str], nobody: int) -> None:
+    program = ANSWERS.replace('print("a banner")', "").replace('["echo", "a child"]', '["true"]')
+    program = program.replace(r'os.write(1, b"late\n")', "")
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=nobody, stderr=subprocess.PIPE, env=environ, timeout=WORK_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (READER_GONE, b"")

@@ -110,7 +110,7 @@ def test_a_rank_that_comes_to_nobody_says_so_itself(tmp_path: Path, monkeypatch:
         raise RanksError("rank 1 of 2 did not meet the others")
 
     monkeypatch.setattr(Group, "join", alone)
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(cli, "bear_hand_over", lambda: None)
     place, asked = RankPlace(1, 2, 1, 2, "node1"), read_section(None, None, [])
     with pytest.raises(RanksError, match="did not meet"):
         cli._train_together(Job.standalone(tmp_path), asked, place)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import subprocess
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -287,6 +291,50 @@ class Stuck(Line):
         self.made[what] += 1
         if what == self.where and self.made[what] == self.at:
             time.sleep(3600)
+
+
+class Parent(Line):
+    """Starts processes in each reset; each of them must die of the signal that it sends itself."""
+
+    def reset(self, **more: Any) -> tuple[Any, dict]:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            found = subprocess.run(["/bin/sh", "-c", f"kill -{int(number)} $$"], check=False).returncode
+            assert found == -number, f"a program that got {number.name} ended with {found}"
+        child = multiprocessing.get_context("fork").Process(target=_term_oneself)
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGTERM, f"a process that was forked ended with {child.exitcode}"
+        return super().reset(**more)
+
+
+def _term_oneself() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Loud(Line):
+    """Prints, in Python and below it."""
+
+    def __init__(self, **more: Any) -> None:
+        print("a banner")
+        super().__init__(**more)
+
+    def reset(self, **more: Any) -> tuple[Any, dict]:
+        os.write(1, b"it begins\n")
+        return super().reset(**more)
+
+
+class Closer(Line):
+    """Once `note` exists, it writes there that it was closed, and then fails in that."""
+
+    def __init__(self, note: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.note = Path(note)
+
+    def close(self) -> None:
+        if self.note.exists():
+            with self.note.open("a") as file:
+                file.write("closed\n")
+            raise OSError("it is stuck")
 
 
 def Stacked(**more: Any) -> gym.Env:

@@ -191,6 +191,8 @@ def queues(recorder: Recorder) -> None:
         cluster.wait_for_state(running, "RUNNING")
         cluster.wait_for(lambda: "PartitionTimeLimit" in cluster.ask(*SQUEUE), "the reasons")
         recorder.record(cluster, "many states", *SQUEUE)
+        cluster.submit("sleep 600", "--partition=gpu,short", "--time=5")
+        recorder.record(cluster, "several partitions", *SQUEUE)
         recorder.record(cluster, "all free nodes", *SINFO)
 
 

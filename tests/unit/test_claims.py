@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from anchorleg.words import sized
 from orchestrator import failover
 from orchestrator.decisions import news, nodes, sightings, stalls
 from orchestrator.run import lease
@@ -15,7 +16,7 @@ from orchestrator.screens import watch
 from syncd.laptop import capacity
 from syncd.shared import incoming, manifest, space
 from syncd.wire import arrivals, feed, protocol
-from syncd.wire.transport import MAX_FILES
+from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, selection, takings
 from trainer.training import intake
@@ -109,13 +110,14 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
             "trust.md",
             (
                 f"a mirror has {capacity.MAX_RUNS} runs, {capacity.MAX_SLOTS:,} slots, "
-                f"{capacity.MAX_CURVE_BYTES // MIB} MiB"
+                f"{sized(capacity.MAX_CURVE_BYTES)} of curves a slot ({sized(MAX_CURVES_BYTES)} of all)"
             ),
         ),
         ("trust.md", f"{MAX_FILES:,} files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
         ("trust.md", f"and {space.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * space.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
-        ("trust.md", f"{arrivals.MAX_SLOTS:,} slots, {arrivals.MAX_OFFERS:,} files and {arrivals.MAX_VERDICTS:,}"),
+        ("trust.md", f"policies in {arrivals.MAX_PLACES:,} places, {arrivals.MAX_OFFERS:,} files"),
+        ("trust.md", f"files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),
         ("looking.md", {1.1: "unless others are a tenth faster"}[tuning.WORTH_CHANGING]),
     ],
 )  # fmt: skip

@@ -44,12 +44,15 @@ DOORS = {
 GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
-    "anchorleg": "job, live, findings rollback runid, files notices output places printable shares words wrapping",
+    "anchorleg": """
+        job, live, findings rollback runid, files notices output places printable shares signals temporary words
+        wrapping""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,
         executors experiments failover fields sections,
-        container disk errors garbage given integrations jobend oom processes template tidying walltime""",
+        container disk errors garbage given integrations jobend oom processes scratch template tidying
+        walltime""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
@@ -292,6 +295,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg.job",
         "anchorleg.rollback",
         "anchorleg.runid",
+        "anchorleg.signals",
         "orchestrator",
         "orchestrator.container",
         "orchestrator.failover",
@@ -306,6 +310,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.jobend",
         "orchestrator.oom",
         "orchestrator.processes",
+        "orchestrator.scratch",
         "orchestrator.shim",
         "orchestrator.tidying",
     }

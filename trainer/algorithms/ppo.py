@@ -42,11 +42,10 @@ class Algorithm(OnPolicy):
         outside = ((ratio - 1).abs() > settings.clip).float().mean()
         return by_log_prob, [-torch.minimum(gain, clipped).mean(), kl, outside]
 
-    def judge(self, measured: Tensor) -> None:
+    def judge(self, measured: Tensor) -> bool:
         """As above: the policy may have gone too far."""
         limit = self.settings.target_kl
-        if limit and float(measured[self.METRICS.index("kl")]) > _KL_SLACK * limit:
-            self.stop_learning()
+        return limit > 0 and float(measured[self.METRICS.index("kl")]) > _KL_SLACK * limit
 
     @property
     def batch_size(self) -> int:

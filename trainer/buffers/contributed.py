@@ -17,7 +17,7 @@ import numpy.typing as npt
 from trainer.buffers.replay import Block, Drawn, Replay
 from trainer.buffers.rows import STEPS, Batch, Fields
 from trainer.config.training import Training
-from trainer.envs.spaces import I64
+from trainer.envs.spaces import F64, I64
 from trainer.streams import RandomStream, generator
 
 #: The most of a batch that others may make up: enough to help, too little to take the training over.
@@ -44,7 +44,7 @@ class RingSizes(NamedTuple):
         return cls(sizes, sizes.sum(axis=0), int(np.count_nonzero(sizes.any(axis=1))))
 
 
-def parts(counts: I64, own: I64, others: RingSizes, share: float = MAX_SHARE) -> npt.NDArray[np.float64]:
+def parts(counts: I64 | F64, own: I64, others: RingSizes, share: float = MAX_SHARE) -> F64:
     """How many of a batch's `counts` [K] rows are to come from each of S others, on average, [S, K].
 
     Of each task as many as their part of its rows (`own` [K] beside them), and never above `share` in all nor
@@ -52,7 +52,7 @@ def parts(counts: I64, own: I64, others: RingSizes, share: float = MAX_SHARE) ->
     another.
     """
     each = share / max(1, others.givers)
-    wanted: npt.NDArray[np.float64] = counts * np.minimum(each, others.sizes / np.maximum(1, own + others.of_task))
+    wanted: F64 = counts * np.minimum(each, others.sizes / np.maximum(1, own + others.of_task))
     return wanted
 
 

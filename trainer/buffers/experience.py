@@ -18,7 +18,7 @@ from trainer.buffers.rows import Batch, fields_of, joined, with_steps
 from trainer.config.group import MOST_FOREIGN
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import Spaces
+from trainer.envs.spaces import F64, Spaces
 from trainer.errors import DamagedCheckpointError
 from trainer.state import State
 from trainer.streams import RandomStream, generator
@@ -116,9 +116,11 @@ class Experience:
         """For the row of metrics: others' rows, their share of a batch of `size`, and how old their policies were."""
         if self.others is None:
             return {}
-        of_peers = self._part(self.peers, size, self.peer_share) if self.peers is not None else 0.0
-        share = (1 - of_peers) * share_of_others(of_peers)
-        return self._row(self.others, size, share)
+        counts, of_peers = self._counts(size), 0.0
+        if self.peers is not None:
+            taken = self._wanted(self.peers, counts, self.peer_share)
+            counts, of_peers = counts - taken, float(taken.sum()) / size
+        return _row(self.others, self._wanted(self.others, counts, share_of_others(of_peers)), size)
 
     def group_row(self, size: int) -> dict[str, Any]:
         """As `others_row`, of the other slots' rows; `group_rows`: those of each slot."""
@@ -126,17 +128,19 @@ class Experience:
         if peers is None:
             return {}
         of_each = {slot: peers.rows_of(slot) for slot in sorted(peers.sources)}
-        return {**self._row(peers, size, self.peer_share), "group_rows": of_each}
+        wanted = self._wanted(peers, self._counts(size), self.peer_share)
+        return {**_row(peers, wanted, size), "group_rows": of_each}
 
-    def _row(self, ring: Contributed, size: int, share: float) -> dict[str, Any]:
-        return {"rows": ring.ring_rows, "share": round(self._part(ring, size, share), 4), **ring.lag_row()}
-
-    def _part(self, ring: Contributed, size: int, share: float) -> float:
-        """What part of a batch of `size` comes from `ring`, on average; 0 while there is none of our own."""
+    def _counts(self, size: int) -> F64:
+        """How many rows of each task a batch of `size` has, [K]; none while there is none of our own."""
         if not self.own.is_ready:
-            return 0.0
-        counts = shares(size, self.own.sizes, self.own.turn)[0]
-        return float(parts(counts, self.own.sizes, ring.ring_sizes, share).sum()) / size
+            return np.zeros(len(self.own.sizes))
+        return shares(size, self.own.sizes, self.own.turn)[0].astype(np.float64)
+
+    def _wanted(self, ring: Contributed, counts: F64, share: float) -> F64:
+        """How many of `counts` [K] come from `ring`, on average, [K]."""
+        wanted: F64 = parts(counts, self.own.sizes, ring.ring_sizes, share).sum(axis=0)
+        return wanted
 
     def state(self) -> State:
         """Counts and random streams."""
@@ -175,6 +179,11 @@ class Experience:
     def _of_peers(self, peers: Contributed) -> dict[str, Any]:
         given = {slot: list(counts) for slot, counts in self.given.items()}
         return {**peers.state_dict(), "capacity": peers.capacity, "given": given}
+
+
+def _row(ring: Contributed, wanted: F64, size: int) -> dict[str, Any]:
+    """For the row of metrics, where `wanted` [K] rows of a batch of `size` come from `ring`."""
+    return {"rows": ring.ring_rows, "share": round(float(wanted.sum()) / size, 4), **ring.lag_row()}
 
 
 def share_of_others(of_peers: float) -> float:

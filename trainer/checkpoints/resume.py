@@ -28,6 +28,7 @@ from trainer.checkpoints.patience import patiently
 from trainer.checkpoints.rows import read_into
 from trainer.config.section import trained
 from trainer.config.training import Training, differences, identity
+from trainer.envs.spaces import Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
 from trainer.nets.encoders.base import kept_spaces
@@ -92,7 +93,19 @@ def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.
         raise NoGoodCheckpointError(_old_sentence(ref))
     if manifest.identity != identity(training):
         raise OtherIdentityError(_identity_sentence(ref, manifest, training))
+    _check_spaces(ref, manifest, training)
     return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device)
+
+
+def _check_spaces(ref: CheckpointRef, manifest: CheckpointManifest, training: Training) -> None:
+    """Whether nets and rows fit the environment, whose code is not in the config. Errors: OtherIdentityError."""
+    then = Spaces.from_json(manifest.policy["spaces"]).of_policy.words
+    now = spaces_of(training).of_policy.words
+    if then != now:
+        raise OtherIdentityError(
+            f"the checkpoint of step {ref.step} in {ref.path} is of another environment ({training.env.name} gave "
+            f"{then}, and now gives {now}); bring back the one that it was trained on, or use another run folder"
+        )
 
 
 def _check_parents(slot_dir: Path) -> None:

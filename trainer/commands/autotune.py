@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.output import set_aside
 from anchorleg.words import counted, duration, roughly
 from trainer.errors import ConfigError
 
@@ -157,7 +159,8 @@ def _training(
     from trainer.tuning.trials import try_settings  # noqa: PLC0415 - torch and the simulator
 
     try:
-        tried = try_settings(asked.training, budget_s, _say, cache_file("goals").parent)
+        with set_aside() if as_json else contextlib.nullcontext():
+            tried = try_settings(asked.training, budget_s, _say, cache_file("goals").parent)
     except (MemoryError, RuntimeError) as error:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is None:

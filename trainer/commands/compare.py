@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from anchorleg.output import set_aside
 from anchorleg.words import did_you_mean
 from trainer.config.doubts import doubts_about
 from trainer.config.find import ALGORITHMS, checked, find
@@ -76,29 +78,30 @@ def compare(
     from trainer.showing.contenders import contenders_at, must_share_environment  # noqa: PLC0415
 
     console = Console(emoji=False, highlight=False, markup=False)
-    if runs:
-        unused = [name for name in _OF_TRAINING if is_given(context, name)]
-        if unused:
-            options = ["--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in unused]
-            raise ConfigError(f"{', '.join(options)}: the runs that are named were trained; leave it out, or the runs")
-    else:
-        from trainer.envs.suite import spaces_of  # noqa: PLC0415
-        from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
+    with set_aside() if as_json else contextlib.nullcontext():
+        if runs:
+            unused = [name for name in _OF_TRAINING if is_given(context, name)]
+            if unused:
+                options = ", ".join("--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in unused)
+                raise ConfigError(f"{options}: the runs that are named were trained; leave it out, or the runs")
+        else:
+            from trainer.envs.suite import spaces_of  # noqa: PLC0415
+            from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
 
-        chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
-        must_share_environment(list(chosen.items()))
-        for name, one in chosen.items():
-            for field, why in doubts_about(one):
-                print(f"warning: {name}: {field}: {why}", file=sys.stderr)
-        for name, one in chosen.items():
-            try:
-                find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so here
-            except ValueError as error:
-                raise ConfigError(f"{name}: {error}") from error
-        found = entries(chosen, seeds, run_dir)
-        train_all(found, jobs, Console(stderr=True) if as_json else console)
-        runs = [entry.folder for entry in found]
-    contenders = rising(contenders_at(runs))
+            chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
+            must_share_environment(list(chosen.items()))
+            for name, one in chosen.items():
+                for field, why in doubts_about(one):
+                    print(f"warning: {name}: {field}: {why}", file=sys.stderr)
+            for name, one in chosen.items():
+                try:
+                    find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so
+                except ValueError as error:
+                    raise ConfigError(f"{name}: {error}") from error
+            found = entries(chosen, seeds, run_dir)
+            train_all(found, jobs, Console(stderr=True) if as_json else console)
+            runs = [entry.folder for entry in found]
+        contenders = rising(contenders_at(runs))
     if as_json:
         print(json.dumps(comparison_as_json(contenders)))
     else:

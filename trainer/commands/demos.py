@@ -6,13 +6,14 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anchorleg.job import HANDED_OVER, Job
+from anchorleg.output import set_aside
 from trainer.config.read import read_section
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine.shortage import words_of_shortage
@@ -116,19 +117,20 @@ def record(
     """
     from trainer.demos import recording  # noqa: PLC0415 - numpy
 
-    if policy == "scripted":
-        training = read_section(config, preset, settings or []).training
-        chosen = training.seed if seed is None else seed
-        teacher = recording.scripted(training.env, camera or [], size, chosen)
-    else:
-        from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
+    aside = set_aside() if as_json else nullcontext()
+    with aside, _progress("episodes") as progress:
+        if policy == "scripted":
+            training = read_section(config, preset, settings or []).training
+            chosen = training.seed if seed is None else seed
+            teacher = recording.scripted(training.env, camera or [], size, chosen)
+        else:
+            from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
 
-        if config or preset or settings:
-            raise ConfigError("a trained policy plays where it was trained: leave out --config, --preset and --set")
-        found = find_playable(policy, None, device)
-        chosen = found.goal_seed if seed is None else seed
-        teacher = recording.trained(found, camera or [], size)
-    with _progress("episodes") as progress:
+            if config or preset or settings:
+                raise ConfigError("a trained policy plays where it was trained: leave out --config, --preset and --set")
+            found = find_playable(policy, None, device)
+            chosen = found.goal_seed if seed is None else seed
+            teacher = recording.trained(found, camera or [], size)
         demos = recording.record(teacher, task, episodes, chosen, out, progress, _say, keeps_failures=keep_failures)
     _show(demos, as_json=as_json)
 

@@ -54,7 +54,9 @@ class Mtsac(OffPolicySettings):
     value_bins: Annotated[int, Field(ge=2, le=1001)] = Field(101, description="Values of categorical critics.")
     value_limit: Positive = Field(10.0, description="Categorical critics' values lie between minus and plus this.")
     weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay, for actor and critics; 0: Adam.")
-    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
+    grad_clip: NotNegative = Field(
+        0.0, description="Largest gradient norm of the actor, and of both critics together; 0 does not clip."
+    )
     adam_eps: Positive = Field(1e-8, description="Adam's epsilon.")
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
@@ -90,6 +92,7 @@ class Ppo(OnPolicySettings):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
 
     SHARES: ClassVar[bool] = True
+    VERSION: ClassVar[str] = "3"
 
     # Where nothing else is said, stable-baselines3's defaults, but that all 8 environments have 2,048 steps together.
     name: Literal["ppo"] = Field("ppo", description=AlgorithmSettings.model_fields["name"].description)
@@ -141,7 +144,11 @@ class PlainOffPolicy(OffPolicySettings):
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
     gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
-    grad_clip: NotNegative = Field(0.0, description="Largest gradient norm of a net; 0 does not clip.")
+    grad_clip: NotNegative = Field(
+        0.0,
+        description="Largest gradient norm of the actor, and of both critics together, each with what it teaches to "
+        "read pictures; 0 does not clip.",
+    )
     random_shift: Annotated[int, Field(ge=0, le=64)] = Field(
         0, description="Pixels by which pictures that are learned from are moved at most, at random."
     )

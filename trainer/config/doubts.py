@@ -8,6 +8,9 @@ from trainer.config.pictures import PictureSettings
 from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
 
+#: The numbers that a training reports of itself (`progress.json`): by its evaluations, and all the time.
+BY_EVALUATIONS = ("success", "return")
+ALL_THE_TIME = ("steps_per_s", "updates_per_s", "gpu_percent", "save_s")
 #: The encoder that reads a clip's frames one by one.
 _OVER_TIME = "simple2dcnn"
 

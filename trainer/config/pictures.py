@@ -64,6 +64,12 @@ class PictureSettings(EnvSettings):
         return self.observation in SEEING
 
     @property
+    def paid_by(self) -> dict[str, Any]:
+        """As above, whatever is seen."""
+        seen = PictureSettings.model_fields.keys() - EnvSettings.model_fields.keys()
+        return {name: value for name, value in super().paid_by.items() if name not in seen}
+
+    @property
     def draws(self) -> Literal["no", "mujoco", "itself"]:
         """MuJoCo draws the pictures of the suites here."""
         return "mujoco" if self.has_pictures else "no"

@@ -99,6 +99,13 @@ class EnvSettings(TrainingSettings):
         """Whether an episode's seed decides what it looks like, whatever start it has."""
         return False
 
+    @property
+    def paid_by(self) -> dict[str, Any]:
+        """Its settings that decide what a step pays and where an episode truly ends, as JSON: steps that were recorded
+        with other ones are of another problem. Here all that a suite's own class has.
+        """
+        return self.model_dump(mode="json", exclude={"tasks", "horizon"})
+
     def succeeded(self, steps: Any) -> bool:
         """Whether an episode did whose `steps` (a sequence, not empty) succeeded like this."""
         return bool(steps[-1]) or (self.SUCCESS_AT == "any step" and any(steps))

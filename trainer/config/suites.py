@@ -110,6 +110,13 @@ class Arm(PictureSettings):
         description="Draw masses, gains, damping, a delay of the actions and noise of the seen goal for each episode.",
     )
 
+    @property
+    def paid_by(self) -> dict[str, Any]:
+        """As above: wherever goals lie. An end pays for the steps that are left, which the horizon says."""
+        return self.model_dump(
+            mode="json", include={"name", "reward", "end_on_success", *(["horizon"] if self.end_on_success else [])}
+        )
+
 
 #: `CartPole-v1`, `ALE/Pong-v5`, `module:Env-v0`, `package.module:Name`.
 _ID = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:)?[\w.-]+(?:/[\w.-]+)*", re.ASCII)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Discrete, Spaces
 
@@ -56,12 +56,15 @@ class DemoBlock(_Record):
 
 
 class DemoSource(_Record):
-    """Where they are from: what kind of thing, which, what was asked of it (a digest), and its licence as it says."""
+    """Where they are from: what kind of thing, which, what was asked of it (a digest), and its licence as it says.
+    `paid_by`: the settings that decided rewards and ends (`EnvSettings.paid_by`); None: nobody says.
+    """
 
     kind: Literal["films", "lerobot", "recorded"]
     name: str
     asked: str
     licence: str | None = None
+    paid_by: dict[str, JsonValue] | None = None
 
 
 class DemosManifest(_Record):
@@ -124,7 +127,8 @@ class DemosManifest(_Record):
     @property
     def digest(self) -> str:
         """sha256 (hex) of all that it says: the same demonstrations."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        said = self.model_dump(mode="json", exclude={"source": {"paid_by"}})  # of which `asked` is a digest
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def shapes_of(self, episode: DemoEpisode) -> dict[str, tuple[tuple[int, ...], type[np.generic]]]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.words import counted
+from trainer.config.settings import EnvSettings
 from trainer.demos.manifest import REWARD, DemosManifest
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, IMAGE, PRIVILEGED, STATE, Box, Discrete, Spaces
 from trainer.errors import ConfigError
@@ -64,6 +65,17 @@ def must_reward(manifest: DemosManifest, spaces: Spaces) -> None:
                 f"the demonstrations show nothing of the task {name!r}, and a part of each task's rows is theirs "
                 "(algorithm.demos): record it as well, or leave it out of env.tasks"
             )
+
+
+def must_pay_alike(manifest: DemosManifest, env: EnvSettings) -> None:
+    """Whether rewards and ends are those of `env`, as far as is known. Errors: ConfigError."""
+    then, now = manifest.source.paid_by or {}, env.paid_by
+    other = [f"env.{name} {value} → {now.get(name)}" for name, value in then.items() if now.get(name) != value]
+    if other:
+        raise ConfigError(
+            f"the demonstrations were recorded with other rewards or ends than the training's ({', '.join(other)}), "
+            f"and values are learned from them (algorithm.demos): {_RECORD} with its env, or leave algorithm.demos out"
+        )
 
 
 def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]:

@@ -155,6 +155,7 @@ def record(
             seed=seed,
             failures=keeps_failures,
         ),
+        paid_by=teacher.env.paid_by,
     )  # fmt: skip
     plan = DemosManifest(
         source=source,

@@ -136,7 +136,7 @@ class DemosWriter:
     def __init__(self, folder: Path, plan: DemosManifest) -> None:
         self.folder = folder
         there = read_manifest(folder)
-        if there is not None and there.about != plan.about:
+        if there is not None and there.about.digest != plan.about.digest:
             raise ConfigError(
                 f"{folder} holds other demonstrations ({there.source.kind} of {there.source.name}, or with other "
                 "settings): choose another --out"

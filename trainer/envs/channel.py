@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
-#: Operations. The worker answers each with DONE or FAILED. TIME is in place of all others: before the answer to it the
-#: worker says what it does next, as often as it likes (DOING).
+#: Operations. The worker answers each with DONE or FAILED. Before that it says that it goes on, as often as it likes
+#: (DOING): to START and RESTORE with each environment, to TIME, which is in place of all others, what it does next.
 SETUP, START, STEP, SNAPSHOT, RESTORE, LOOK, TIME = b"U", b"A", b"S", b"N", b"R", b"L", b"T"
 DONE, FAILED, DOING = b"D", b"F", b"O"
 

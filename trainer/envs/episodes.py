@@ -179,6 +179,10 @@ class EnvSlot:
                 return
         self._bind()
 
+    def close(self) -> None:
+        """Give its environment back, in the middle of an episode."""
+        self._release()
+
     def _begin(self) -> None:
         self._catch_up()
         task, start, seed = self._next_episode()

@@ -2,12 +2,14 @@
 
 Where all of its state can be taken (`trainer.envs.snapshots`), that is put back. Else its episode is played again: the
 seed, the same actions, and what the last step gave must then be what it was, to the bit. Both are tried in each process
-before its first episode; where neither holds, a state says so, and whoever goes on from it begins the episode anew.
+before its first episode; where neither holds, a state says so, and whoever goes on from it begins the episode anew. An
+environment that is too slow to be tried even once is played again: what comes out otherwise is seen there.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ REPLAY, ANEW = "replay", "anew"
 CHECKED_STEPS = 12
 #: So often: what is missing may matter now and then only.
 CHECKS = 4
+#: For all checks together: a worker has `workers.BEGIN_S` until its first episode has begun.
+CHECK_S = 60.0
 #: Many environments keep their seed in a number with a sign.
 SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
@@ -175,24 +179,67 @@ class ExactEnv:
         self._steps, self._actions = int(state.numbers["steps"]), None
 
 
-def choose(make: Callable[[], PlayedEnv], action: Box | Discrete) -> Exactness:
-    """The best way that holds for what `make` makes: tried on a few steps. Errors: those of `make`."""
+class _HurriedEnv:
+    """`played` until it `is_late`: then it plays no more."""
+
+    def __init__(self, played: PlayedEnv, is_late: Callable[[], bool]) -> None:
+        self._played = played
+        self._is_late = is_late
+
+    @property
+    def upstream(self) -> Any:
+        return self._played.upstream
+
+    def reset(self, seed: int) -> Obs:
+        self._hurry()
+        return self._played.reset(seed)
+
+    def step(self, action: Actions) -> Outcome:
+        self._hurry()
+        return self._played.step(action)
+
+    def close(self) -> None:
+        self._played.close()
+
+    def _hurry(self) -> None:
+        if self._is_late():
+            raise TimeoutError("it is too slow to be tried")
+
+
+def choose(
+    make: Callable[[], PlayedEnv], action: Box | Discrete, clock: Callable[[], float] = time.monotonic
+) -> Exactness:
+    """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S` at most. Errors: those of
+    `make`.
+    """
+    until = clock() + CHECK_S
+
+    def is_late() -> bool:
+        return clock() >= until
+
     with closing(make()) as probe:
         way = way_of(probe.upstream)
     why_not: list[str] = []
     for name in ([] if way is None else [way.name]) + [REPLAY]:
-        why = _why_not(make, name, action)
+        why = "" if is_late() else _why_not(make, name, action, is_late)
         if why is None:
             told = f"its own state is not exact ({why_not[0]}); a resume plays its episodes again" if why_not else None
             return Exactness(name, told)
+        if is_late():
+            told = f"its states could not be tried in {CHECK_S:.0f} s: a resume plays its episodes again"
+            return Exactness(REPLAY, told)
         why_not.append(why)
     return Exactness(ANEW, f"it cannot be put back in mid-episode ({why_not[-1]}): a resume begins its episodes anew")
 
 
-def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete) -> str | None:
-    rng = np.random.default_rng(0)
+def _why_not(
+    make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, is_late: Callable[[], bool]
+) -> str | None:
+    """Why `way` does not hold; None: it did so often as there was time for, and once at least."""
+    rng, tried = np.random.default_rng(0), 0
     with ExitStack() as stack:
-        one, other = (ExactEnv(stack.enter_context(closing(make())), Exactness(way)) for _ in range(2))
+        played = [_HurriedEnv(stack.enter_context(closing(make())), is_late) for _ in range(2)]
+        one, other = (ExactEnv(each, Exactness(way)) for each in played)
         try:
             one.reset(0, 0)
             _bits(one, list(drawn_actions(rng, action, _EARLIER_STEPS)))
@@ -210,10 +257,13 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete) ->
                     env.restore(state)
                     if _bits(env, then) != expected:
                         return "the same actions do not give the same steps twice"
-        except EpisodeLostError as lost:
-            # In the same words in every process, so that they are said once.
-            return "an episode that is played again does not come out as it was" if way == REPLAY else str(lost)
+                tried += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, this way does not hold
+            if tried and is_late():
+                return None
+            if way == REPLAY and isinstance(error, EpisodeLostError):
+                # In the same words in every process, so that they are said once.
+                return "an episode that is played again does not come out as it was"
             return " ".join(str(error).split()) or type(error).__name__
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -50,19 +50,21 @@ class EnvGroup:
             for place, index in enumerate(places)
         ]
 
-    def obey(self, message: WorkerMessage) -> WorkerMessage:
-        """Do what `message` asks; the answer, for the learner."""
+    def obey(self, message: WorkerMessage, tell: Callable[[], object] = lambda: None) -> WorkerMessage:
+        """Do what `message` asks; the answer, for the learner. `tell` is called after each episode that is begun or put
+        back.
+        """
         arrays: dict[str, npt.NDArray[Any]] = {}
         meta: dict[str, Any] | None = None
         if message.op == channel.STEP:
             self.step()
         elif message.op == channel.START:
-            self.start(message.meta["indices"], message.meta["attempt"])
+            self.start(message.meta["indices"], message.meta["attempt"], tell)
             meta = self._not_as_before()
         elif message.op == channel.SNAPSHOT:
             arrays, meta = self.snapshot()
         elif message.op == channel.RESTORE:
-            self.restore(message.arrays, message.meta)
+            self.restore(message.arrays, message.meta, tell)
             meta = self._not_as_before()
         elif message.op == channel.LOOK:
             arrays, meta = self.look(message.meta["index"])
@@ -70,7 +72,7 @@ class EnvGroup:
             raise EnvError(f"unknown operation {message.op!r}")
         return WorkerMessage(channel.DONE, meta, arrays)
 
-    def start(self, indices: Iterable[int], attempt: int) -> None:
+    def start(self, indices: Iterable[int], attempt: int, tell: Callable[[], object] = lambda: None) -> None:
         """Begin the first episodes of `indices`; numbers of other groups' slots are passed over."""
         wanted = set(indices)
         for slot in self._slots:
@@ -78,6 +80,7 @@ class EnvGroup:
                 with _named(slot):
                     slot.start(attempt)
                 self._show(slot)
+                tell()
 
     def step(self) -> None:
         """Act in every slot."""
@@ -135,7 +138,12 @@ class EnvGroup:
             arrays.update({f"envs.{slot.index}.{name}": array for name, array in own.items()})
         return arrays, meta
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
+    def restore(
+        self,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        meta: Mapping[str, Any],
+        tell: Callable[[], object] = lambda: None,
+    ) -> None:
         """Put the slots that `meta` names where they were; the others are left alone."""
         of_slot: dict[str, dict[str, npt.NDArray[Any]]] = {}
         for name, array in arrays.items():
@@ -149,11 +157,14 @@ class EnvGroup:
                 with _named(slot):
                     slot.restore(own, meta[str(slot.index)])
                 self._show(slot)
+                tell()
 
     def close(self) -> None:
-        """Free the instances and the threads."""
+        """Free the instances, also those in an episode, and the threads. May be called twice."""
         if self.stepper is not None:
             self.stepper.close()
+        for slot in self._slots:
+            slot.close()
         self._instances.close()
 
     def _step_natively(self) -> list[EnvSlot]:

@@ -7,6 +7,8 @@ alone.
 
 from __future__ import annotations
 
+import logging
+
 from trainer.envs.spaces import Obs
 from trainer.envs.suite import Env, Suite
 from trainer.state import State
@@ -19,6 +21,8 @@ MAX_IDLE = 64
 MAX_REMEMBERED_BYTES = 64 * 2**20
 #: Of a remembered reset beside its arrays: names and numbers.
 _MORE_BYTES = 4096
+
+_log = logging.getLogger(__name__)
 
 
 class EnvInstances:
@@ -42,7 +46,7 @@ class EnvInstances:
         """The counterpart of `borrow`."""
         self._idle.append((task, env))
         if len(self._idle) > MAX_IDLE:
-            self._idle.pop(0)[1].close()
+            self._free(*self._idle.pop(0))
 
     def reset(self, env: Env, task: int, start: int, seed: int = 0) -> Obs:
         """Begin an episode of `env`, of task number `task`; the first observation, which belongs to the caller."""
@@ -61,4 +65,12 @@ class EnvInstances:
     def close(self) -> None:
         """Free the idle instances."""
         while self._idle:
-            self._idle.pop()[1].close()
+            self._free(*self._idle.pop())
+
+    def _free(self, task: int, env: Env) -> None:
+        """One that cannot be closed keeps none of the others: nobody plays it any more."""
+        try:
+            env.close()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
+            name = self.suite.spaces.tasks[task]
+            _log.warning("an environment (%s) cannot be closed: %s", name, str(error) or type(error).__name__)

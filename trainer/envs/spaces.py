@@ -166,6 +166,13 @@ class Spaces:
         del value["horizon"]
         return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
+    @property
+    def words(self) -> str:
+        """What nets are built for: `state [39] float32 for 4 numbers`."""
+        seen = [f"{key} {list(spec.shape)} {spec.dtype}" for key, spec in sorted(self.obs.items())]
+        action = f"{self.action.size} numbers" if isinstance(self.action, Box) else f"one of {self.action.n} choices"
+        return f"{', '.join(seen)} for {action}"
+
     def zeros(self, *rows: int) -> dict[str, npt.NDArray[Any]]:
         """Observations [*rows, *shape] of nothing."""
         return {key: np.zeros((*rows, *spec.shape), spec.dtype) for key, spec in self.obs.items()}

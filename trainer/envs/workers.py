@@ -29,9 +29,10 @@ from trainer.machine.signals import hand_over_blocked
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
 #: tasks begin. A false alarm costs seconds and no bit; a hand-over waits for the step under way, and has 120 s.
 HUNG_S = 60.0
-#: The same while it starts and builds its instances: from a cold network folder that can take minutes.
+#: The same while it starts, and for each instance that it builds: from a cold network folder that can take minutes.
 BEGIN_S = 300.0
-#: The same while it takes a state: where that is an episode to be played again it takes as long as the episode took.
+#: The same for each state that it takes: where that is an episode to be played again it takes as long as the episode
+#: took.
 RESTORE_S = 1800.0
 #: Workers are replaced so often within `REPLACED_WITHIN_S`; more is no accident (memory, a broken driver).
 MAX_REPLACED = 3
@@ -171,10 +172,10 @@ class WorkerPool:
         """Receive from every worker but the `lost`: (worker → its answer, worker → how it was lost, now or before)."""
         answers: dict[int, WorkerMessage] = {}
         lost = dict(lost)
-        limit_s = _limit_s(op)
+        limit_s: float | None = None
         for worker in [worker for worker in range(len(self.shares)) if worker not in lost]:
             try:
-                answers[worker] = self._answer(worker, limit_s)
+                answers[worker] = self._answer(worker, op, limit_s)
             except (EOFError, TimeoutError) as error:
                 lost[worker] = self._how(worker, op, error)
                 if isinstance(error, TimeoutError):
@@ -201,14 +202,14 @@ class WorkerPool:
         try:
             self._processes[worker], self._channels[worker] = spawn_worker(self._buffers.fd)
             self._send(worker, doing)
-            answer = self._answer(worker, _limit_s(doing))
+            answer = self._answer(worker, doing)
             for deed in self._past:
                 doing, arrays = deed.op, deed.arrays
                 if doing == channel.STEP:
                     actions[:] = deed.arrays["actions"][self._rows(worker)]
                     arrays = {}
                 self._send(worker, doing, deed.meta, arrays)
-                answer = self._answer(worker, _limit_s(doing))
+                answer = self._answer(worker, doing)
                 # Nobody has seen yet what the deed in progress comes to.
                 if doing in {channel.START, channel.RESTORE} and (deed is not self._past[-1] or op in _ASKING):
                     self._must_be_as_before(answer.meta, words, is_own=deed is self._snapshot)
@@ -216,7 +217,7 @@ class WorkerPool:
             if op in _ASKING:
                 doing = op
                 self._send(worker, doing, meta)
-                answer = self._answer(worker, _limit_s(doing))
+                answer = self._answer(worker, doing)
         except (EOFError, TimeoutError) as error:
             again = self._how(worker, doing, error)
             self._dismiss(worker, words)
@@ -246,8 +247,11 @@ class WorkerPool:
             meta = {"spec": self._spec.as_json(), "indices": self.shares[worker], "native": self._native}
         self._channels[worker].send(op, meta, arrays, _limit_s(op))
 
-    def _answer(self, worker: int, limit_s: float) -> WorkerMessage:
-        answer = self._channels[worker].receive(limit_s)
+    def _answer(self, worker: int, op: bytes, limit_s: float | None = None) -> WorkerMessage:
+        """`limit_s`: until it says anything, where that is less than `op` may take."""
+        answer = self._channels[worker].receive(_limit_s(op) if limit_s is None else limit_s)
+        while answer.op == channel.DOING:
+            answer = self._channels[worker].receive(_limit_s(op))
         if answer.op != channel.DONE:
             raise EnvError(str(answer.meta))
         return answer
@@ -292,7 +296,7 @@ class WorkerPool:
 
 
 def spawn_worker(buffers_fd: int = -1, program: str = "trainer.envs.worker") -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start one worker. Until it ignores the hand-over signals itself, they are blocked in it. `buffers_fd`: -1 where
+    """Start one worker. Until it bears the hand-over signals itself, they are blocked in it. `buffers_fd`: -1 where
     it shares none. Errors: OSError.
     """
     ours, theirs = socket.socketpair()

@@ -179,7 +179,7 @@ class EvaluatorProcess:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """The process. Until it ignores the hand-over signals itself, they are blocked in it."""
+    """The process. Until it bears the hand-over signals itself, they are blocked in it."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

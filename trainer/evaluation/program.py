@@ -3,7 +3,7 @@
 One line of JSON on its standard input asks (`EvaluationRequest`). It answers in lines of JSON on its standard output:
 how far it is, and at last the result. What went wrong goes to standard error, in one sentence where it is known.
 
-It ignores the signals that ask a job to hand over (scancel signals every process): the loop ends it. It ends by itself
+It bears the signals that ask a job to hand over (scancel signals every process): the loop ends it. It ends by itself
 when its standard input closes, so also when the learner is killed; its own workers end with it.
 """
 
@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from anchorleg.job import HAND_OVER_SIGNALS
+from anchorleg.output import set_aside
+from anchorleg.signals import HAND_OVER_SIGNALS, bear_hand_over
 from trainer.machine.expendable import be_expendable
 
 #: It says how far it is this often.
@@ -28,11 +29,14 @@ _BEAT_S = 2.0
 
 def main() -> int:
     """Evaluate what standard input asks for. Returns the exit code."""
-    for number in HAND_OVER_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    bear_hand_over()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints is no answer
+    with set_aside() as out:
+        return _evaluate(out)
+
+
+def _evaluate(out: TextIO) -> int:
+    """What is asked for, told on `out`. The exit code."""
     request = json.loads(sys.stdin.readline())
     with contextlib.suppress(OSError):
         os.nice(request["nice"])

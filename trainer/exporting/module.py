@@ -88,7 +88,11 @@ def of_policy(policy: Policy) -> nn.Module:
     """
     spec, net = policy.spec, policy.net
     if set(spec.spaces.obs) != {STATE} or net.encoders:
-        raise ConfigError("only a policy that reads one row of numbers can be exported yet")
+        seen = ", ".join(spec.spaces.obs)
+        raise ConfigError(
+            f'only a policy of one observation that is a row of numbers, called "{STATE}", can be exported yet, and '
+            f"this one's is: {seen}; train on an environment that gives one Box of numbers, no Dict or Tuple around it"
+        )
     if net.trunk is not None or net.frozen:
         raise ConfigError("a policy with a trunk, or with a frozen encoder, cannot be exported yet")
     *body, last = copy.deepcopy(net.body.layers).cpu()

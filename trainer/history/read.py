@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,27 +21,82 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file; what is no row (a torn last line, because its writer died) is left out, an absent file is
     empty.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    for line in data.split(b"\n")[:-1]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
+    return (row for _, row in lines_after(path, 0))
+
+
+def lines_after(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The same behind the first `offset` bytes, which are whole lines: (bytes up to the row's end, row)."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                yield offset, row
 
 
 def read(slot_dir: Path) -> list[dict[str, Any]]:
     """The slot's rows of metrics across its attempts, oldest first, every step once."""
-    return [
-        row
-        for stretch in lineage(slot_dir)
-        for row in lines(slot_dir / "attempts" / str(stretch.attempt) / METRICS)
-        if row["to"] > stretch.after and (stretch.until is None or row["to"] <= stretch.until)
-    ]
+    return list(rows_of(slot_dir))
+
+
+def rows_of(slot_dir: Path) -> Iterator[dict[str, Any]]:
+    """The same, one at a time: all those of a long training on fifty tasks would fill 3 GB."""
+    return GrowingRows(slot_dir).rows(anew=True)
+
+
+class GrowingRows:
+    """The rows of `read` for whoever comes again and again: as long as the history only grows, each is read once."""
+
+    def __init__(self, slot_dir: Path) -> None:
+        self._slot_dir = slot_dir
+        self._line: list[Stretch] = []
+        #: Bytes of its elders' files; and of the newest attempt's, as far as its rows were given out.
+        self._elders: list[int] = []
+        self._offset = 0
+
+    def goes_on(self) -> bool:
+        """Whether the history still begins with all that was given out. Errors: OSError, ValueError, as `lineage`."""
+        line = lineage(self._slot_dir)
+        return (
+            line == self._line
+            and [self._size(stretch) for stretch in line[:-1]] == self._elders
+            and all(self._size(stretch) >= self._offset for stretch in line[-1:])
+        )
+
+    def rows(self, *, anew: bool) -> Iterator[dict[str, Any]]:
+        """Those that came since the last call, whose rows were taken to their end; or all, `anew`. Errors: as above;
+        KeyError, TypeError for a row that is no training's.
+        """
+        if anew:
+            self._line, self._offset = lineage(self._slot_dir), 0
+            self._elders = [self._size(stretch) for stretch in self._line[:-1]]
+            for stretch in self._line[:-1]:
+                for _, row in self._counted(stretch, 0):
+                    yield row
+        for stretch in self._line[-1:]:
+            for end, row in self._counted(stretch, self._offset):
+                self._offset = end
+                yield row
+
+    def _counted(self, stretch: Stretch, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        for end, row in lines_after(self._path(stretch), offset):
+            if row["to"] > stretch.after and (stretch.until is None or row["to"] <= stretch.until):
+                yield end, row
+
+    def _size(self, stretch: Stretch) -> int:
+        try:
+            return self._path(stretch).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _path(self, stretch: Stretch) -> Path:
+        return self._slot_dir / "attempts" / str(stretch.attempt) / METRICS
 
 
 def read_evaluations(slot_dir: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.files import create_exclusive, make_folder
-from anchorleg.job import HAND_OVER_SIGNALS, HANDED_OVER, Job
+from anchorleg.job import HANDED_OVER, Job
+from anchorleg.signals import HAND_OVER_SIGNALS
 from trainer.errors import ConfigError, RanksError
 
 #: How many ranks there are, and the host where rank 0 waits for the others; of several nodes rank 0 itself knows best.

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from anchorleg.job import HAND_OVER_SIGNALS
+from anchorleg.signals import HAND_OVER_SIGNALS
 
 
 @contextmanager

@@ -200,9 +200,13 @@ def _flags(segment: Segment, bounds: Bounds) -> None:
         raise BadSegmentError(
             Reason.TRUNCATED, f"it goes to step {end} of an episode that is cut after {segment.horizon}"
         )
-    is_cut = end == segment.horizon and not segment.terminated[-1]
-    if segment.truncated[:-1].any() or bool(segment.truncated[-1]) != is_cut:
-        raise BadSegmentError(Reason.TRUNCATED, "truncated must be set in the episode's last step, and nowhere else")
+    if segment.truncated[:-1].any():
+        raise BadSegmentError(Reason.TRUNCATED, "an episode is cut in its last step, and nowhere else")
+    if segment.truncated[-1] and segment.terminated[-1]:
+        raise BadSegmentError(Reason.TRUNCATED, "an episode that terminated is not cut as well")
+    # Before the horizon a suite may cut an episode itself: rows of that are those of a beginning, which all may send.
+    if end == segment.horizon and not (segment.truncated[-1] or segment.terminated[-1]):
+        raise BadSegmentError(Reason.TRUNCATED, "its last step is that of the horizon, and it says of no end there")
 
 
 def _lag(segment: Segment, expect: Expectation) -> int:

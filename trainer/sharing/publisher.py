@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,10 +24,10 @@ from syncd import store
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
-from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import of_average, read, read_evaluations
+from trainer.history.read import of_average
 from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
+from trainer.sharing.curves import PublishedCurves
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
@@ -38,14 +38,13 @@ GOLDEN_TOLERANCE = 1e-3
 AVERAGED_EVERY = 10
 #: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
 COLLECT_EVERY_S = 60.0
-#: Writing the curves is followed by at least so many times its own duration without: 20,000 rows of fifty tasks take
-#: 3 s of the interpreter that the training needs too.
+#: Writing the curves is followed by at least so many times its own duration without: the first time 20,000 rows of
+#: fifty tasks take 3 s of the interpreter that the training needs too.
 CURVES_REST = 30.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
 
 OnVersion = Callable[[int, int, int], None]
-WriteMetrics = Callable[[store.SlotPlace, str, Sequence[Mapping[str, Any]]], None]
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,7 @@ class Publisher:
 
     `evaluation`: the slot's newest so far; `evaluation_averaged`: the newest in which the moving average was played.
     `on_version(attempt, seq, step)` hears of each version just before it can be seen, in the publisher's thread.
+    `publish_curves`: as `PublishedCurves.write`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Publisher:
         on_version: OnVersion = lambda _attempt, _seq, _step: None,
         clock: Callable[[], float] = time.time,
         publish: Callable[..., object] = store.publish,
-        write_metrics: WriteMetrics = store.write_metrics,
+        publish_curves: Callable[[], None] | None = None,
         curves_rest: float = CURVES_REST,
     ) -> None:
         self._job = job
@@ -101,7 +101,8 @@ class Publisher:
         self._evaluation_averaged = None if evaluation_averaged is None else of_average(evaluation_averaged)
         self._on_version = on_version
         self._clock = clock
-        self._publish_policy, self._write_metrics, self._curves_rest = publish, write_metrics, curves_rest
+        self._publish_policy, self._curves_rest = publish, curves_rest
+        self._publish_curves = publish_curves or PublishedCurves(job.slot_dir, self._place).write
         self._seq = 0
         self._before: store.Version | None = None
         self._collected_at = float("-inf")
@@ -216,8 +217,7 @@ class Publisher:
 
     def _write_curves(self) -> None:
         began = time.monotonic()
-        self._write_metrics(self._place, METRICS.removesuffix(".jsonl"), read(self._job.slot_dir))
-        self._write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), read_evaluations(self._job.slot_dir))
+        self._publish_curves()
         now = time.monotonic()
         self._curves_from = now + self._curves_rest * (now - began)
 

@@ -35,13 +35,14 @@ def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> N
             canvas.percent(axes.yaxis)
         axes.set_xlabel(label, fontsize=LABEL)
         axes.set_ylabel(f"{word} (IQM)", fontsize=LABEL)
-    canvas.steps(over_steps, max(one.evaluations[-1].step for each in contenders for one in each.seeds), 10)
+    canvas.steps(over_steps, max(one.evaluations[-1].step for each in contenders for one in each.curves), 10)
     over_time.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     over_time.set_xlim(left=0)
     canvas.rows(ends, [contender.name for contender in contenders])
     if word == "success":
         canvas.percent(ends.xaxis, (0, 0.25, 0.5, 0.75, 1))
-    ends.set_title("last evaluation: IQM", fontsize=LABEL, loc="left")
+    step = canvas.in_short(min(contender.step for contender in contenders))
+    ends.set_title(f"evaluation at step {step}: IQM", fontsize=LABEL, loc="left")
     canvas.legend(picture, over_steps)
     canvas.save(picture, out, caption(contenders))
 
@@ -49,7 +50,7 @@ def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> N
 def caption(contenders: Sequence[Contender]) -> str:
     """What the lines are."""
     seeds = sorted({len(one.seeds) for one in contenders})
-    goals = sorted({one.goals_per_task for each in contenders for seed in each.seeds for one in seed.evaluations})
+    goals = sorted({one.goals_per_task for each in contenders for seed in each.curves for one in seed.evaluations})
     episodes = " or ".join(map(str, goals))
     what = f"Lines: evaluations of the deterministic policy, {episodes} episodes a task; thin: seeds"
     if min(seeds) < MIN_SEEDS:
@@ -61,9 +62,9 @@ def _curves(over_steps: Any, over_time: Any, contender: Contender, colour: str) 
     steps = shared_steps(contender)
     found = [at_step(contender, step) for step in steps]
     middle = np.array([one.value for one in found])
-    per_step = contender.seconds / 60 / max(seed.steps for seed in contender.seeds)
+    per_step = 1 / 60 / contender.steps_per_second if contender.steps_per_second else 0.0
     for axes, scale in ((over_steps, 1.0), (over_time, per_step)):
-        for seed in contender.seeds:
+        for seed in contender.curves:
             x = np.array([one.step for one in seed.evaluations]) * scale
             axes.plot(x, seed.scores, color=colour, linewidth=0.8, alpha=0.35)
         x = np.array(steps) * scale

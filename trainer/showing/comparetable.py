@@ -9,15 +9,18 @@ from typing import Any
 
 from rich.console import Console
 
-from anchorleg.words import duration, sized
+from anchorleg.words import counted, duration, sized
 from trainer.showing.certainty import MIN_SEEDS, Estimate
 from trainer.showing.comparison import THRESHOLDS, Contender, Seeded, probability_of_improvement, rising
 from trainer.showing.frame import table
 from trainer.showing.tables import percent
 
+#: Contenders that a sentence names.
+_NAMED = 3
+
 
 def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
-    """Three tables: how well, how soon, and who is better than whom."""
+    """Three tables: how well, how soon, and who is better than whom; and at which step they are judged."""
     order = rising(contenders)
     table(
         out,
@@ -33,11 +36,11 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
     soon = [f"to {threshold:.0%}" for threshold in THRESHOLDS]
     table(
         out,
-        ["algorithm", *soon, "time", "steps/s", "policy"],
+        ["algorithm", *soon, "steps", "time", "steps/s", "policy"],
         [
             [
-                one.name, *(_steps(one.steps_to(threshold)) for threshold in THRESHOLDS), duration(one.seconds),
-                f"{one.steps_per_second:,.0f}", _size(one),
+                one.name, *(_steps(one.steps_to(threshold)) for threshold in THRESHOLDS), _trained(one),
+                duration(one.seconds), f"{one.steps_per_second:,.0f}", _size(one),
             ]
             for one in order
         ],
@@ -48,6 +51,7 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
             ["is better", "than", "probability"],
             [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],
         )
+    print(judged_at(order))
     print(f"in brackets: {' or '.join(dict.fromkeys(one.interval for one in order))}")
     if (count := min(len(one.seeds) for one in order)) < MIN_SEEDS:
         print(f"{count} seeds say nothing of other seeds; use {MIN_SEEDS} or more")
@@ -61,6 +65,8 @@ def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
             {
                 "algorithm": one.name,
                 "seeds": [seed.seed for seed in one.seeds],
+                "judged_at": one.step,
+                "steps": [seed.steps for seed in one.seeds],
                 "iqm": asdict(one.final),
                 "interval": one.interval,
                 "mean_return": one.mean_return,
@@ -72,7 +78,7 @@ def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
                 "steps_per_second": one.steps_per_second,
                 "parameters": one.seeds[0].parameters,
                 "policy_bytes": one.seeds[0].policy_bytes,
-                "evaluations": [_evaluations(seed) for seed in one.seeds],
+                "evaluations": [_evaluations(seed) for seed in one.curves],
             }
             for one in order
         ],
@@ -81,6 +87,24 @@ def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
             for a, b in combinations(order, 2)
         ],
     }
+
+
+def judged_at(contenders: Sequence[Contender]) -> str:
+    """The step at which they are, and, where some were evaluated later too, who was not: a sentence."""
+    words = f"judged at step {min(one.step for one in contenders):,}"
+    if all(one.curves == one.seeds for one in contenders):
+        return words
+    least = min(seed.evaluations[-1].step for one in contenders for seed in one.curves)
+    behind = [(one, [seed for seed in one.curves if _is_at(seed, least)]) for one in contenders]
+    named = [f"{one.name} (seed {', '.join(str(seed.seed) for seed in seeds)})" for one, seeds in behind if seeds]
+    more = [counted(len(named) - _NAMED, "other")] if named[_NAMED:] else []
+    who = " and ".join([", ".join(named[:_NAMED]), *more])
+    return f"{words}, the last at which all were evaluated: {who} came no further than step {least:,}"
+
+
+def _is_at(seed: Seeded, step: int) -> bool:
+    """Whether its last evaluation is that of `step`."""
+    return seed.evaluations[-1].step - step < seed.num_envs
 
 
 def word_for(contenders: Sequence[Contender]) -> str:
@@ -114,6 +138,12 @@ def _evaluations(seed: Seeded) -> list[dict[str, Any]]:
         {"step": one.step, "success": dict(one.success), "return": total}
         for one, total in zip(seed.evaluations, seed.returns, strict=True)
     ]
+
+
+def _trained(one: Contender) -> str:
+    """So many steps, or from the seed with the fewest to that with the most."""
+    least, most = min(seed.steps for seed in one.seeds), max(seed.steps for seed in one.seeds)
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _steps(value: float | None) -> str:

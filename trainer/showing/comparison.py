@@ -1,18 +1,20 @@
 """Algorithms side by side: how well, how surely, how soon and how fast each came to what it can.
 
-A contender is trained with several seeds and equal budgets, and evaluated on equal goals. The definitions are those of
-Agarwal et al. 2021 (arXiv 2108.13264, their `rliable`): inter-quartile means, intervals by the stratified bootstrap,
-the probability that one of two is better. Its own code is archived, and its bootstrap heeds no seed.
+A contender is trained with several seeds, and evaluated on equal goals; all are judged at the same step
+(`as_far_as_all`). The definitions are those of Agarwal et al. 2021 (arXiv 2108.13264, their `rliable`): inter-quartile
+means, intervals by the stratified bootstrap, the probability that one of two is better. Its own code is archived, and
+its bootstrap heeds no seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
 import numpy as np
 
+from trainer.errors import ConfigError
 from trainer.evaluation.protocol import RESAMPLES
 from trainer.showing.certainty import MIN_SEEDS, Estimate, iqm_of
 from trainer.showing.learning import F64, Evaluated
@@ -25,8 +27,8 @@ _PERCENTILES = (2.5, 97.5)
 
 @dataclass(frozen=True)
 class Seeded:
-    """One training of a contender. `seconds`: what it took to the end, without the time between its jobs. `parameters`:
-    numbers of its policy, `policy_bytes` in float32.
+    """One training of a contender. `seconds`: what its `steps` took, without the time between its jobs. `parameters`:
+    numbers of its policy, `policy_bytes` in float32. `num_envs`: its evaluations come fewer steps late than that.
     """
 
     seed: int
@@ -35,6 +37,7 @@ class Seeded:
     steps: int
     seconds: float
     parameters: int
+    num_envs: int = 1
 
     @property
     def policy_bytes(self) -> int:
@@ -49,10 +52,24 @@ class Seeded:
 
 @dataclass(frozen=True)
 class Contender:
-    """An algorithm with its seeds, all of them evaluated at least once."""
+    """An algorithm with its seeds, all of them evaluated at least once, up to their last evaluation: that is the one by
+    which they are judged. `since`: the step from which the area counts. `whole`: the seeds with what came later, too.
+    """
 
     name: str
     seeds: tuple[Seeded, ...]
+    since: int = 0
+    whole: tuple[Seeded, ...] = ()
+
+    @property
+    def curves(self) -> tuple[Seeded, ...]:
+        """The seeds as far as each has come."""
+        return self.whole or self.seeds
+
+    @property
+    def step(self) -> int:
+        """At which it is judged."""
+        return min(one.evaluations[-1].step for one in self.seeds)
 
     @property
     def tells_success(self) -> bool:
@@ -78,8 +95,8 @@ class Contender:
 
     @property
     def area(self) -> float:
-        """The mean height of the curve from its first evaluation to its last, over seeds: who learns early has more."""
-        return float(np.mean([_area(one) for one in self.seeds]))
+        """The mean height of the curve from `since` to its last evaluation, over seeds: who learns early has more."""
+        return float(np.mean([_area(one, self.since) for one in self.seeds]))
 
     def steps_to(self, threshold: float) -> float | None:
         """Steps at which half of the seeds had first reached it; None where fewer than half did."""
@@ -127,6 +144,7 @@ def together(slots: Sequence[Seeded]) -> Seeded:
         steps=max(slot.steps for slot in slots),
         seconds=max(slot.seconds for slot in slots),
         parameters=slots[0].parameters,
+        num_envs=slots[0].num_envs,
     )
 
 
@@ -162,14 +180,63 @@ def probability_of_improvement(one: Contender, other: Contender) -> Estimate:
     return Estimate(value, float(low), float(high))
 
 
+def as_far_as_all(contenders: Sequence[Contender]) -> list[Contender]:
+    """Each up to the last step at which all seeds of all were evaluated: who trains on, or was stopped, is judged by
+    what all had come to by then. Errors: ConfigError where there is no such step.
+    """
+    seeds = [seed for each in contenders for seed in each.seeds]
+    shared = _shared(seeds)
+    if not shared:
+        evaluated = ", ".join(f"{one.name} at {_between(one)}" for one in contenders)
+        raise ConfigError(
+            f"there is no step at which all were evaluated ({evaluated}), so nothing is judged: name runs that have "
+            "one, or train them with one evaluation_interval"
+        )
+    begun = (seed.evaluations[place].step for seed, place in zip(seeds, shared[0], strict=True))
+    cut = (
+        replace(seed, evaluations=seed.evaluations[: place + 1], returns=seed.returns[: place + 1])
+        for seed, place in zip(seeds, shared[-1], strict=True)
+    )
+    return [
+        replace(
+            each, seeds=tuple(islice(cut, len(each.seeds))), since=min(islice(begun, len(each.seeds))), whole=each.seeds
+        )
+        for each in contenders
+    ]
+
+
+def _shared(seeds: Sequence[Seeded]) -> list[list[int]]:
+    """The steps at which all were evaluated, oldest first: the place of that evaluation in each of `seeds`."""
+    first = seeds[0]
+    found = []
+    for one in first.evaluations:
+        places = [_place(seed, one.step, max(seed.num_envs, first.num_envs)) for seed in seeds]
+        known = [place for place in places if place is not None]
+        if len(known) == len(seeds):
+            found.append(known)
+    return found
+
+
+def _place(seed: Seeded, step: int, within: int) -> int | None:
+    """Of its evaluation that is nearest to `step`, and fewer than `within` steps off."""
+    off = [abs(one.step - step) for one in seed.evaluations]
+    place = int(np.argmin(off))
+    return place if off[place] < within else None
+
+
+def _between(one: Contender) -> str:
+    steps = [each.step for seed in one.seeds for each in seed.evaluations]
+    return f"{min(steps):,} to {max(steps):,}" if len(set(steps)) > 1 else f"{steps[0]:,}"
+
+
 def shared_steps(contender: Contender) -> list[int]:
-    """The steps at which all of its seeds were evaluated."""
-    return sorted(set.intersection(*({one.step for one in seed.evaluations} for seed in contender.seeds)))
+    """The steps at which all of its seeds were evaluated, however far the others are."""
+    return sorted(set.intersection(*({one.step for one in seed.evaluations} for seed in contender.curves)))
 
 
 def at_step(contender: Contender, step: int) -> Estimate:
     """As `final`, of the evaluation at one of `shared_steps`."""
-    return _iqm([next(one for one in seed.evaluations if one.step == step) for seed in contender.seeds])
+    return _iqm([next(one for one in seed.evaluations if one.step == step) for seed in contender.curves])
 
 
 def rising(contenders: Sequence[Contender]) -> list[Contender]:
@@ -193,8 +260,9 @@ def _iqm(evaluations: Sequence[Evaluated]) -> Estimate:
     return iqm_of(rates, None)
 
 
-def _area(seed: Seeded) -> float:
-    steps, scores = [one.step for one in seed.evaluations], seed.scores
+def _area(seed: Seeded, since: int) -> float:
+    steps = [one.step for one in seed.evaluations if one.step >= since]
+    scores = seed.scores[-len(steps) :]
     if len(steps) == 1:
         return float(scores[0])
     areas = [(b - a) * (scores[i] + scores[i + 1]) / 2 for i, (a, b) in enumerate(pairwise(steps))]

@@ -15,7 +15,7 @@ from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
 from trainer.history.slots import History, find_histories
 from trainer.showing.alike import learned_with, training_in
-from trainer.showing.comparison import Contender, Seeded, together
+from trainer.showing.comparison import Contender, Seeded, as_far_as_all, together
 from trainer.showing.learning import evaluated, learned_from_others
 
 #: A row that came so much later than others do was another job's first: nobody trained in between.
@@ -37,9 +37,10 @@ def contenders_at(paths: Iterable[Path]) -> list[Contender]:
     """Those of run folders and slots, each slot once. Trainings that differ in their seed alone, or in what changes
     nothing that is learned, are one; those of one algorithm are told apart by the preset or by what differs.
 
-    Slots of a run that learned from each other are one seed: the mean of all.
+    Slots of a run that learned from each other are one seed: the mean of all. Each comes as far as all have.
 
-    Errors: ConfigError, also where no evaluation was made, or where two were trained in different environments.
+    Errors: ConfigError, also where no evaluation was made, where all share no step at which one was, or where two were
+    trained in different environments.
     """
     histories = {(one.folder, one.slot): one for path in paths for one in find_histories(path)}
     found = [slot for history in histories.values() if (slot := _slot(history)) is not None]
@@ -50,11 +51,12 @@ def contenders_at(paths: Iterable[Path]) -> list[Contender]:
     for one in _samples(found):
         alike = json.dumps(one.learned, sort_keys=True)
         groups.setdefault(one.training.algorithm.name, {}).setdefault(alike, []).append(one)
-    return [
+    contenders = [
         Contender(name, tuple(sorted((one.seeded for one in members), key=lambda one: one.seed)))
         for algorithm, alike in groups.items()
         for name, members in zip(_names(algorithm, [one[0] for one in alike.values()]), alike.values(), strict=True)
     ]
+    return as_far_as_all(contenders)
 
 
 def _slot(history: History) -> _Slot | None:
@@ -146,4 +148,5 @@ def _seeded(history: History, training: Training) -> Seeded:
         steps=int(history.rows[-1]["to"]),
         seconds=seconds_of(history.rows),
         parameters=actor.parameters,
+        num_envs=training.num_envs,
     )

@@ -318,7 +318,7 @@ class TrainingAttempt:
         self._reported_at = at
         last = self.evaluations.last
         success = success_of(last)
-        earned = mean_return(last) if last is not None and success is None else None
+        earned = mean_return(last) if last is not None else None
         progress = TrainingProgress(
             step=self.state.step,
             total=self.training.total_steps,
@@ -326,7 +326,7 @@ class TrainingAttempt:
             **self._rates(at),
             gpu_percent=self.gpu.percent,
             success=success,
-            mean_return=earned,
+            mean_return=earned if success is None else None,
             doing=self.doing,
             contributed_rows=self.state.ring_rows,
             **self.intake.summary(),

@@ -88,7 +88,7 @@ def run(
     if chosen.type == "cuda" and group.size > 1:
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
-    training, shown, keep_demos = with_demos(job, training)
+    training, shown, keep_demos, doubt = with_demos(job, training)
     memory.check(
         training,
         chosen.type,
@@ -106,7 +106,7 @@ def run(
         group.must_agree("the newest good checkpoint", _seen(start))
     if group.is_first:
         keep_demos()
-        _begin_attempt(job, training, start, show)
+        _begin_attempt(job, training, start, show, doubt)
     if group.tell(int(start is not None and is_complete(job, training, start))):
         if group.is_first and start is not None:
             _leave_complete(job, training, start, show)
@@ -167,12 +167,13 @@ def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Gro
     assist(kind(Context(training, spaces, training.num_envs, chosen, experience, numeric["updates"], group)), group)
 
 
-def _begin_attempt(job: Job, training: Training, start: Start | None, show: Reporter) -> None:
+def _begin_attempt(job: Job, training: Training, start: Start | None, show: Reporter, doubt: str | None) -> None:
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
     licence = told(training.network.encoder.arch, training.network.encoder.weights)
-    for note in (*(start.notes if start else ()), *([licence] if licence else ())):
-        show.say(note)
+    for note in (*(start.notes if start else ()), licence, doubt):
+        if note:
+            show.say(note)
 
 
 def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) -> None:

@@ -7,6 +7,7 @@ is its name, "nan", "inf" or "-inf". Nothing reads it again: not a resume, and n
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from anchorleg.files import write_json
 from anchorleg.job import Job
 from trainer.buffers.replay import Ring
 from trainer.errors import NotFiniteError
-from trainer.history.read import read
+from trainer.history.read import rows_of
 from trainer.training.run import TrainingRun
 
 FILE = "diverged.json"
@@ -44,8 +45,8 @@ def leave_behind(job: Job, state: TrainingRun, error: NotFiniteError, checkpoint
         **describe(state, error.update),
     }
     try:
-        rows = read(job.slot_dir)
-        write_json(path, {**value, "last_row": rows[-1] if rows else None})
+        last = deque(rows_of(job.slot_dir), maxlen=1)
+        write_json(path, {**value, "last_row": last[0] if last else None})
         told = f"{path} tells more"
     except OSError as trouble:
         told = f"{path} could not be written ({trouble.strerror or trouble})"

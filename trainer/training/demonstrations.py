@@ -14,6 +14,7 @@ from trainer.algorithms.common.prepared import Preparation
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.config.training import Training
 from trainer.demos.manifest import MANIFEST
+from trainer.demos.matching import must_pay_alike
 from trainer.demos.store import Demos
 from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.spaces import Spaces
@@ -24,16 +25,23 @@ from trainer.nets.policy import PolicyNet
 
 #: The folder in a slot that has them, each under its sum.
 DEMOS = "demos"
+_UNTOLD = (
+    "the demonstrations (algorithm.demos) do not say by which settings their rewards and ends came: nobody can tell "
+    "whether they are those of the training's env"
+)
 
 
 class Offered(NamedTuple):
     """`training` with their sum, and the slot's own copy as their place; `rows` that are learned from. `keep` makes
-    that copy where it is not there yet. Errors of `keep`: SaveError; DamagedDemosError.
+    that copy where it is not there yet. `doubt`: what nobody can tell of them, a sentence; None: all is known.
+
+    Errors of `keep`: SaveError; DamagedDemosError.
     """
 
     training: Training
     rows: int
     keep: Callable[[], None]
+    doubt: str | None = None
 
 
 def with_demos(job: Job, training: Training) -> Offered:
@@ -54,6 +62,7 @@ def with_demos(job: Job, training: Training) -> Offered:
             f"is {sha256}"
         )
     rows = int(rows_of(demos.manifest, spaces_of(training)).sum())
+    must_pay_alike(demos.manifest, training.env)
     kept = folder / sha256
 
     def keep() -> None:
@@ -62,7 +71,8 @@ def with_demos(job: Job, training: Training) -> Offered:
         except OSError as error:
             raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
 
-    return Offered(training.changed(demos=str(kept), demos_sha256=sha256), rows, keep)
+    doubt = _UNTOLD if demos.manifest.source.paid_by is None else None
+    return Offered(training.changed(demos=str(kept), demos_sha256=sha256), rows, keep, doubt)
 
 
 def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: PolicyNet, device: torch.device) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainer.wandb.journals import Journals
+from trainer.wandb.journals import MOST_LINES, Journals
 from trainer.wandb.points import START, Cursor, Point
 from trainer.wandb.request import Patience
 from trainer.wandb.session import LostError
@@ -92,12 +92,13 @@ def follow(
     delivery.arrived = connection.cursor
     while True:
         is_last = closing.wait(delivery.patience.look_s)
-        lines = journals.news(connection.cursor)
-        if lines:
+        while lines := journals.news(connection.cursor):
             newer = superseded_by()
             if newer is not None:  # the history on W&B is its successor's by now
                 return newer
             connection.send(lines)
+            if not is_last or len(lines) < MOST_LINES:
+                break
         if is_last:
             connection.close()
             return None

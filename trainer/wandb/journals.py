@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read, read_evaluations
-from trainer.wandb.points import Cursor, Point, points
+from trainer.history.read import lines_after, read_evaluations, rows_of
+from trainer.wandb.points import Cursor, Point, merged, points
+
+#: At a time: what a training of days wrote, on fifty tasks, would fill gigabytes.
+MOST_LINES = 1000
 
 
 class Tail:
@@ -22,19 +25,9 @@ class Tail:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Those since the last call. Errors: OSError, but none for a file that is not there yet."""
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for line in whole.splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
+        for end, row in lines_after(self._path, self._offset):
+            self._offset = end
+            yield row
 
 
 class Journals:
@@ -43,25 +36,29 @@ class Journals:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._tails: tuple[Tail, Tail] | None = None
+        self._backlog: Iterator[Point] = iter(())
         self._queued = Cursor()
         self._waiting: list[Point] = []
 
     def news(self, after: Cursor) -> list[Point]:
-        """All that is written and that a history which is as far as `after` lacks.
+        """What is written and a history that is as far as `after` lacks: the first `MOST_LINES`, or a few more.
 
         Errors: OSError; ValueError where a parent.json is damaged; what `points` raises.
         """
         if self._tails is None:
             if not (self._job.attempt_dir / "parent.json").exists():
                 return []  # which of its elders' rows count is not decided yet
-            self._queue(points(read(self._job.slot_dir), read_evaluations(self._job.slot_dir)))
+            slot = self._job.slot_dir
+            self._backlog, self._queued = merged(rows_of(slot), read_evaluations(slot), after), after
             self._tails = Tail(self._job.attempt_dir / METRICS), Tail(self._job.attempt_dir / EVALUATIONS)
-        rows, evaluations = self._tails
-        self._queue(points(rows.rows(), evaluations.rows(), self._queued))
         self._waiting = [point for point in self._waiting if not after.has(point)]
+        self._queue(islice(self._backlog, max(0, MOST_LINES - len(self._waiting))))
+        if len(self._waiting) < MOST_LINES:  # the backlog is at its end
+            rows, evaluations = self._tails
+            self._queue(points(rows.rows(), evaluations.rows(), self._queued))
         return self._waiting
 
-    def _queue(self, lines: list[Point]) -> None:
-        self._waiting += lines
+    def _queue(self, lines: Iterable[Point]) -> None:
         for point in lines:
+            self._waiting.append(point)
             self._queued = self._queued.after(point)

@@ -9,6 +9,8 @@ lines, a history that was sent live is whole again after `wandb sync`, whatever 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import chain
 from typing import Any, NamedTuple
 
 from trainer.history.tensorboard import evaluation_scalars, scalars
@@ -63,20 +65,30 @@ def points(rows: Rows, evaluations: Rows, after: Cursor = START) -> list[Point]:
 
     Errors: KeyError, TypeError, AttributeError for rows that are no training's.
     """
-    found = [
-        Point(row["to"], {STEP: row["to"], ROW_STEP: row["to"], **scalars(row), "_timestamp": row["at"]})
-        for row in rows
-        if row["to"] > after.row
-    ]
-    found += [
-        Point(
-            row["step"],
-            {STEP: row["step"], EVALUATION_STEP: row["step"], **evaluation_scalars(row), "_timestamp": row["at"]},
-        )
-        for row in evaluations
-        if row["step"] > after.evaluation
-    ]
-    return sorted(found, key=lambda point: (point.step, point.is_evaluation))
+    return sorted(chain(_of_rows(rows, after), _of_evaluations(evaluations, after)), key=_place)
+
+
+def merged(rows: Rows, evaluations: Rows, after: Cursor) -> Iterator[Point]:
+    """The same of rows and evaluations that are in order already, one at a time, so that they need not fit into
+    memory.
+    """
+    return merge(_of_rows(rows, after), _of_evaluations(evaluations, after), key=_place)
+
+
+def _place(point: Point) -> tuple[int, bool]:
+    return point.step, point.is_evaluation
+
+
+def _of_rows(rows: Rows, after: Cursor) -> Iterator[Point]:
+    for row in rows:
+        if row["to"] > after.row:
+            yield Point(row["to"], {STEP: row["to"], ROW_STEP: row["to"], **scalars(row), "_timestamp": row["at"]})
+
+
+def _of_evaluations(rows: Rows, after: Cursor) -> Iterator[Point]:
+    for row in rows:
+        if (step := row["step"]) > after.evaluation:
+            yield Point(step, {STEP: step, EVALUATION_STEP: step, **evaluation_scalars(row), "_timestamp": row["at"]})
 
 
 def numbered(lines: Iterable[Point], first: int = 0) -> Iterator[tuple[int, Values]]:

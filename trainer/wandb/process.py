@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from anchorleg.job import Job
+from anchorleg.temporary import HeldFolder
 from trainer.config.wandb import WANDB_MODES, wandb_mode
 from trainer.machine.signals import hand_over_blocked
 from trainer.wandb import destination
@@ -56,16 +56,22 @@ def beside(
     patience: Patience | None = None,
 ) -> Iterator[None]:
     """Send the slot's curves for as long as the block lasts, where `environ` asks for it. Nothing of it ever raises."""
-    process = _begin(job, training, environ, say, patience or Patience())
-    try:
-        yield
-    finally:
-        if process is not None:
-            process.end(end_of_job(environ))
+    with contextlib.ExitStack() as stack:
+        process = _begin(job, training, environ, say, patience or Patience(), stack)
+        try:
+            yield
+        finally:
+            if process is not None:
+                process.end(end_of_job(environ))
 
 
 def _begin(
-    job: Job, training: Mapping[str, Any], environ: Mapping[str, str], say: Callable[[str], None], patience: Patience
+    job: Job,
+    training: Mapping[str, Any],
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    patience: Patience,
+    stack: contextlib.ExitStack,
 ) -> LiveProcess | None:
     mode = wandb_mode(environ)
     if mode not in WANDB_MODES:
@@ -77,8 +83,9 @@ def _begin(
         destination.write_down(there, job.attempt_dir)
         if mode == "offline":
             return None
-        folder = Path(tempfile.mkdtemp(prefix="wandb-", dir=job.scratch))
-        return LiveProcess(UploadRequest.of(job, folder, there, training, patience), environ, say)
+        folder = HeldFolder("anchorleg-wandb-", job.scratch)
+        stack.callback(folder.remove)
+        return LiveProcess(UploadRequest.of(job, folder.path, there, training, patience), environ, say)
     except (OSError, RuntimeError, ValueError) as error:
         say(f"W&B: no curves are sent: {error}; the training goes on")
         return None

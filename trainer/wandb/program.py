@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from anchorleg.job import HAND_OVER_SIGNALS
+from anchorleg.signals import HAND_OVER_SIGNALS
 from trainer.machine.expendable import be_expendable, end_with
 from trainer.wandb.process import Word, end_children
 from trainer.wandb.request import Patience, UploadRequest

@@ -12,11 +12,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anchorleg.printable import printable
+from anchorleg.temporary import HeldFolder
 
 #: At a time: each takes a core and some hundred MB.
 MOST_PLAYERS = 2
@@ -44,8 +44,8 @@ class PlayerHere:
     """One child. `ring`: what it writes. Errors of the constructor: OSError."""
 
     def __init__(self, command: Callable[[Path], Sequence[str]], lane: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="anchorleg-played-", ignore_cleanup_errors=True)
-        folder = Path(self._folder.name)
+        self._folder = HeldFolder("anchorleg-played-")
+        folder = self._folder.path
         self.ring = folder / f"{lane}.ring"
         self._words = folder / "said.txt"
         try:
@@ -55,7 +55,7 @@ class PlayerHere:
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
         except BaseException:
-            self._folder.cleanup()
+            self._folder.remove()
             raise
 
     @property
@@ -90,4 +90,4 @@ class PlayerHere:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(END_WITHIN_S)
                 break
-        self._folder.cleanup()
+        self._folder.remove()

@@ -18,7 +18,7 @@ from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.worktime import slot_facts
 from syncd.store import Manifest
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read, read_evaluations
+from trainer.history.read import read_evaluations, rows_of
 from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, learned_from, task_rows
 from viewer.model import (
     SLOTS_A_PAGE,
@@ -351,7 +351,7 @@ def _live(
 
 
 def _learned_in(folder: Path, slot: int, name: str) -> Learned:
-    return learned_from(slot, name, read(folder), read_evaluations(folder))
+    return learned_from(slot, name, rows_of(folder), read_evaluations(folder))
 
 
 def _signature_of_rows(folder: Path) -> Hashable:

@@ -15,7 +15,7 @@ from viewer.model import AgentRow, ContributorRow, PolicyRow
 
 #: Inboxes and manifests are many files.
 SHARED_S = 5.0
-#: A mirror may have 64 MiB of a slot's curves, of what a stranger wrote; so many rows are more than a training has.
+#: A mirror may have 1 GiB of a slot's curves, of what a stranger wrote: no more than 51,200 rows of each are read.
 MOST_CHUNKS = 400
 
 
@@ -122,6 +122,6 @@ def curves_signature(place: store.SlotPlace) -> Hashable:
 def learned_of(place: store.SlotPlace) -> Learned:
     """A slot's curves as they were published. Errors: OSError, `viewer.learning.NOT_A_TRAININGS`."""
     rows, evaluations = (
-        store.read_metrics(place, name.removesuffix(".jsonl"), parts=MOST_CHUNKS) for name in (METRICS, EVALUATIONS)
+        store.rows_of_curve(place, name.removesuffix(".jsonl"), parts=MOST_CHUNKS) for name in (METRICS, EVALUATIONS)
     )
     return learned_from(place.slot, "", rows, evaluations)

@@ -278,6 +278,36 @@ sys.exit(HANDED_OVER)
 """
 
 
+FORKING = """
+import os, signal, sys
+from pathlib import Path
+from anchorleg.job import Job
+
+Job(Path("."), 0, 0).listen()
+Job(Path("."), 0, 1).listen()
+if HANDLED:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(5))
+child = os.fork()
+if not child:
+    os.kill(os.getpid(), int(sys.argv[1]))
+    os._exit(0)
+sys.exit(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "is_handled", "ends_with"),
+    [(signal.SIGTERM, False, -signal.SIGTERM), (signal.SIGTERM, True, 5), (signal.SIGINT, False, 0)],
+)
+def test_a_forked_child_ends_at_a_sigterm_unless_somebody_has_set_a_handler_and_not_at_ctrl_c(
+    number: signal.Signals, is_handled: bool, ends_with: int
+) -> None:
+    """Else whoever calls `terminate()` and `join()` waits for ever."""
+    command = [sys.executable, "-c", FORKING.replace("HANDLED", str(is_handled)), str(int(number))]
+    done = subprocess.run(command, cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+    assert done.stderr == f"{int(ends_with)}\n".encode()
+
+
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
 def test_a_wake_up_that_comes_while_the_interpreter_leaves_kills_nobody(number: signal.Signals) -> None:
     child = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, cwd=REPOSITORY)

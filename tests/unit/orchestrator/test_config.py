@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from orchestrator.commands.options import parse_overrides
 from orchestrator.config import (
@@ -22,6 +24,7 @@ from orchestrator.config import (
 )
 from orchestrator.doubts import warnings_of
 from orchestrator.errors import ConfigError
+from orchestrator.init import write_config
 from trainer.config.algorithms import Mtsac
 from trainer.config.section import resolve
 
@@ -314,3 +317,27 @@ class TestTheTrainingOfASlot:
         first, second = (resolve(config.training_of(slot)) for slot in range(2))
         assert first.algorithm == Mtsac()
         assert (second.seed, second.algorithm) == (7, Mtsac(learning_rate=0.001))
+
+
+class TestANewOne:
+    @pytest.fixture
+    def sinfo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Shows with `-a` alone what is closed to us."""
+        command = tmp_path / "sinfo"
+        closed, ours = "closed|up|4:00:00|n/a|2|64|500000|gpu:a100:4", "ours*|up|4:00:00|n/a|2|64|500000|(null)"
+        command.write_text(f'#!/bin/sh\ncase " $* " in *" -a "*) echo "{closed}" ;; esac\necho "{ours}"\n')
+        command.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        return command
+
+    @pytest.mark.parametrize(("asked", "chosen"), [(None, "ours"), ("closed", "closed")])
+    def test_it_names_a_partition_that_we_may_use_or_the_one_asked_for(
+        self, tmp_path: Path, sinfo: Path, asked: str | None, chosen: str
+    ) -> None:
+        write_config(tmp_path / "new.json", asked, force=False, out=Console(file=io.StringIO()))
+        assert json.loads((tmp_path / "new.json").read_text())["slurm"]["partition"] == chosen
+
+    def test_where_all_are_hidden_one_must_be_named(self, tmp_path: Path, sinfo: Path) -> None:
+        sinfo.write_text("#!/bin/sh\n")
+        with pytest.raises(ConfigError, match="name one with --partition"):
+            write_config(tmp_path / "new.json", None, force=False, out=Console(file=io.StringIO()))

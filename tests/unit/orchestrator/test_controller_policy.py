@@ -196,6 +196,22 @@ class TestQueueingAhead:
         assert (ahead.slot.status, len(ahead.cluster.submitted), ahead.controller.over) == (status, 2, True)
         assert len(ahead.cluster.signalled) == 1
 
+    def test_a_cancel_that_the_queue_tells_after_the_successors_claim_is_still_the_persons(self, ahead: World) -> None:
+        ahead.job_claims(1)
+        ahead.tick(after=1)  # the queue was last asked before the cancel
+        assert (ahead.slot.current.number, ahead.cluster.signalled) == (1, [])
+        ahead.job_shows(JobState.ENDED, raw="CANCELLED")
+        ahead.job_shows(JobState.RUNNING, 1)
+        ahead.tick(after=POLL_S)
+        assert (ahead.slot.status, ahead.cluster.signalled) == (SlotStatus.PAUSED, [("wake", ["102"])])
+
+    def test_a_predecessor_that_still_runs_after_the_successors_claim_is_cancelled(self, ahead: World) -> None:
+        ahead.job_claims(1)
+        ahead.job_shows(JobState.RUNNING, 1)
+        ahead.tick(after=POLL_S)
+        ahead.tick(after=POLL_S)
+        assert ahead.cluster.signalled == [("cancel", ["101"])]
+
     def test_a_stop_holds_it_by_a_file_before_anything_else(self, ahead: World) -> None:
         hold = ahead.run_dir.slot(0) / "hold"
         assert not hold.exists()

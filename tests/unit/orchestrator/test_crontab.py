@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from orchestrator.config import RunConfig
 from orchestrator.errors import ConfigError, StorageError
 from orchestrator.hosts import cron, cronhost
-from orchestrator.run.begin import begin
-from orchestrator.run.cronrecord import host_of
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.cronrecord import CronHost, cron_record, host_of
+from orchestrator.run.lease import living_owner
 from orchestrator.run.rundir import Run, RunDir
 
 RUN_ID = "toy-0123abcd"
@@ -115,6 +116,20 @@ class TestWithAFakeCrontab:
         with pytest.raises(ConfigError, match="no crontab on this machine"):
             cron.read_table()
 
+    @pytest.mark.parametrize("before", [None, CronHost(host="login2", run_id=RUN_ID, since=1.0)])
+    def test_a_line_that_is_refused_is_not_claimed(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, before: CronHost | None
+    ) -> None:
+        self.says(path, "no crontab for me", 1)
+        monkeypatch.setenv("XDG_STATE_HOME", str(path))
+        run_dir = RunDir(path / "run")
+        run_dir.lease.mkdir(parents=True)
+        if before is not None:
+            cron_record(run_dir).write_text(before.model_dump_json())
+        with pytest.raises(ConfigError, match="refused the new table"):
+            cron.register(a_run(), run_dir, NOW)
+        assert host_of(run_dir) == before
+
     def test_one_that_hangs_is_given_up(self, path: Path) -> None:
         self.says(path, "", 0)
         (path / "crontab").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
@@ -152,6 +167,27 @@ def test_a_lock_that_another_one_holds_is_not_waited_for_for_ever(
             pass
     with cron._alone():
         pass
+
+
+def test_the_line_of_a_run_that_another_login_node_looks_after_is_taken_out_while_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = RunDir(tmp_path / "run")
+    prepare_folder(run_dir)
+    config = RunConfig.model_validate({"run_name": "toy", "command": ["true"], "executor": "local"})
+    run = begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
+    there = CronHost(host="login2", run_id=run.run_id, since=NOW)
+    run_dir.disk.write(cron_record(run_dir), there.model_dump_json().encode())
+    taken_out: list[str] = []
+    monkeypatch.setattr(cron, "take_out", taken_out.append)
+    monkeypatch.setattr(cronhost, "make_controller", lambda *_, **__: pytest.fail("login2 does that"))
+
+    assert cronhost.tick_for_cron(run_dir, run.run_id) == 0
+
+    assert taken_out == [run.run_id]
+    assert host_of(run_dir) == there
+    assert living_owner(run_dir) is None
+    assert "cron on login2" in run_dir.log.read_text()
 
 
 @pytest.mark.parametrize("is_log_writable", [True, False])

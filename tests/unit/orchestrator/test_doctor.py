@@ -18,6 +18,7 @@ from rich.text import Text
 
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from orchestrator.config import RunConfig, parse_config
+from orchestrator.doctor import probing
 from orchestrator.doctor.advice import advise
 from orchestrator.doctor.checks import examine, host_findings, quota_finding, worst
 from orchestrator.doctor.facts import (
@@ -47,7 +48,7 @@ from orchestrator.executors.site_text import (
     ping_says,
     with_readable_times,
 )
-from orchestrator.executors.slurm_text import Partition, UnreadableError
+from orchestrator.executors.slurm_text import Partition, UnreadableError, job_state
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 GPU = Partition(
@@ -525,6 +526,55 @@ class GoneAtOnce:
     def poll(self) -> Poll:
         row = JobRow(job_id="7", state=JobState.ENDED, raw_state="FAILED", work_dir="/nowhere/probe")
         return Poll(at=0.0, rows=(row,))
+
+
+class SkippedTime:
+    """A clock on which who waits is at once seconds later."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _seconds: float) -> None:
+        self.now += 5.0
+
+
+class BootingNode:
+    """An executor whose job begins on a node that is started first, and fails there. For so long it is `state`."""
+
+    def __init__(self, clock: SkippedTime, state: str, seconds: float) -> None:
+        self.clock, self.state, self.seconds = clock, state, seconds
+
+    def submit(self, _request: JobRequest) -> Submitted:
+        return Submitted(job_id="7")
+
+    def poll(self) -> Poll:
+        raw = self.state if self.clock.now < self.seconds else "FAILED"
+        return Poll(
+            at=0.0,
+            rows=(JobRow(job_id="7", state=job_state(raw), raw_state=raw, work_dir="/nowhere/probe", node="n7"),),
+        )
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "error"),
+    [
+        ("PENDING", "waits in the queue", "it waited for 0:10:0"),
+        ("CONFIGURING", "job 7: its node n7 is being started", "the job ended (FAILED)"),
+    ],
+)
+def test_a_node_that_is_being_started_is_no_wait_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch, state: str, words: str, error: str
+) -> None:
+    clock, said = SkippedTime(), []
+    monkeypatch.setattr(probing, "time", clock)
+    executor = BootingNode(clock, state, 3600.0)
+    pursuit = Pursuit(executor, Path("/nowhere/probe"), 180, 120, 600, lambda *told: said.append(told[0]), 0.1)  # type: ignore[arg-type]
+    done = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
+    assert error in done.error
+    assert [one for one in said if words in one]
 
 
 def test_a_folder_that_the_nodes_do_not_see_is_asked_about() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -14,10 +16,11 @@ from typing import Any
 
 import pytest
 from builders import NOW
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 
 from anchorleg.job import Job
 from orchestrator.jobend import LATEST_START_S, end_of_job
+from orchestrator.scratch import remove_left
 from orchestrator.shim import RECORD_WAITS_S, SHIM_FAILED, Shim
 
 ROOT = Path(__file__).parents[3]
@@ -77,6 +80,70 @@ def test_a_program_is_asked_to_hand_over_by_what_squeue_said_after_its_start(tmp
     done = subprocess.run(words, cwd=job_dir, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
     ended = json.loads((tmp_path / "run/slots/0/attempts/0/exit.json").read_bytes())
     assert (done.returncode, ended["code"], ended["asked"]) == (0, 75, "deadline")
+
+
+def a_job_of(
+    folder: Path, slot: int, program: str, setup: dict[str, str] | None = None, **more: Any
+) -> subprocess.Popen[bytes]:
+    """A job at work on a node whose folder for temporary files is `folder`/node, in a session of its own.
+
+    `setup`: what `slurm.setup` has exported. `more`: of its job.json.
+    """
+    job_dir = folder / f"run/jobs/s{slot}-a0-00000000"
+    job_dir.mkdir(parents=True)
+    spec = {
+        "token": job_dir.name, "run_dir": str(folder / "run"), "slot": slot, "attempt": 0, "folder": str(folder),
+        "command": [sys.executable, "-c", program], "limit_s": 3600, "lead_s": 5, "max_runtime_s": None, **more,
+    }  # fmt: skip
+    (job_dir / "job.json").write_text(json.dumps(spec))
+    env = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "node"), **(setup or {})}
+    words = [sys.executable, "-P", "-S", "-m", "orchestrator.shim"]
+    return subprocess.Popen(words, cwd=job_dir, env=env, start_new_session=True)
+
+
+def test_what_a_killed_job_left_on_its_node_the_next_one_removes_and_nothing_of_one_that_lives(tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    node.mkdir()
+    stays = "import os, pathlib, time\npathlib.Path(os.environ['ANCHORLEG_SCRATCH'], 'here').touch()\ntime.sleep(9999)"
+    killed, living = a_job_of(tmp_path, 0, stays), a_job_of(tmp_path, 1, stays)
+    try:
+        wait_for(lambda: len(list(node.glob("*/here"))) == 2, "both programs")
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(PATIENCE_S)
+        assert a_job_of(tmp_path, 2, "").wait(PATIENCE_S) == 0
+        assert [path.parent.name.startswith("anchorleg-s1-a0-") for path in node.glob("*/here")] == [True]
+        assert len(os.listdir(node)) == 1
+    finally:
+        for job in (killed, living):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("whose", ["of another machine", "of another user", "where nothing can be locked"])
+def test_what_may_be_in_use_stays_on_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    left = tmp_path / f"anchorleg-s0-a0-00000000-{'n2' if 'machine' in whose else 'n1'}-0123abcd"
+    left.mkdir()
+    with monkeypatch.context() as patched:
+        if "user" in whose:
+            patched.setattr(os, "getuid", lambda: left.stat().st_uid + 1)
+        if "locked" in whose:
+            patched.setattr(fcntl, "flock", lambda *_: AwayFolder().exists())
+        remove_left(tmp_path, "n1")
+    assert left.exists()
+
+
+def test_where_an_image_unpacks_the_setup_may_say(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    stand_in = tmp_path / "apptainer"
+    stand_in.write_text(f'#!/bin/sh\necho "$APPTAINER_TMPDIR $SINGULARITY_TMPDIR" > {tmp_path}/said\n')
+    stand_in.chmod(0o755)
+    image = {"image": "a.sif", "runtime": "apptainer", "binds": [], "gpus": 0}
+    job = a_job_of(tmp_path, 0, "", {"APPTAINER_TMPDIR": "/share/tmp"}, container=image)
+    assert job.wait(PATIENCE_S) == 0
+    own, scratch = (tmp_path / "said").read_text().split()
+    assert own == "/share/tmp"
+    assert Path(scratch).parent == tmp_path / "node"
 
 
 def never(seconds: float) -> None:

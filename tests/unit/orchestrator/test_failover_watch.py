@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import stat
 from dataclasses import replace
@@ -7,17 +8,23 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from builders import NOW, RUN_ID
+from builders import NOW, RUN_ID, no_code
+from rich.console import Console
 
 from anchorleg.files import to_json
+from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
-from orchestrator.hosts.ticking import tick_as_job, without_waits_for_room
+from orchestrator.hosts import cron
+from orchestrator.hosts.board import BoardWriter
+from orchestrator.hosts.cronhost import tick_for_cron
+from orchestrator.hosts.ticking import tick, tick_as_job, tick_for_job, without_waits_for_room
 from orchestrator.processes import myself
-from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner
-from orchestrator.run.ledger import save_ledger
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import TTL_S, Lease, Owner, highest_epoch, is_released, living_owner
+from orchestrator.run.ledger import save_ledger, write_control
 from orchestrator.run.rundir import RunDir
 
 
@@ -148,6 +155,27 @@ class TestTheTick:
         world.python = str(world.interpreter("exec sleep 30"))
         world.ends(timeout_s=0.2)
         assert "took longer" in world.said[-1]
+
+
+@pytest.mark.parametrize("host", ["hands", "cron", "job"])
+def test_who_passes_by_tells_the_board_when_the_lease_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    run_dir = RunDir(tmp_path / "run")
+    prepare_folder(run_dir)
+    config = RunConfig.model_validate({"run_name": "toy", "command": ["true"], "executor": "local"})
+    run = begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
+    write_control(run_dir, "stop", now=NOW, by="stop")
+    told: list[bool] = []
+    monkeypatch.setattr(BoardWriter, "tell", lambda _: told.append(is_released(run_dir, highest_epoch(run_dir))))
+    monkeypatch.setattr(cron, "take_out", lambda _: None)
+    if host == "hands":
+        tick(run_dir, Console(file=io.StringIO()))
+    elif host == "cron":
+        assert tick_for_cron(run_dir, run.run_id) == 0
+    else:
+        tick_for_job(run_dir)
+    assert told == [True]
 
 
 def test_the_tick_sees_nothing_of_the_job_it_runs_in() -> None:

@@ -95,6 +95,24 @@ def test_who_is_measured_late_goes_on_until_then_to_the_next_rung_at_most() -> N
     assert not is_at_rung(reached(0, None, step=300, level=1).built, QUEUE), "its end is nearer than the next rung"
 
 
+def test_where_no_experiment_is_measured_nobody_is_behind_and_all_are_told_why() -> None:
+    silent = with_rungs(a_run(reached(0, None, step=300), reached(1, None, step=300)), QUEUE)
+    assert {slot.status for slot in silent.slots} == {SlotStatus.ACTIVE}
+    (why,) = {slot.why for slot in silent.slots}
+    assert why.endswith(
+        'has reported no "score", and no other experiment\'s has: set queue.metric to what they report, and `start`'
+    )
+    anew = with_rungs(with_metric_of(silent, a_queue(metric="return")), a_queue(metric="return"))
+    told = anew.model_copy(update={"slots": tuple(s.model_copy(update={"metric": 0.5}) for s in anew.slots)})
+    assert [slot.index for slot in may_pass(with_rungs(told, a_queue(metric="return")).slots, QUEUE)] == [0]
+
+
+def test_who_is_not_measured_is_behind_those_that_are() -> None:
+    done = reached(1, 0.9, step=900, level=2, rungs=(0.9, 0.9), status=SlotStatus.FINISHED)
+    ledger = with_rungs(a_run(reached(0, None, step=300), done), QUEUE)
+    assert [slot.status for slot in ledger.slots] == [SlotStatus.BEHIND, SlotStatus.FINISHED]
+
+
 def test_a_metric_that_is_no_number_any_more_is_not_what_it_was() -> None:
     ledger, found = a_run(a_slot().with_attempt(a_job(sighting=seen(), at=NOW - 60))), []
     for said in ({"score": 0.3}, {}, {"score": float("nan")}, {"score": 0.2}):
@@ -148,14 +166,28 @@ def test_without_halving_nothing_changes() -> None:
     assert with_rungs(ledger, QueueSection()) is ledger
 
 
+@pytest.mark.parametrize("metric", ["success", "return"])
 @pytest.mark.parametrize(
     ("every", "words"), [(200_000, "each 200,000 steps"), (0, "at no step before the end"), (10_000, "")]
 )
-def test_whose_evaluations_are_too_far_apart_for_the_rungs_is_told(every: int, words: str) -> None:
-    queue = {"metric": "success", "halving": {"first_steps": 10_000}}
+def test_whose_evaluations_are_too_far_apart_for_the_rungs_is_told(every: int, words: str, metric: str) -> None:
+    queue = {"metric": metric, "halving": {"first_steps": 10_000}}
     training = {"preset": "debug", "evaluation_interval": every}
     told = warnings_of(parse_config({"queue": queue, "training": training, "experiments": {"gamma": [0.9]}}, "c.json"))
-    assert [words in one and "goes no further than 30,000 steps" in one for one in told] == ([True] if words else [])
+    whole = f"the trainer reports {metric} {words} (training.evaluation_interval), and an experiment without one goes"
+    assert [f"{whole} no further than 30,000 steps" in one for one in told] == ([True] if words else [])
+
+
+def test_a_metric_that_the_trainer_does_not_report_is_told_with_those_that_there_are() -> None:
+    queue = {"metric": "score", "halving": {"first_steps": 10_000}}
+    config = {"queue": queue, "training": {"preset": "debug"}, "experiments": {"gamma": [0.9]}}
+    (told,) = warnings_of(parse_config(config, "c.json"))
+    assert told == (
+        'queue.metric: the trainer reports no "score", and no experiment has one: what it reports is success, return, '
+        "steps_per_s, updates_per_s, gpu_percent, save_s."
+    )
+    own = {"queue": queue, "command": ["true"], "experiments": [{"name": "a"}]}
+    assert warnings_of(parse_config(own, "c.json")) == []
 
 
 def test_halving_needs_a_metric() -> None:

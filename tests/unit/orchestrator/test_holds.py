@@ -24,11 +24,11 @@ def planned(ledger: Ledger) -> list[Action]:
     return plan(ledger, a_wish(), LIMITS, {}, NOW, lambda: "0" * 8)
 
 
-def looked(reason: str, *after_s: float, ledger: Ledger | None = None, **job: object) -> Ledger:
+def looked(reason: str, *after_s: float, ledger: Ledger | None = None, partition: str = "gpu", **job: object) -> Ledger:
     """The ledger after a look at each of these times that showed the job waiting for `reason`."""
     ledger = ledger or a_run(a_slot().with_attempt(a_job(**job)))
     for seconds in after_s:
-        row = a_row(state=JobState.PENDING, reason=reason)
+        row = a_row(state=JobState.PENDING, reason=reason, partition=partition)
         ledger, _ = a_look(NOW + seconds).seeing(row).folded_into(ledger)
     return ledger
 
@@ -68,6 +68,18 @@ class TestJobsThatWouldWaitForEver:
         assert "lower slurm.time_limit" in ledger.slots[0].why
         assert "Slurm says PartitionTimeLimit" in ledger.slots[0].why
         assert [type(action) for action in planned(ledger)] == [Cancel]
+
+    def test_what_one_of_its_partitions_does_not_take_may_run_in_another_one(self) -> None:
+        for reason in ("PartitionTimeLimit", "PartitionNodeLimit", "QOSMaxWallDurationPerJobLimit"):
+            ledger = looked(reason, 0, 86400, partition="long,short")
+            assert ledger.slots[0].status is SlotStatus.ACTIVE
+            assert planned(ledger) == []
+
+    def test_a_reservation_that_is_gone_ends_it(self) -> None:
+        for words in ("Reservation course was deleted", "Reservation_my_course_is_invalid"):
+            ledger = looked(words, 0, FOR_EVER_S)
+            assert ledger.slots[0].status is SlotStatus.FAILED
+            assert "take the reservation out of slurm.extra" in ledger.slots[0].why
 
     def test_one_look_is_not_enough_nor_two_in_a_hurry(self) -> None:
         ledger = looked("PartitionTimeLimit", 0, FOR_EVER_S - 1)

@@ -47,6 +47,20 @@ def test_a_job_that_is_too_large_for_ever_says_what_to_change(code: str) -> None
     assert ";" in reason_of(code).words
 
 
+@pytest.mark.parametrize(
+    "code", ["PartitionTimeLimit", "PartitionNodeLimit", "MaxMemPerLimit", "QOSMinGRES", "ReqResv"]
+)
+def test_the_reason_of_one_partition_is_none_where_there_are_several(code: str) -> None:
+    assert reason_of(code, "short").kind == "for ever"
+    assert reason_of(code, "long,short").kind == "waits"
+    assert "one of its partitions" in reason_of(code, "long,short").words
+
+
+@pytest.mark.parametrize("code", ["DependencyNeverSatisfied", "BadConstraints", "PartitionDown", "Priority"])
+def test_a_reason_of_the_job_itself_stays_with_several_partitions(code: str) -> None:
+    assert reason_of(code, "long,short") == reason_of(code)
+
+
 @pytest.mark.parametrize("code", ["JobHeldUser", "JobHeldAdmin", LAUNCH_FAILED_HELD, "InvalidAccount", "PartitionDown"])
 def test_what_a_person_did_is_left_to_a_person(code: str) -> None:
     assert reason_of(code).kind == "person"
@@ -60,6 +74,8 @@ def test_what_a_person_did_is_left_to_a_person(code: str) -> None:
         ("(ReqNodeNotAvail,_Reserved_for_maintenance)", "maintenance"),
         ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions", "drained"),
         ("launch_failed_requeued_held", "failed to start it"),
+        ("Reservation course was deleted", "its reservation was deleted"),
+        ("(Reservation_course_is_invalid)", "its reservation is not valid"),
         ("", "is new"),
     ],
 )

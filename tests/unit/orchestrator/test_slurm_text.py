@@ -95,6 +95,13 @@ def test_a_queue_of_many_states_is_read() -> None:
     assert (waiting.node, waiting.started_at, waiting.ends_at) == ("", None, None)
 
 
+def test_a_waiting_job_is_shown_with_all_of_its_partitions() -> None:
+    rows = parse_squeue(recorded("squeue", "several partitions")["stdout"])
+
+    assert {row.partition for row in rows} == {"gpu", "short", "gpu,short"}
+    assert [row.state for row in rows if row.partition == "gpu,short"] == [JobState.PENDING]
+
+
 def test_a_work_folder_may_hold_the_delimiter_and_newlines() -> None:
     rows = parse_squeue(recorded("squeue", "many states")["stdout"])
 
@@ -103,7 +110,7 @@ def test_a_work_folder_may_hold_the_delimiter_and_newlines() -> None:
 
 
 def test_what_a_wrapper_prints_behind_the_last_row_does_not_hide_its_job() -> None:
-    rows = parse_squeue("7|RUNNING|None|n1|1|2|N/A|/r/my\nrun/jobs/s0-a0-00000000\n\nNote: /scratch is full\n")
+    rows = parse_squeue("7|RUNNING|None|gpu|n1|1|2|N/A|/r/my\nrun/jobs/s0-a0-00000000\n\nNote: /scratch is full\n")
 
     assert [row.work_dir for row in rows_below(rows, "/r/my\nrun/jobs")] == ["/r/my\nrun/jobs/s0-a0-00000000"]
     assert rows_below(rows, "/r/my/jobs") == ()
@@ -126,7 +133,7 @@ FOLDERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_character
 @given(st.lists(st.tuples(st.integers(1, 2**31), st.sampled_from(["PENDING", "RUNNING", "NEW_STATE"]), FOLDERS)))
 def test_every_row_of_a_queue_is_read_whatever_the_folders_are_called(jobs: list[tuple[int, str, str]]) -> None:
     assume(not any(re.search(r"\n\d+\|", folder) or folder.endswith("\n") for _, _, folder in jobs))
-    text = "".join(f"{number}|{state}|None|n1|1|2|N/A|{folder}\n" for number, state, folder in jobs)
+    text = "".join(f"{number}|{state}|None|gpu|n1|1|2|N/A|{folder}\n" for number, state, folder in jobs)
 
     rows = parse_squeue(text)
 

@@ -114,6 +114,18 @@ class TestWords:
         assert why in found.why
         assert then in found.next
 
+    def test_a_job_whose_node_is_being_started_is_not_new(self) -> None:
+        booting = Seen(state=JobState.PENDING, raw_state="CONFIGURING", at=NOW, node="gpu07")
+        found = situation(a_slot().with_attempt(a_job(sighting=booting)).built, around())
+        assert (found.state, found.kind) == ("pending", "waits")
+        assert found.why == "waits: its node gpu07 is being started"
+
+    def test_a_job_that_one_of_its_partitions_does_not_take_is_waited_for(self) -> None:
+        seen = pending("PartitionTimeLimit").model_copy(update={"partition": "long,short"})
+        found = situation(a_slot().with_attempt(a_job(sighting=seen)).built, around())
+        assert found.kind == "waits"
+        assert "one of its partitions" in found.why
+
     def test_a_delay_counts_down(self) -> None:
         slot = a_slot(failures=3, not_before=NOW + 872, why="job 12 failed: out of memory").built
         found = situation(slot, around())

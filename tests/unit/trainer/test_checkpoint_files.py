@@ -35,6 +35,8 @@ from trainer.checkpoints.resume import find_start, training_of
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import identity
+from trainer.envs.spaces import ArraySpec, Box, Spaces
+from trainer.envs.suite import spaces_of
 from trainer.errors import (
     ConfigError,
     NoGoodCheckpointError,
@@ -188,6 +190,16 @@ def test_another_identity_is_refused_and_nothing_is_touched(run, tmp_path):
     run.checkpoints(1)
     with pytest.raises(OtherIdentityError, match="seed 0 → 1"):
         find_start(Job.standalone(tmp_path), run.training.model_copy(update={"seed": 1}))
+
+
+def test_an_environment_that_gives_something_else_by_now_is_refused_before_a_row_is_read(run, monkeypatch):
+    run.checkpoints(1)
+    now = Spaces({"state": ArraySpec((40,))}, Box(4), run.training.env.tasks, 10)
+    monkeypatch.setattr(resume, "spaces_of", lambda training: now)
+    monkeypatch.setattr(resume, "load_exact", lambda *_: pytest.fail("it was read"))
+    told = r"gave state \[39\] float32 for 4 numbers, and now gives state \[40\] float32 for 4 numbers\); bring back"
+    with pytest.raises(OtherIdentityError, match=told):
+        successor(run)
 
 
 def test_a_diverged_net_is_not_captured(run):
@@ -498,7 +510,11 @@ def test_a_rate_that_falls_until_another_end_is_told(run, monkeypatch, then, now
     [folder] = run.checkpoints(1)
     ours, theirs = (resolve(TrainingSection(**{"preset": "arm-a2c", **fields})) for fields in (now, then))
     manifest = read_manifest(folder).model_copy(
-        update={"identity": identity(ours), "training": theirs.model_dump(mode="json")}
+        update={
+            "identity": identity(ours),
+            "training": theirs.model_dump(mode="json"),
+            "policy": {"spaces": spaces_of(ours).as_json()},
+        }
     )
     monkeypatch.setattr(resume, "read_manifest", lambda _: manifest)
     monkeypatch.setattr(resume, "load_exact", lambda *_: (None, None))

@@ -7,20 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.showing.comparison import Contender, Seeded, at_step, probability_of_improvement, rising, shared_steps
+from trainer.errors import ConfigError
+from trainer.showing.comparetable import comparison_as_json, judged_at
+from trainer.showing.comparison import (
+    Contender,
+    Seeded,
+    as_far_as_all,
+    at_step,
+    probability_of_improvement,
+    rising,
+    shared_steps,
+)
 from trainer.showing.contenders import seconds_of
 from trainer.showing.learning import Evaluated
 
 pytestmark = pytest.mark.trainer
 
 
-def seeded(scores, seed=0, *, seconds=10.0, every=100):
-    found = tuple(Evaluated((i + 1) * every, {"a": score}, 10) for i, score in enumerate(scores))
-    return Seeded(seed, found, tuple(scores), len(scores) * every, seconds, 1000)
+def seeded(scores, seed=0, *, seconds=10.0, every=100, late=0):
+    """`late`: as many steps each evaluation comes late, which is one less than there are environments."""
+    found = tuple(Evaluated((i + 1) * every + late, {"a": score}, 10) for i, score in enumerate(scores))
+    return Seeded(seed, found, tuple(scores), len(scores) * every + late, seconds, 1000, late + 1)
 
 
-def contender(name, *curves):
-    return Contender(name, tuple(seeded(scores, seed) for seed, scores in enumerate(curves)))
+def contender(name, *curves, **more):
+    return Contender(name, tuple(seeded(scores, seed, **more) for seed, scores in enumerate(curves)))
 
 
 def test_what_a_contender_came_to():
@@ -53,6 +64,57 @@ def test_a_few_seeds_that_are_all_better_are_no_certainty(count, least):
     assert found.low == pytest.approx(least, abs=0.01)
     back = probability_of_improvement(weak, strong)
     assert (back.low, back.value, back.high) == (0.0, 0.0, pytest.approx(1 - found.low))
+
+
+RISING = [0.1, 0.3, 0.5, 0.7, 0.9]
+
+
+def test_who_is_further_is_judged_where_all_were_evaluated():
+    """Two with the same curve, of which one still trains and one has a seed that failed."""
+    ppo, sac = as_far_as_all(
+        [contender("ppo", RISING, RISING, RISING), contender("sac", RISING[:2], RISING[:3], RISING)]
+    )
+    assert probability_of_improvement(ppo, sac).value == 0.5
+    for one in (ppo, sac):
+        assert (one.step, one.worst, one.steps_to(0.5)) == (200, 0.3, None)
+        assert (one.final.value, one.mean_return, one.area) == pytest.approx((0.3, 0.3, 0.2))
+    assert (shared_steps(ppo), shared_steps(sac)) == ([100, 200, 300, 400, 500], [100, 200])
+    said = "judged at step 200, the last at which all were evaluated: sac (seed 0) came no further than step 200"
+    assert judged_at([ppo, sac]) == said
+    told = {one["algorithm"]: one for one in comparison_as_json([ppo, sac])["contenders"]}
+    assert (told["ppo"]["judged_at"], told["sac"]["steps"]) == (200, [200, 300, 500])
+    assert [len(rows) for rows in told["sac"]["evaluations"]] == [2, 3, 5]
+
+
+def test_where_all_came_as_far_the_last_evaluation_decides():
+    all_alike = as_far_as_all([contender("a", RISING, RISING), contender("b", RISING[::-1], RISING)])
+    assert [one.final.value for one in all_alike] == [pytest.approx(0.9), pytest.approx(0.5)]
+    assert judged_at(all_alike) == "judged at step 500"
+
+
+def test_evaluations_of_other_intervals_and_environments_are_those_of_the_same_step():
+    """Each second one of `often` is one of `seldom`, whose vector steps end a little later."""
+    often, seldom = as_far_as_all(
+        [contender("often", RISING, every=100), contender("seldom", [0.3, 0.7, 0.9], every=200, late=7)]
+    )
+    assert (often.step, seldom.step) == (400, 407)
+    for one in (often, seldom):
+        assert (one.final.value, one.area) == pytest.approx((0.7, 0.5))
+    words = "judged at step 400, the last at which all were evaluated: often (seed 0) came no further than step 500"
+    assert judged_at([often, seldom]) == words
+
+
+def test_of_many_that_are_behind_three_are_named():
+    many = as_far_as_all([contender("a", RISING), *(contender(f"b{i}", RISING[:1]) for i in range(5))])
+    assert judged_at(many).endswith("b0 (seed 0), b1 (seed 0), b2 (seed 0) and 2 others came no further than step 100")
+
+
+def test_where_no_step_is_shared_nothing_is_judged():
+    with pytest.raises(ConfigError) as caught:
+        as_far_as_all([contender("a", RISING), contender("b", [0.5], every=50)])
+    assert str(caught.value).startswith(
+        "there is no step at which all were evaluated (a at 100 to 500, b at 50), so nothing is judged"
+    )
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=1, max_size=4))

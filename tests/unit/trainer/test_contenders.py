@@ -331,6 +331,20 @@ def test_a_group_is_one_seed_with_the_means_of_its_slots(trained):
     assert one.evaluations[0].mean == pytest.approx((0.5 + 0.1 + 0.3 + 0.7) / 4)
 
 
+def test_trainings_that_came_less_far_than_others_are_judged_where_all_were(trained):
+    """Of four slots one was evaluated once: by the three others' later evaluations nobody is judged."""
+    runs = [trained(), trained(seed=1), trained(algorithm="a2c"), trained(algorithm="a2c", seed=1)]
+    for run in runs[1:]:
+        path = run / "slots/0/attempts/0/evaluations.jsonl"
+        first = json.loads(path.read_text())
+        later = {**first, "step": 200, "success": {"reach": 1.0}, "mean_success": 1.0}
+        path.write_text(json.dumps(first) + "\n" + json.dumps(later) + "\n")
+    found = {one.name: one for one in contenders_at(runs)}
+    assert [one.final.value for one in found.values()] == [0.5, 0.5]
+    assert [one.step for one in found.values()] == [100, 100]
+    assert [len(seed.evaluations) for seed in found["ppo"].curves] == [1, 2]
+
+
 def test_seeds_that_end_above_the_largest_are_refused(tmp_path):
     last = resolve(TrainingSection(preset="tiny", seed=2**32 - 1))
     assert len(contest.entries({"one": last}, 1, tmp_path)) == 1

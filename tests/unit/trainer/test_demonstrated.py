@@ -20,7 +20,8 @@ from anchorleg.job import Job
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay
 from trainer.config.section import TrainingSection, resolve
-from trainer.demos.manifest import ACTION, REWARD, TERMINATED
+from trainer.config.suites import Arm, Gymnasium
+from trainer.demos.manifest import ACTION, MANIFEST, REWARD, TERMINATED
 from trainer.demos.matching import tasks_of
 from trainer.demos.store import BLOCKS, DamagedDemosError, Demos
 from trainer.demos.transitions import episodes_of, rows_of
@@ -295,6 +296,50 @@ def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentenc
         with_demos(job, training(demos).changed(demos=str(tmp_path / "nowhere")))
     with pytest.raises(ConfigError, match=r"has other demonstrations than algorithm\.demos_sha256 names"):
         with_demos(job, training(demos, demos_sha256="ab" * 32))
+
+
+def paid_otherwise(demos, folder, paid_by):
+    """The same in `folder`, which says that so was paid."""
+    shutil.copytree(demos.folder, folder)
+    source = demos.manifest.source.model_copy(update={"paid_by": paid_by})
+    manifest = demos.manifest.model_copy(update={"source": source})
+    (folder / MANIFEST).write_text(manifest.model_dump_json())
+    return Demos.open(folder)
+
+
+def test_steps_that_were_paid_otherwise_are_refused_and_of_those_of_whom_nobody_says_it_is_told(demos, tmp_path):
+    job, asked = Job.standalone(tmp_path / "run"), training(demos)
+    assert demos.manifest.source.paid_by == asked.env.paid_by == {"name": POINTS, "pushes": "any"}
+    assert with_demos(job, asked).doubt is None
+    other = paid_otherwise(demos, tmp_path / "other", {"name": POINTS, "pushes": "three"})
+    with pytest.raises(ConfigError) as caught:
+        with_demos(job, training(other))
+    assert "with other rewards or ends than the training's (env.pushes three → any)" in str(caught.value)
+    untold = paid_otherwise(demos, tmp_path / "untold", None)
+    offered = with_demos(job, training(untold))
+    assert "nobody can tell whether they are those of the training's env" in offered.doubt
+    assert untold.manifest.digest == demos.manifest.digest  # what was recorded before it was said is what it was
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_alike"),
+    [
+        ({"reward": "sparse"}, False),
+        ({"end_on_success": True}, False),
+        ({"goals": "box", "randomize": True, "horizon": 50}, True),
+        ({"observation": "cameras", "cameras": ("top",), "image_size": 32, "frame_stack": 2}, True),
+    ],
+)
+def test_an_arms_rewards_and_ends_are_decided_by_these(changes, is_alike):
+    assert (Arm().paid_by == Arm(**changes).paid_by) == is_alike
+    ending = Arm(end_on_success=True)  # its end pays for the steps that are left
+    assert ending.paid_by != Arm(end_on_success=True, horizon=50).paid_by
+
+
+def test_of_gymnasium_all_that_it_is_made_with_decides():
+    made = Gymnasium(id="CartPole-v1")
+    assert made.paid_by == Gymnasium(id="CartPole-v1", horizon=7, observation="both").paid_by
+    assert made.paid_by != Gymnasium(id="CartPole-v1", kwargs={"sutton_barto_reward": True}).paid_by
 
 
 def test_what_does_not_fit_into_memory_is_told_before_anything_is_read(demos):

@@ -79,7 +79,7 @@ def test_the_file_is_small_however_large_the_buffer(tmp_path):
     assert (run.job.attempt_dir / FILE).stat().st_size < 32_000
 
 
-@pytest.mark.parametrize("failing", ["write_json", "read"])
+@pytest.mark.parametrize("failing", ["write_json", "rows_of"])
 def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeypatch, failing):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

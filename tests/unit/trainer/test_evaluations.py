@@ -18,6 +18,7 @@ from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
+from trainer.config.doubts import ALL_THE_TIME, BY_EVALUATIONS
 from trainer.evaluation import queue
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import EvaluatorError, spare_workers
@@ -115,6 +116,11 @@ class Slow(Judged):
 
     def end(self):
         self.attempt.stopped.append(self.step)
+
+
+def test_what_is_solved_and_what_is_earned_are_both_reported_for_a_queue_to_go_by(tmp_path):
+    told = Attempt(tmp_path).last_progress
+    assert {*BY_EVALUATIONS, *ALL_THE_TIME} - told.keys() <= {"gpu_percent"}
 
 
 def test_the_training_goes_on_while_an_evaluation_is_made(tmp_path):

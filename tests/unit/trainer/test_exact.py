@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ANEW, CHECKED_STEPS, REPLAY, ExactEnv, Exactness, choose
+from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, REPLAY, ExactEnv, Exactness, choose
 from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import VectorSpec
@@ -160,6 +160,29 @@ def test_an_environment_that_remembers_its_last_episode_is_found_out():
             super().move(by / (1 + self.age))
 
     assert chosen(Tired).way == ANEW
+
+
+UNTRIED = "its states could not be tried in 60 s: a resume plays its episodes again"
+
+
+@pytest.mark.parametrize(
+    ("kind", "step_s", "expected"),
+    [
+        (odd_envs.Keeper, 1.0, Exactness("own")),  # it has held once by then
+        (odd_envs.Line, 0.5, Exactness(REPLAY)),
+        (odd_envs.Keeper, 5.0, Exactness(REPLAY, UNTRIED)),
+    ],
+)
+def test_a_slow_one_is_tried_for_a_minute(kind, step_s, expected):
+    now = [0.0]
+
+    class Slow(kind):
+        def step(self, action):
+            now[0] += step_s
+            return super().step(action)
+
+    assert choose(player(Slow), Box(1), lambda: now[0]) == expected
+    assert now[0] == CHECK_S
 
 
 # That it holds, at every step of longer episodes

@@ -14,6 +14,7 @@ pytest.importorskip("metaworld")
 
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.sharing.judge import Accepted, Reason, RefusedSegment, encode, judge, name_of, step_of
 from trainer.sharing.segment import decode
 
@@ -47,6 +48,26 @@ def test_the_beginning_of_an_episode_is_as_good_as_a_whole_one():
         found = verdict(encode(beginning(one, 4)))
         assert isinstance(found, Accepted), found
         assert found.rows()["next_obs.state"].shape == (4, 39)
+
+
+def test_an_episode_that_its_suite_cuts_before_the_horizon_is_learned_from_as_its_beginning_is(segment):
+    short = beginning(segment, 4)
+    cut = replace(short, truncated=np.array([0, 0, 0, 1], np.uint8))
+    found, plain = verdict(encode(cut)), verdict(encode(short))
+    assert isinstance(found, Accepted), found
+    assert found.rows().keys() == plain.rows().keys()
+    assert all(np.array_equal(rows, plain.rows()[name]) for name, rows in found.rows().items())
+
+
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "is_good"), [(1, 0, True), (0, 1, True), (1, 1, False), (0, 0, False)]
+)
+def test_at_the_horizon_an_episode_ends_in_one_way(segment, terminated, truncated, is_good):
+    flags = {"terminated": segment.terminated.copy(), "truncated": segment.truncated.copy()}
+    flags["terminated"][-1], flags["truncated"][-1] = terminated, truncated
+    found = verdict(encode(replace(segment, **flags)), bounds=replace(BOUNDS, terminates=True))
+    assert isinstance(found, Accepted) == is_good
+    assert is_good or found.reason == Reason.TRUNCATED
 
 
 def test_numbers_that_slow_the_learner_down_enter_as_zeros(segment):

@@ -429,6 +429,18 @@ class TestShares:
             kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(50)])
             assert (kinds == 1).mean() == pytest.approx(share, abs=0.02)
 
+    @pytest.mark.parametrize(("peers", "friends"), [(400, 20), (40, 20), (400, 400), (0, 20)])
+    def test_the_shares_that_are_told_are_those_of_the_batches(self, peers, friends):
+        made = filled(100, peers, friends, share=0.3)
+        kinds = np.concatenate([np.round(made.sample(90).reward) for _ in range(300)])
+        a_row = 1.01 / 90  # which the bound of a batch, in whole rows, may take from it
+        assert made.others_row(90)["share"] == pytest.approx((kinds == 2).mean(), abs=a_row)
+        assert made.group_row(90).get("share", 0.0) == pytest.approx((kinds == 1).mean(), abs=a_row)
+
+    def test_where_there_is_no_own_row_no_share_is_told(self):
+        made = filled(0, 40, 40)
+        assert (made.others_row(90)["share"], made.group_row(90)["share"]) == (0.0, 0.0)
+
     def test_a_share_that_changed_before_the_first_row_decides_on_the_room(self):
         resumed = Experience(section(buffer_size=3000), SPACES)
         resumed.peer_share = 0.5

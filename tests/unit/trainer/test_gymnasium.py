@@ -14,7 +14,7 @@ pytest.importorskip("gymnasium")
 
 import gymnasium
 from gymnasium import spaces
-from odd_envs import Naughty
+from odd_envs import Line, Naughty
 from pydantic import ValidationError
 
 from trainer.config.section import TrainingSection, resolve
@@ -22,6 +22,7 @@ from trainer.config.suites import Gymnasium
 from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Discrete
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
+from trainer.envs.suites.gymnasium import suite as gymnasium_suite
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
 from trainer.envs.suites.gymnasium.suite import Suite
 from trainer.envs.vector import VectorEnv
@@ -287,6 +288,12 @@ def test_every_choice_has_one_number(space, count):
     found = [actions.to_env(np.int64(number)) for number in range(count)]
     assert all(space.contains(one) for one in found)
     assert len({np.asarray(one).tobytes() for one in found}) == count
+    if not isinstance(space, spaces.Discrete):
+        page = (Path(__file__).parents[3] / "docs/export.md").read_text()
+        (lines,) = re.findall(r"```python\n(def choices_of.*?)```", page, re.DOTALL)
+        of_page = {"np": np}
+        exec(lines, of_page)
+        assert [of_page["choices_of"](number, space).tolist() for number in range(count)] == [a.tolist() for a in found]
 
 
 @pytest.mark.parametrize(
@@ -413,6 +420,16 @@ def test_one_that_hangs_is_ended_and_named(monkeypatch):
             stay(envs, 41)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_all_are_closed_in_mid_episode_and_one_that_fails_in_it_keeps_no_other(workers, tmp_path):
+    note = tmp_path / "note"
+    suite = SuiteRef(Gymnasium(id="odd_envs:Closer", kwargs={"note": str(note)}))
+    with VectorEnv(VectorSpec(suite, 3, 3), workers) as envs:
+        envs.reset()
+        note.touch()
+    assert note.read_text() == 3 * "closed\n"
+
+
 # Success
 
 
@@ -422,6 +439,14 @@ def test_where_success_is_told_only_when_it_is_reached_an_evaluation_plays_on():
     found = evaluate(lambda obs, task: np.ones((len(task), 1), np.float32), suite, 3)
     assert (found.score, found.steps) == ("return", 3 * 8)
     assert found.steps_to_success == {}
+
+
+def test_where_steps_are_slow_it_is_not_looked_for_longer_than_a_minute(monkeypatch):
+    made, step = [], Line.step
+    monkeypatch.setattr(Line, "step", lambda env, action: (made.append(action), step(env, action))[1])
+    looked_at = opened("odd_envs:Line", kwargs={"length": 47})
+    assert not gymnasium_suite._tells_success(looked_at._key, 1000, lambda: 10.0 * len(made))
+    assert len(made) == 6
 
 
 @pytest.mark.parametrize(("env_id", "tells"), [("odd_envs:Teller", True), ("odd_envs:Line", False)])

@@ -224,11 +224,17 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(sc
         for side, where in (("ours", "amd"), ("stable-baselines3", "intel"))
     ]
     found = {name: verdict for name, verdict, *_ in hour.summary([*lines, *other])}
-    assert found["success after the hour"] == "0.610"
-    assert found["1: at least 0.5"] == "shown"
+    assert found["seeds of both"] == "3"
+    assert found["their success after the hour"] == "0.610"
+    assert found["1: at least 0.5 (all of ours)"] == "refuted"  # 0.366: with seeds 7 and 8, which nobody else has
     assert found["2: more in the same hour"] == "shown"
     assert found["3: not worse by 0.05 at equal steps"] == "not shown"  # 0.08 less at 1,000 steps
-    assert hour.summary(lines[:3]) == []
+    few = [[*row[:2]] for row in hour.summary(lines[:3])]
+    assert few[2:] == [
+        ["1: at least 0.5 (all of ours)", "shown"],
+        ["2: more in the same hour", "open"],
+        ["3: not worse by 0.05 at equal steps", "open"],
+    ]
     late = [[*row[:5], "1001", *row[6:]] if row[0] == "ours" and row[5] == "1000" else row for row in lines]
     verdicts = {name: verdict for name, verdict, *_ in hour.summary(late)}
     assert verdicts["3: not worse by 0.05 at equal steps"] == "not told"  # of ours nothing is known so early

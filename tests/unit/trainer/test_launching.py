@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S, wait_for
 
-from anchorleg.job import HAND_OVER_SIGNALS, Job
+from anchorleg.job import Job
+from anchorleg.signals import HAND_OVER_SIGNALS
 from trainer.errors import ConfigError
 from trainer.machine import launching
 from trainer.machine.launching import RankPlace, check_ranks, check_starter, cores_of_rank, launch, leave_code, place_of

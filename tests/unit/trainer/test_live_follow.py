@@ -144,6 +144,19 @@ def test_every_row_is_sent_once_and_the_last_one_at_the_end(delivery):
     assert server.is_closed
 
 
+def test_what_is_told_in_pieces_is_sent_to_the_last_one_at_the_end(delivery, monkeypatch):
+    monkeypatch.setattr("trainer.wandb.follow.MOST_LINES", 2, raising=False)
+
+    class Pieces:
+        def news(self, after):
+            return [a_point(step) for step in range(100, 800, 100) if step > after.row][:2]
+
+    server, closing = Server(), threading.Event()
+    closing.set()
+    assert follow(server, Pieces(), delivery, closing, lambda: None, clock=lambda: 0.0) is None
+    assert server.sent == [100, 200, 300, 400, 500, 600, 700]
+
+
 def test_a_ghost_sends_nothing_and_does_not_call_its_successors_run_finished(delivery):
     server, closing = Server(), threading.Event()
     newer = iter([None, 7])

@@ -142,6 +142,24 @@ def test_a_job_tells_what_its_elders_wrote_and_then_what_it_writes(tmp_path):
     assert journals.news(Cursor(400, 200)) == []
 
 
+def test_a_long_history_is_told_in_pieces_and_then_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainer.wandb.journals.MOST_LINES", 4, raising=False)
+    slot = Slot(tmp_path)
+    first = slot.attempt(0)
+    slot.write(first, "metrics", *(a_row(100 * k) for k in range(1, 8)))
+    slot.write(first, "evaluations", *(an_evaluation(step) for step in (300, 600)))
+    second = slot.attempt(1, parent=(0, 700))
+    journals, told, at = Journals(second), [], Cursor(100, -1)
+    for more in ((), (), (a_row(800), a_row(900)), (a_row(1000),)):
+        slot.write(second, "metrics", *more)
+        told.append(journals.news(at))
+        for point in told[-1]:
+            at = at.after(point)
+    assert list(map(len, told)) == [4, 4, 2, 1]
+    whole = points([a_row(100 * k) for k in range(2, 11)], [an_evaluation(300), an_evaluation(600)])
+    assert [point for piece in told for point in piece] == whole
+
+
 def test_rows_that_a_dead_elder_sent_beyond_its_successors_parent_are_not_sent_again(tmp_path):
     slot = Slot(tmp_path)
     first = slot.attempt(0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from daemons import PATIENCE_S
 
 from anchorleg.job import Job
-from trainer.wandb import program
+from trainer.wandb import process, program
 from trainer.wandb.destination import Destination
 from trainer.wandb.process import LiveProcess
 from trainer.wandb.request import Patience, UploadRequest
@@ -67,3 +69,24 @@ def test_an_end_between_two_connections_is_no_complete_one(request_of_a_job, tmp
     assert done.returncode == 1, done.stderr
     assert b"not everything was sent" in done.stderr
     assert program.pause_s(request_of_a_job.patience, 1) == 600.0
+
+
+def test_a_training_that_no_job_clears_up_after_removes_what_a_killed_one_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    left = tmp_path / "tmp" / "anchorleg-wandb-left"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    folders, said = [], []
+
+    def refused(request, *_):
+        folders.append(request.folder)
+        assert request.folder.is_dir()
+        raise OSError("no process can be started")
+
+    monkeypatch.setattr(process, "LiveProcess", refused)
+    job = Job.standalone(tmp_path / "run")
+    with process.beside(job, {}, {"WANDB_MODE": "online"}, said.append):
+        assert len(said) == 1
+        assert "no process can be started" in said[0]
+    assert len(folders) == 1
+    assert list((tmp_path / "tmp").iterdir()) == []

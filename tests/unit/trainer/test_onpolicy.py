@@ -154,6 +154,34 @@ def test_a_rollout_that_moved_the_policy_too_far_is_left():
     assert 1 < counts[1] < 30
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_steps_that_show_that_it_went_too_far_are_not_learned_from(shards):
+    """As stable-baselines3: it is seen before the step of the optimizer, and ends the rollout. Whoever goes on from
+    before any update comes to the same.
+    """
+    spaces, more = SPACES["box"], {"learning_rate": 0.01, "batch_size": 8, "target_kl": 1e-3}
+
+    def begun():
+        return learner("ppo", spaces, **more) if shards == 1 else sharded("ppo", spaces, shards, **more)
+
+    algorithm, again = begun(), begun()
+    play(algorithm, spaces, np.random.default_rng(0))
+    one, distances = algorithm if shards == 1 else algorithm._one, []
+    while algorithm.must_learn:
+        before = [each.detach().clone() for each in one.learned]
+        again.load(algorithm.state())
+        measured = algorithm.update()
+        assert torch.equal(again.update(), measured)
+        assert again.must_learn == algorithm.must_learn
+        distances.append(float(measured[one.METRICS.index("kl")]))
+        is_learned = not all(torch.equal(each, then) for each, then in zip(one.learned, before, strict=True))
+        assert is_learned == (distances[-1] <= 1.5e-3)
+    assert len(distances) < 30
+    assert distances[-1] > 1.5e-3
+    assert max(distances[:-1]) <= 1.5e-3
+    assert one._rollout.steps == 0
+
+
 def test_the_learning_rate_falls_in_a_line_with_the_steps():
     algorithm = learner("a2c", SPACES["box"], learning_rate=1e-3, learning_rate_steps=100)
     seen = []

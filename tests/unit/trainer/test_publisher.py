@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from daemons import PATIENCE_S, wait_for
+from hypothesis import example, given
+from hypothesis import strategies as st
 from suites import learner_of
 
 pytest.importorskip("torch")
@@ -18,14 +24,17 @@ from point_mass import PointMasses
 from slot_digest import slot_digest
 from train_point_mass import TASKS, judge, section
 
-from anchorleg.job import Job
+from anchorleg.files import append_lines, as_line, write_json
+from anchorleg.job import Job, lineage
 from syncd import store
+from syncd.shared import curves as chunks
 from trainer.config.training import identity
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable
 from trainer.history.read import read, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.sharing import policies as policy
+from trainer.sharing.curves import PublishedCurves
 from trainer.sharing.publisher import AVERAGED_EVERY, Publisher, snapshot
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
@@ -241,7 +250,7 @@ def test_a_folder_that_hangs_does_not_hold_the_end_of_the_job(learning):
 
 def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
     written = []
-    publisher = learning.publisher(write_metrics=lambda _place, name, _rows: written.append(name), curves_rest=1e9)
+    publisher = learning.publisher(publish_curves=lambda: written.append("curves"), curves_rest=1e9)
     until = time.monotonic() + PATIENCE_S
     for step in range(3):
         publisher.release(step)
@@ -250,7 +259,7 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
             assert time.monotonic() < until
             time.sleep(0.005)
     publisher.close()
-    assert written == ["metrics", "evaluations"] * 2
+    assert written == ["curves"] * 2
 
 
 def test_the_curves_go_along_where_the_policy_cannot(learning):
@@ -258,24 +267,22 @@ def test_the_curves_go_along_where_the_policy_cannot(learning):
         raise ValueError("its blob is too large")
 
     written = []
-    publisher = learning.publisher(
-        publish=fails, write_metrics=lambda _place, name, _rows: written.append(name), curves_rest=1e9
-    )
+    publisher = learning.publisher(publish=fails, publish_curves=lambda: written.append("curves"), curves_rest=1e9)
     with publisher._changed:  # so that both wait when the thread gets its turn
         publisher.hold(learning.at(100))
         publisher.release(100)
     publisher.close()
     publisher.tell(learning.said.append)
-    assert written == ["metrics", "evaluations"]
+    assert written == ["curves"]
     assert [line for line in learning.said if "too large" not in line] == []
 
 
 def test_an_evaluation_that_ends_after_its_checkpoint_goes_along_too(learning):
     written = []
-    publisher = learning.publisher(write_metrics=lambda _place, name, _rows: written.append(name))
+    publisher = learning.publisher(publish_curves=lambda: written.append("curves"))
     publisher.evaluated({"step": 1, "mean_success": 0.5, "goals_per_task": 2})
     publisher.close()
-    assert written == ["metrics", "evaluations"]
+    assert written == ["curves"]
 
 
 def test_a_full_disk_is_said_once_and_so_is_its_end(learning):
@@ -368,3 +375,160 @@ def test_publishing_changes_no_number_of_the_training_and_the_curves_go_along(tm
         assert store.read_metrics(place, "metrics") == read(folder / "slots/0")
         assert store.read_metrics(place, "evaluations") == read_evaluations(folder / "slots/0")
     assert counts[often] > counts[never]
+
+
+def many_rows(folder, count, first=0):
+    """`count` rows of twenty tasks, some 2 kB each, at the end of the attempt's journal."""
+    tasks = {f"task-{k}": {"episodes": 1, "success": 0.5, "return": k / 7, "temperature": 0.1} for k in range(20)}
+    made = ({"from": 10 * k, "to": 10 * (k + 1), "tasks": tasks, "at": 7.0} for k in range(first, first + count))
+    append_lines(folder / "metrics.jsonl", *map(as_line, made))
+
+
+def test_rows_that_were_published_are_neither_parsed_nor_read_back(learning, monkeypatch):
+    publisher = learning.publisher()
+    many_rows(learning.job.attempt_dir, 300)
+    publisher._write_curves()
+    parsed, read_back = [], []
+    loads, read_chunk = json.loads, chunks._bytes_or_none
+
+    def counting(text, **more):
+        value = loads(text, **more)
+        parsed.extend([value["to"]] if "to" in value else [])
+        return value
+
+    monkeypatch.setattr(json, "loads", counting)
+    monkeypatch.setattr(chunks, "_bytes_or_none", lambda path: read_back.append(path.name) or read_chunk(path))
+    many_rows(learning.job.attempt_dir, 2, first=300)
+    publisher._write_curves()
+    assert (parsed, read_back) == ([3010, 3020], [])
+    assert [row["to"] for row in store.read_metrics(learning.place, "metrics")] == [10 * k for k in range(1, 303)]
+
+
+def test_a_long_history_is_published_without_ever_being_in_memory(learning):
+    many_rows(learning.job.attempt_dir, 3000)
+    publisher = learning.publisher()
+    tracemalloc.start()
+    try:
+        publisher._write_curves()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < (learning.job.attempt_dir / "metrics.jsonl").stat().st_size / 2
+    assert len(store.read_metrics(learning.place, "metrics")) == 3000
+
+
+class Slot:
+    """A slot whose attempts come, write, are torn and go back, and what is published of it."""
+
+    def __init__(self, folder):
+        self.folder, self.place = folder / "slot", store.Shared(folder / "shared").slot("toy-0123abcd", 0)
+        self.steps, self.cut_off = [], b""
+        self.curves = PublishedCurves(self.folder, self.place)
+        self.attempt("scratch", 0)
+
+    def path(self, number, name="metrics.jsonl"):
+        return self.folder / "attempts" / str(number) / name
+
+    def attempt(self, how, back):
+        """A new one, `back` rows before the end of the newest of the line; or without a decision yet."""
+        newest = lineage(self.folder)[-1] if self.steps else None
+        from_scratch = newest is None or how == "scratch"
+        step = 0 if from_scratch else max(newest.after, self.steps[newest.attempt] - 10 * back)
+        self.path(len(self.steps)).parent.mkdir(parents=True)
+        if how != "undecided":
+            parent = {"attempt": None if from_scratch else newest.attempt, "step": step, "checkpoint": str(step)}
+            write_json(self.path(len(self.steps), "parent.json"), parent)
+        self.steps.append(step)
+        self.cut_off = b""
+
+    def rows(self, count, number=-1):
+        """Of the newest attempt, or of a ghost of the one before."""
+        number = max(0, len(self.steps) + number)
+        first = self.steps[number]
+        made = [{"from": s, "to": s + 10, "loss": s / 3, "by": number} for s in range(first, first + 10 * count, 10)]
+        self.steps[number] = first + 10 * count
+        before = b""
+        if number == len(self.steps) - 1:
+            before, self.cut_off = self.cut_off, b""
+        append_lines(self.path(number), before, *map(as_line, made))
+
+    def tear(self, text):
+        """As a kill does, or somebody who wrote what is no row."""
+        if not self.cut_off:
+            with open(self.path(len(self.steps) - 1), "ab") as file:
+                file.write(text)
+
+    def refuse(self):
+        """A full disk takes the last row back, which its writer appends again."""
+        data = self.path(len(self.steps) - 1).read_bytes() if self.path(len(self.steps) - 1).exists() else b""
+        if not self.cut_off and data.endswith(b"}\n"):
+            kept = data[: data.rfind(b"\n", 0, -1) + 1]
+            self.cut_off = data[len(kept) :]
+            os.truncate(self.path(len(self.steps) - 1), len(kept))
+
+    def evaluation(self, step):
+        append_lines(self.path(len(self.steps) - 1, "evaluations.jsonl"), as_line({"step": step, "mean_success": 0.5}))
+
+    def meddle(self, how, number):
+        """What a ghost or a person does to the published files."""
+        path = self.place.metrics / f"metrics-{number:06d}.jsonl"
+        if how == "all":
+            shutil.rmtree(self.place.metrics, ignore_errors=True)
+        elif how == "gone":
+            path.unlink(missing_ok=True)
+        elif self.place.metrics.exists():
+            path.with_name("other").write_bytes(path.read_bytes()[::-1] if path.exists() else b"{}\n")
+            path.with_name("other").rename(path)
+
+    def written_as_before(self):
+        """File → its bytes, by the way that had every row in memory at each writing."""
+        rows = []
+        for stretch in lineage(self.folder):
+            path = self.path(stretch.attempt)
+            for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    continue
+                until = 1e9 if stretch.until is None else stretch.until
+                if isinstance(row, dict) and stretch.after < row["to"] <= until:
+                    rows.append(row)
+        return {
+            f"{name}-{k:06d}.jsonl": b"".join(as_line(row) for row in found[k * 4 : (k + 1) * 4])
+            for name, found in (("metrics", rows), ("evaluations", read_evaluations(self.folder)))
+            for k in range(-(-len(found) // 4))
+        }
+
+    def write(self, whose):
+        if whose == "a new job":
+            self.curves = PublishedCurves(self.folder, self.place)
+        self.curves.write()
+        assert {path.name: path.read_bytes() for path in self.place.metrics.iterdir()} == self.written_as_before()
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("rows"), st.integers(1, 9)),
+    st.tuples(st.just("rows"), st.integers(1, 3), st.just(-2)),
+    st.tuples(st.just("tear"), st.sampled_from([b'{"from": 3, "to"', b"nonsense\n", b"[1]\n", b'{"to"', b"\n"])),
+    st.tuples(st.just("refuse")),
+    # A negative one: the rows up to its parent are written late, by a ghost.
+    st.tuples(st.just("attempt"), st.sampled_from(["on", "on", "scratch", "undecided"]), st.integers(-3, 6)),
+    st.tuples(st.just("evaluation"), st.integers(0, 9)),
+    st.tuples(st.just("meddle"), st.sampled_from(["all", "gone", "other", "other"]), st.integers(0, 3)),
+)
+#: What is done to a slot, and who writes its curves then.
+STORIES = st.lists(
+    st.tuples(EVENTS, st.sampled_from(["this job", "this job", "this job", "a new job", ""])), max_size=30
+)
+
+
+@given(STORIES)
+@example([(("attempt", "on", -2), "this job"), (("rows", 2, -2), "this job")])
+@example([(("attempt", "scratch", 0), ""), (("rows", 9), ""), (("rows", 9), "this job")])
+def test_the_files_are_those_of_whoever_reads_all_of_it_each_time(tmp_path_factory, story):
+    slot = Slot(tmp_path_factory.mktemp("curves"))
+    with mock.patch.object(chunks, "CHUNK_ROWS", 4):
+        for (name, *words), whose in [(("rows", 11), "this job"), *story, (("rows", 1), "this job")]:
+            getattr(slot, name)(*words)
+            if whose:
+                slot.write(whose)

@@ -177,7 +177,7 @@ def test_identity_changes_with_exactly_the_fields_that_it_names(field):
         ("sac", "a1327867e059"),
         ("td3", "f83c01dbe3b9"),
         ("drqv2", "fe42252c4578"),
-        ("ppo", "a9f63e9fc82c"),
+        ("ppo", "94f5880e8af1"),
         ("a2c", "d3bf6ed0adab"),
     ],
 )

@@ -86,6 +86,28 @@ def test_older_jobs_than_came_are_not_offered(tmp_path: Path) -> None:
     assert (len(run.times["0"].jobs), run.times["0"].older, run.times["0"].goodput) == (20, 0, None)
 
 
+def test_of_older_jobs_nothing_is_read(tmp_path: Path) -> None:
+    told = Told(tmp_path, slots=1, jobs=25)
+    (told.run_dir.attempt(0, 2) / "parent.json").write_text("{")
+    board = json.loads(told.tell())
+    assert [job["attempt"] for job in board["times"][0]["jobs"]] == list(range(5, 25))
+    assert (board["older"], board["times"][0]["begun_at"]) == ({"0": 5}, board["times"][0]["jobs"][0]["submitted_at"])
+
+
+def test_what_has_ended_is_read_once_while_it_counts_as_it_did(told: Told) -> None:
+    first = json.loads(told.tell())["times"][0]["jobs"]
+    for attempt in (1, 4):
+        (told.run_dir.attempt(0, attempt) / "progress.json").unlink()
+    told.now += BEAT_S
+    assert json.loads(told.tell())["times"][0]["jobs"][:5] == first[:5]
+    back = {"attempt": 3, "step": first[3]["kept"], "checkpoint": "1"}
+    (told.run_dir.attempt(0, 5) / "parent.json").write_text(json.dumps(back))
+    told.now += BEAT_S
+    later = json.loads(told.tell())["times"][0]["jobs"]
+    assert later[:3] == first[:3]
+    assert (first[4]["kept"] > 0, later[4]["kept"], later[4]["done"]) == (True, 0, None)
+
+
 def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:
     text = told.tell().decode()
     assert str(tmp_path) not in text

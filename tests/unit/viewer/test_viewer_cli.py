@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from builders import NOW
+from daemons import PATIENCE_S
 from watched_runs import a_watched_run
 
 from anchorleg.output import ReaderGoneError
@@ -67,6 +69,47 @@ def test_a_thread_without_a_descriptor_ends_without_a_traceback_and_others_do_no
         thread.start()
         thread.join()
     assert told == [defect]
+
+
+#: A viewer with an agent at play that hears of no end, so that there is time for a second signal while it is ended.
+WITH_A_PLAYER = """
+import signal, sys
+from viewer import cli
+from viewer.live import player
+
+player.END_WITHIN_S = 0.5
+
+def act():
+    words = [sys.executable, sys.argv[1], "live", "x", "x", "0", "--lane", "a", "--ring"]
+    playing = player.PlayerHere(lambda folder: [*words, str(folder)], "a")
+    try:
+        print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, playing.ring.parent, flush=True)
+        signal.pause()
+    finally:
+        print("ending", flush=True)
+        playing.end()
+
+cli.main(act)
+"""
+
+
+@pytest.mark.parametrize(("number", "nohup"), [(signal.SIGHUP, False), (signal.SIGTERM, False), (signal.SIGTERM, True)])
+def test_a_closed_terminal_leaves_no_folder_of_an_agent_and_nohup_outlives_it(
+    tmp_path: Path, number: signal.Signals, nohup: bool
+) -> None:
+    words = [sys.executable, "-c", WITH_A_PLAYER, str(Path(__file__).parents[2] / "support" / "fake_player.py")]
+    words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *words] if nohup else words
+    env = {**os.environ, "FAKE_PLAYER": "deaf", "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as child:
+        assert child.stdout is not None
+        ignores, folder = child.stdout.readline().split()
+        assert ignores == str(nohup)
+        assert Path(folder).parent == tmp_path
+        child.send_signal(number)
+        assert child.stdout.readline() == "ending\n"
+        child.send_signal(signal.SIGHUP)
+        assert child.wait(PATIENCE_S) == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "home"]
 
 
 def test_a_run_is_found_by_its_name_its_id_and_its_folder(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -168,6 +170,36 @@ def test_of_a_long_training_few_rows_are_kept_and_the_curve_stays_what_it_was() 
     assert line.steps[-1] == 2_000_000
     for step, value in zip(line.steps, line.values, strict=True):
         assert value == pytest.approx(0.5 + 0.5 * math.sin(step / 90_000), abs=0.02)
+
+
+def test_rows_may_come_one_at_a_time_and_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewer.curves.MOST_ROWS", 100)
+    tasks = [f"task-{k}" for k in range(20)]
+    row = {"tasks": {task: {"episodes": 1, "success": 0.5, "return": 3.0, "temperature": 0.1} for task in tasks}}
+    lines = [json.dumps({**row, "from": 100 * k, "to": 100 * (k + 1), "at": 7.0}) for k in range(2000)]
+    tracemalloc.start()
+    try:
+        kept = slot_curves(map(json.loads, lines))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < sum(map(len, lines))
+    assert kept == slot_curves([json.loads(line) for line in lines])
+    assert len(kept.success) == 20
+
+
+def test_a_task_that_comes_late_and_one_that_goes_are_pooled_over_their_own_rows() -> None:
+    early, late = ({task: {"episodes": 2, "success": 1.0, "return": 5.0}} for task in TASKS)
+    rows = [
+        {"to": 100, "tasks": early},
+        {"to": 200, "tasks": early | late, "loss": 0.5},
+        {"to": 300, "tasks": late, "loss": None},
+    ]
+    found = slot_curves(rows)
+    assert found.success[TASKS[0]].episodes == (0.0, 2.0, 4.0, 4.0)
+    assert found.success[TASKS[1]].sums == (0.0, 0.0, 2.0, 4.0)
+    assert found.other == {"loss": (None, 0.5, None)}
+    assert (found.steps, found.times) == ((100, 200, 300), (None, None, None))
 
 
 def test_of_very_many_evaluations_few_are_kept_the_best_among_them_and_all_are_counted() -> None:

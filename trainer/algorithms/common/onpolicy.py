@@ -178,10 +178,12 @@ class OnPolicy(ActorCritic):
         return len(self._order_of_steps) > 0
 
     def update(self) -> Tensor:
-        """One update of the next B steps of the order."""
+        """One update of the next B steps of the order; none where these show that the policy went too far."""
         measured = self.differentiate()
-        self.descend(self.learning_rate)
-        self.advance(measured)
+        is_over = self.judge(measured)
+        if not is_over:
+            self.descend(self.learning_rate)
+        self.advance(is_over=is_over)
         return measured
 
     def differentiate(self) -> Tensor:
@@ -193,15 +195,17 @@ class OnPolicy(ActorCritic):
             inputs = self._inputs_of_rollout(rows)
         return self._differentiate(inputs, batch)
 
-    def advance(self, measured: Tensor) -> None:
-        """Behind the steps that were learned from, where an update `measured` this."""
-        self.judge(measured)
+    def advance(self, *, is_over: bool) -> None:
+        """Behind the steps that were looked at; `is_over`: nothing more is learned from the rollout."""
+        if is_over:
+            self._epoch, self._at = self.epochs - 1, len(self._order_of_steps)
         if self._at >= len(self._order_of_steps):
             self._epoch += 1
             self._shuffle()
 
-    def judge(self, measured: Tensor) -> None:
-        """Whether `stop_learning` is due after an update that `measured` this."""
+    def judge(self, measured: Tensor) -> bool:  # noqa: ARG002 - for those that have a limit
+        """Whether nothing more is to be learned from the rollout, nor from the steps of which this is `measured`."""
+        return False
 
     @property
     def learning_rate(self) -> float:
@@ -209,10 +213,6 @@ class OnPolicy(ActorCritic):
         rate: float = self.settings.learning_rate  # type: ignore[attr-defined]
         steps = self._falling_steps
         return rate * max(0.0, 1 - self._step / steps) if steps else rate
-
-    def stop_learning(self) -> None:
-        """This update is the rollout's last one."""
-        self._epoch, self._at = self.epochs - 1, len(self._order_of_steps)
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Nothing of a task."""

@@ -84,7 +84,7 @@ class Sharded:
         return self._one.must_learn
 
     def update(self) -> Tensor:
-        """One update of all shards together; its metrics [M] are their means."""
+        """One update of all shards together, or none, as each shard; its metrics [M] are their means."""
         learned, rows = self._one.learned, []
         for shard in self._shards.values():
             measured = shard.differentiate()
@@ -94,10 +94,12 @@ class Sharded:
         for each, gradient in zip(learned, gradients, strict=True):
             if each.grad is not None:
                 each.grad.copy_(gradient)
-        self._one.descend(self._one.learning_rate)
         measured = measured.clone()
+        is_over = self._one.judge(measured)
+        if not is_over:
+            self._one.descend(self._one.learning_rate)
         for shard in self._shards.values():
-            shard.advance(measured)
+            shard.advance(is_over=is_over)
         return measured
 
     def measures(self) -> Mapping[str, Sequence[float]]:

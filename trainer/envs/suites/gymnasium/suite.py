@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ExactEnv, Exactness, choose
+from trainer.envs.exact import CHECK_S, ExactEnv, Exactness, choose
 from trainer.envs.native.verdicts import none_natively
 from trainer.envs.pictures import ready_to_draw
 from trainer.envs.spaces import Obs, Spaces, drawn_actions
@@ -30,7 +31,8 @@ from trainer.errors import ConfigError
 #: How Gymnasium's environments are asked for pictures.
 _PICTURES = "rgb_array"
 _ALONE = "environments of Gymnasium are stepped by Python alone"
-#: What it does first in a process is asked once: what a random player sees of success, in so many steps at most.
+#: What it does first in a process is asked once: what a random player sees of success, in so many steps at most, and in
+#: `CHECK_S`.
 _LOOK_STEPS = 1000
 
 _log = logging.getLogger(__name__)
@@ -84,14 +86,14 @@ def _choice(key: str) -> Exactness:
 
 
 @cache
-def _tells_success(key: str, horizon: int) -> bool:
-    """Whether one episode of a random player has a word of success."""
-    opened, rng = _opened(key), np.random.default_rng(0)
+def _tells_success(key: str, horizon: int, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Whether one episode of a random player, or its first `CHECK_S`, has a word of success."""
+    opened, rng, until = _opened(key), np.random.default_rng(0), clock() + CHECK_S
     with closing(opened.play()) as env, suppress(EnvFaultError):  # whoever plays it is told
         env.reset(0)
         for action in drawn_actions(rng, opened.actions.space, min(horizon, _LOOK_STEPS)):
             outcome = env.step(action)
-            if env.tells_success or outcome.terminated or outcome.truncated:
+            if env.tells_success or outcome.terminated or outcome.truncated or clock() >= until:
                 break
     return env.tells_success
 

@@ -1,0 +1,55 @@
+"""The signals that ask a job to hand over, and what becomes of them in the processes that a program starts.
+
+To ignore them (SIG_IGN) would be left to all of those, over exec too, and a handler to those that are forked: then
+`terminate()` ends none, and whoever waits for one waits for ever. So a program answers them with a handler, and what it
+forks has SIGTERM back.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+#: The shim's wake-up, scancel's word to every process, and a person's.
+HAND_OVER_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+
+_Handler = Callable[[int, FrameType | None], Any]
+
+#: What this process answers them with; nothing before it does.
+_handlers: list[_Handler] = []
+
+
+def answer_hand_over(handler: _Handler) -> None:
+    """`handler` takes each of them until the interpreter leaves, in place of one before it. From the main thread."""
+    for number in HAND_OVER_SIGNALS:
+        signal.signal(number, handler)
+    if not _handlers:
+        atexit.register(_ignore)
+        os.register_at_fork(after_in_child=_give_back)
+    _handlers[:] = [handler]
+
+
+def bear_hand_over() -> None:
+    """Go on as if none of them came: it is another process's to hand over. From the main thread."""
+    answer_hand_over(lambda _number, _frame: None)
+    for number in HAND_OVER_SIGNALS:
+        signal.siginterrupt(number, False)  # foreign code may not know of calls that are interrupted
+
+
+def _give_back() -> None:
+    # SIGTERM alone: Ctrl-C reaches a terminal's whole group, and the parent may need its children until it has saved.
+    if signal.getsignal(signal.SIGTERM) in _handlers:  # what somebody else has set since then stays
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _ignore() -> None:
+    # A leaving interpreter puts the default actions back, and a wake-up that comes just then would turn exit 75
+    # into a death by signal.
+    for number in HAND_OVER_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
