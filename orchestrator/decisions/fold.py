@@ -291,7 +291,7 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
         }
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
         if attempt.claim_seen_at is None:
-            update["claim_seen_at"] = facts.now
+            update["claim_seen_at"] = max(facts.now, facts.poll.at)  # a tick is dated by its begin
     if update:
         attempt = attempt.model_copy(update=update)
     update = stalls.watched(attempt, evidence, facts.since_last_look_s, facts.relay.stall_seconds, facts.now)

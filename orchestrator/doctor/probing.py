@@ -40,6 +40,8 @@ ENOUGH_CPUS = 2
 LOOK_S = 0.1
 QUEUE_S = 10.0
 FIRST_QUEUE_S = 2.0
+#: So long the start of a node counts as no wait. Some need a quarter of an hour; one that does not end is told.
+BOOT_S = 3600.0
 #: A report may become visible this long after the job has left the queue (attribute caches of NFS keep 60 s).
 VISIBLE_WITHIN_S = 75.0
 #: The same where another file of the job is in sight already.
@@ -154,6 +156,7 @@ class Pursuit:
     def follow(self, request: JobRequest) -> ProbeResult:
         """Submit, watch, and say what came of it."""
         submitted_at = looked_at = time.monotonic()
+        booted_s = 0.0
         outcome = self.executor.submit(request)
         if isinstance(outcome, SubmitRefused):
             self.over = True
@@ -164,7 +167,8 @@ class Pursuit:
         gone_at: float | None = None
         while True:
             now = time.monotonic()
-            if self._is_booting:
+            if self._is_booting and booted_s < BOOT_S:
+                booted_s += now - looked_at
                 submitted_at += now - looked_at  # nobody waits for a turn, and a node may need many minutes
             looked_at = now
             self._look()
@@ -186,8 +190,8 @@ class Pursuit:
             waited_s = now - submitted_at
             running = bool(self.report) or (self.row is not None and self.row.state is not JobState.PENDING)
             if not running and waited_s > self.wait_s:
-                reason = self.row.reason if self.row is not None else "it was never seen in the queue"
-                words = f"it waited for {format_duration(waited_s)} ({reason}) and was cancelled"
+                reason = (self.row.reason or self.row.raw_state) if self.row is not None else "it was never seen there"
+                words = f"it waited for {format_duration(waited_s + booted_s)} ({reason}) and was cancelled"
                 return self._result(error=words)
             if waited_s > (self.started_after_s or self.wait_s) + self.limit_s + self.visible_within_s:
                 return self._result(error="it did not end in its time and was cancelled")

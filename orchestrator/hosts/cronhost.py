@@ -12,7 +12,15 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from orchestrator.errors import AnchorlegError, ConfigError, LeaseHeld, LeaseLost, StorageError, UnknownRun
+from orchestrator.errors import (
+    AnchorlegError,
+    ConfigError,
+    LeaseHeld,
+    LeaseLost,
+    RunFolderError,
+    StorageError,
+    UnknownRun,
+)
 from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import Log
@@ -28,9 +36,13 @@ from orchestrator.hosts.host import (
 )
 from orchestrator.processes import host_name
 from orchestrator.run.cronrecord import host_of
-from orchestrator.run.lease import Lease
+from orchestrator.run.lease import Lease, read_owner
+from orchestrator.run.ledger import EPOCHS_KEPT
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import StartRequest
+
+#: What the owner of a lease says of itself that cron has started.
+TICK = "tick --cron"
 
 
 def start_with_cron(asked: StartRequest, out: Console) -> None:
@@ -89,7 +101,7 @@ def tick_for_cron(run_dir: RunDir, run_id: str) -> int:
     if run.run_id != run_id:
         return _orphan(run_dir, run_id, UnknownRun(f"{run_dir.path} now holds {run.run_id}."))
     try:
-        lease = Lease.take(run_dir, "tick --cron", now=time.time())
+        lease = Lease.take(run_dir, TICK, now=time.time())
     except LeaseHeld:
         return 0
     except AnchorlegError as error:
@@ -104,7 +116,7 @@ def _tick_with(lease: Lease, run: Run, run_dir: RunDir, log: Log) -> int:
     hook = Hook(run, run_dir, log.say)
     try:
         place = host_of(run_dir)  # with the lease: nobody moves the line now
-        if place is not None and not place.is_here:
+        if place is not None and not place.is_here and _has_ticked_since(run_dir, lease.epoch, place.host):
             cron.take_out(run.run_id)
             log.say(f"cron on {place.host} looks after this run: the line of {host_name()} is out of its crontab")
             return 0
@@ -129,6 +141,23 @@ def _tick_with(lease: Lease, run: Run, run_dir: RunDir, log: Log) -> int:
             return _trouble(log, error)
         log.say("nothing is left to do: cron no longer looks after this run")
     return 0
+
+
+def _has_ticked_since(run_dir: RunDir, epoch: int, host: str) -> bool:
+    """Whether cron on `host` has looked after the run between this machine's last tick and this one, of `epoch`.
+
+    Its name in the record is no proof: a machine is renamed, and of a crontab that several share one runs the lines.
+    """
+    seen: set[str] = set()
+    for number in range(epoch - 1, max(-1, epoch - EPOCHS_KEPT), -1):
+        try:
+            owner = read_owner(run_dir, number)
+        except (RunFolderError, OSError):
+            return False
+        if owner.command == TICK and owner.process.host == host_name():
+            return host in seen
+        seen |= {owner.process.host} if owner.command == TICK else set()
+    return False
 
 
 def _orphan(run_dir: RunDir, run_id: str, error: UnknownRun) -> int:

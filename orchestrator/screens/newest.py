@@ -39,7 +39,7 @@ class NewestJobs:
                 ended[number] = stretch, job
             jobs.append(job)
         self._ended[slot.index] = ended
-        older = sum(number < newest[0] for number in numbers) if len(newest) == self._most else 0
+        older = max(0, slot.jobs - len(newest))
         if older:
             told = told._replace(begun_at=jobs[0].submitted_at if jobs[0] is not None else None)
         return facts_with(slot, jobs, told, over=over), older

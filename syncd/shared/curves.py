@@ -69,14 +69,21 @@ class GrowingCurve:
         while news := [*islice(coming, CHUNK_ROWS - len(last))]:
             number, last = len(left) - bool(last), last + news
             path, data = _path(self._place, self._name, number), b"".join(last)
-            if not anew or _bytes_or_none(path) != data:
+            if not anew:
+                put(path, data)
+            elif _bytes_or_none(path) != data:
+                self._drop_after(number)  # first: behind a file that is full they would be believed
                 put(path, data)
             left[number] = _mark(path)
             last = last if len(last) < CHUNK_ROWS else []
-        surplus = [number for number in _numbers(self._place, self._name) if number not in left]
-        for number in reversed(surplus):  # a slot that went back to an older checkpoint has fewer rows than before
-            _path(self._place, self._name, number).unlink(missing_ok=True)
+        self._drop_after(len(left) - 1)
         self._left, self._last = left, last
+
+    def _drop_after(self, last: int) -> None:
+        """Delete the files behind number `last`: a slot that went back to an older checkpoint has fewer rows."""
+        surplus = [number for number in _numbers(self._place, self._name) if number > last]
+        for number in reversed(surplus):
+            _path(self._place, self._name, number).unlink(missing_ok=True)
 
 
 def read_metrics(place: SlotPlace, name: str, *, parts: int | None = None) -> list[dict[str, Any]]:

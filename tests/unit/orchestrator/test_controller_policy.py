@@ -196,9 +196,14 @@ class TestQueueingAhead:
         assert (ahead.slot.status, len(ahead.cluster.submitted), ahead.controller.over) == (status, 2, True)
         assert len(ahead.cluster.signalled) == 1
 
-    def test_a_cancel_that_the_queue_tells_after_the_successors_claim_is_still_the_persons(self, ahead: World) -> None:
+    @pytest.mark.parametrize("after", [1.0, POLL_S])
+    def test_a_cancel_that_the_queue_tells_after_the_successors_claim_is_still_the_persons(
+        self, ahead: World, after: float
+    ) -> None:
+        poll = ahead.cluster.poll
+        ahead.cluster.poll = lambda: (ahead.sleep(0.05), poll())[1]  # type: ignore[method-assign]
         ahead.job_claims(1)
-        ahead.tick(after=1)  # the queue was last asked before the cancel
+        ahead.tick(after)  # the queue was last asked before the cancel, maybe in the same tick
         assert (ahead.slot.current.number, ahead.cluster.signalled) == (1, [])
         ahead.job_shows(JobState.ENDED, raw="CANCELLED")
         ahead.job_shows(JobState.RUNNING, 1)

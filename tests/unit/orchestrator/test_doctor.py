@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -559,18 +560,19 @@ class BootingNode:
 
 
 @pytest.mark.parametrize(
-    ("state", "words", "error"),
+    ("state", "seconds", "words", "error"),
     [
-        ("PENDING", "waits in the queue", "it waited for 0:10:0"),
-        ("CONFIGURING", "job 7: its node n7 is being started", "the job ended (FAILED)"),
+        ("PENDING", 3600.0, "waits in the queue", "it waited for 0:10:0"),
+        ("CONFIGURING", 3600.0, "job 7: its node n7 is being started", "the job ended (FAILED)"),
+        ("CONFIGURING", math.inf, "job 7: its node n7 is being started", "it waited for 1:10:0"),
     ],
 )
-def test_a_node_that_is_being_started_is_no_wait_in_the_queue(
-    monkeypatch: pytest.MonkeyPatch, state: str, words: str, error: str
+def test_a_node_that_is_being_started_is_no_wait_in_the_queue_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch, state: str, seconds: float, words: str, error: str
 ) -> None:
     clock, said = SkippedTime(), []
     monkeypatch.setattr(probing, "time", clock)
-    executor = BootingNode(clock, state, 3600.0)
+    executor = BootingNode(clock, state, seconds)
     pursuit = Pursuit(executor, Path("/nowhere/probe"), 180, 120, 600, lambda *told: said.append(told[0]), 0.1)  # type: ignore[arg-type]
     done = pursuit.follow(JobRequest(job_dir="/nowhere/probe", script="/nowhere/probe/job.sh"))
     assert error in done.error

@@ -16,6 +16,7 @@ from policies import a_draft, publish_one, tensors
 
 from syncd import store
 from syncd.errors import ConfigError, DamagedPolicyError
+from syncd.shared import curves
 from syncd.shared.layout import Shared
 from syncd.shared.retention import UNLISTED_S, Keep, collect, kept
 from syncd.store import Version
@@ -310,6 +311,27 @@ class TestCurves:
             assert store.read_metrics(place, "metrics") == rows[:until]
             assert curve.is_as_left() == (until > 0)
             done = until
+
+    @pytest.mark.parametrize("rows", [300, 384, 500, 640])
+    def test_whenever_a_writer_of_a_shorter_history_dies_one_history_is_seen(self, place, monkeypatch, rows):
+        old = [{"step": step} for step in range(640)]
+        new = [{"step": step if step < 200 else -step} for step in range(rows)]
+        store.write_metrics(place, "metrics", old)
+        seen = []
+
+        def watched(act):
+            def acting(*args, **more):
+                seen.append(store.read_metrics(place, "metrics"))
+                return act(*args, **more)
+
+            return acting
+
+        monkeypatch.setattr(curves, "put", watched(curves.put))
+        monkeypatch.setattr(Path, "unlink", watched(Path.unlink))
+        store.write_metrics(place, "metrics", new)
+        assert store.read_metrics(place, "metrics") == new
+        assert len(seen) > 2
+        assert all(each in (old[: len(each)], new[: len(each)]) for each in seen)
 
     def test_who_adds_hears_that_a_file_is_not_the_one_that_was_written(self, place):
         curve = store.GrowingCurve(place, "metrics")
