@@ -15,7 +15,7 @@ from syncd.access.settings import parse_remote
 from syncd.access.survey import program_line
 from syncd.errors import ConfigError, RemoteError, SyncError
 from syncd.remote import Remote, is_absolute_path
-from syncd.transports.openssh import explain, ssh_words
+from syncd.transports.openssh import explain, ssh_words, typed_ssh
 from syncd.wire.streams import ChildStream
 
 
@@ -48,8 +48,11 @@ class FarProgram:
         there = [self.command, *words] if self.command else None
         line = shlex.join(there) if there else program_line(self.name, self.path, words)
         command = [*ssh_words(self.remote, asks=asks), "--", self.remote.account, line]
+        typed = typed_ssh(self.remote)
         try:
-            return ChildStream(command, lambda code, said: explain(self.place, code, said, ended), asks=asks)
+            return ChildStream(
+                command, lambda code, said: explain(self.place, code, said, ended, typed=typed), asks=asks
+            )
         except OSError as error:
             raise RemoteError(f"ssh cannot be started ({error.strerror}): install it") from None
 

@@ -26,7 +26,7 @@ from anchorleg.printable import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
 from syncd.transports.child import run_bounded
-from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 
 if TYPE_CHECKING:
     import paramiko
@@ -348,5 +348,5 @@ def ask_shell(remote: Remote, command: str) -> RemoteAnswer:
     )  # fmt: skip
     done = run_bounded(child, remote.host or "", LOGIN_TIMEOUT_S)
     if done.returncode == EXIT_SSH:
-        raise explain(remote.host or "", done.returncode, done.stderr)
+        raise explain(remote.host or "", done.returncode, done.stderr, typed=typed_ssh(remote))
     return RemoteAnswer(done.returncode, done.stdout, done.stderr)

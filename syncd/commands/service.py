@@ -20,6 +20,7 @@ from syncd.errors import (
     HostKeyError,
     LoginRefusedError,
     RemoteError,
+    SecondFactorError,
     ServiceError,
     StorageError,
 )
@@ -159,7 +160,8 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
     try:
         watch_in_background(remote, str(folder))
     except FOR_A_PERSON as error:
-        why = f"{error}{_NO_AGENT if isinstance(error, LoginRefusedError) and not os.environ.get(_AGENT) else ''}"
+        is_refused = isinstance(error, LoginRefusedError) and not isinstance(error, SecondFactorError)
+        why = f"{error}{_NO_AGENT if is_refused and not os.environ.get(_AGENT) else ''}"
         _note(path, crashes.end(begun, time.time(), because=why))
         print(f"syncd: {why}", file=sys.stderr)
         return

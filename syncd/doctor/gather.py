@@ -19,7 +19,7 @@ from syncd.access import keys, survey
 from syncd.access.settings import Settings, settings_file
 from syncd.background import service
 from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
-from syncd.errors import HostKeyError, LoginRefusedError, ServiceError, SyncError
+from syncd.errors import HostKeyError, LoginRefusedError, SecondFactorError, ServiceError, SyncError
 from syncd.laptop.lock import holder
 from syncd.laptop.status import read_status
 from syncd.remote import Remote
@@ -130,6 +130,8 @@ def _there(remote: Remote) -> tuple[Side | None, str]:
     """What the other side has, or why it cannot be asked."""
     try:
         answer = keys.ask_shell(remote, survey.health_question(remote.path))
+    except SecondFactorError:
+        return None, "a key alone lets nobody in there: it asks for a second factor"
     except LoginRefusedError:
         return None, "the key was refused"
     except SyncError as error:

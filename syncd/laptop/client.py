@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.output import ReaderGoneError
-from syncd.errors import StorageError, SyncError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, StorageError, SyncError
 from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
@@ -87,6 +87,9 @@ def sync_once(
         for _ in range(MAX_LISTINGS):
             exchange.take(transport.listing(), announced=False)
             missed = _fetch_all(exchange)
+            while exchange.more_comes:
+                exchange.take(transport.wait(0.0), announced=True)
+                missed = _fetch_all(exchange)
             if not missed:
                 break
         else:
@@ -254,10 +257,10 @@ class Client:
             is_round = before.monotonic_s >= round_at
             if is_round:
                 self._work(exchange, watcher, until_done=not is_pushed)
-                if not (exchange.wants or exchange.more_waits):
+                if not (exchange.wants or exchange.more_waits or exchange.more_comes):
                     round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
             if transport.better is not None and before.monotonic_s >= better_at:
-                self._try_better(transport.better)
+                self._try_better(transport, transport.better)
                 better_at = self._moment().monotonic_s + STOPGAP_S
             self._describe(exchange)
             self._tick()
@@ -280,11 +283,15 @@ class Client:
             if exchange.must_list():
                 exchange.take(transport.listing(), announced=False)
 
-    def _try_better(self, open_it: Callable[[], Transport]) -> None:
+    def _try_better(self, transport: Transport, open_it: Callable[[], Transport]) -> None:
         """Errors: _BetterWayError where that way is open now; whatever hinders it, this connection goes on."""
         try:
             with disk_errors(self._folder):
                 self._better = open_it()
+        except (ConfigError, HostKeyError, LoginRefusedError) as error:
+            transport.better = None  # a person must look; a key that is refused again and again is a ban at many sites
+            self._voice_trouble(f"nothing better than {transport.name} is tried in this connection any more: {error}")
+            return
         except SyncError:
             return
         raise _BetterWayError

@@ -97,6 +97,8 @@ class Exchange:
         self._relist_s = RELIST_AFTER_S
         self._passed_over = Notices()
         self.more_waits = push
+        #: Whether the other side has more to tell of at once.
+        self.more_comes = False
 
     def take(self, news: News, *, announced: bool) -> None:
         """Note what to fetch, and count verdicts. `announced`: these are changes, not a listing of what there is.
@@ -119,6 +121,7 @@ class Exchange:
                         self._wanted[key] = (offer, announced)
                     else:
                         self._pass_over(f"more than {MAX_FILES:,} files are on offer at once: the others are left out")
+            self.more_comes = news.more
             if news.left_out:
                 self._pass_over(news.left_out)
         if news.verdicts:

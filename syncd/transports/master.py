@@ -14,7 +14,7 @@ from pathlib import Path
 
 from syncd.errors import RemoteError, SecondFactorError, SyncError, UnreachableError
 from syncd.remote import Remote
-from syncd.transports.openssh import EXIT_SSH, explain, ssh_words
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 
 #: From the start to a login: ssh's own ConnectTimeout, and a slow login node.
 CONNECT_TIMEOUT_S = 30.0
@@ -38,7 +38,7 @@ class Master:
         self._place = remote.host or ""
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_SHORT))
         words = [*ssh_words(remote), "-o", f"ControlPath={self.folder}/%C"]
-        self._words, self._account = words, remote.account
+        self._words, self._account, self._typed = words, remote.account, typed_ssh(remote)
         # rsync splits -e by rules of its own, openrsync by others; a file spares us both.
         script = self.folder / "ssh"
         script.write_text(f'exec {shlex.join([*words, "-o", "ControlMaster=no"])} "$@"\n', encoding="utf-8")
@@ -65,7 +65,7 @@ class Master:
         except OSError as error:
             raise RemoteError(f"ssh cannot be started ({error.strerror}): install it") from error
         if done.returncode != 0:
-            why = explain(self._place, EXIT_SSH, said.read_text(errors="replace"))
+            why = explain(self._place, EXIT_SSH, said.read_text(errors="replace"), typed=self._typed)
             if isinstance(why, SecondFactorError):
                 raise SecondFactorError(
                     f"{self._place} lets nobody in by a key alone, and rsync has a login of its own: leave "

@@ -45,7 +45,8 @@ EXIT_REFUSED = 126
 #: A forced command that is not ours (rrsync), a shell that cannot, a Python without our packages.
 EXIT_FAILED = 1
 
-#: First match wins: (words of ssh, error, what a person should know). `{0}`: the place, `{1}`: the first group.
+#: First match wins: (words of ssh, error, what a person should know). `{0}`: the place, `{1}`: the first group,
+#: `{ssh}`: the command that a person goes there by.
 _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for .* has changed",
@@ -55,12 +56,12 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
     (
         r"host key is known for|Host key verification failed|no matching host key type",
         HostKeyError,
-        "the host key of {0} is not known here: run `syncd setup`, or once `ssh {0}`",
+        "the host key of {0} is not known here: run `syncd setup`, or once `{ssh}`",
     ),
     (
         r"Bad configuration option|Bad owner or permissions on|terminating, .* bad configuration",
         ConfigError,
-        "ssh cannot use its own configuration: try `ssh {0}` and mend what it says",
+        "ssh cannot use its own configuration: try `{ssh}` and mend what it says",
     ),
     (
         r"UNPROTECTED PRIVATE KEY FILE",
@@ -74,7 +75,7 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
         (
             "{0} lets nobody in by a key alone, it asks for a second factor ({1}): open a connection that stays, and "
             "that all others use (`ControlMaster auto`, `ControlPath ~/.ssh/%C` and `ControlPersist 12h` for it in "
-            "~/.ssh/config, then `ssh {0}`)"
+            "~/.ssh/config, then `{ssh}`)"
         ),
     ),
     (
@@ -107,7 +108,9 @@ class OpensshTransport(Session):
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         place = remote.host or ""
         try:
-            stream = ChildStream(ssh_command(remote), lambda code, said: explain(place, code, said))
+            stream = ChildStream(
+                ssh_command(remote), lambda code, said: explain(place, code, said, typed=typed_ssh(remote))
+            )
         except OSError as error:
             raise RemoteError(
                 f"ssh cannot be started ({error.strerror}): install it, or use --transport paramiko"
@@ -140,6 +143,15 @@ def ssh_words(remote: Remote, *, asks: bool = False) -> list[str]:
     return words
 
 
+def typed_ssh(remote: Remote) -> str:
+    """The command by which a person goes there: with the account and the port as we have them, for a connection that
+    stays is found by these (%C).
+    """
+    config = ["-F", str(remote.ssh_config)] if remote.ssh_config is not None else []
+    port = ["-p", str(remote.port)] if remote.port is not None else []
+    return shlex.join(["ssh", *config, *port, remote.account])
+
+
 def server_command(remote: Remote) -> str:
     """What the other side's shell is told. The gate of a restricted key reads it too."""
     return f"{shlex.quote(remote.command or 'syncd')} serve --shared {shlex.quote(remote.path)}"
@@ -155,16 +167,18 @@ def explain(
     code: int | None,
     said: str,
     of_program: Callable[[str, int, Sequence[str]], SyncError] | None = None,
+    typed: str | None = None,
 ) -> SyncError:
     """The error that ssh's exit code and words mean. Pure; the words are those of OpenSSH 8 and 9. `of_program`: what
-    the end of the other side's command means; None: of syncd's server.
+    the end of the other side's command means; None: of syncd's server. `typed`: what `typed_ssh` says; None: as
+    if it were for `place`.
     """
     lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
     last = lines[-1][:300] if lines else ""
     if code in {None, EXIT_SSH}:
         for pattern, error, sentence in _WORDS:
             if found := re.search(pattern, said):
-                return error(sentence.format(place, *found.groups()))
+                return error(sentence.format(place, *found.groups(), ssh=typed or f"ssh {place}"))
         return UnreachableError(f"the connection to {place} broke" + (f" (ssh: {last})" if last else ""))
     return (of_program or explain_remote)(place, code, lines)
 

@@ -1,10 +1,11 @@
 """rsync over one shared ssh connection: for sites that allow no program of ours over there, and for bulk.
 
 Two phases, so that no manifest is seen whose blob is missing: what `LATEST.json` names, then those files by name. The
-curves come after them, with bounds of their own: too many keep no policy back. Only options that macOS's openrsync has
-too. It polls; it cannot acknowledge verdicts, so each listing tells all of them again; a segment that was seen before
-is for the learner to recognise. Where the login is another account than the folder's owner, segments go to `incoming/`
-(`syncd.shared.incoming`), and no verdicts are told: nobody says over there which inbox is ours.
+curves come after them, a minute of them at each look and with bounds of their own: however many, they keep no policy
+back. Only options that macOS's openrsync has too. It polls; it cannot acknowledge verdicts, so each listing tells all
+of them again; a segment that was seen before is for the learner to recognise. Where the login is another account than
+the folder's owner, segments go to `incoming/` (`syncd.shared.incoming`), and no verdicts are told: nobody says over
+there which inbox is ours.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Any
 
 from anchorleg.files import read_json_or_none
 from anchorleg.printable import printable
-from syncd.errors import GoneError, RemoteError, StorageError, TooMuchError
+from syncd.errors import GoneError, StorageError
 from syncd.remote import Remote
-from syncd.shared.curves import MAX_CHUNK_BYTES
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
 from syncd.shared.layout import SHA256, Shared, SlotPlace
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.store import hinted
+from syncd.transports.bringing import RUNS, SLOTS, CurveStage, bring_names, bring_runs
 from syncd.transports.runner import (
     BULK_TIMEOUT_S,
     FILE_ERROR_CODE,
@@ -44,7 +45,6 @@ from syncd.transports.runner import (
 from syncd.wire.arrivals import read_segment
 from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.wire.transport import (
-    MAX_CURVES_BYTES,
     MAX_FILES,
     ConnectionFacts,
     News,
@@ -61,22 +61,17 @@ _DEATH_LOOK_S = 0.2
 #: What is looked at lies in our temporary folder, which may be memory: as many files as a mirror has.
 STAGE_FILES = MAX_FILES
 STAGE_BYTES = 2**30
-#: What curves leave of its disk to the policies.
-SPARE_BYTES = 2**28
 #: A verdict has 200 bytes. rsync passes over what is larger than it was told.
 _VERDICT_BYTES = 64 * 1024
 
-RUNS = "v1/runs"
 #: What of a slot is looked at each time: not the blobs, not the 1,500 manifests of a day.
-_SLOTS = ("--include=/*/", "--include=/*/*/")
 _HINTS = (
-    *_SLOTS,
+    *SLOTS,
     "--include=/*/*/LATEST.json",
     "--include=/*/*/averaged/",
     "--include=/*/*/averaged/LATEST.json",
     "--exclude=*",
 )
-_CURVES = (*_SLOTS, "--include=/*/*/metrics/", "--include=/*/*/metrics/*.jsonl", "--exclude=*")
 #: A gate's refusal names the inbox that is ours.
 _OWN_INBOX = re.compile(rf"{re.escape(REFUSED_PREFIX)} .*v1/inbox/([A-Za-z0-9][A-Za-z0-9._-]{{0,80}})/")
 
@@ -91,13 +86,14 @@ class RsyncTransport:
         self.better: Callable[[], Transport] | None = None
         self.live: Viewing | None = None
         self.tick: Callable[[], None] = lambda: None
-        self._client, self._stage_files, self._left_out = client, stage_files, ""
+        self._client, self._stage_files = client, stage_files
         self._seen: dict[str, tuple[int, int]] = {}
         self._told: set[str] = set()
         self._looked = 0.0
         self._runner = Runner(remote, bwlimit)
         self._runner.tick = lambda: self.tick()  # noqa: PLW0108 - ours is set later
-        self._stage, self._curves = Shared(self._runner.folder / "stage"), Shared(self._runner.folder / "curves")
+        self._stage = Shared(self._runner.folder / "stage")
+        self._curves = CurveStage(self._runner, stage_files)
 
     # --- the other side's files ------------------------------------------------------------------------------------
 
@@ -107,28 +103,29 @@ class RsyncTransport:
         return self._look()
 
     def probe(self) -> None:
-        """Whether a look can be had; nothing is brought: the first look may take hours. Errors: those of `listing`."""
-        self._bring_runs(self._stage, ["--exclude=*"], SMALL_TIMEOUT_S, self._bounds(self._stage.path))
+        """Whether a look can be had; nothing is brought: the first look takes longer. Errors: those of `listing`."""
+        bring_runs(self._runner, self._stage, ["--exclude=*"], SMALL_TIMEOUT_S, self._bounds(self._stage.path))
 
     def wait(self, timeout_s: float) -> News:
-        """See `Transport`. It looks at most every `LOOK_EVERY_S`."""
+        """See `Transport`. It looks at most every `LOOK_EVERY_S`, unless the last look left something to come."""
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
             self._runner.beat()
             self.tick()
             time.sleep(min(_DEATH_LOOK_S, left_s))
-        return self._look() if time.monotonic() - self._looked >= LOOK_EVERY_S else News()
+        is_due = self._curves.more or time.monotonic() - self._looked >= LOOK_EVERY_S
+        return self._look() if is_due else News()
 
     def interrupt(self) -> None:
         """See `Transport`."""
 
     def _look(self) -> News:
-        self._looked = time.monotonic()
+        self._looked, self._curves.more = time.monotonic(), False
         if self._bring_hints():
-            self._bring_curves()
+            self._curves.bring()
         policies = [offer for place in self._places() for offer in self._policies(place)]
-        curves = [offer for place in self._curves.slots() for offer in self._parts(place)]
-        return News((*policies, *curves), tuple(self._verdicts()), self._left_out)
+        curves = [offer for place in self._curves.shared.slots() for offer in self._parts(place)]
+        return News((*policies, *curves), tuple(self._verdicts()), self._curves.left_out, self._curves.more)
 
     def _places(self) -> list[SlotPlace]:
         """Where policies may lie: of each slot its own, and its averaged ones."""
@@ -140,62 +137,18 @@ class RsyncTransport:
         for place in self._places():
             # rsync takes a file of the same size and the same second for the same: hints are always fetched.
             place.latest.unlink(missing_ok=True)
-        if not self._bring_runs(self._stage, [*_HINTS, f"--max-size={MAX_MANIFEST_BYTES}"], BULK_TIMEOUT_S, bounds):
+        words = [*_HINTS, f"--max-size={MAX_MANIFEST_BYTES}"]
+        if not bring_runs(self._runner, self._stage, words, BULK_TIMEOUT_S, bounds):
             return False
         versions = ((place, hinted(place)) for place in self._places())
         wanted = [place.manifest(version) for place, version in versions if version]
         missing = [file.relative_to(runs).as_posix() for file in wanted if not file.exists()]
         if missing:
-            self._bring(missing, runs, MAX_MANIFEST_BYTES, bounds)
-        return True
-
-    def _bring_curves(self) -> None:
-        """Fetch all of them; once there were too many, only what came of them: their last parts grow.
-
-        Errors: TooMuchError, StorageError, where these grow beyond any bound, too.
-        """
-        folder, files, most = self._curves.path, self._stage_files, MAX_CURVES_BYTES
-        if self._left_out:
-            parts = (file for place in self._curves.slots() for file in place.metrics.glob("*.jsonl"))
-            names = [file.relative_to(self._curves.runs).as_posix() for file in parts]
-            if names:
-                bounds = FolderBounds(folder, self._runner.place, 2 * files, 2 * most)
-                self._bring(names, self._curves.runs, MAX_CHUNK_BYTES, bounds)
-            return
-        bounds = FolderBounds(folder, self._runner.place, files, most, SPARE_BYTES)
-        try:
-            # The first brings all of them.
-            self._bring_runs(self._curves, [*_CURVES, f"--max-size={MAX_CHUNK_BYTES}"], BULK_TIMEOUT_S, bounds)
-        except (TooMuchError, StorageError) as error:
-            self._left_out = f"of the curves some are left out, of the policies none ({error})"
-
-    def _bring_runs(self, into: Shared, words: Sequence[str], timeout_s: float, bounds: FolderBounds) -> bool:
-        """Fetch what `words` choose of `v1/runs`; whether that is there. Errors: RemoteError, UnreachableError…."""
-        into.runs.mkdir(parents=True, exist_ok=True)
-        words = ["-rt", *words, self._runner.there(f"{RUNS}/"), f"{into.runs}/"]
-        done = self._runner.run(words, timeout_s=timeout_s, bounds=bounds)
-        if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
-            return False
-        self._runner.insist(done, *PARTIAL_CODES)
-        if done.returncode and "change_dir" in done.stderr:  # no runs yet, or no such folder at all
-            if self._runner.run([self._runner.there("")]).returncode:
-                raise RemoteError(
-                    f"{self._runner.remote.path} is no folder over there: name the shared folder that the run writes to"
-                )
-            return False
+            bring_names(self._runner, missing, runs, MAX_MANIFEST_BYTES, bounds)
         return True
 
     def _bounds(self, folder: Path) -> FolderBounds:
         return FolderBounds(folder, self._runner.place, self._stage_files, STAGE_BYTES)
-
-    def _bring(self, names: Sequence[str], into: Path, most: int, bounds: FolderBounds) -> None:
-        """Fetch files of `v1/runs` by name. What is gone over there, or larger than `most`, is passed over."""
-        listed = self._runner.folder / "names"
-        listed.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-        limits = [PARTIAL_DIR, f"--max-size={most}", f"--files-from={listed}"]
-        words = ["-t", *limits, self._runner.there(f"{RUNS}/"), f"{into}/"]
-        done = self._runner.run(words, timeout_s=BULK_TIMEOUT_S, bounds=bounds)
-        self._runner.insist(done, *PARTIAL_CODES)
 
     def _policies(self, place: SlotPlace) -> Iterator[Offer]:
         """The newest policy of a place, where it is new since the last look."""
@@ -214,7 +167,7 @@ class RsyncTransport:
         """The parts of a slot's curves that are new since the last look."""
         for file in sorted(place.metrics.glob("*.jsonl")):
             if self._is_new(file):
-                path = file.relative_to(self._curves.path).as_posix()
+                path = file.relative_to(self._curves.shared.path).as_posix()
                 yield Offer(path, file.stat().st_size, None, "metrics")
 
     def _is_new(self, file: Path) -> bool:
@@ -259,7 +212,7 @@ class RsyncTransport:
             if offer.kind == "blob":
                 self._fetch_blob(name, offer.bytes, part)
             else:
-                stage = self._curves if offer.kind == "metrics" else self._stage
+                stage = self._curves.shared if offer.kind == "metrics" else self._stage
                 shutil.copyfile(stage.path / offer.path, part)
             _sync(part)
         except FileNotFoundError:
@@ -276,7 +229,7 @@ class RsyncTransport:
         if part.exists():
             os.replace(part, unfinished)
         try:
-            self._bring([name], work, length, self._bounds(work))
+            bring_names(self._runner, [name], work, length, self._bounds(work))
         finally:
             arrived = final.exists()
             if arrived or unfinished.exists():

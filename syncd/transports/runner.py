@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +48,10 @@ _STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
 Done = subprocess.CompletedProcess[str]
 
 
+class EnoughError(Exception):
+    """The time that an rsync was given is over. It does not mean that anything broke: what came stays."""
+
+
 @dataclass(frozen=True)
 class FolderBounds:
     """What may lie in `folder` while an rsync with `place` writes into it; None: as much as the disk has room for.
@@ -61,15 +67,19 @@ class FolderBounds:
 
     def check(self) -> None:
         """Look. Errors: TooMuchError, StorageError (the disk is nearly full); OSError."""
-        if self.folder.exists() and is_nearly_full(self.folder, self.spare):
-            raise StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
+        self.check_disk()
         if self.files is None or self.bytes is None:
             return
-        files, size = _usage(self.folder)
+        files, size = usage(self.folder)
         if files > self.files:
             raise TooMuchError(f"{self.place} sends more than {self.files:,} files: no run of ours has so many")
         if size > self.bytes:
             raise TooMuchError(f"{self.place} sends more than {sized(self.bytes)} of small files")
+
+    def check_disk(self) -> None:
+        """Look at the disk alone. Errors: StorageError where it is nearly full; OSError."""
+        if self.folder.exists() and is_nearly_full(self.folder, self.spare):
+            raise StorageError(f"{self.folder}: the disk is nearly full, nothing more is fetched; make room there")
 
 
 class Runner:
@@ -97,11 +107,17 @@ class Runner:
         return f"{user}{host}:" + (path if path.startswith("/") else f"{self.remote.path.rstrip('/')}/{path}")
 
     def run(
-        self, words: Sequence[str], *, timeout_s: float = SMALL_TIMEOUT_S, bounds: FolderBounds | None = None
+        self,
+        words: Sequence[str],
+        *,
+        timeout_s: float = SMALL_TIMEOUT_S,
+        bounds: FolderBounds | None = None,
+        until: float = math.inf,
     ) -> Done:
-        """Run rsync with these words. Any exit code is returned.
+        """Run rsync with these words. Any exit code is returned. `until`: when, by the monotonic clock, it is told to
+        end.
 
-        Errors: UnreachableError, RemoteError; those of `bounds`, beyond which it is killed.
+        Errors: UnreachableError, RemoteError; those of `bounds`, beyond which it is killed; EnoughError at `until`.
         """
         if self._closed:
             raise UnreachableError(f"the connection to {self.place} was closed")
@@ -121,6 +137,8 @@ class Runner:
             self.tick()
             if bounds is not None:
                 bounds.check()
+            if time.monotonic() >= until and child.poll() is None:
+                raise EnoughError
 
         try:
             done = run_bounded(child, self.place, timeout_s, look)
@@ -192,7 +210,7 @@ def push_receipt(name: str, done: Done) -> Receipt:
     return Receipt(False, complaint(done), RETRY_S)
 
 
-def _usage(folder: Path) -> tuple[int, int]:
+def usage(folder: Path) -> tuple[int, int]:
     """(number, bytes) of the files below `folder`, its folders counted among them. What vanishes meanwhile counts
     nothing.
     """

@@ -62,12 +62,14 @@ class Receipt:
 class News:
     """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did.
 
-    `left_out`: of what there is more than a transport keeps, as a sentence; "": all of it is told.
+    `left_out`: of what there is more than a transport keeps, as a sentence; "": all of it is told. `more`: there was
+    no time for all of it, the next `wait` goes on (curves by rsync).
     """
 
     offers: tuple[Offer, ...] = ()
     verdicts: tuple[SegmentVerdict, ...] = ()
     left_out: str = ""
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class Transport(Protocol):
     """Agents at play; None: this way has no frames for them (rsync)."""
 
     def listing(self) -> News:
-        """Everything on offer now: the newest manifest of every slot, all metrics, waiting verdicts."""
+        """Everything on offer now: the newest manifest of every slot, all metrics (unless more of them come),
+        waiting verdicts.
+        """
         ...
 
     def wait(self, timeout_s: float) -> News:

@@ -21,7 +21,7 @@ from sshd import Sshd
 from syncd.errors import GoneError, RemoteError, StorageError, TooMuchError, UnreachableError
 from syncd.remote import Remote
 from syncd.store import Shared, SlotPlace, Version
-from syncd.transports import bulk, master, rsync
+from syncd.transports import bringing, bulk, master, rsync
 from syncd.transports.bulk import fetch_tree, saved_there
 from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import Runner
@@ -256,21 +256,57 @@ def test_too_many_curves_keep_no_policy_back(remote: Remote, monkeypatch: pytest
         assert news.left_out
         for file in place.metrics.iterdir():
             file.write_bytes(bytes(2**20))
-        monkeypatch.setattr(rsync, "MAX_CURVES_BYTES", 2**20)
+        monkeypatch.setattr(bringing, "MAX_CURVES_BYTES", 2**20)
         with pytest.raises(TooMuchError, match="more than 2 MiB of small files"):
             transport.wait(0)
 
 
 def test_curves_leave_the_disk_some_room_for_policies(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    """While it is nearly full no curve comes, and once there is room again all do."""
+    monkeypatch.setattr(rsync, "LOOK_EVERY_S", 0)
     shared = Shared(Path(remote.path))
     [place] = shared.slots()
     more_of_curves(place, 3)
-    monkeypatch.setattr(rsync, "SPARE_BYTES", 2**60)
     with closing(RsyncTransport(remote, "anna")) as transport:
+        with monkeypatch.context() as full:
+            full.setattr(bringing, "SPARE_BYTES", 2**60)
+            news = transport.listing()
+            assert [offer.kind for offer in news.offers].count("manifest") == 1
+            assert "nearly full" in news.left_out
+            newer = publish_one(shared, 1, 2)
+            names = more_of_curves(place, 3)
+            news = transport.wait(0)
+            assert {offer.path.split("/")[-1] for offer in news.offers} == {place.manifest(newer.version).name}
+            assert "nearly full" in news.left_out
         news = transport.listing()
-        assert [offer.kind for offer in news.offers].count("manifest") == 1
-        assert "nearly full" in news.left_out
-        assert transport.listing().offers
+    assert curves_in(news.offers) == names
+    assert news.left_out == ""
+
+
+def test_curves_come_a_part_at_each_look_and_policies_at_every_one(remote: Remote, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bringing, "FIRST_SLICE_S", 0.0)
+    shared = Shared(Path(remote.path))
+    [place] = shared.slots()
+    place.metrics.mkdir()
+    parts = {f"train-{number:06d}.jsonl": random.Random(number).randbytes(1_000_000) for number in range(6)}
+    for name, data in parts.items():
+        (place.metrics / name).write_bytes(data)
+    came: list[set[str]] = []
+    with closing(RsyncTransport(remote, "anna", bwlimit=1000)) as transport:
+        news = transport.listing()
+        while news.more:
+            came.append(curves_in(news.offers))
+            newer = publish_one(shared, 1, 1 + len(came))
+            news = transport.wait(0)
+            assert place.manifest(newer.version).name in {offer.path.split("/")[-1] for offer in news.offers}
+        came.append(curves_in(news.offers))
+        assert len(came) > 2
+        stage = transport._curves.shared.slots()[0].metrics
+        assert {file.name: file.read_bytes() for file in stage.glob("*.jsonl")} == parts
+        received = transport.facts().bytes_in
+    assert set().union(*came) == set(parts)
+    assert sum(map(len, came)) == len(parts), "what came once does not come again"
+    assert 6_000_000 < received < 8_000_000
 
 
 def test_a_checkpoint_leaves_the_disk_some_room(runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -26,6 +26,7 @@ from syncd.errors import (
     LoginRefusedError,
     NoServerError,
     RemoteError,
+    SecondFactorError,
     StorageError,
     SyncError,
     UnreachableError,
@@ -724,6 +725,59 @@ def test_a_stopgap_lasts_until_the_best_way_can_be_gone_again(tmp_path: Path, sh
     ]
     assert run.writer.status.transport == "openssh"
     assert run.writer.status.chosen_because == ""
+
+
+@pytest.mark.parametrize("kind", [ConfigError, HostKeyError, LoginRefusedError, SecondFactorError])
+def test_a_better_way_that_a_person_must_mend_is_said_and_not_tried_again(
+    tmp_path: Path, shared: Shared, world: World, kind: type[SyncError]
+) -> None:
+    stopgap = Scripted(shared, world, [News()] * 3000)
+    tries: list[float] = []
+
+    def better() -> Scripted:
+        tries.append(world.monotonic_s)
+        raise kind("cluster wants a person")
+
+    stopgap.name, stopgap.better = "rsync", better
+    run = Run(tmp_path / "mirror", world, [stopgap])
+    run.to_the_end()
+    assert world.monotonic_s - run.tries[0] > 3 * client.STOPGAP_S
+    assert len(tries) == 1
+    assert [said for said in run.said if "cluster wants a person" in said] == [
+        "nothing better than rsync is tried in this connection any more: cluster wants a person"
+    ]
+    assert stopgap.closed == 1
+
+
+def test_one_pass_asks_again_until_all_was_told(tmp_path: Path, shared: Shared, world: World) -> None:
+    """By rsync, curves come a part at each look, and policies at the first."""
+    publish_one(shared, 1, 1)
+    later = shared.slot(RUN, 1)
+    publish_one(shared, 1, 1, slot=1)
+    transport = Scripted(shared, world)
+    told = transport.news().offers
+
+    def some(*, more: bool) -> News:
+        return News(tuple(offer for offer in told if (later.path.name in offer.path.split("/")) != more), more=more)
+
+    transport.listing = lambda: some(more=True)  # type: ignore[method-assign]
+    transport.steps = [News(more=True), some(more=False)]
+    counts = sync_once(transport, tmp_path / "mirror", Wishes(push=False))
+    assert (len(counts.policies), transport.steps) == (2, [])
+
+
+def test_rounds_that_are_far_apart_do_not_wait_where_more_comes(tmp_path: Path, shared: Shared, world: World) -> None:
+    publish_one(shared, 1, 1)
+    transport = Scripted(shared, world, [News(more=True)] * 10 + [News()] * 3)
+    transport.name = "rsync"
+    run = Run(tmp_path / "mirror", world, [transport], every_s=3_000)
+    transport.listing = lambda: News(more=True)  # type: ignore[method-assign]
+    began = world.monotonic_s
+    looks: list[float] = []
+    run.client._tick = lambda: looks.append(world.monotonic_s - began)
+    run.to_the_end()
+    assert looks[10] < 3_000 / 10, "more was left to come until then"
+    assert looks[-1] > 3_000
 
 
 def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:

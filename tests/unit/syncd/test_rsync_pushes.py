@@ -56,7 +56,7 @@ class SlowLine(Runner):
         self.remote, self.place, self.folder = remote, "cluster", Path(remote.path)
         self.limits: list[tuple[str, float]] = []
 
-    def run(self, words, *, timeout_s=SMALL_TIMEOUT_S, bounds=None):
+    def run(self, words, *, timeout_s=SMALL_TIMEOUT_S, **_):
         self.limits.append((" ".join(words), timeout_s))
         return Done(words, 0, "", "")
 
@@ -65,7 +65,7 @@ class SlowLine(Runner):
 
 
 def test_what_may_be_much_has_the_time_that_bulk_takes(tmp_path: Path, monkeypatch) -> None:
-    """The first look brings all curves, and a push 32 segments: a line that is dead ends by rsync's own clock."""
+    """A look brings curves, and a push 32 segments: a line that is dead ends by rsync's own clock."""
     monkeypatch.setattr(rsync, "Runner", SlowLine)
     transport = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna")
     transport.listing()
@@ -78,7 +78,7 @@ def test_what_may_be_much_has_the_time_that_bulk_takes(tmp_path: Path, monkeypat
 
 
 def test_a_stopgap_that_is_tried_brings_nothing_before_anybody_can_be_called(tmp_path: Path, monkeypatch) -> None:
-    """Its first look may take hours: `syncd status` would take a client for dead that connects for so long."""
+    """Its first look may take long: `syncd status` would take a client for dead that connects for so long."""
     opened = factory._opened
 
     def without_server(remote, which, *words):

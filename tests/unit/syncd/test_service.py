@@ -27,7 +27,7 @@ from syncd.background.crashes import (
 from syncd.background.service import Launchd, ManagerAnswer, Systemd
 from syncd.commands import sync
 from syncd.commands.service import run_agent
-from syncd.errors import ConfigError, LoginRefusedError, ServiceError, StorageError
+from syncd.errors import ConfigError, LoginRefusedError, SecondFactorError, ServiceError, StorageError
 from syncd.laptop.client import Client
 from syncd.laptop.lock import MirrorLock, holder
 
@@ -219,20 +219,21 @@ def test_the_record_survives_the_disk_and_damage(tmp_path):
 
 
 @pytest.mark.parametrize("agent", ["", "/run/user/1000/keyring/ssh"])
-def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_one(tmp_path, monkeypatch, agent):
+@pytest.mark.parametrize("kind", [LoginRefusedError, SecondFactorError])
+def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_one(tmp_path, monkeypatch, kind, agent):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SSH_AUTH_SOCK", agent)
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
     monkeypatch.setattr(logfile, "is_log", lambda fd: False)
 
     def refuse(client: Client) -> None:
-        raise LoginRefusedError("host refused the key")
+        raise kind("host refused the key")
 
     monkeypatch.setattr(Client, "watch", refuse)
     run_agent(str(tmp_path / "shared"), tmp_path / "mirror")
     why = read_record(record_file()).stopped
     assert why.startswith("host refused the key")
-    assert ("`syncd setup --key NEW_FILE` makes it" in why) == (not agent)
+    assert ("`syncd setup --key NEW_FILE` makes it" in why) == (not agent and kind is LoginRefusedError)
 
 
 @pytest.mark.parametrize("verb", ["pull", "push", "bidirectional", "watch"])

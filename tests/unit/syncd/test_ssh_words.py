@@ -20,7 +20,8 @@ from syncd.errors import (
     UnreachableError,
 )
 from syncd.remote import Remote
-from syncd.transports.openssh import explain, server_command, ssh_command
+from syncd.transports import openssh
+from syncd.transports.openssh import OpensshTransport, explain, server_command, ssh_command
 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
 MEANS = {
@@ -59,6 +60,31 @@ Too many authentication failures lock it. Permissions of files are too open? Men
     assert type(error) is UnreachableError
     refused = "Received disconnect from 192.0.2.1 port 22:2: Too many authentication failures\r\n"
     assert type(explain("cluster", 255, banner + refused)) is LoginRefusedError
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ({}, "ssh cluster"),
+        ({"user": "alice"}, "ssh alice@cluster"),
+        ({"user": "alice", "port": 2222}, "ssh -p 2222 alice@cluster"),
+        ({"ssh_config": Path("/home/alice/my config")}, "ssh -F '/home/alice/my config' cluster"),
+    ],
+)
+def test_the_advice_is_a_command_whose_connection_syncd_finds(monkeypatch, words: dict, advice: str) -> None:
+    """A connection that stays has a name that is made of the account and the port, too."""
+    ends = []
+
+    class EndedStream:
+        def __init__(self, command, ended) -> None:
+            ends.append(ended(255, "alice@cluster: Permission denied (keyboard-interactive).\r\n"))
+
+    monkeypatch.setattr(openssh, "ChildStream", EndedStream)
+    monkeypatch.setattr(openssh.Session, "__init__", lambda *_, **__: None)
+    OpensshTransport(Remote(path="/srv", host="cluster", **words), "anna")
+    [error] = ends
+    assert type(error) is SecondFactorError
+    assert str(error).endswith(f"then `{advice}`)")
 
 
 @pytest.mark.parametrize("kinds", ["publickey,keyboard-interactive", "gssapi-with-mic,publickey", "rm -rf"])

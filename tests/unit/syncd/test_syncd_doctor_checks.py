@@ -11,9 +11,12 @@ from rich.text import Text
 
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from syncd.access import survey
+from syncd.doctor import gather
 from syncd.doctor.checks import examine, rsync_words
 from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
 from syncd.doctor.gather import filesystem_of, quota_left, told_space
+from syncd.errors import SecondFactorError
+from syncd.remote import Remote
 from syncd.wire.protocol import Standing
 
 MIB, GIB = 2**20, 2**30
@@ -178,3 +181,14 @@ def test_what_the_other_sides_shell_is_asked_is_one_line_for_any_shell():
 def test_a_mirror_behind_a_link_is_on_the_file_system_that_the_link_leads_to(tmp_path):
     (tmp_path / "weights").symlink_to("/proc")
     assert filesystem_of(tmp_path / "weights") == "proc" != filesystem_of(tmp_path / "not yet")
+
+
+def test_a_second_factor_is_not_said_to_be_a_refused_key(monkeypatch):
+    def asked(remote, line):
+        raise SecondFactorError("cluster lets nobody in by a key alone")
+
+    monkeypatch.setattr(gather.keys, "ask_shell", asked)
+    there, why = gather._there(Remote(host="cluster", path="/shared"))
+    assert there is None
+    assert "second factor" in why
+    assert "refused" not in why
