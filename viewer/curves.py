@@ -32,6 +32,8 @@ MOST_LINES = 12
 MOST_TASKS, MOST_MEASURES = 200, 60
 #: Of a task's name.
 MOST_CHARS = 120
+#: Of all rows, while they are read: 400 MB. Fifty tasks need 225 a row, and what a stranger wrote up to 862.
+MOST_NUMBERS = 50_000_000
 _EPISODES_A_POINT = 20
 _MAX_WINDOW_SHARE = 0.2
 _SUCCESS, _RETURN = "success", "return"
@@ -67,13 +69,16 @@ class SlotCurves:
 
 
 def slot_curves(rows: Iterable[Row]) -> SlotCurves:
-    """Fewer rows where they are many, each of several that follow one another: what they pooled stays what it was.
+    """Fewer rows where they are many, each of several that follow one another: what they pooled stays what it was. Rows
+    beyond `MOST_NUMBERS` are not shown.
 
     Errors: KeyError, TypeError, ValueError where rows are no training's.
     """
     columns = _Columns()
     for row in rows:
         columns.add(row)
+        if columns.numbers >= MOST_NUMBERS:
+            break
     return columns.joined()
 
 
@@ -118,6 +123,11 @@ class _Columns:
         self._count = 0
         self._tasks: dict[str, tuple[_Pooled, _Pooled]] = {}
         self._other: dict[str, _Column] = {}
+
+    @property
+    def numbers(self) -> int:
+        """That are kept, about."""
+        return self._count * (2 + 4 * len(self._tasks) + len(self._other))
 
     def add(self, row: Row) -> None:
         """Errors: those of `slot_curves`."""

@@ -76,7 +76,8 @@ def autotune(
     from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
 
     host = read_host()
-    facts, known = measured(host, user_id, budget_s=budget or AUTOTUNE_S, again=again)
+    with set_aside() if as_json else contextlib.nullcontext():
+        facts, known = measured(host, user_id, budget_s=budget or AUTOTUNE_S, again=again)
     best = recommend(replace(facts, host=host))
     if as_json:
         file = str(cache_file(user_id or host.name))

@@ -3,7 +3,8 @@
 Where all of its state can be taken (`trainer.envs.snapshots`), that is put back. Else its episode is played again: the
 seed, the same actions, and what the last step gave must then be what it was, to the bit. Both are tried in each process
 before its first episode; where neither holds, a state says so, and whoever goes on from it begins the episode anew. An
-environment that is too slow to be tried even once is played again: what comes out otherwise is seen there.
+environment that is too slow to be tried even once is played again: what comes out otherwise is seen there. An episode
+that another process's state put back there is not: its beginning is not known, and its state is taken as that was.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ REPLAY, ANEW = "replay", "anew"
 CHECKED_STEPS = 12
 #: So often: what is missing may matter now and then only.
 CHECKS = 4
-#: For all checks together: a worker has `workers.BEGIN_S` until its first episode has begun.
+#: After so long no further check is made, once one has held.
 CHECK_S = 60.0
+#: For the first that holds, whatever failed before: half of what a worker has until its first episode has begun
+#: (`workers.BEGIN_S`). The other half is for making the instances, and for that episode's beginning.
+FIRST_S = 150.0
 #: Many environments keep their seed in a number with a sign.
 SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
@@ -59,10 +63,13 @@ class PlayedEnv(Protocol):
 
 @dataclass(frozen=True)
 class Exactness:
-    """How states are taken. `told`: what a user should know of it, in a sentence."""
+    """How states are taken. `told`: what a user should know of it, in a sentence. `is_tried`: False where there was no
+    time to find out whether there is a better way.
+    """
 
     way: str
     told: str | None = None
+    is_tried: bool = True
 
 
 class StepError(Exception):
@@ -75,7 +82,9 @@ class ExactEnv:
     def __init__(self, played: PlayedEnv, choice: Exactness) -> None:
         self._played = played
         self._choice = choice
-        self._way: SnapshotWay | None = None if choice.way in {REPLAY, ANEW} else way_of(played.upstream)
+        self._chosen: SnapshotWay | None = None if choice.way in {REPLAY, ANEW} else way_of(played.upstream)
+        #: By which this episode's state is taken: the chosen one, or that which it was put back by.
+        self._way = self._chosen
         self._seed = 0
         self._steps = 0
         self._last: Outcome | None = None
@@ -105,6 +114,7 @@ class ExactEnv:
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
         """Begin an episode."""
         self._seed, self._steps = seed % SEEDS, 0
+        self._way = self._chosen
         self._actions = [] if self._choice.way == REPLAY else None
         try:
             obs = self._played.reset(self._seed)
@@ -129,17 +139,17 @@ class ExactEnv:
     def snapshot(self) -> State:
         """Its state, or what it takes to play the episode again. Errors: whatever its own snapshot raises."""
         way, told = self._choice.way, self._choice.told
-        if self._last is None or (way == REPLAY and self._actions is None):
-            way, told = ANEW, told or "the way its state is taken has changed in mid-episode: it is begun anew"
         tensors: dict[str, npt.NDArray[Any]] = {}
-        numbers: dict[str, Any] = {"way": way, "seed": self._seed, "steps": self._steps, TOLD: told}
-        if way == REPLAY and self._last is not None and self._actions is not None:
-            tensors = {"actions": np.array(self._actions), **_last_of(self._last)}
-        elif self._way is not None and way == self._way.name:
+        more: dict[str, Any] = {}
+        if self._last is not None and self._way is not None:
             own = self._way.take()
+            way, told, more = self._way.name, None, {"own": own.numbers}
             tensors = {f"{_OWN}{name}": array for name, array in own.tensors.items()}
-            numbers["own"] = own.numbers
-        return State(tensors, numbers)
+        elif self._last is not None and self._actions is not None:
+            tensors = {"actions": np.array(self._actions), **_last_of(self._last)}
+        elif way != ANEW:
+            way, told = ANEW, "the way its state is taken has changed in mid-episode: it is begun anew"
+        return State(tensors, {"way": way, "seed": self._seed, "steps": self._steps, TOLD: told, **more})
 
     def restore(self, state: State) -> None:
         """Go on from there. Errors: EpisodeLostError where the episode cannot be brought back."""
@@ -177,68 +187,82 @@ class ExactEnv:
         own = {name.removeprefix(_OWN): array for name, array in state.tensors.items() if name.startswith(_OWN)}
         way.put(State(own, state.numbers["own"]))
         self._steps, self._actions = int(state.numbers["steps"]), None
+        if not self._choice.is_tried:
+            self._way = way
+
+
+class _Hurry:
+    """How long checks may take, in seconds since the first reset."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began: float | None = None
+        #: Whether the way that is tried has held once.
+        self.has_held = False
+        #: Whether it ended one: nothing else tells that from an environment's own error.
+        self.has_refused = False
+
+    def look(self) -> None:
+        """Errors: TimeoutError once it is too late."""
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+        if now - self._began >= (CHECK_S if self.has_held else FIRST_S):
+            self.has_refused = True
+            raise TimeoutError("it is too slow to be tried")
 
 
 class _HurriedEnv:
-    """`played` until it `is_late`: then it plays no more."""
+    """`played` until it is too late: then it plays no more."""
 
-    def __init__(self, played: PlayedEnv, is_late: Callable[[], bool]) -> None:
+    def __init__(self, played: PlayedEnv, hurry: _Hurry) -> None:
         self._played = played
-        self._is_late = is_late
+        self._hurry = hurry
 
     @property
     def upstream(self) -> Any:
         return self._played.upstream
 
     def reset(self, seed: int) -> Obs:
-        self._hurry()
+        self._hurry.look()
         return self._played.reset(seed)
 
     def step(self, action: Actions) -> Outcome:
-        self._hurry()
+        self._hurry.look()
         return self._played.step(action)
 
     def close(self) -> None:
         self._played.close()
 
-    def _hurry(self) -> None:
-        if self._is_late():
-            raise TimeoutError("it is too slow to be tried")
-
 
 def choose(
     make: Callable[[], PlayedEnv], action: Box | Discrete, clock: Callable[[], float] = time.monotonic
 ) -> Exactness:
-    """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S` at most. Errors: those of
-    `make`.
+    """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S`, or until it has held once,
+    for `FIRST_S` at most. Errors: those of `make`.
     """
-    until = clock() + CHECK_S
-
-    def is_late() -> bool:
-        return clock() >= until
-
+    hurry = _Hurry(clock)
     with closing(make()) as probe:
         way = way_of(probe.upstream)
     why_not: list[str] = []
     for name in ([] if way is None else [way.name]) + [REPLAY]:
-        why = "" if is_late() else _why_not(make, name, action, is_late)
+        why = _why_not(make, name, action, hurry)
+        told = f"its own state is not exact ({why_not[0]}); a resume plays its episodes again" if why_not else None
         if why is None:
-            told = f"its own state is not exact ({why_not[0]}); a resume plays its episodes again" if why_not else None
             return Exactness(name, told)
-        if is_late():
-            told = f"its states could not be tried in {CHECK_S:.0f} s: a resume plays its episodes again"
-            return Exactness(REPLAY, told)
+        if hurry.has_refused:
+            untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
+            return Exactness(REPLAY, told or untried, is_tried=bool(why_not))
         why_not.append(why)
     return Exactness(ANEW, f"it cannot be put back in mid-episode ({why_not[-1]}): a resume begins its episodes anew")
 
 
-def _why_not(
-    make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, is_late: Callable[[], bool]
-) -> str | None:
+def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hurry: _Hurry) -> str | None:
     """Why `way` does not hold; None: it did so often as there was time for, and once at least."""
-    rng, tried = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    hurry.has_held = False
     with ExitStack() as stack:
-        played = [_HurriedEnv(stack.enter_context(closing(make())), is_late) for _ in range(2)]
+        played = [_HurriedEnv(stack.enter_context(closing(make())), hurry) for _ in range(2)]
         one, other = (ExactEnv(each, Exactness(way)) for each in played)
         try:
             one.reset(0, 0)
@@ -257,9 +281,9 @@ def _why_not(
                     env.restore(state)
                     if _bits(env, then) != expected:
                         return "the same actions do not give the same steps twice"
-                tried += 1
+                hurry.has_held = True
         except Exception as error:  # noqa: BLE001 - whatever it is, this way does not hold
-            if tried and is_late():
+            if hurry.has_refused and hurry.has_held:
                 return None
             if way == REPLAY and isinstance(error, EpisodeLostError):
                 # In the same words in every process, so that they are said once.

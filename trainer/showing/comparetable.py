@@ -94,17 +94,16 @@ def judged_at(contenders: Sequence[Contender]) -> str:
     words = f"judged at step {min(one.step for one in contenders):,}"
     if all(one.curves == one.seeds for one in contenders):
         return words
-    least = min(seed.evaluations[-1].step for one in contenders for seed in one.curves)
-    behind = [(one, [seed for seed in one.curves if _is_at(seed, least)]) for one in contenders]
-    named = [f"{one.name} (seed {', '.join(str(seed.seed) for seed in seeds)})" for one, seeds in behind if seeds]
+    words += ", the last at which all were evaluated"
+    named = [f"{one.name} (seed {', '.join(map(str, ended))})" for one in contenders if (ended := _ended(one))]
     more = [counted(len(named) - _NAMED, "other")] if named[_NAMED:] else []
     who = " and ".join([", ".join(named[:_NAMED]), *more])
-    return f"{words}, the last at which all were evaluated: {who} came no further than step {least:,}"
+    return f"{words}: {who} came no further" if who else words
 
 
-def _is_at(seed: Seeded, step: int) -> bool:
-    """Whether its last evaluation is that of `step`."""
-    return seed.evaluations[-1].step - step < seed.num_envs
+def _ended(one: Contender) -> list[int]:
+    """The seeds that were not evaluated after the step at which it is judged."""
+    return [cut.seed for cut, whole in zip(one.seeds, one.curves, strict=True) if cut == whole]
 
 
 def word_for(contenders: Sequence[Contender]) -> str:

@@ -8,6 +8,7 @@ its bootstrap heeds no seed.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -23,6 +24,8 @@ from trainer.showing.summary import judged
 #: Scores whose first step is told: where the score is a share of successes.
 THRESHOLDS = (0.5, 0.8, 0.95)
 _PERCENTILES = (2.5, 97.5)
+#: Of one evaluation of each training, where it is among them.
+Places = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -205,23 +208,36 @@ def as_far_as_all(contenders: Sequence[Contender]) -> list[Contender]:
     ]
 
 
-def _shared(seeds: Sequence[Seeded]) -> list[list[int]]:
-    """The steps at which all were evaluated, oldest first: the place of that evaluation in each of `seeds`."""
-    first = seeds[0]
-    found = []
-    for one in first.evaluations:
-        places = [_place(seed, one.step, max(seed.num_envs, first.num_envs)) for seed in seeds]
-        known = [place for place in places if place is not None]
-        if len(known) == len(seeds):
-            found.append(known)
-    return found
+def _shared(seeds: Sequence[Seeded]) -> list[Places]:
+    """The steps at which all were evaluated, oldest first. An evaluation that can be of several of another's steps is
+    of the nearest; of equally near ones, of the later.
+    """
+    curves = [[one.step for one in seed.evaluations] for seed in seeds]
+    due = {step for steps in curves for step in steps}
+    found = {places for step in due if (places := _places(seeds, curves, step)) is not None}
+    taken: list[set[int]] = [set() for _ in seeds]
+    shared = []
+    for places in sorted(found, key=lambda places: (_apart(curves, places), -sum(places))):
+        if all(place not in used for place, used in zip(places, taken, strict=True)):
+            shared.append(places)
+            for place, used in zip(places, taken, strict=True):
+                used.add(place)
+    return sorted(shared)
 
 
-def _place(seed: Seeded, step: int, within: int) -> int | None:
-    """Of its evaluation that is nearest to `step`, and fewer than `within` steps off."""
-    off = [abs(one.step - step) for one in seed.evaluations]
-    place = int(np.argmin(off))
-    return place if off[place] < within else None
+def _places(seeds: Sequence[Seeded], curves: Sequence[Sequence[int]], step: int) -> Places | None:
+    """Of each one's evaluation that was due at `step`: it came then, or fewer than `num_envs` steps later."""
+    places = [bisect_left(steps, step) for steps in curves]
+    for seed, steps, place in zip(seeds, curves, places, strict=True):
+        if place == len(steps) or steps[place] - step >= seed.num_envs:
+            return None
+    return tuple(places)
+
+
+def _apart(curves: Sequence[Sequence[int]], places: Places) -> int:
+    """Steps from the first of these evaluations to the last."""
+    steps = [curve[place] for curve, place in zip(curves, places, strict=True)]
+    return max(steps) - min(steps)
 
 
 def _between(one: Contender) -> str:

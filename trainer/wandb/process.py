@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -123,7 +122,8 @@ def end_children(pid: int) -> None:
 
 
 class LiveProcess:
-    """Runs `trainer.wandb.program` on `request`. Errors: OSError, RuntimeError where it cannot be started.
+    """Runs `trainer.wandb.program` on `request`, whose folder is the caller's. Errors: OSError, RuntimeError where it
+    cannot be started.
 
     `start`: starts it. `end_children`: kills those of a pid.
     """
@@ -175,7 +175,6 @@ class LiveProcess:
         gave_up = self._state == "over" and (self._process.poll() or 0) >= 0  # it has said so, and why
         self._kill()
         self._ear.join(_END_S)
-        shutil.rmtree(self._request.folder, ignore_errors=True)
         if not gave_up and (not ended or self._process.returncode != 0):
             self._tell("not all curves were sent; the next job sends the rest, and so does `trainer wandb`")
 

@@ -15,8 +15,9 @@ from viewer.model import AgentRow, ContributorRow, PolicyRow
 
 #: Inboxes and manifests are many files.
 SHARED_S = 5.0
-#: A mirror may have 1 GiB of a slot's curves, of what a stranger wrote: no more than 51,200 rows of each are read.
-MOST_CHUNKS = 400
+#: Of each curve, which a stranger may have written: 204,800 rows of metrics, which on fifty tasks are the 1 GiB that a
+#: mirror has of a slot, and 51,200 evaluations, which are all in memory at once.
+MOST_CHUNKS = {METRICS: 1_600, EVALUATIONS: 400}
 
 
 def manifests_of(shared: Path, run_id: str) -> tuple[store.Manifest, ...]:
@@ -122,6 +123,6 @@ def curves_signature(place: store.SlotPlace) -> Hashable:
 def learned_of(place: store.SlotPlace) -> Learned:
     """A slot's curves as they were published. Errors: OSError, `viewer.learning.NOT_A_TRAININGS`."""
     rows, evaluations = (
-        store.rows_of_curve(place, name.removesuffix(".jsonl"), parts=MOST_CHUNKS) for name in (METRICS, EVALUATIONS)
+        store.rows_of_curve(place, name.removesuffix(".jsonl"), parts=parts) for name, parts in MOST_CHUNKS.items()
     )
     return learned_from(place.slot, "", rows, evaluations)

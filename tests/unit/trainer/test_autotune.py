@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.commands.actors import check_room
+from trainer.commands.autotune import autotune as command
 from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, plan_memory
 from trainer.errors import ConfigError
 from trainer.machine import host
 from trainer.machine.host import Host, cpu_quota, mac_free, memory_limit, memory_of, read_host
-from trainer.tuning import autotune
+from trainer.tuning import autotune, benchmark
 from trainer.tuning.autotune import (
     NEAR,
     WORTH_IT,
@@ -242,3 +244,16 @@ def test_what_is_tried_has_the_number_of_its_size_and_leaves_the_owner_theirs():
     assert all(workers <= envs // 2 for envs, workers in tried)
     assert tried == sorted(tried)
     assert list(choices(Host("h", 6, 8 * GB, 0))) == [(1, 0)]
+
+
+def test_json_is_that_whatever_is_printed_while_the_machine_is_measured(tmp_path, monkeypatch, capsys):
+    def measure(budget_s, tell):
+        print("a banner of the simulator")
+        return facts(Stepping(8, 2, 900.0))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(benchmark, "measure_machine", measure)
+    command(as_json=True, user_id="ann", budget=5.0)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["measured"]["stepping"][0]["steps_per_s"] == 900.0
+    assert "a banner of the simulator" in printed.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,6 +30,11 @@ def seeded(scores, seed=0, *, seconds=10.0, every=100, late=0):
     """`late`: as many steps each evaluation comes late, which is one less than there are environments."""
     found = tuple(Evaluated((i + 1) * every + late, {"a": score}, 10) for i, score in enumerate(scores))
     return Seeded(seed, found, tuple(scores), len(scores) * every + late, seconds, 1000, late + 1)
+
+
+def evaluated_at(name, num_envs, *steps):
+    found = tuple(Evaluated(step, {"a": 0.5}, 10) for step in steps)
+    return Contender(name, (Seeded(0, found, (0.5,) * len(steps), steps[-1], 10.0, 1000, num_envs),))
 
 
 def contender(name, *curves, **more):
@@ -79,7 +86,7 @@ def test_who_is_further_is_judged_where_all_were_evaluated():
         assert (one.step, one.worst, one.steps_to(0.5)) == (200, 0.3, None)
         assert (one.final.value, one.mean_return, one.area) == pytest.approx((0.3, 0.3, 0.2))
     assert (shared_steps(ppo), shared_steps(sac)) == ([100, 200, 300, 400, 500], [100, 200])
-    said = "judged at step 200, the last at which all were evaluated: sac (seed 0) came no further than step 200"
+    said = "judged at step 200, the last at which all were evaluated: sac (seed 0) came no further"
     assert judged_at([ppo, sac]) == said
     told = {one["algorithm"]: one for one in comparison_as_json([ppo, sac])["contenders"]}
     assert (told["ppo"]["judged_at"], told["sac"]["steps"]) == (200, [200, 300, 500])
@@ -100,13 +107,39 @@ def test_evaluations_of_other_intervals_and_environments_are_those_of_the_same_s
     assert (often.step, seldom.step) == (400, 407)
     for one in (often, seldom):
         assert (one.final.value, one.area) == pytest.approx((0.7, 0.5))
-    words = "judged at step 400, the last at which all were evaluated: often (seed 0) came no further than step 500"
-    assert judged_at([often, seldom]) == words
+    assert judged_at([often, seldom]) == "judged at step 400, the last at which all were evaluated"
+
+
+def test_who_steps_many_environments_is_judged_at_what_was_due_at_the_same_step_in_whatever_order_they_are_named():
+    """An evaluation is made at the first step of all environments that reaches the step at which it was due."""
+    few = evaluated_at("few", 8, 1000, 2000, 3000, 4000)
+    many = evaluated_at("many", 1280, 1280, 2560, 3840, 5120)
+    further = evaluated_at("further", 8, 1000, 2000, 3000, 4000, 5000)
+    for order in permutations([few, many, further]):
+        judged = {one.name: one for one in as_far_as_all(order)}
+        assert {name: one.step for name, one in judged.items()} == {"few": 4000, "many": 5120, "further": 4000}
+        said = judged_at([judged["few"], judged["further"], judged["many"]])
+        assert said.startswith(
+            "judged at step 4,000, the last at which all were evaluated: few (seed 0), many (seed 0) "
+        )
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_an_evaluation_that_may_be_of_several_steps_is_of_the_nearest(is_turned):
+    pair = [evaluated_at("often", 1, *range(100, 1000, 100)), evaluated_at("seldom", 256, 256, 512, 768)]
+    judged = {one.name: one for one in as_far_as_all(pair[::-1] if is_turned else pair)}
+    assert {name: (one.since, one.step) for name, one in judged.items()} == {"often": (200, 700), "seldom": (256, 768)}
+
+
+def test_an_evaluation_that_no_due_step_can_share_is_of_another_step():
+    """`late` was due after 3,900 at the earliest."""
+    with pytest.raises(ConfigError, match="no step at which all were evaluated"):
+        as_far_as_all([evaluated_at("early", 2000, 3900), evaluated_at("late", 8, 4000)])
 
 
 def test_of_many_that_are_behind_three_are_named():
     many = as_far_as_all([contender("a", RISING), *(contender(f"b{i}", RISING[:1]) for i in range(5))])
-    assert judged_at(many).endswith("b0 (seed 0), b1 (seed 0), b2 (seed 0) and 2 others came no further than step 100")
+    assert judged_at(many).endswith("b0 (seed 0), b1 (seed 0), b2 (seed 0) and 2 others came no further")
 
 
 def test_where_no_step_is_shared_nothing_is_judged():

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, REPLAY, ExactEnv, Exactness, choose
+from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, FIRST_S, REPLAY, ExactEnv, Exactness, choose
 from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import VectorSpec
@@ -26,6 +26,7 @@ from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
 from trainer.envs.suites.gymnasium.env import GymnasiumEnv
 from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.envs.vector import VectorEnv
+from trainer.envs.workers import BEGIN_S
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer
@@ -162,27 +163,77 @@ def test_an_environment_that_remembers_its_last_episode_is_found_out():
     assert chosen(Tired).way == ANEW
 
 
-UNTRIED = "its states could not be tried in 60 s: a resume plays its episodes again"
+UNTRIED = "its states could not be tried in 150 s: a resume plays its episodes again"
+
+
+class SlowOnes:
+    """Tells the time, which passes only where one of its environments is made, reset or stepped."""
+
+    def __init__(self, kind, *, make_s=0.0, reset_s=0.0, step_s=0.0):
+        self.now = 0.0
+        self.choice = choose(player(lambda: self.made(kind, make_s, reset_s, step_s)), Box(1), lambda: self.now)
+
+    def made(self, kind, make_s, reset_s, step_s):
+        env = kind()
+        reset, step = env.reset, env.step
+        env.reset = lambda **more: self.takes(reset_s) or reset(**more)
+        env.step = lambda action: self.takes(step_s) or step(action)
+        self.takes(make_s)
+        return env
+
+    def takes(self, seconds):
+        self.now += seconds
 
 
 @pytest.mark.parametrize(
-    ("kind", "step_s", "expected"),
+    ("kind", "slow", "way", "ends_at"),
     [
-        (odd_envs.Keeper, 1.0, Exactness("own")),  # it has held once by then
-        (odd_envs.Line, 0.5, Exactness(REPLAY)),
-        (odd_envs.Keeper, 5.0, Exactness(REPLAY, UNTRIED)),
+        (odd_envs.Keeper, {"step_s": 1.0}, "own", CHECK_S),  # it has held once by then
+        (odd_envs.Keeper, {"step_s": 1.25}, "own", 66.25),  # by then, which is too late for another check
+        (odd_envs.Keeper, {"reset_s": 15.0}, "own", CHECK_S),
+        (odd_envs.Keeper, {"make_s": 20.0, "step_s": 1.0}, "own", 3 * 20 + CHECK_S),
+        (odd_envs.Line, {"step_s": 0.5}, REPLAY, CHECK_S),
+        (odd_envs.Keeper, {"step_s": 5.0}, UNTRIED, FIRST_S),
+        (odd_envs.Line, {"step_s": 5.0}, UNTRIED, FIRST_S),
     ],
 )
-def test_a_slow_one_is_tried_for_a_minute(kind, step_s, expected):
-    now = [0.0]
+def test_a_slow_one_is_tried_for_a_minute_and_until_it_has_held_once(kind, slow, way, ends_at):
+    found = SlowOnes(kind, **slow)
+    is_tried = way != UNTRIED
+    assert found.choice == Exactness(way if is_tried else REPLAY, None if is_tried else UNTRIED, is_tried=is_tried)
+    assert found.now == ends_at
+    assert ends_at <= BEGIN_S / 2
 
-    class Slow(kind):
-        def step(self, action):
-            now[0] += step_s
-            return super().step(action)
 
-    assert choose(player(Slow), Box(1), lambda: now[0]) == expected
-    assert now[0] == CHECK_S
+@pytest.mark.parametrize(
+    ("kind", "way", "told"),
+    [
+        (odd_envs.Forgetful, REPLAY, "its own state is not exact (the same actions do not give the same steps twice)"),
+        (odd_envs.Entropy, ANEW, "an episode that is played again does not come out as it was"),
+    ],
+)
+def test_what_was_found_out_late_counts_too(kind, way, told):
+    found = SlowOnes(kind, step_s=2.5)
+    assert found.now > CHECK_S
+    assert (found.choice.way, found.choice.is_tried) == (way, True)
+    assert told in found.choice.told
+
+
+def test_an_error_of_the_environment_is_not_taken_for_lack_of_time():
+    """At its first further check it takes more than a minute, and then fails."""
+    now, restored = [0.0], [0]
+
+    class Odd(odd_envs.Keeper):
+        def restore(self, state):
+            restored[0] += 1
+            if restored[0] > 2:
+                now[0] += CHECK_S
+                raise ValueError("too much")
+            super().restore(state)
+
+    found = choose(player(Odd), Box(1), lambda: now[0])
+    assert (found.way, found.is_tried) == (REPLAY, True)
+    assert "too much" in found.told
 
 
 # That it holds, at every step of longer episodes
@@ -292,7 +343,8 @@ def test_a_state_of_a_way_that_is_not_possible_here_is_lost():
 
 def test_an_episode_whose_beginning_is_not_known_here_is_not_played_again_from_there():
     """Its state was put back; the check of this process found that states are not exact, so it takes none."""
-    one, other = (ExactEnv(player(odd_envs.Keeper)(), Exactness(way)) for way in ("own", REPLAY))
+    told = "its own state is not exact (it forgets); a resume plays its episodes again"
+    one, other = (ExactEnv(player(odd_envs.Keeper)(), choice) for choice in (Exactness("own"), Exactness(REPLAY, told)))
     one.reset(0, 1)
     bits(one, drawn_actions(np.random.default_rng(0), Box(1), 5))
     other.restore(one.snapshot())
@@ -301,6 +353,24 @@ def test_an_episode_whose_beginning_is_not_known_here_is_not_played_again_from_t
     assert (state.numbers["way"], state.numbers["steps"]) == (ANEW, 10)
     with pytest.raises(EpisodeLostError, match="has changed in mid-episode"):
         other.restore(state)
+
+
+def test_an_episode_that_was_put_back_stays_so_where_there_was_no_time_to_try():
+    busy = SlowOnes(odd_envs.Keeper, step_s=5.0).choice
+    one, then, last = (
+        ExactEnv(player(odd_envs.Keeper)(), choice) for choice in (Exactness("own"), busy, Exactness("own"))
+    )
+    one.reset(0, 1)
+    bits(one, drawn_actions(np.random.default_rng(0), Box(1), 5))
+    then.restore(kept(one.snapshot()))
+    bits(then, drawn_actions(np.random.default_rng(1), Box(1), 5))
+    state = kept(then.snapshot())
+    assert (state.numbers["way"], state.numbers["steps"], state.numbers["told"]) == ("own", 10, None)
+    last.restore(state)
+    ahead = drawn_actions(np.random.default_rng(2), Box(1), 5)
+    assert bits(last, ahead) == bits(then, ahead)
+    then.reset(0, 2)
+    assert (then.snapshot().numbers["way"], then.snapshot().numbers["told"]) == (REPLAY, UNTRIED)
 
 
 def vector(env_id, workers=0, count=2, **settings):

@@ -54,6 +54,7 @@ def test_a_process_that_has_not_ended_goes_with_its_children(request_of_a_job):
     process.end(0.0)  # no time is left
     assert process.ended_parents == [process.pid]
     assert process._process.poll() is not None
+    assert request_of_a_job.folder.is_dir()  # it is whose who made it
 
 
 def test_an_end_between_two_connections_is_no_complete_one(request_of_a_job, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
+from itertools import count
 from typing import Any
 
 import pytest
@@ -186,6 +187,12 @@ def test_rows_may_come_one_at_a_time_and_are_not_kept(monkeypatch: pytest.Monkey
     assert peak < sum(map(len, lines))
     assert kept == slot_curves([json.loads(line) for line in lines])
     assert len(kept.success) == 20
+
+
+def test_a_curve_without_an_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewer.curves.MOST_NUMBERS", 1100)
+    rows = (a_row(100 * k, loss=1.0) for k in count(1))
+    assert slot_curves(rows).steps[-1] == 10_000  # 11 a row: the step, the time, the loss, four of each of two tasks
 
 
 def test_a_task_that_comes_late_and_one_that_goes_are_pooled_over_their_own_rows() -> None:
