@@ -30,11 +30,13 @@ from typing import Any, TextIO
 
 from anchorleg.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
+from anchorleg.temporary import HeldFolder
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
 from orchestrator.jobend import end_of_job
-from orchestrator.scratch import scratch_folder
 
+#: The folders of all jobs on a node.
+_SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
 #: The controller calls a job silent after several of these; a beat is one small file.
 HEARTBEAT_S = 30.0
 #: How soon a hand-over file, a signal or the program's end is noticed.
@@ -269,7 +271,7 @@ class Shim:
             return 0
         parent = self.decide_parent()
         self.tidy()
-        with scratch_folder(self.scratch_base(), self.spec["token"]) as scratch:
+        with HeldFolder(f"anchorleg-{self.spec['token']}", self.scratch_base(), like=_SCRATCH) as scratch:
             try:
                 program = self.program(parent, self.deadline(ask=False), scratch)
             except OSError as error:

@@ -51,7 +51,7 @@ FLOORS = {
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,
         executors experiments failover fields sections,
-        container disk errors garbage given integrations jobend oom processes scratch template tidying
+        container disk errors garbage given integrations jobend oom processes template tidying
         walltime""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
@@ -296,6 +296,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg.rollback",
         "anchorleg.runid",
         "anchorleg.signals",
+        "anchorleg.temporary",
         "orchestrator",
         "orchestrator.container",
         "orchestrator.failover",
@@ -310,7 +311,6 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.jobend",
         "orchestrator.oom",
         "orchestrator.processes",
-        "orchestrator.scratch",
         "orchestrator.shim",
         "orchestrator.tidying",
     }

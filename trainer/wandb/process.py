@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -82,9 +83,8 @@ def _begin(
         destination.write_down(there, job.attempt_dir)
         if mode == "offline":
             return None
-        folder = HeldFolder("anchorleg-wandb-", job.scratch)
-        stack.callback(folder.remove)
-        return LiveProcess(UploadRequest.of(job, folder.path, there, training, patience), environ, say)
+        folder = stack.enter_context(HeldFolder("anchorleg-wandb", job.scratch or Path(tempfile.gettempdir())))
+        return LiveProcess(UploadRequest.of(job, folder, there, training, patience), environ, say)
     except (OSError, RuntimeError, ValueError) as error:
         say(f"W&B: no curves are sent: {error}; the training goes on")
         return None

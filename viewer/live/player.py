@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class PlayerHere:
     """One child. `ring`: what it writes. Errors of the constructor: OSError."""
 
     def __init__(self, command: Callable[[Path], Sequence[str]], lane: str) -> None:
-        self._folder = HeldFolder("anchorleg-played-")
+        self._folder = HeldFolder("anchorleg-played", Path(tempfile.gettempdir()))
         folder = self._folder.path
         self.ring = folder / f"{lane}.ring"
         self._words = folder / "said.txt"

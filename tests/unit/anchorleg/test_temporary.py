@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ import os, signal, sys
 from pathlib import Path
 from anchorleg.temporary import HeldFolder
 
-folder = HeldFolder("ours-", Path(sys.argv[1]))
+folder = HeldFolder("ours", Path(sys.argv[1]))
 (folder.path / "ring").write_bytes(b"x")
 print(folder.path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -35,50 +34,43 @@ def left_behind(where: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def age(folder: Path, days: float = 2.0) -> None:
-    long_ago = time.time() - days * 86_400
-    os.utime(folder, (long_ago, long_ago))
-
-
 def test_a_folder_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
-    folder = HeldFolder("ours-", tmp_path)
+    folder = HeldFolder("ours", tmp_path)
     (folder.path / "below").mkdir()
     folder.remove()
     folder.remove()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_next_one_removes_what_a_killed_process_left_a_day_ago(tmp_path: Path) -> None:
-    old, young = left_behind(tmp_path), left_behind(tmp_path)
-    age(old)
-    folder = HeldFolder("ours-", tmp_path)
-    assert {*tmp_path.iterdir()} == {young, folder.path}
+def test_the_next_one_removes_what_a_killed_process_left_and_nothing_of_one_that_lives(tmp_path: Path) -> None:
+    held = HeldFolder("ours", tmp_path)
+    assert left_behind(tmp_path).is_dir()
+    folder = HeldFolder("ours", tmp_path)
+    assert {*tmp_path.iterdir()} == {held.path, folder.path}
 
 
-def test_what_somebody_uses_or_is_of_another_kind_or_leads_elsewhere_stays(tmp_path: Path) -> None:
-    held, other, link = HeldFolder("ours-", tmp_path), tmp_path / "others-1", tmp_path / "ours-link"
-    elsewhere = tmp_path / "elsewhere"
-    for folder in (other, elsewhere):
-        folder.mkdir()
-    link.symlink_to(elsewhere)
-    for folder in (held.path, other, elsewhere):
-        age(folder)
-    os.utime(link, (0, 0), follow_symlinks=False)
-    HeldFolder("ours-", tmp_path).remove()
-    assert {*tmp_path.iterdir()} == {held.path, other, link, elsewhere}
+def test_a_pattern_names_more_kinds(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+    with HeldFolder("mine", tmp_path, like="ours|others") as folder:
+        assert {*tmp_path.iterdir()} == {folder}
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_where_there_are_no_locks_a_folder_is_made_and_nothing_of_others_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("whose", ["another kind", "another machine", "another user", "no locks"])
+def test_what_may_be_in_use_or_is_not_ours_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
     left = left_behind(tmp_path)
-    age(left)
-
-    def none(*_: object) -> None:
-        raise OSError("no locks available")
-
-    monkeypatch.setattr(temporary.fcntl, "flock", none)
-    folder = HeldFolder("ours-", tmp_path)
-    assert {*tmp_path.iterdir()} == {left, folder.path}
+    if whose == "another machine":
+        left = left.rename(tmp_path / "ours-elsewhere-0123abcd")
+    with monkeypatch.context() as patched:
+        if whose == "another user":
+            patched.setattr(os, "getuid", lambda: left.stat().st_uid + 1)
+        if whose == "no locks":
+            patched.setattr(temporary.fcntl, "flock", no_locks)
+        folder = HeldFolder("other" if whose == "another kind" else "ours", tmp_path)
+    assert left.exists()
     folder.remove()
     assert not folder.path.exists()
+
+
+def no_locks(*_: object) -> None:
+    raise OSError("no locks available")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import signal
@@ -20,7 +19,6 @@ from daemons import PATIENCE_S, wait_for
 
 from anchorleg.job import Job
 from orchestrator.jobend import LATEST_START_S, end_of_job
-from orchestrator.scratch import remove_left
 from orchestrator.shim import RECORD_WAITS_S, SHIM_FAILED, Shim
 
 ROOT = Path(__file__).parents[3]
@@ -118,19 +116,6 @@ def test_what_a_killed_job_left_on_its_node_the_next_one_removes_and_nothing_of_
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
             job.wait(PATIENCE_S)
-
-
-@pytest.mark.parametrize("whose", ["of another machine", "of another user", "where nothing can be locked"])
-def test_what_may_be_in_use_stays_on_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
-    left = tmp_path / f"anchorleg-s0-a0-00000000-{'n2' if 'machine' in whose else 'n1'}-0123abcd"
-    left.mkdir()
-    with monkeypatch.context() as patched:
-        if "user" in whose:
-            patched.setattr(os, "getuid", lambda: left.stat().st_uid + 1)
-        if "locked" in whose:
-            patched.setattr(fcntl, "flock", lambda *_: AwayFolder().exists())
-        remove_left(tmp_path, "n1")
-    assert left.exists()
 
 
 def test_where_an_image_unpacks_the_setup_may_say(tmp_path: Path) -> None:

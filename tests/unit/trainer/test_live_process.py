@@ -11,6 +11,7 @@ import pytest
 from daemons import PATIENCE_S
 
 from anchorleg.job import Job
+from anchorleg.temporary import HeldFolder
 from trainer.wandb import process, program
 from trainer.wandb.destination import Destination
 from trainer.wandb.process import LiveProcess
@@ -74,9 +75,9 @@ def test_an_end_between_two_connections_is_no_complete_one(request_of_a_job, tmp
 
 def test_a_training_that_no_job_clears_up_after_removes_what_a_killed_one_left(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    left = tmp_path / "tmp" / "anchorleg-wandb-left"
-    left.mkdir(parents=True)
-    os.utime(left, (0, 0))
+    (tmp_path / "tmp").mkdir()
+    left = HeldFolder("anchorleg-wandb", tmp_path / "tmp")
+    os.close(left._handle)  # as the kernel does where its process is killed
     folders, said = [], []
 
     def refused(request, *_):
