@@ -135,7 +135,7 @@ def settings_of(side: str) -> str:
 
 def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     """The claims: the first over all seeds of ours, the others over those that both sides have from one kind of
-    machine. "open": there are fewer than two yet.
+    machine. "open": there are fewer than were to be made; the interval of two may be seen before.
     """
     curves: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = {}
     for side, seed, where, _, _, step, *rates in lines:
@@ -162,7 +162,7 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def _verdict(seeds: Sequence[tuple[str, str]], found: tuple[float, float, float] | None, least: float) -> str:
     """Whether the lower end of the interval of the difference `found` is above `least`."""
-    if len(seeds) < 2:
+    if len(seeds) < SEEDS:
         return "open"
     return "not told" if found is None else "shown" if found[1] > least else "not shown"
 

@@ -23,9 +23,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(autouse=True)
-def own_environment() -> Iterator[None]:
+def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a test, or what it loads, sets in the environment is gone with it (MuJoCo sets PYOPENGL_PLATFORM)."""
     with kept_environment():
+        os.environ["SB3_LOGDIR"] = str(tmp_path_factory.getbasetemp() / "sb3")  # else a folder in /tmp for each learner
         yield
 
 
