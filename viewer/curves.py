@@ -152,7 +152,7 @@ class _Columns:
         last = thinned(self._count, MOST_ROWS)
         edges = [0, *(row + 1 for row in last)]
         tasks, names = sorted(self._tasks), sorted(self._other)
-        episodes = sum(self._tasks[task][0].episodes.last() for task in tasks)
+        episodes = sum(max(pooled.episodes.last() for pooled in self._tasks[task]) for task in tasks)
         a_row = episodes / max(1, self._count * len(tasks))
         wanted = math.ceil(_EPISODES_A_POINT / a_row) if a_row > 0 else 1
         window = max(1, min(wanted, int(_MAX_WINDOW_SHARE * self._count)))

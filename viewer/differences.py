@@ -29,24 +29,3 @@ def _compare(old: Json, new: Json, path: list[str], found: list[Change]) -> None
                 _compare(old[key], value, [*path, key], found)
     elif old != new or type(old) is not type(new):
         found.append([path, new])
-
-
-def applied(old: Json, differences: list[Change]) -> Json:
-    """`old` after `differences`; `old` itself stays as it is. Errors: KeyError where they are not of it."""
-    for path, *value in differences:
-        old = _put(old, path, value)
-    return old
-
-
-def _put(old: Json, path: list[str], value: list[Json]) -> Json:
-    if not path:
-        return value[0]
-    first, *rest = path
-    changed = dict(old)
-    if rest:
-        changed[first] = _put(old[first], rest, value)
-    elif value:
-        changed[first] = value[0]
-    else:
-        del changed[first]
-    return changed

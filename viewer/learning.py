@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -56,7 +57,10 @@ def learned_from(slot: int, name: str, rows: Iterable[Row], evaluations: Iterabl
     judged = sorted((_checked(row) for row in evaluations), key=lambda row: int(row["step"]))
     best = best_evaluation(judged)
     kept = {*thinned(len(judged), MOST_ROWS - 1), *([judged.index(best)] if best is not None else [])}
-    return Learned(slot, name, slot_curves(rows), [judged[place] for place in sorted(kept)], len(judged))
+    curves = slot_curves(rows)
+    if judged and not any(map(tells_success, judged)):  # the same rule as `trainer plot`; rows have a success of 0 then
+        curves = replace(curves, success={})
+    return Learned(slot, name, curves, [judged[place] for place in sorted(kept)], len(judged))
 
 
 def _checked(row: Row) -> Row:
@@ -116,22 +120,28 @@ def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *
         measures=measures,
         task=task,
         lines=tuple(lines),
-        about=_about(known, measure, task, has_mean=mean is not None),
+        about=_about(known, measure, task, {line.kind for line in lines}),
         partial=partial,
     )
 
 
-def _about(known: Sequence[Learned], measure: str, task: str, *, has_mean: bool) -> str:
+def have_same_tasks(slots: Sequence[Learned]) -> bool:
+    """Whether all slots of which anything is known train the same tasks: others are no seeds of one training."""
+    return len({tasks_of([slot.curves]) for slot in slots if slot.curves.steps}) < 2
+
+
+def _about(known: Sequence[Learned], measure: str, task: str, kinds: AbstractSet[str]) -> str:
+    """`kinds`: of the lines that are drawn."""
     if not known:
         return ""
     words = [f"Lines: training episodes, pooled over the last {window_steps([s.curves for s in known]):,} steps"]
     if measure not in {"success", "return"}:
         words = ["Lines: means over the rows of metrics"]
-    if has_mean:
+    if "mean" in kinds:
         words.append("the band goes from the lowest slot to the highest")
     elif task and measure == "success":
         words.append("bands: 95 % (Wilson)")
-    if measure in {"success", "return"} and any(slot.evaluations for slot in known):
+    if "evaluation" in kinds:
         bars = ", with 95 % intervals" if measure == "success" else ""
         words.append(f"dots: evaluations{bars}")
         if measure == "success" and any(row.get("averaged") for slot in known for row in slot.evaluations):

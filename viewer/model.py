@@ -14,13 +14,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 #: Of the messages between server and page; the page says so where another one serves it.
-VERSION = 3
+VERSION = 4
 #: Slots on one page: more do not fit a screen, and a look reads their files.
 SLOTS_A_PAGE = 50
 #: Jobs of one slot on one page of the time line.
 JOBS_A_PAGE = 40
 #: Events on one page of the history.
 EVENTS_A_PAGE = 20
+#: For so long the offsets of the time zone are told: of older runs, and of jobs' ends that are still to come.
+_DAYS_BACK, _DAYS_AHEAD, _DAY_S, _STEP_S = 800, 40, 86_400, 1800
 
 Kind = Literal["runs", "mirror", "file"]
 #: What a job, or the time before it, was spent on.
@@ -339,14 +341,31 @@ class RunPage(Shown):
     live: LiveFacts | None = Field(default=None, exclude=True)  # for `viewer.live`, not for the page
 
 
+def utc_offsets(now: float) -> tuple[tuple[int, int], ...]:
+    """(From, s before UTC) of this machine's time zone, oldest first: a change of summer time is one more."""
+    day = int(now) // _DAY_S
+    days = range(_DAY_S * (day - _DAYS_BACK), _DAY_S * (day + _DAYS_AHEAD), _DAY_S)
+    found = [(0, _offset(days[0]))]
+    for begins in days:
+        if _offset(begins + _DAY_S) != found[-1][1]:  # at some half hour of that day
+            steps = range(begins + _STEP_S, begins + _DAY_S + 1, _STEP_S)
+            at = next(step for step in steps if _offset(step) != found[-1][1])
+            found.append((at, _offset(at)))
+    return tuple(found)
+
+
+def _offset(at: int) -> int:
+    return time.localtime(at).tm_gmtoff
+
+
 class PageSnapshot(Shown):
     """All that a page shows. `source`: where it comes from; `place`: which, as a person would name it. `note`: why
-    there is no run to show. `utc_offset_s`: of the time zone in which its sentences name times, that of the machine
+    there is no run to show. `utc_offsets`: of the time zone in which its sentences name times, that of the machine
     that looked; the page shows all times in it.
     """
 
     version: int = VERSION
-    utc_offset_s: int = Field(default_factory=lambda: time.localtime().tm_gmtoff)
+    utc_offsets: tuple[tuple[int, int], ...] = Field(default_factory=lambda: utc_offsets(time.time()))
     source: Kind
     place: str
     note: str = ""

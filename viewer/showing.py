@@ -254,6 +254,8 @@ def _open_browser(url: str) -> None:
     from viewer.server.private import write_signpost  # noqa: PLC0415
 
     try:
-        webbrowser.open(write_signpost(url).as_uri())
+        path = write_signpost(url)
+        webbrowser.open(path.as_uri())
+        print(f"Where the browser may not read {path}, open the address above in it.", flush=True)
     except StorageError as error:
         print(error, flush=True)

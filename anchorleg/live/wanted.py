@@ -3,7 +3,8 @@
 Each watcher on the machine of the folder (a `syncd serve` with somebody at its other end, a `viewer`) renews its entry
 every 5 s; jobs look every 2 s. Whose beat stands still for 15 s *of the reader's own clock* has gone, so no two clocks
 need to agree. The file is replaced as a whole by several writers without a lock: an update that another one overwrites
-is there again 5 s later.
+is there again 5 s later. Entries stay in their order, so of lanes beyond the four those are shown that were wanted
+first.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class Asking:
         self._living = Living()
         self._beat, self._next_at = 0, 0.0
         self._wishes: tuple[Wish, ...] = ()
+        self._beyond: set[tuple[int, str]] = set()
 
     def renew(self, wishes: tuple[Wish, ...]) -> bool:
         """Ask for `wishes`, at once where they changed. Whether it was time to write. Errors: OSError (a folder that is
@@ -166,15 +168,21 @@ class Asking:
         if wishes == self._wishes and (not wishes or now < self._next_at):
             return False
         found = self._living.of(read(self._path), now)
-        found.pop(self._name, None)
         if wishes:
             self._beat += 1
-            found[self._name] = Watcher(self._beat, wishes)
+            found[self._name] = Watcher(self._beat, wishes)  # in its old place, where it has one
+        else:
+            found.pop(self._name, None)
         self._wishes, self._next_at = wishes or self._wishes, now + RENEW_EVERY_S
         ordered = dict(sorted(found.items(), key=lambda item: item[0].startswith(_GUEST)))
         write_bytes(self._path, as_bytes(ordered), mode=0o640)
         self._wishes = wishes
+        self._beyond = {(wish.slot, wish.lane) for wish in wishes} - wishes_of(ordered.values()).keys()
         return True
+
+    def is_beyond(self, slot: int, lane: str) -> bool:
+        """Whether what was asked for last is one too many: others had asked for four lanes before."""
+        return (slot, lane) in self._beyond
 
     def withdraw(self) -> None:
         """Ask for nothing any more. Errors: OSError."""

@@ -325,6 +325,20 @@ def hide(page: Any, *, hidden: bool) -> None:
     )
 
 
+def test_an_empty_tile_has_no_golden_frame(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        with playing(moves(agent, success=True)):
+            wait_for(lambda: tile(page).get_attribute("data-success") == "true", "the golden frame")
+        hide(page, hidden=True)
+        wait_for(lambda: page.title() and wishes(shared) == 0, "the withdrawal")
+        (live_folder(shared, RUN, 0) / "any.ring").unlink()
+        hide(page, hidden=False)
+        wait_for(lambda: tile(page).get_attribute("data-waits") == "true", "an empty tile")
+        assert tile(page).get_attribute("data-success") == "false"
+
+
 def test_who_sends_no_more_is_said_to_be_delayed(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:

@@ -250,6 +250,12 @@ def test_times_are_of_the_zone_of_the_sentences_beside_them(pages: Pages, tmp_pa
             panel(page, "History").wait_for()
             assert page.get_by_text("times are of UTC+5:30").count() == header
             shown.append(panel(page, "History").locator("tbody tr td").first.inner_text())
+            then = page.evaluate(
+                "async () => { const { moment, takeZone } = await import('./panels.js');"
+                " takeZone({ utc_offsets: [[0, 3600], [86400, 7200]] });"
+                " return [82800, 86400].map((at) => moment(at)); }"
+            )
+            assert [text[-5:] for text in then] == ["00:00", "02:00"], "before a change of summer time, and after it"
     utc, india = (60 * int(hour) + int(minute) for hour, minute in (text.split(":") for text in shown))
     assert (india - utc) % (24 * 60) == 330
 
@@ -262,12 +268,13 @@ def test_who_looks_closer_at_the_curves_goes_on_looking_there(
         page = pages.open(url)
         panel(page, "Curves").locator("canvas").wait_for()
         assert step_at(page, 0.01) < 50_000
-        point_at(page, 0.4)
+        point_at(page, 0.362)  # a little beyond an evaluation, at step 520,000
         page.mouse.down()
         point_at(page, 0.6)
         page.mouse.up()
         near = step_at(page, 0.01)
-        assert near > 400_000
+        assert near > 520_000
+        assert coloured_beside(page) == 0
         panel(page, "Jobs").locator("select").select_option("86400")  # all is drawn anew
         assert step_at(page, 0.01) == near
         for slot in (0, 1):
@@ -299,6 +306,55 @@ def step_at(page: Any, share: float) -> int:
     point_at(page, share)
     page.evaluate("() => new Promise(requestAnimationFrame)")
     return int(panel(page, "Curves").locator(".u-legend .u-value").first.inner_text().replace(",", ""))
+
+
+def coloured_beside(page: Any) -> int:
+    """Pixels left of the chart's own place that have a line's colour: only labels belong there."""
+    return int(
+        page.evaluate(
+            "() => { const chart = document.querySelector('[data-panel=Curves]'), c = chart.querySelector('canvas');"
+            " const left = Math.floor(chart.querySelector('.u-over').offsetLeft * devicePixelRatio) - 2;"
+            " const d = c.getContext('2d').getImageData(0, 0, left, c.height).data; let count = 0;"
+            " for (let i = 0; i < d.length; i += 4) { const rgb = [d[i], d[i + 1], d[i + 2]];"
+            " if (d[i + 3] && Math.max(...rgb) - Math.min(...rgb) > 60) count += 1; } return count; }"
+        )
+    )
+
+
+def test_numbers_are_not_rounded_to_others(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    metrics = tmp_path / "v1/runs/late-0123abcd/0/metrics"
+    metrics.mkdir(parents=True)
+    write_rows(metrics, 0, 1_000_000, 1_500_000, 40, TASKS, time.time())
+    judged = json.loads((metrics / "evaluations.jsonl").read_text()) | {"mean_success": 0.996}
+    (metrics / "evaluations.jsonl").unlink()
+    (metrics / "evaluations-000000.jsonl").write_text(json.dumps(judged) + "\n")
+    (metrics / "metrics.jsonl").rename(metrics / "metrics-000000.jsonl")
+    with a_viewer(tmp_path, str(tmp_path), env=env) as url:
+        page = pages.open(url)
+        panel(page, "Evaluations").get_by_text("99.6 %", exact=True).wait_for()
+        page.evaluate(
+            "() => { window.told = new Set(); const write = CanvasRenderingContext2D.prototype.fillText;"
+            " CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {"
+            " window.told.add(text); return write.call(this, text, ...rest); }; }"
+        )
+        panel(page, "Curves").locator("select").first.select_option("return")
+        wait_for(lambda: "environment steps" in page.evaluate("[...window.told]"), "the axes")
+        steps = [text for text in page.evaluate("[...window.told]") if text.endswith("M")]
+    assert len(steps) > 8, "a label for each place"
+    assert "1.05M" in steps
+
+
+def test_a_task_is_chosen_where_there_are_tasks_to_choose(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
+    a_watched_run(tmp_path / "mt10", time.time(), slots=1)
+    with a_viewer(tmp_path, "mt10", env=env) as url:
+        page = pages.open(url)
+        boxes = panel(page, "Curves").locator("select")
+        boxes.first.select_option("critic_loss")
+        page.get_by_label("critic_loss by environment steps").wait_for()
+        assert boxes.count() == 1
+        panel(page, "Tasks").get_by_role("button", name="reach-v3").click()
+        page.get_by_label("success by environment steps of reach-v3").wait_for()
+        assert [box.input_value() for box in boxes.all()] == ["success", "reach-v3"]
 
 
 def test_names_of_strangers_stay_text(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:

@@ -33,6 +33,7 @@ PLAY_AFTER_S = 20.0
 #: At the end, for the thread: longer than a child takes that does not listen (three times `player.END_WITHIN_S`).
 CLOSE_WITHIN_S = 10.0
 CROWDED = f"Other pages look at this run too; {MOST_LANES} agents of a run are sent at a time."
+NO_AGENTS = "No agents of this run can be shown."
 NOT_THERE = "{} shows nothing at present."
 DEFECT = "Agents cannot be shown ({}): please report it."
 NOT_ALLOWED = 'This run shows no agents: they are sent where its settings say `"stream": true`.'
@@ -143,6 +144,10 @@ class Hub:
             self._facts.pop(run, None)
             if facts is not None:
                 self._facts[run] = facts  # the last one: as of now, where others chose the same run by another word
+            elif snapshot.run is not None:
+                for box in self._boxes:
+                    if box.run == run:
+                        box.leave_for({"run": snapshot.run.run_id, "most": 0, "tiles": [], "note": NO_AGENTS})
             self._stir()
 
     def close(self) -> None:
@@ -216,6 +221,8 @@ class Hub:
         here = self._troupe.look(now)
         with self._changed:
             for box, view in views.items():
+                if box.run not in self._facts:
+                    continue  # it went to a run without agents meanwhile
                 box.put_stage(self._told(view, facts[view.place], now))
                 for role in map(view.role, self._stages[view].shown):
                     self._hand_over(box, view, role, training.get(role, ()), here.get(role, ()), now)
@@ -269,6 +276,11 @@ class Hub:
             self._notes[path] = f"Agents cannot be asked for: {path} cannot be written ({error.strerror or error})."
         if not wishes:
             del self._asking[path]
+
+    def _is_beyond(self, view: _View, role: Role) -> bool:
+        """Whether other viewers' agents take all places."""
+        asking = self._asking.get(view.wishes)
+        return asking is not None and asking.is_beyond(role.slot, role.lane)
 
     def _to_play(self, wanted: Sequence[_View], facts: _Facts, now: float) -> list[Role]:
         """Whom this machine should play: the best first."""
@@ -325,7 +337,7 @@ class Hub:
         stream, played = self._streams.get(role), self._troupe.stream(role)
         streams = [one for one in (stream, played) if one is not None]
         note = self._notes.get(view.wishes, "")
-        if not note and stream is None and _asks(view, facts, agent.slot):
+        if not note and _asks(view, facts, agent.slot) and (stream is None or self._is_beyond(view, role)):
             note = CROWDED
         if (who := contributor_of(role.lane)) and who not in agent.others:
             note = NOT_THERE.format(who)

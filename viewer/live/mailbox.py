@@ -50,6 +50,11 @@ class Mailbox:
         shown = {tile["slot"] for tile in value["tiles"]}
         self._batches = {slot: one for slot, one in self._batches.items() if slot in shown}
 
+    def leave_for(self, value: dict[str, Any]) -> None:
+        """The page went to a run without agents: those of the run before leave it. `value`: a stage without tiles."""
+        if self._stage is not None and self._stage.get("run") != value["run"]:
+            self.put_stage(value)
+
     def put_batches(self, news: AgentNews, scenes: dict[str, Scene]) -> None:
         """News of one agent: what waited of it is thrown away. `scenes`: those that its ring named."""
         self._batches[news.slot] = news

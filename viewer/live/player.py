@@ -38,7 +38,7 @@ def can_play(find: Callable[[str], object] = importlib.util.find_spec) -> bool:
 def command_for(shared: Path, run_id: str, slot: int, folder: Path, lane: str) -> list[str]:
     """What plays a slot's newest policy."""
     words = ["live", str(shared), run_id, str(slot), "--ring", str(folder), "--lane", lane]
-    return [sys.executable, "-m", "trainer", *words]
+    return [sys.executable, "-P", "-m", "trainer", *words]
 
 
 class PlayerHere:

@@ -14,7 +14,7 @@ from typing import Any
 from syncd import store
 from syncd.laptop.status import MirrorView, PolicyView, read_mirror
 from syncd.laptop.views import checked, details, headline
-from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, task_rows
+from viewer.learning import NOT_A_TRAININGS, Learned, curves_of, evaluation_rows, have_same_tasks, task_rows
 from viewer.model import (
     SLOTS_A_PAGE,
     Kind,
@@ -111,16 +111,19 @@ class MirrorFolder:
                 unread += 1
             else:
                 learned.append(one)
-        curves = curves_of(learned, choice.measure, choice.task, unread, alike=True)
         manifests = self._pacer.read(
             ("manifests", run_id), int(view.looked_at / SHARED_S), lambda: manifests_of(self._folder, run_id)
         )
         others = self._pacer.read(
             ("others", run_id), int(now / SHARED_S), lambda: shown_others(self._folder, run_id, now)
         )
+        publishing = {one.slot: True for one in learned if one.curves.steps}  # curves, if no policy
         steps = {slot.curves.steps[-1] for slot in learned if slot.curves.steps}
         numbers = [place.slot for place in places[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]]
         told = self._board(places, numbers, choice, now)
+        apart = any(card.name for card in told.fields.get("cards", {}).values())  # experiments have names
+        alike = have_same_tasks(learned) and not apart
+        curves = curves_of(learned, choice.measure, choice.task, unread, alike=alike)
         fields: dict[str, Any] = {
             "name": name,
             "executor": "mirror",
@@ -147,7 +150,7 @@ class MirrorFolder:
             live=LiveFacts(
                 run_id=run_id,
                 shared=str(self._folder),
-                agents=agent_rows(manifests or (), learned, {}, {}, others or {}),
+                agents=agent_rows(manifests or (), learned, publishing, {}, others or {}),
                 tasks=task_names(manifests or ()),
             ),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from viewer.sources.shared import (
     manifests_of,
     policy_rows,
     shown_others,
+    slots_of,
     task_names,
 )
 from viewer.sources.slotcards import card_of, experiments_of, history_of
@@ -167,12 +168,15 @@ class RunFolders:
         shared = shared_dir(run.config, run.folder, run_dir)
         manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
         others = self._pacer.read(("others", path), int(now / SHARED_S), lambda: shown_others(shared, run.run_id, now))
-        live = _live(run, view, shared, manifests, learned, others or {})  # of now: pages of the run share its agents
+        shows = None  # a program of one's own has a folder there once it has asked whether somebody looks
+        if run.config.command is not None:
+            shows = self._shared(("shows", path), now, lambda: slots_of(shared, run.run_id), lacks)
+        live = _live(run, view, shared, manifests, learned, others or {}, shows)  # of now: pages of the run share it
         begun_at = float(events.all[0]["at"]) if events.all else None
         as_of = None if choice.at is None or begun_at is None else min(max(choice.at, begun_at), now)
         if as_of is not None:
             learned = [learned_until(one, as_of) for one in learned]
-        curves = curves_of(learned, choice.measure, choice.task, unread, alike=run.config.experiments is None)
+        curves = curves_of(learned, choice.measure, choice.task, unread, alike=_are_seeds(run, numbers))
         if as_of is not None:
             return _past_page(view, shown, facts, events, learned, curves, choice, as_of).model_copy(
                 update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots), "live": live}
@@ -332,11 +336,14 @@ def _live(
     manifests: Sequence[Manifest],
     learned: Sequence[Learned],
     others: Mapping[int, tuple[str, ...]],
+    shows: Collection[int] | None,
 ) -> LiveFacts | None:
-    """What it takes to watch the agents; None for a program that is not the trainer, and for actors."""
-    if not run.config.trains:
+    """What it takes to watch the agents; None for actors, and where a program of one's own shows nothing. `shows`: the
+    slots in which one does; None: the trainer does in all.
+    """
+    at_work = {slot.slot: slot.state == "running" for slot in view.slots if shows is None or slot.slot in shows}
+    if run.config.role != "train" or (shows is not None and not shows):
         return None
-    at_work = {slot.slot: slot.state == "running" for slot in view.slots}
     names = {slot.slot: slot.name for slot in view.slots}
     told = run.config.training.written
     top_k = told.get("stream_top_k")
@@ -348,6 +355,14 @@ def _live(
         top_k=top_k if isinstance(top_k, int) else None,
         streams=False if told.get("stream") is False else None,
     )
+
+
+def _are_seeds(run: Run, slots: Sequence[int]) -> bool:
+    """Whether `slots` differ in their seed alone."""
+    if run.config.experiments is not None:
+        return False
+    own = [{name: value for name, value in run.config.fields_of(slot).items() if name != "seed"} for slot in slots]
+    return all(fields == own[0] for fields in own)
 
 
 def _learned_in(folder: Path, slot: int, name: str) -> Learned:

@@ -26,6 +26,11 @@ def manifests_of(shared: Path, run_id: str) -> tuple[store.Manifest, ...]:
     return tuple(manifest for place in places if (manifest := store.newest(place)) is not None)
 
 
+def slots_of(shared: Path, run_id: str) -> tuple[int, ...]:
+    """Of which slots of a run anything is there. Errors: OSError."""
+    return tuple(place.slot for place in store.Shared(shared).slots() if place.run_id == run_id)
+
+
 def policy_rows(manifests: Sequence[store.Manifest]) -> tuple[PolicyRow, ...]:
     """A row for each. Pure."""
     return tuple(
@@ -48,7 +53,7 @@ def agent_rows(
     names: Mapping[int, str],
     others: Mapping[int, tuple[str, ...]],
 ) -> tuple[AgentRow, ...]:
-    """Every slot that has a policy or a job. `at_work`: whether a job of a slot runs, where that is known. `others`:
+    """Every slot that has a policy, or is in `at_work`: whether its job runs, as far as is known. `others`:
     contributors whose agents may be watched. Pure.
     """
     published = {manifest.slot: manifest for manifest in manifests}

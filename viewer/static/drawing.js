@@ -120,7 +120,7 @@ function show(curves) {
   plot?.destroy();
   drawn = shape;
   const axis = { stroke: colour("--ink"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
-  const inShort = new Intl.NumberFormat("en", { notation: "compact" });
+  const inShort = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 6 }); // its own two tell 1.25M as 1.3M
   const success = curves.measure === "success";
   plot = new uPlot({
     width: host.clientWidth, height: HEIGHT, series, bands,
@@ -170,6 +170,10 @@ function laid(curves, colour) {
 function errorBars(u, curves, colour) {
   const { ctx } = u;
   ctx.save();
+  const { left, top, width, height } = u.bbox;
+  ctx.beginPath();
+  ctx.rect(left, top, width, height);
+  ctx.clip(); // who looks closer sees no bars over the labels
   ctx.lineWidth = 1.5 * devicePixelRatio;
   for (const one of curves.lines) {
     if (one.kind !== "evaluation" || !one.low.length) continue;

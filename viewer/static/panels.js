@@ -6,7 +6,9 @@ import { chart, spark, timeline } from "./drawing.js";
 
 const number = (value) => (value == null ? "" : Math.round(value).toLocaleString("en"));
 const short = (value) => (value == null ? "" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value));
-const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`);
+// Nearly all is cut, and not rounded to all.
+const hundredths = (value) => (value > 0.99 && value < 1 ? Math.floor(1000 * value) / 10 : (100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0));
+const percent = (value) => (value == null ? "" : `${hundredths(value)} %`);
 const figure = (value) => (value == null ? "" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
 
 function duration(seconds) {
@@ -21,21 +23,25 @@ function roughly(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
-// Seconds that the zone of the sentences is before UTC; null: not known, the reader's own then.
-let offset = null;
+// [from, seconds that the zone of the sentences is before UTC], oldest first; none: not known, the reader's own then.
+let offsets = [];
 
 export function takeZone(snapshot) {
-  offset = snapshot?.utc_offset_s ?? offset;
+  offsets = snapshot?.utc_offsets ?? offsets;
 }
+
+const offsetAt = (at) => offsets.findLast(([from]) => from <= at)?.[1];
 
 export function moment(at, form = {}) {
   const shown = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", ...form };
+  const offset = offsetAt(at);
   if (offset == null) return new Date(at * 1000).toLocaleString("en-GB", shown);
   return new Date((at + offset) * 1000).toLocaleString("en-GB", { ...shown, timeZone: "UTC" });
 }
 
 // Where that is another zone than the reader's.
 export function zone(at) {
+  const offset = offsetAt(at);
   if (offset == null || offset === -60 * new Date(at * 1000).getTimezoneOffset()) return "";
   const minutes = Math.abs(offset) / 60;
   const rest = minutes % 60 ? `:${String(minutes % 60).padStart(2, "0")}` : "";
@@ -212,6 +218,9 @@ function jobs(state) {
   return panel("Jobs", html`${timeline(state, rows, clock)}${turn}`, html`${spent}${span}`);
 }
 
+// What a row of metrics tells by task.
+const BY_TASK = ["success", "return"];
+
 function curves(state) {
   const { snapshot: { run }, choose, choice } = state;
   if (!run || !run.curves.measures.length) return run?.curves.partial ? panel("Curves", html`<p>Reading …</p>`) : nothing;
@@ -219,7 +228,7 @@ function curves(state) {
   const options = (values, chosen, words) => values.map((value) => html`<option value=${value} .selected=${value === chosen}>${words(value)}</option>`);
   const controls = html`<div class="controls">
     ${state.offline ? nothing : html`<label>Show <select @change=${(event) => choose({ measure: event.target.value })}>${options(measures, measure, (m) => m.replaceAll("_", " "))}</select></label>`}
-    ${run.tasks.length > 1 ? html`<label>Task <select @change=${(event) => choose({ task: event.target.value })}>
+    ${run.tasks.length > 1 && BY_TASK.includes(measure) ? html`<label>Task <select @change=${(event) => choose({ task: event.target.value })}>
       ${options(["", ...run.tasks.map((row) => row.task)], task, (t) => t || "mean over tasks")}</select></label>` : nothing}
   </div>`;
   return panel("Curves", html`${chart(state)}<p class="dim">${about} ${partial ? `${partial} slots are still to be read.` : ""}</p>`, controls);
@@ -229,8 +238,9 @@ function tasks({ snapshot: { run }, choose }) {
   if (!run?.tasks.length) return nothing;
   const success = run.curves.measure !== "return" && run.curves.measures.includes("success");
   const tell = success ? percent : figure;
+  const pick = (task) => choose(BY_TASK.includes(run.curves.measure) ? { task } : { task, measure: "" });
   const rows = run.tasks.map((row) => [
-    html`<button class="link" @click=${() => choose({ task: row.task })}>${row.task}</button>`,
+    html`<button class="link" @click=${() => pick(row.task)}>${row.task}</button>`,
     spark(row.spark, success),
     tell(row.training),
     tell(row.evaluated),

@@ -316,6 +316,7 @@ class Tile {
     this.element.dataset.waits = String(!seen);
     if (!seen) {
       for (const one of [this.canvas, this.picture, this.solved, this.follow, this.reset]) show(one, false);
+      this.element.dataset.success = "false";
       say(this.badge, state.playing ? "starts here" : "waiting");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});

@@ -181,6 +181,22 @@ class TestWanted:
             Asking(path, clock).renew(tuple(Wish(0, f"t{first + task}", 1000) for task in range(3)))
         assert Asked(path, 0, clock).lanes() == {"t0": 60, "t1": 60, "t2": 60, "t3": 60}
 
+    def test_who_wanted_first_is_shown_however_often_others_ask(self, tmp_path: Path, clock: Clock):
+        path = tmp_path / wanted.FILE
+        first, second = ([Wish(0, f"t{task}", 30) for task in tasks] for tasks in (range(3), range(3, 6)))
+        one, two, asked = Asking(path, clock), Asking(path, clock), Asked(path, 0, clock)
+        for _ in range(4):
+            for asking, wishes in ((one, first), (two, second)):
+                asking.renew(tuple(wishes))
+                clock.now += LOOK_EVERY_S
+                assert list(asked.lanes())[:3] == ["t0", "t1", "t2"]
+            clock.now += RENEW_EVERY_S
+        assert [two.is_beyond(0, wish.lane) for wish in second] == [False, True, True]
+        assert not any(one.is_beyond(0, wish.lane) for wish in first)
+        one.withdraw()
+        two.renew(tuple(second))
+        assert not any(two.is_beyond(0, wish.lane) for wish in second)
+
     @given(data=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
     def test_no_bytes_make_it_fail(self, data: bytes):
         wanted.parsed(data)

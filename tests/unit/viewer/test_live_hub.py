@@ -12,17 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import NOW
 from daemons import PATIENCE_S, wait_for
 from fake_agents import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
+from watched_runs import a_watched_run
 
+from anchorleg.job import Job
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
 from viewer.live.choice import AgentNews, CheckedBatch, LiveChoice, SceneFile, StageNews
-from viewer.live.hub import CROWDED, NOT_ALLOWED, Hub, HubSettings
+from viewer.live.hub import CROWDED, NO_AGENTS, NOT_ALLOWED, Hub, HubSettings
 from viewer.live.mailbox import UNSEEN_BYTES, UNSEEN_MESSAGES, Mailbox
 from viewer.live.troupe import Role
-from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage
+from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage, ViewChoice
+from viewer.pacing import NO_END, Pacer
 from viewer.server.agentline import message
+from viewer.sources.runs import RunFolders
+from viewer.sources.shared import SHARED_S
 
 RUN = "demo-0123abcd"
 PLAYER = Path(__file__).parents[2] / "support" / "fake_player.py"
@@ -168,6 +174,41 @@ def test_what_waits_of_one_run_comes_to_no_tile_of_the_next(
     assert take(box, AgentNews).batches[0].header["task"] == "the next run's"
 
 
+def test_agents_leave_the_page_of_a_run_that_has_none(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub()
+    box = hub.enter("a")
+    hub.tell("a", facts(shared))
+    assert tiles(box)
+    hub.change(box, run="b")
+    bare = PageSnapshot(source="runs", place="x", run=RunPage(run_id="actors-4567cdef", name="actors"))
+    hub.tell("b", bare)
+    told = take(box, StageNews, lambda news: news.value["run"] != RUN).value
+    assert (told["run"], told["tiles"], told["note"]) == ("actors-4567cdef", [], NO_AGENTS)
+    fresh = hub.enter("b")
+    hub.tell("b", bare)
+    assert fresh.take(0) is None, "a page that never had any does without"
+
+
+def test_a_program_of_ones_own_is_watched_once_a_page_looks(
+    tmp_path: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wanted, "LOOK_EVERY_S", 0.0)
+    run_dir = a_watched_run(tmp_path / "own", NOW, name="own", slots=2, jobs=1, command=["./play"])
+    source = RunFolders([run_dir.path], "own", pacer=Pacer(0.0, NO_END))
+    hub = new_hub()
+    box = hub.enter()
+    seen = source.look(ViewChoice(), NOW)
+    assert seen.run is not None
+    assert seen.run.live is None, "it does not show itself, as far as is known"
+    job = Job(run_dir.attempt(1, 0), 1, 0, run_id=seen.run.run_id, shared_dir=run_dir.path / "shared")
+    assert job.watched() == 0
+    hub.tell("", source.look(ViewChoice(), NOW + SHARED_S))
+    assert [tile["slot"] for tile in tiles(box)] == [1]
+    wait_for(job.watched, "the wish")
+    assert job.show({"badges": 3})
+    assert take(box, AgentNews).batches[0].header["facts"] == {"badges": 3}
+
+
 def test_the_users_word_is_obeyed(shared: Path, new_hub: Callable[..., Hub]) -> None:
     hub = new_hub()
     box = hub.enter()
@@ -187,6 +228,16 @@ def test_four_lanes_a_run_at_most_whoever_asks(shared: Path, new_hub: Callable[.
     noted = tiles(other, lambda them: any(tile["note"] for tile in them))
     assert {tile["note"] for tile in noted} == {CROWDED}
     assert wishes(shared) == {(slot, "any") for slot in range(4)}
+
+
+def test_where_another_viewer_has_the_four_lanes_it_is_said(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    other = wanted.Asking(shared / "v1" / "runs" / RUN / wanted.FILE)
+    other.renew((wanted.Wish(1, "any", 30), *(wanted.Wish(5, f"t{task}", 30) for task in range(3))))
+    hub = new_hub()
+    box = hub.enter()
+    hub.tell("", facts(shared))
+    noted = tiles(box, lambda them: any(tile["note"] for tile in them))
+    assert [(tile["slot"], tile["note"]) for tile in noted] == [(0, CROWDED), (1, "")]
 
 
 def test_where_the_run_lets_nobody_watch_nobody_is_asked(shared: Path, new_hub: Callable[..., Hub]) -> None:

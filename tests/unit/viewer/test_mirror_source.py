@@ -44,6 +44,21 @@ def test_a_mirror_has_curves_tasks_and_evaluations_and_says_what_it_lacks(tmp_pa
     assert [card.step for card in run.cards.values()] == [400_000, 400_000]
 
 
+def test_what_publishes_curves_alone_can_be_watched(tmp_path: Path) -> None:
+    run = look(a_mirror(tmp_path, 0, 1)).run
+    assert run is not None
+    assert run.live is not None
+    assert [(one.slot, one.has_policy) for one in run.live.agents] == [(0, False), (1, False)]
+
+
+def test_slots_of_other_tasks_have_no_mean(tmp_path: Path) -> None:
+    place = a_mirror(tmp_path, 0, 1) / "v1/runs" / RUN / "1/metrics/metrics-000000.jsonl"
+    place.write_text(place.read_text().replace(TASKS[0], "soccer-v3"))
+    run = look(tmp_path).run
+    assert run is not None
+    assert "mean" not in {line.kind for line in run.curves.lines}
+
+
 def test_a_mirror_shows_all_of_a_long_training(tmp_path: Path) -> None:
     """A hundred thousand rows, as on fifty tasks."""
     metrics = tmp_path / "v1/runs" / RUN / "0/metrics"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from orchestrator.screens.secondlook import SecondLook
 from orchestrator.screens.status import run_view
 from viewer.differences import changes
 from viewer.lines import lines_of
-from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice
+from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice, utc_offsets
 from viewer.pacing import NO_END, Pacer
 from viewer.sources.found import find_source
 from viewer.sources.runs import RunFolders
@@ -157,6 +158,31 @@ def test_experiments_are_ranked_and_have_no_mean(tmp_path: Path) -> None:
     assert run.experiments is not None
     assert [row.name for row in run.experiments.rows] == ["rate=0.001", "rate=0.0003"]
     assert "mean" not in {line.kind for line in run.curves.lines}
+
+
+@pytest.mark.parametrize(
+    ("own", "are_seeds"),
+    [({}, True), ({"0": {"seed": 7}, "1": {"seed": 9}}, True), ({"1": {"total_steps": 3_000_000}}, False)],
+)
+def test_slots_with_settings_of_their_own_have_no_mean(tmp_path: Path, own: dict[str, Any], are_seeds: bool) -> None:
+    run = page(a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=2, slot_overrides=own).path)
+    assert ("mean" in {line.kind for line in run.curves.lines}) is are_seeds
+
+
+def test_actors_have_no_agents(tmp_path: Path) -> None:
+    actors = {"role": "actors", "actors": {"shared_dir": str(tmp_path)}}
+    assert page(a_watched_run(tmp_path / "play", NOW, slots=1, jobs=1, **actors).path).live is None
+
+
+def test_times_are_told_with_the_offsets_that_held_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        found = utc_offsets(1_700_000_000)  # November 2023
+    time.tzset()
+    assert found[0] == (0, 7200)
+    assert found[-2:] == ((1_679_792_400, 7200), (1_698_541_200, 3600))  # 01:00 UTC on the last Sundays
+    assert len(found) == 6
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------

@@ -257,6 +257,20 @@ def test_the_export_is_one_file_that_calls_nobody(
     assert "<" not in inlined
 
 
+def test_a_browser_that_may_not_read_hidden_folders_is_helped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Ubuntu's, which are snaps."""
+    opened: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(showing, "is_shared", lambda: False)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    showing._open_browser("http://127.0.0.1:9999/#secret")
+    path = opened[0].removeprefix("file://")
+    assert path.endswith("/viewer-open.html")
+    assert capsys.readouterr().out == f"Where the browser may not read {path}, open the address above in it.\n"
+
+
 def test_an_export_of_another_kind_or_into_no_folder_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,11 @@ import tracemalloc
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
 from anchorleg.shares import wilson
+from trainer.training.meter import Meter
 from viewer.curves import (
     MOST_MEASURES,
     MOST_POINTS,
@@ -23,7 +25,8 @@ from viewer.curves import (
     spark_of,
     thinned,
 )
-from viewer.learning import Learned, curves_of, evaluation_rows, learned_from, task_rows
+from viewer.learning import Learned, curves_of, evaluation_rows, have_same_tasks, learned_from, task_rows
+from viewer.sources.shared import agent_rows
 
 TASKS = ("push-v3", "reach-v3")
 
@@ -98,12 +101,38 @@ def test_an_unknown_measure_or_task_is_the_first_one() -> None:
 
 
 def test_where_no_success_is_told_the_curves_show_returns() -> None:
-    rows = [{"from": 0, "to": 100, "tasks": {"CartPole": {"episodes": 3, "return": 20.0}}}]
+    meter = Meter((), ("CartPole",))
+    meter.add_episodes(np.full(3, True), np.zeros(3, np.int64), np.full(3, 20.0), np.full(3, False))
+    row = meter.row(100, {})
+    assert row["tasks"]["CartPole"]["success"] == 0.0, "nobody told of any"
     judged = an_evaluation(100, 0.0, score="return") | {"success": {"CartPole": 0.0}, "returns": {"CartPole": 21.0}}
-    slot = learned(0, rows, judged)
-    assert curves_of([slot], "", "", 0, alike=True).measure == "return"
+    slot = learned(0, [row], judged)
+    panel = curves_of([slot], "", "", 0, alike=True)
+    assert (panel.measure, panel.measures) == ("return", ("return", "updates"))
+    assert [(line.kind, line.values) for line in panel.lines] == [("slot", (20.0,)), ("evaluation", (21.0,))]
+    assert panel.about.endswith("; dots: evaluations.")
     assert evaluation_rows([slot])[0].value == 21.0
-    assert task_rows([slot], measure="return")[0].evaluated == 21.0
+    for measure in ("return", panel.measure, "updates"):
+        told = task_rows([slot], measure=measure)[0]
+        assert (told.training, told.evaluated) == (20.0, 21.0)
+    assert agent_rows((), [slot], {0: True}, {}, {})[0].training is None
+
+
+def test_dots_are_promised_only_where_there_are_some() -> None:
+    slot = learned(0, [a_row(100)], an_evaluation(100, 0.5))
+    assert "dots" in curves_of([slot], "success", "", 0, alike=True).about
+    assert "dots" not in curves_of([slot], "return", "", 0, alike=True).about
+
+
+def test_a_window_counts_episodes_whatever_they_tell() -> None:
+    rows = [{"to": k + 1, "tasks": {"pole": {"episodes": 1, "return": float(k)}}} for k in range(200)]
+    assert slot_curves(rows).window == 20
+
+
+def test_slots_of_other_tasks_are_no_seeds() -> None:
+    both, one = learned(0, [a_row(100)]), learned(1, [a_row(100) | {"tasks": {TASKS[0]: {"episodes": 1, "return": 1}}}])
+    assert have_same_tasks([both, both, learned(2, [])])
+    assert not have_same_tasks([both, one])
 
 
 def test_tasks_tell_their_last_evaluation_over_all_slots() -> None:
