@@ -24,6 +24,7 @@ from trainer.commands import demos as commands
 from trainer.config.suites import Arm, Gymnasium, Metaworld
 from trainer.demos import recording, store
 from trainer.demos.store import Demos
+from trainer.demos.transitions import rows_of
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
 from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError
@@ -120,6 +121,36 @@ def test_a_policy_whose_environment_gives_pictures_alone_is_recorded(tmp_path):
     assert PRIVILEGED in shown.obs  # where there is a whole state, critics may want it
 
 
+@pytest.mark.parametrize(("id_", "kwargs"), [("odd_envs:Cameras", {}), ("odd_envs:Eyes", {"names": ["eye"]})])
+def test_a_policy_of_pictures_by_another_name_is_shown_its_stacks(tmp_path, id_, kwargs):
+    """Beside what the environment renders, which is kept as every recording's pictures are."""
+    env = Gymnasium(id=id_, kwargs={"length": 4, **kwargs}, image_size=16, frame_stack=3)
+    suite, shown = SuiteRef(env, 0).open(), []
+
+    def act(obs, task):
+        shown.append(obs)
+        return suite.spaces.no_actions(len(task))
+
+    teacher = recording.trained(found(env, 0, act), (), None)
+    kept = recording.record(teacher, None, 2, 0, tmp_path / "out", silent, silent)
+    assert len(shown) == 8
+    for obs in shown:
+        assert {key: array.shape[1:] for key, array in obs.items()} == {
+            key: spec.shape for key, spec in suite.spaces.obs.items()
+        }
+    told = kept.manifest
+    assert (told.frame, told.opened.obs["eye"].shape) == ((3, 16, 16), (3, 16, 16))
+    assert rows_of(told, suite.spaces).tolist() == [10]  # a training that sees so may learn beside them
+
+
+def test_a_policy_of_clips_by_another_name_is_not_recorded():
+    env = Gymnasium(id="odd_envs:Cameras", observation="clips", image_size=16, frame_stack=2, frame_stride=1)
+    with pytest.raises(ConfigError, match="eye is not what this policy saw: it cannot be recorded"):
+        recording.trained(found(env, 0, None), (), None)
+    with pytest.raises(ConfigError, match="by its own cameras: leave out --camera and --size"):
+        recording.trained(found(env, 0, None), (), 32)
+
+
 def test_a_recording_that_was_interrupted_goes_on_with_the_next_episode(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
     whole = recorded(tmp_path / "whole", 7)
@@ -184,7 +215,7 @@ def test_from_a_recording_to_weights_over_a_data_set_of_lerobots(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "imitates actions; held out: mean square error of the action" in done.stderr
     assert "the weights: w.safetensors (network.encoder.weights)" in done.stdout
-    assert f"the policy: {tmp_path}/runs/fit-w/slots/0 (trainer play, evaluate, export)" in done.stdout
+    assert f"the policy: {tmp_path}/runs/fit-w/slots/0 (trainer play, evaluate)\n" in done.stdout
     done = demos("fit", "--demos", "again", "--out", "w.safetensors", *words, "--json", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert [row["step"] for row in told["rows"]] == [0, 2, 4]

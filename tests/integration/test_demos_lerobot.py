@@ -88,11 +88,49 @@ def test_what_is_written_is_read_back(demos, written, tmp_path):
     assert chosen.manifest.cameras == ("aside",)
 
 
+def judged(demos, success):
+    """The same episodes, whose success is what it is told to be: the steps say otherwise."""
+    block = demos.manifest.blocks[0]
+    said = [told.model_copy(update={"success": value}) for told, value in zip(block.episodes, success, strict=True)]
+    blocks = (block.model_copy(update={"episodes": tuple(said)}),)
+    return Demos(demos.folder, demos.manifest.model_copy(update={"blocks": blocks}))
+
+
+def success_of(dataset, out):
+    return [told.success for told, _ in all_of(import_lerobot(dataset, out, 32, (), silent))]
+
+
+def test_whether_an_episode_succeeded_comes_back_whichever_of_its_steps_counts(demos, tmp_path):
+    said = [True, False, True, False, False, True, True]
+    written = export(judged(demos, said), tmp_path / "spots", silent)
+    assert success_of(written, tmp_path / "back") == said
+    path = written / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    assert table.column("success").to_pylist() == said
+    parquet.write_table(table.drop_columns(["success"]), path)  # as others write it
+    assert success_of(written, tmp_path / "any") == [True] * 7
+    parquet.write_table(table.drop_columns(["success"]).append_column("success", pa.array(["no"] * 7)), path)
+    assert success_of(written, tmp_path / "words") == [True] * 7
+
+
+def test_what_nobody_knows_of_success_is_not_told(demos, tmp_path):
+    written = export(judged(demos, [None] * 7), tmp_path / "spots", silent)
+    features = json.loads((written / "meta/info.json").read_text())["features"]
+    assert features.keys() == FEATURES.keys() - {"next.success"}
+    assert success_of(written, tmp_path / "back") == [None] * 7
+
+
 def test_an_episode_that_is_too_long_is_refused_before_anything_is_decoded(written, tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.demos.lerobot_import.MAX_EPISODE_BYTES", 3 * 32 * 32)
     with pytest.raises(ConfigError, match=r"episode 0 has .* frames, by 2 cameras .*: lower --size, or choose with"):
         import_lerobot(written, tmp_path / "out", 32, (), silent)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_data_set_says_what_its_actions_are(written):
+    words = (written / "README.md").read_text()
+    assert words.startswith("---\ntags:\n- LeRobot\n---\n\nWritten by Anchorleg")
+    assert words.endswith("`low + (action + 1) / 2 * (high - low)`.\n")
 
 
 def test_info_says_what_upstreams_reader_asks_for(written, demos):
@@ -147,7 +185,7 @@ def test_the_table_of_episodes_says_where_each_lies(written, demos):
     parts = ["chunk_index", "file_index", "from_timestamp", "to_timestamp"]
     names += [f"videos/observation.images.{camera}/{part}" for camera in CAMERAS for part in parts]
     names += [f"stats/{feature}/{what}" for feature in FEATURES for what in STATISTICS]
-    names += ["meta/episodes/chunk_index", "meta/episodes/file_index"]
+    names += ["meta/episodes/chunk_index", "meta/episodes/file_index", "success"]
     assert sorted(table.column_names) == sorted(names)
     rows = table.to_pylist()
     lengths = [told.actions for told in demos.manifest.episodes]
@@ -245,6 +283,7 @@ def test_films_without_actions_are_exported_and_come_back(demos, tmp_path):
     silent_films = import_films(tmp_path / "films", tmp_path / "demos", 32, None, silent, silent)
     again = import_lerobot(export(silent_films, tmp_path / "out", silent), tmp_path / "back", 32, (), silent)
     assert again.manifest.spaces is None
+    assert "An action is" not in (tmp_path / "out/README.md").read_text()
     assert [told.frames for told in again.manifest.episodes] == [12, 12, 12]
 
 
@@ -275,6 +314,9 @@ def test_an_action_that_is_one_of_several_comes_back(tmp_path):
     ((_, arrays),) = all_of(again)
     assert arrays[ACTION].dtype == np.int64
     assert arrays[ACTION].tolist() == [0, 1, 2, 3] * 3
+    assert "An action is a choice, counted from 0" in (dataset / "README.md").read_text()
+    copied = export(again, tmp_path / "copied", silent)
+    assert "An action is" not in (copied / "README.md").read_text()  # whatever it was to whom it is from
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
     del features["action"]["info"]
     changed(dataset, features=features)
@@ -361,6 +403,30 @@ def test_single_images_are_refused_by_name(dataset, tmp_path):
         ConfigError, match=r"no camera whose films could be read \(observation\.images\.above is kept as"
     ):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+@pytest.mark.parametrize("about", [{"info": ["x"]}, {"video_info": "x", "info": 3}, {"info": {}, "video_info": [{}]}])
+def test_what_is_said_of_a_film_in_another_form_says_nothing(dataset, about):
+    features = json.loads((dataset / "meta/info.json").read_text())["features"]
+    film = {name: value for name, value in features["observation.images.above"].items() if name != "info"}
+    others = {"next.reward": {"dtype": ["float32"]}, "action": {"dtype": {}, "shape": [2]}, "observation.state": 3}
+    changed(dataset, features={**features, **others, "observation.images.above": {**film, **about}})
+    info = lerobot.LerobotInfo.read(dataset)
+    assert info.cameras == ("observation.images.above", "observation.images.aside")
+    assert (info.told, info.action, dict(info.rows)) == (("next.success",), None, {"privileged": 4})
+
+
+@pytest.mark.parametrize("tasks", [{"name": "touch"}, [{"name": 1}], 3])
+def test_names_of_tasks_in_another_form_are_damage_or_names(dataset, tmp_path, tasks):
+    path = dataset / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    at = table.column_names.index("tasks")
+    parquet.write_table(table.set_column(at, "tasks", pa.array([tasks] * 7)), path)
+    if isinstance(tasks, list):
+        assert import_lerobot(dataset, tmp_path / "out", 32, (), silent).manifest.tasks == ("{'name': 1}",)
+    else:
+        with pytest.raises(ConfigError, match=r"file-000\.parquet is damaged"):
+            import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
 def test_a_film_that_is_shorter_than_its_episodes_is_refused_with_the_second(dataset, tmp_path):

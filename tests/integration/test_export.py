@@ -177,7 +177,8 @@ def test_a_policy_that_sees_is_refused_in_a_sentence(tmp_path, monkeypatch):
 
 def test_a_policy_of_parts_is_refused_in_a_sentence_that_names_them():
     spaces = Spaces({"place": ArraySpec((2,))}, Box(1), ("t",), 10)
-    policy = SimpleNamespace(spec=SimpleNamespace(spaces=spaces), net=SimpleNamespace(encoders={}))
+    spec = SimpleNamespace(spaces=spaces)
+    policy = SimpleNamespace(spec=spec, net=SimpleNamespace(spec=spec, encoders={}))
     with pytest.raises(ConfigError, match=r'called "state", can be exported yet, and this one\'s is: place; train on'):
         exporting.of_policy(policy)
 

@@ -173,6 +173,22 @@ class Cameras(Line):
         return {"eye": eye, "body": body, "rest": (np.array([1, 0], np.int8), np.array([1, self.steps % 3]))}
 
 
+class Eyes(Line):
+    """Nothing but pictures, by these names."""
+
+    def __init__(self, names: tuple[str, ...], **more: Any) -> None:
+        super().__init__(**more)
+        picture = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+        self.observation_space: Any = spaces.Dict(dict.fromkeys(names, picture))
+
+    def seen(self) -> Any:
+        line = np.arange(16, dtype=np.uint8)
+        return {
+            name: np.broadcast_to((line * (self.steps + number))[:, None], (16, 16))[..., None].repeat(3, -1)
+            for number, name in enumerate(self.observation_space.spaces)
+        }
+
+
 class Drawers(Line):
     """Several choices at once, the second of which is counted from 5."""
 

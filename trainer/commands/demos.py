@@ -19,7 +19,7 @@ from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine.shortage import words_of_shortage
 
 if TYPE_CHECKING:
-    from trainer.demos.fit import FitRow
+    from trainer.demos.fit import FitRow, Lesson
     from trainer.demos.store import Demos
 
 app = typer.Typer(help="Demonstrations: import, record and export them, and learn an encoder or a policy from them.")
@@ -171,8 +171,9 @@ def fit(
     """Learn the encoder of a training's pictures from demonstrations: with actions by imitation, else by time.
 
     A tenth of the episodes is held out, and what does best on them is kept: the encoder, and with actions the policy
-    that imitates, in --run-dir, for `trainer play`, `evaluate` and `export`. It can be interrupted (exit
-    code 75), and goes on when it is run again; inside a job of the orchestrator it hands over as `trainer train` does.
+    that imitates, in --run-dir, for `trainer play` and `evaluate`, and for `export` where it sees the state alone and
+    has no trunk. It can be interrupted (exit code 75), and goes on when it is run again; inside a job of the
+    orchestrator it hands over as `trainer train` does.
     """
     job = Job.from_environment()
     if job is not None:
@@ -218,7 +219,14 @@ def fit(
     if out is not None:
         print(f"the weights: {out} (network.encoder.weights)")
     if policy is not None:
-        print(f"the policy: {policy} (trainer play, evaluate, export)")
+        print(f"the policy: {policy} (trainer play, evaluate{', export' if _can_be_exported(learner) else ''})")
+
+
+def _can_be_exported(learner: Lesson) -> bool:
+    from trainer.exporting.module import why_not  # noqa: PLC0415 - torch
+    from trainer.nets.policy import PolicyNet  # noqa: PLC0415
+
+    return isinstance(learner.module, PolicyNet) and why_not(learner.module) is None
 
 
 @contextmanager

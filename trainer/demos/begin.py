@@ -18,6 +18,7 @@ from torch import nn
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.algorithms.common.tensors import torch_generator
+from trainer.buffers.frames import is_picture
 from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, told
 from trainer.config.settings import Network
 from trainer.config.training import Training
@@ -39,9 +40,6 @@ from trainer.nets.kept import kept_bytes
 from trainer.nets.seen import check_seen
 from trainer.streams import RandomStream
 
-_NO_PICTURES = (
-    "this training sees no pictures: set env.observation to cameras, both or clips (--set env.observation=both)"
-)
 _WAY_OUT = "learn --without-actions"
 #: The episodes that are held out: one in ten.
 HELD_OUT = 0.1
@@ -58,8 +56,22 @@ def check_out(out: Path | None, training: Training, *, by_actions: bool) -> None
         return
     if out.suffix != _SUFFIX or os.path.isdir(out):
         raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
-    if IMAGE not in _spaces_of(training).obs:
-        raise ConfigError(f"{_NO_PICTURES}, or leave --out out: then a policy of the state is learned")
+    spaces = _spaces_of(training)
+    if IMAGE not in spaces.obs:
+        raise ConfigError(f"{_no_image(spaces)}, or leave --out out: then the policy alone is learned")
+
+
+def _no_image(spaces: Spaces) -> str:
+    """Why there is no encoder to be kept, and what to do."""
+    others = ", ".join(_pictures(spaces))
+    seen = f"no pictures called {IMAGE}, but {others}" if others else "no pictures"
+    settings = "cameras or both" if others else "cameras, both or clips"
+    return f"this training sees {seen}: set env.observation to {settings} (--set env.observation=both)"
+
+
+def _pictures(spaces: Spaces) -> dict[str, ArraySpec]:
+    """Those that the policy sees, by their keys."""
+    return {key: spec for key, spec in spaces.of_policy.obs.items() if is_picture(spec)}
 
 
 def _spaces_of(training: Training) -> Spaces:
@@ -86,10 +98,11 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool, batch_size
     must_fit(demos.manifest, spaces, by_actions=by_actions)
     tasks = tasks_of(demos.manifest, spaces, _WAY_OUT) if by_actions else []
     network, generator = _taught(training.network), torch_generator(training.seed, RandomStream.NETS)
+    pictures = _pictures(spaces) if by_actions else {IMAGE: spaces.obs[IMAGE]}
     batch = None
-    if IMAGE in spaces.obs and device.type != "cuda":  # a GPU has memory of its own
-        batch = _batch_need(spaces.obs[IMAGE], network, batch_size, by_actions=by_actions)
-    footage = Footage.of(demos, read_host().free_bytes, pictures=IMAGE in spaces.obs, batch=batch)
+    if pictures and device.type != "cuda":  # a GPU has memory of its own
+        batch = _batch_need(pictures, network, batch_size, by_actions=by_actions)
+    footage = Footage.of(demos, read_host().free_bytes, pictures=pictures, batch=batch)
     usable = [e for e, episode in enumerate(footage.episodes) if not by_actions or _is_imitated(episode.success)]
     learned, held = held_out(len(usable), HELD_OUT, np.random.default_rng([training.seed, 2]))
     chosen, out = [usable[i] for i in learned], [usable[i] for i in held]
@@ -98,23 +111,24 @@ def learner_of(demos: Demos, training: Training, *, by_actions: bool, batch_size
         taught = training.model_copy(update={"network": network})
         learner = Cloning(taught, spaces, footage, tasks, chosen, out, generator)
     else:
-        encoder = _encoder(spaces.obs[IMAGE], network, generator)
+        encoder = _encoder(IMAGE, spaces.obs[IMAGE], network, generator)
         learner = TimeContrast(encoder, spaces.obs[IMAGE], footage, chosen, out, training.seed)
     learner.module.to(device)
     return learner
 
 
-def _encoder(spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module:
-    """Of pictures. Errors: ConfigError."""
+def _encoder(key: str, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module:
+    """Of the pictures `key`. Errors: ConfigError."""
     try:
-        return cast("nn.Module", encoder_for(IMAGE, spec, network, generator))
+        return cast("nn.Module", encoder_for(key, spec, network, generator))
     except ValueError as error:
         raise ConfigError(f"network.encoder: {error}") from None
 
 
-def _batch_need(spec: ArraySpec, network: Network, size: int, *, by_actions: bool) -> BatchNeed:
+def _batch_need(pictures: Mapping[str, ArraySpec], network: Network, size: int, *, by_actions: bool) -> BatchNeed:
     """By time three frames of each film are read, each with its stack. Errors: ConfigError."""
-    return BatchNeed(size, (1 if by_actions else FRAMES) * kept_bytes(_encoder(spec, network, None), spec))
+    each = sum(kept_bytes(_encoder(key, spec, network, None), spec) for key, spec in pictures.items())
+    return BatchNeed(size, (1 if by_actions else FRAMES) * each)
 
 
 def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> None:
@@ -125,7 +139,7 @@ def must_fit(manifest: DemosManifest, spaces: Spaces, *, by_actions: bool) -> No
     if IMAGE in spaces.obs:
         must_show(manifest, spaces)
     elif not by_actions:
-        raise ConfigError(_NO_PICTURES)
+        raise ConfigError(_no_image(spaces))
     if by_actions:
         must_act(manifest, spaces.of_policy, _WAY_OUT)
 
@@ -151,7 +165,7 @@ def begun_with(training: Training) -> dict[str, str]:
     """Of the file of weights that the encoder of pictures begins with: its sum, and what is known of its licence; empty
     where there is none. Errors: ConfigError.
     """
-    seen, network = spaces_of(training).obs.get(IMAGE), training.network
+    seen, network = next(iter(_pictures(spaces_of(training)).values()), None), training.network
     sha256 = None if seen is None else _weights_of(network)
     if seen is None or sha256 is None:
         return {}

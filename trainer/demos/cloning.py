@@ -30,7 +30,8 @@ _AT_ONCE = 64
 
 class Cloning:
     """Teaches a policy with the nets of `training`, whose encoder learns. `chosen`: the episodes to learn from; `held`:
-    to measure by. Of a policy that sees no pictures there is no encoder.
+    to measure by. `encoder`: of the pictures called `image`, where the policy sees them; pictures of other names are
+    learned to be read as well.
 
     The error is the mean square over the numbers of an action, or the cross entropy where an action is one of several.
     """
@@ -71,10 +72,12 @@ class Cloning:
         self._measured = held_places[np.linspace(0, len(held_places) - 1, min(_MEASURED, len(held_places))).astype(int)]
         self._task = np.repeat(np.array(tasks, np.int64), [episode.frames for episode in footage.episodes])
         bounded(footage.arrays[ACTION][self._learned], spaces.action, "learn without them (--without-actions)")
-        for key, array in self._rows().items():
-            moments = RunningMoments(array.shape[1])
-            moments.add(array[self._learned])
-            cast("Normaliser", net.scales[key]).follow(moments)
+        for key, name in self._names.items():
+            if key in net.scales:
+                rows = footage.arrays[name]
+                moments = RunningMoments(rows.shape[1])
+                moments.add(rows[self._learned])
+                cast("Normaliser", net.scales[key]).follow(moments)
 
     def loss(self, rng: np.random.Generator, rows: int) -> Tensor:
         """Of `rows` actions that `rng` chooses."""
@@ -93,14 +96,10 @@ class Cloning:
     def _errors(self, places: I64) -> Tensor:
         """[B]."""
         device = next(self.module.parameters()).device
-        obs = {key: self._footage.seen(spec, places) for key, spec in self._spaces.obs.items() if key == IMAGE}
-        obs |= {key: array[places] for key, array in self._rows().items()}
+        obs = {key: self._footage.seen(self._names[key], spec, places) for key, spec in self._spaces.obs.items()}
         read = {key: torch.from_numpy(array).to(device) for key, array in obs.items()}
         outputs = self.module(read, torch.from_numpy(self._task[places]).to(device))
         wanted = torch.from_numpy(self._footage.arrays[ACTION][places]).to(device)
         if self._is_box:
             return (self._distribution.mode(outputs) - wanted).square().mean(-1)
         return -self._distribution.log_prob(outputs, wanted)
-
-    def _rows(self) -> dict[str, np.ndarray]:
-        return {key: self._footage.arrays[name] for key, name in self._names.items() if key != IMAGE}

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.demos.footage import Footage
-from trainer.envs.spaces import I64, ArraySpec
+from trainer.envs.spaces import I64, IMAGE, ArraySpec
 from trainer.errors import ConfigError
 
 NEGATIVES = 3
@@ -94,7 +94,7 @@ class TimeContrast:
     def _features(self, places: I64) -> Tensor:
         """[B, 3, F]."""
         device = next(self.encoder.parameters()).device
-        seen = torch.from_numpy(self._footage.seen(self._spec, places.reshape(-1))).to(device)
+        seen = torch.from_numpy(self._footage.seen(IMAGE, self._spec, places.reshape(-1))).to(device)
         read: Tensor = self.encoder(seen)
         return read.reshape(*places.shape, -1)
 

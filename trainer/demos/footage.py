@@ -6,7 +6,7 @@ Shapes: N frames of all episodes behind each other, E episodes, B rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,21 +48,28 @@ class Footage:
 
     @classmethod
     def of(
-        cls, demos: Demos, free_bytes: int | None, *, pictures: bool = True, batch: BatchNeed | None = None
+        cls,
+        demos: Demos,
+        free_bytes: int | None,
+        *,
+        pictures: Collection[str] = (IMAGE,),
+        batch: BatchNeed | None = None,
     ) -> Footage:
-        """`pictures`: whether they are looked at; `batch`: what learning takes of the same memory, if that is known.
+        """`pictures`: the keys of those that are looked at, which the demonstrations have; others are not kept.
+        `batch`: what learning takes of the same memory, if that is known.
 
         Errors: OutOfMemoryError, with what would fit; DamagedDemosError.
         """
         manifest = demos.manifest
         if pictures:
-            _check_memory(manifest.num_frames, manifest.frame_bytes, batch or BatchNeed(0, 0), free_bytes)
+            size = manifest.frame_bytes(pictures)
+            _check_memory(manifest.num_frames, size, batch or BatchNeed(0, 0), free_bytes)
         episodes = manifest.episodes
         begins = np.concatenate([[0], np.cumsum([episode.frames for episode in episodes])]).astype(np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for number, (_, found) in enumerate(demos.read()):
             for name, array in found.items():
-                if name == IMAGE and not pictures:
+                if array.dtype == np.uint8 and array.ndim > 3 and name not in pictures:
                     continue
                 if name not in arrays:
                     arrays[name] = np.zeros((manifest.num_frames, *array.shape[1:]), array.dtype)
@@ -70,12 +77,14 @@ class Footage:
                 arrays[name][first : first + len(array)] = array
         return cls(manifest.opened, episodes, begins[:-1], arrays)
 
-    def seen(self, spec: ArraySpec, at: I64) -> npt.NDArray[Any]:
-        """[B, *spec.shape]: what a policy sees at frames `at` [B]; before an episode its first frame is repeated."""
+    def seen(self, name: str, spec: ArraySpec, at: I64) -> npt.NDArray[Any]:
+        """[B, *spec.shape]: what a policy sees of the array `name` at frames `at` [B]; before an episode its first
+        frame is repeated.
+        """
         first = self.begins[np.searchsorted(self.begins, at, side="right") - 1]
         back = np.arange(spec.stack)[::-1] * spec.stride
         places = np.maximum(at[:, None] - back, first[:, None])
-        return stacked(spec, self.arrays[IMAGE][places])
+        return stacked(spec, self.arrays[name][places])
 
     def film(self, episode: int) -> npt.NDArray[Any]:
         """[F, 3 · cameras, H, W]: all frames of one episode, a view."""

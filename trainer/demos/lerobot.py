@@ -28,6 +28,9 @@ CHUNK_FILES, DATA_MB, VIDEO_MB = 1000, 100, 200
 
 IMAGES = "observation.images."
 ACTION, REWARD, DONE, SUCCESS = "action", "next.reward", "next.done", "next.success"
+#: Whether an episode succeeded, in its row of `meta/episodes`, of which upstream reads all but statistics as they are:
+#: no step says which step counts.
+EPISODE_SUCCESS = "success"
 #: Of how many an action is one: a word of ours in its `info`, where upstream has words for cameras alone.
 CHOICES = "choices"
 #: More than this are no choices, but numbers of something.
@@ -142,16 +145,17 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _kind(feature: Any) -> Any:
-    return feature.get("dtype") if isinstance(feature, dict) else None
+def _kind(feature: Any) -> str | None:
+    kind = feature.get("dtype") if isinstance(feature, dict) else None
+    return kind if isinstance(kind, str) else None  # a list could not even be looked up
 
 
 def _is_film(feature: Any) -> bool:
     """A film of colours: depth is not for us."""
     if _kind(feature) != "video":
         return False
-    about = {**(feature.get("video_info") or {}), **(feature.get("info") or {})}
-    return not (about.get("is_depth_map") or about.get("video.is_depth_map"))
+    told = [about for name in ("video_info", "info") if isinstance(about := feature.get(name), dict)]
+    return not any(about.get("is_depth_map") or about.get("video.is_depth_map") for about in told)
 
 
 def _numbers(feature: Any) -> int | None:

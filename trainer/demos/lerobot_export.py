@@ -24,7 +24,7 @@ from trainer.demos.manifest import DemoEpisode, DemosManifest
 from trainer.demos.store import Arrays, Demos
 from trainer.envs.cameras import Picture
 from trainer.envs.pictures import COLOURS
-from trainer.envs.spaces import IMAGE, Box
+from trainer.envs.spaces import IMAGE, Box, Discrete
 from trainer.errors import ConfigError, SaveError
 from trainer.showing.camera import film
 
@@ -32,6 +32,13 @@ from trainer.showing.camera import film
 _FILM_BYTES, _DATA_BYTES = 20 * lerobot.VIDEO_MB * 10**6, lerobot.DATA_MB * 10**6 // 2
 #: What a licence is called where everybody knows it by its name.
 _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
+#: What a recorded action is, whatever its environment calls it: docs/export.md, "Other environments".
+_UNITS: dict[type, str] = {
+    Box: "An action is a row of numbers from -1 to 1. The environment's own lie between its bounds: "
+    "`low + (action + 1) / 2 * (high - low)`.",
+    Discrete: "An action is a choice, counted from 0: the environment's own `start` is to be added. Where there are "
+    "several choices at once, all their combinations are counted through, and the last one changes fastest.",
+}
 
 
 def export(demos: Demos, out: Path, progress: Progress) -> Path:
@@ -87,7 +94,7 @@ def left_out(told: DemosManifest) -> list[str]:
 
 def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
     told = demos.manifest
-    features = features_of(told, fps)
+    features, tells_success = features_of(told, fps), _tells_success(told)
     cameras = [key for key in features if key.startswith(lerobot.IMAGES)]
     rows: list[dict[str, Any]] = []
     all_stats: dict[str, list[Stats]] = {name: [] for name in features}
@@ -96,8 +103,9 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
         for number, (episode, arrays) in enumerate(demos.read()):
             progress(number, len(told.episodes))
             length = episode.actions or episode.frames
-            table = _table_of(told, episode, arrays, number, index, length, fps)
+            table = _table_of(features, episode, arrays, number, index, length, fps)
             row: dict[str, Any] = {"episode_index": number, "tasks": [_task(told, episode)], "length": length}
+            row |= {lerobot.EPISODE_SUCCESS: episode.success} if tells_success else {}
             row |= data.add(table, length)
             row |= {"dataset_from_index": index, "dataset_to_index": index + length}
             stats = {name: stats_of_rows(column) for name, column in table.items()}
@@ -117,11 +125,22 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
         name: {what: value.tolist() for what, value in together(parts).items()} for name, parts in all_stats.items()
     }
     write_json(folder / lerobot.STATS, whole)
+    write_bytes(folder / "README.md", _readme(told).encode())
+    progress(len(rows), len(rows))
+
+
+def _readme(told: DemosManifest) -> str:
     licence = told.source.licence or ""
     head = f"license: {licence}\n" if _LICENCE_NAME.fullmatch(licence) else ""
     words = f"Written by Anchorleg (`trainer demos export`) from: {told.source.kind}, {told.source.name}.\n"
-    write_bytes(folder / "README.md", f"---\n{head}tags:\n- LeRobot\n---\n\n{words}".encode())
-    progress(len(rows), len(rows))
+    if told.opened is not None and told.source.kind == "recorded":
+        words += f"\n{_UNITS[type(told.opened.action)]}\n"
+    return f"---\n{head}tags:\n- LeRobot\n---\n\n{words}"
+
+
+def _tells_success(told: DemosManifest) -> bool:
+    """Whether somebody knows it of each episode: where an environment does not tell, all its steps say no."""
+    return all(episode.success is not None for episode in told.episodes)
 
 
 def _coloured(frames: npt.NDArray[np.uint8], camera: int, channels: int) -> npt.NDArray[np.uint8]:
@@ -158,7 +177,7 @@ def features_of(told: DemosManifest, fps: int) -> dict[str, dict[str, Any]]:
         if manifest.REWARD in told.told:
             features[lerobot.REWARD] = {"dtype": "float32", "shape": [1], "names": None}
         features[lerobot.DONE] = {"dtype": "bool", "shape": [1], "names": None}
-        if manifest.SUCCESS in told.told:
+        if manifest.SUCCESS in told.told and _tells_success(told):
             features[lerobot.SUCCESS] = {"dtype": "bool", "shape": [1], "names": None}
     return features | lerobot.DEFAULT_FEATURES
 
@@ -183,17 +202,17 @@ def info_of(told: DemosManifest, features: Mapping[str, Any], episodes: int, fra
 
 
 def _table_of(
-    told: DemosManifest, episode: DemoEpisode, arrays: Arrays, number: int, index: int, length: int, fps: int
+    features: Mapping[str, Any], episode: DemoEpisode, arrays: Arrays, number: int, index: int, length: int, fps: int
 ) -> dict[str, npt.NDArray[Any]]:
     """Column → [length, …] of one episode."""
     found: dict[str, npt.NDArray[Any]] = {}
     if episode.actions:
         found |= {theirs: arrays[ours][:length] for ours, theirs in lerobot.ROWS.items() if ours in arrays}
         found[lerobot.ACTION] = arrays[manifest.ACTION]
-        if manifest.REWARD in told.told:
+        if lerobot.REWARD in features:
             found[lerobot.REWARD] = arrays[manifest.REWARD]
         found[lerobot.DONE] = np.arange(length) == length - 1
-        if manifest.SUCCESS in told.told:
+        if lerobot.SUCCESS in features:
             found[lerobot.SUCCESS] = arrays[manifest.SUCCESS]
     steps = np.arange(length)
     return found | {

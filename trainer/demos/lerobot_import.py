@@ -38,7 +38,9 @@ _NAMES = 10
 
 @dataclass(frozen=True)
 class EpisodeRow:
-    """One row of `meta/episodes`. `films`: camera → (chunk, file, second of its first frame)."""
+    """One row of `meta/episodes`. `films`: camera → (chunk, file, second of its first frame). `success`: None where it
+    does not say.
+    """
 
     index: int
     length: int
@@ -46,6 +48,7 @@ class EpisodeRow:
     data: tuple[int, int]
     first_row: int
     films: Mapping[str, tuple[int, int, float]]
+    success: bool | None
 
 
 def import_lerobot(
@@ -91,14 +94,15 @@ def import_lerobot(
             arrays: dict[str, npt.NDArray[Any]] = {IMAGE: side_by_side([strip.frames(row) for strip in strips])}
             if spaces is not None:
                 arrays |= data.of(row)
-            found = arrays.get(manifest.SUCCESS)
+            steps = arrays.get(manifest.SUCCESS)
+            found = row.success if row.success is not None or steps is None else bool(steps.any())
             episode = DemoEpisode(
                 name=f"episode {row.index}",
                 frames=row.length,
                 actions=0 if spaces is None else row.length,
                 fps=info.fps,
                 task=tasks.index(row.task),
-                success=None if found is None else bool(found.any()),
+                success=found,
             )
             writer.add(episode, arrays)
     progress(len(rows), len(rows))
@@ -231,7 +235,9 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[EpisodeRow]:
     rows: list[EpisodeRow] = []
     for path in sorted((folder / lerobot.EPISODES).glob("chunk-*/file-*.parquet")):
         columns = [*fields, *(name for names in films.values() for name in names)]
-        table = {name: column.to_pylist() for name, column in zip(columns, _table(path, columns).columns, strict=True)}
+        found = _table(path, columns, [lerobot.EPISODE_SUCCESS])
+        table = {name: column.to_pylist() for name, column in zip(found.column_names, found.columns, strict=True)}
+        told = table.get(lerobot.EPISODE_SUCCESS, [None] * found.num_rows)
         try:
             for number, values in enumerate(zip(*(table[name] for name in fields), strict=True)):
                 index, length, tasks, chunk, file, first = values
@@ -244,9 +250,10 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[EpisodeRow]:
                         (int(chunk), int(file)),
                         int(first),
                         {camera: (int(c), int(f), float(second)) for camera, (c, f, second) in where.items()},
+                        told[number] if isinstance(told[number], bool) else None,
                     )
                 )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, LookupError, OverflowError) as error:
             raise ConfigError(f"{path} is damaged ({error})") from None
     if not 0 < len(rows) <= _MOST_EPISODES:
         raise ConfigError(f"{folder / lerobot.EPISODES} tells of {len(rows):,} episodes")
@@ -256,15 +263,17 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[EpisodeRow]:
     return sorted(rows, key=lambda row: row.index)
 
 
-def _table(path: Path, columns: list[str]) -> Any:
-    """These columns of a Parquet file, in this order, as pyarrow has them. Errors: ConfigError."""
+def _table(path: Path, columns: list[str], more: Sequence[str] = ()) -> Any:
+    """These columns of a Parquet file, in this order, and those of `more` that it has, as pyarrow has them. Errors:
+    ConfigError.
+    """
     import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
     from pyarrow import parquet  # noqa: PLC0415
 
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
             raise ConfigError(f"{path} is larger than any file of such a data set")
-        table = parquet.ParquetFile(path).read(columns=columns)
+        table = parquet.ParquetFile(path).read(columns=[*columns, *more])
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror or error})") from None
     except pa.ArrowException as error:
@@ -272,4 +281,4 @@ def _table(path: Path, columns: list[str]) -> Any:
     missing = [name for name in columns if name not in table.column_names]
     if missing:
         raise ConfigError(f"{path} has no column {missing[0]}")
-    return table.select(columns)
+    return table.select([*columns, *(name for name in more if name in table.column_names)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -109,10 +109,11 @@ class DemosManifest(_Record):
         """Of all episodes."""
         return sum(episode.frames for episode in self.episodes)
 
-    @property
-    def frame_bytes(self) -> int:
-        """What all frames take in memory."""
-        return self.num_frames * math.prod(self.frame)
+    def frame_bytes(self, pictures: Iterable[str]) -> int:
+        """What all frames of these pictures, by their keys, take in memory."""
+        seen = {} if self.opened is None else self.opened.obs
+        shapes = [self.frame if key == IMAGE else seen[key].shape for key in pictures]
+        return self.num_frames * sum(map(math.prod, shapes))
 
     @property
     def opened(self) -> Spaces | None:

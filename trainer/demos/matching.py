@@ -42,10 +42,10 @@ def must_act(manifest: DemosManifest, spaces: Spaces, way_out: str) -> None:
     names = names_of(told, spaces)
     for key, spec in spaces.obs.items():
         there = told.obs.get(names[key])
-        if key != IMAGE and (there is None or (there.shape, there.dtype) != (spec.shape, spec.dtype)):
+        if key != IMAGE and (there is None or (there.shape, there.dtype) != (spec.frame, spec.dtype)):
             who = "critics see" if spec.privileged else "policy sees"
             raise ConfigError(
-                f"the training's {who} {key} {spec.shape}, and the demonstrations have "
+                f"the training's {who} {key} {spec.frame}, and the demonstrations have "
                 f"{there.shape if there else 'none'}: set env.observation=cameras, or {way_out}"
             )
 
@@ -97,11 +97,11 @@ def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]
 
 
 def names_of(told: Spaces | None, spaces: Spaces) -> dict[str, str]:
-    """Key of `spaces` → key of the demonstrations. Where no pictures are seen, the state is the whole state, which
+    """Key of `spaces` → key of the demonstrations. Where the state alone is seen, it is the whole state, which
     demonstrations have beside what the robot feels of itself.
     """
     names = {key: key for key in spaces.obs}
-    if IMAGE not in spaces.obs and told is not None and PRIVILEGED in told.obs and STATE in names:
+    if spaces.of_policy.obs.keys() == {STATE} and told is not None and PRIVILEGED in told.obs:
         names[STATE] = PRIVILEGED
     return names
 

@@ -7,7 +7,7 @@ state is kept where the environment gives more than pictures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from trainer.buffers.frames import is_picture
 from trainer.config.find import SUITES, find
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import EnvSettings
@@ -51,18 +52,20 @@ class Teacher:
 
 
 def filmed(
-    env: EnvSettings, cameras: Sequence[str], size: int | None, *, keeps_stacks: bool = False
+    env: EnvSettings, cameras: Sequence[str], size: int | None, sees: Mapping[str, ArraySpec] | None = None
 ) -> PictureSettings:
-    """`env` with pictures and the whole state to see; `cameras` and `size` where they are not its own.
+    """`env` with pictures and the whole state to see; `cameras` and `size` where they are not its own. `sees`: by key
+    what whoever plays is to see as it saw it: then pictures keep their stacks.
 
     Errors: ConfigError where it has none, or not these.
     """
     if not isinstance(env, PictureSettings):
         raise ConfigError(f"the suite {env.name!r} shows no pictures: there is nothing to record")
     more: dict[str, Any] = {"critic_sees": "state"}
-    if not keeps_stacks:
-        seen = "both" if env.observation in {"state", "legacy", "clips"} else env.observation
-        more |= {"observation": seen, "frame_stack": 1, "frame_stride": 1}
+    if IMAGE not in (sees or {}):
+        more["observation"] = "both" if env.observation in {"state", "legacy", "clips"} else env.observation
+    if not any(is_picture(spec) for spec in (sees or {}).values()):
+        more |= {"frame_stack": 1, "frame_stride": 1}
     if cameras:
         more["cameras"] = tuple(cameras)
     if size is not None:
@@ -99,20 +102,27 @@ def scripted(env: EnvSettings, cameras: Sequence[str], size: int | None, seed: i
 def trained(found: Found, cameras: Sequence[str], size: int | None) -> Teacher:
     """A policy that was trained, deterministic. Errors: ConfigError where it cannot be shown what it saw."""
     own = found.policy.spec.spaces
-    sees_pictures = IMAGE in own.obs
+    sees_pictures = any(is_picture(spec) for spec in own.obs.values())
     if sees_pictures and (cameras or size is not None):
         raise ConfigError("this policy sees by its own cameras: leave out --camera and --size")
-    settings = filmed(found.env, cameras, size, keeps_stacks=sees_pictures)
+    settings = filmed(found.env, cameras, size, own.obs)
     try:
         shown = SuiteRef(settings, found.goal_seed).open().spaces
     except ConfigError:
-        if not sees_pictures or not isinstance(found.env, PictureSettings):
+        if not sees_pictures:
             raise
-        settings = found.env  # there may be pictures alone: without the whole state, it can be opened
+        # There may be pictures alone: without the whole state, it can be opened.
+        settings = settings.model_copy(update={"critic_sees": "observation"})
         shown = SuiteRef(settings, found.goal_seed).open().spaces
     from_whole = not sees_pictures and own.obs.keys() == {STATE}
     if from_whole and own.obs[STATE].shape != shown.obs[PRIVILEGED].shape:
         raise ConfigError("this policy does not see the whole state, nor pictures: it cannot be recorded")
+    other = [key for key, spec in own.obs.items() if key not in shown.obs or shown.obs[key].shape != spec.shape]
+    if other and not from_whole:
+        raise ConfigError(
+            f"beside pictures called {IMAGE}, which a recording has, {other[0]} is not what this policy saw: it cannot "
+            "be recorded"
+        )
 
     def act(obs: Obs, task: I32) -> Actions:
         seen = {STATE: obs[PRIVILEGED]} if from_whole else {key: obs[key] for key in own.obs}

@@ -8,6 +8,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,14 +29,17 @@ from trainer.demos import fit as loop
 from trainer.demos.fit import run
 from trainer.demos.footage import BatchNeed, Footage
 from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
+from trainer.demos.matching import names_of
+from trainer.demos.recording import record, trained
 from trainer.demos.store import Demos, DemosWriter
 from trainer.envs.frames import FrameStacks
-from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces
+from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces, drawn_actions
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, NotFiniteError, OtherIdentityError, OutOfMemoryError, UnreadCheckpointError
 from trainer.evaluation.checkpoints import evaluate_checkpoint
 from trainer.evaluation.playable import find_playable
 from trainer.exporting.export import export
+from trainer.exporting.module import why_not
 from trainer.machine.host import Host
 from trainer.nets.encoders.base import encoder_for
 from trainer.nets.kept import kept_bytes
@@ -145,7 +149,7 @@ def test_a_frame_is_seen_with_those_before_it_as_a_policy_sees_it(demos, stack, 
         for image in arrays[IMAGE][1:]:
             led_to, _ = stacks.push({IMAGE: image[None]}, {IMAGE: image[None]}, np.array([False]))
             expected.append(led_to[IMAGE])
-        assert np.array_equal(seen.seen(spec, np.arange(at, at + told.frames)), np.concatenate(expected))
+        assert np.array_equal(seen.seen(IMAGE, spec, np.arange(at, at + told.frames)), np.concatenate(expected))
         at += told.frames
 
 
@@ -317,7 +321,7 @@ def test_memory_that_is_not_there_is_said_before_it_is_taken(demos):
     ],
 )
 def test_a_batch_that_memory_cannot_learn_from_is_said_with_one_that_it_can(demos, size, each, words):
-    free = 2**30 + (30 * 2**20 if each > 1 else demos.manifest.frame_bytes)
+    free = 2**30 + (30 * 2**20 if each > 1 else demos.manifest.frame_bytes([IMAGE]))
     with pytest.raises(OutOfMemoryError, match=words):
         Footage.of(demos, free, batch=BatchNeed(size, each))
 
@@ -326,12 +330,67 @@ def test_a_batch_that_memory_cannot_learn_from_is_said_with_one_that_it_can(demo
 def test_a_fit_asks_for_what_a_batch_keeps_before_it_reads_a_frame(demos, monkeypatch, by_actions, frames):
     spec = spaces_of(training()).obs[IMAGE]
     each = frames * kept_bytes(encoder_for(IMAGE, spec, training().network, None), spec)
-    free = 2**30 + demos.manifest.frame_bytes + 500 * each
+    free = 2**30 + demos.manifest.frame_bytes([IMAGE]) + 500 * each
     monkeypatch.setattr(begin, "read_host", lambda: Host("here", 1, None, free))
     assert begin.learner_of(demos, training(), by_actions=by_actions, batch_size=500)
     monkeypatch.setattr(Demos, "read", lambda demos: pytest.fail("it was read"))
     with pytest.raises(OutOfMemoryError, match="lower --batch-size from 501 to 500 at most"):
         begin.learner_of(demos, training(), by_actions=by_actions, batch_size=501)
+
+
+def eyes(*names, stack=2):
+    """A training of pictures by these names, so many of each."""
+    env = {"name": "gymnasium", "id": "odd_envs:Eyes", "kwargs": {"names": list(names), "length": 4}, "image_size": 16}
+    nets = {"encoder": {"arch": "spots:Eye"}, "actor_hidden": [8]}
+    value = {"env": {**env, "frame_stack": stack}, "network": nets, "algorithm": "sac"}
+    return resolve(TrainingSection.model_validate(value))
+
+
+@pytest.mark.parametrize(("names", "stack"), [(("eye",), 2), (("image", "wrist"), 1), (("image", "wrist"), 2)])
+def test_pictures_by_any_name_are_imitated(tmp_path, names, stack):
+    asked, rng = eyes(*names, stack=stack), np.random.default_rng(0)
+    spaces = spaces_of(asked)
+    policy = SimpleNamespace(spec=SimpleNamespace(spaces=spaces))
+    found = SimpleNamespace(
+        name="trained", env=asked.env, goal_seed=0, policy=policy, act=lambda obs, task: drawn_actions(rng, Box(1), 1)
+    )
+    shown = record(trained(found, (), None), None, 3, 0, tmp_path / "demos", silent, silent)
+    assert shown.manifest.frame_bytes(names) == len(names) * shown.manifest.num_frames * 3 * 16 * 16
+    learner = begin.learner_of(shown, asked, by_actions=True, batch_size=4)
+    assert (learner.encoder is None) == ("image" not in names)
+    learner.loss(np.random.default_rng(0), 4).backward()
+    for name in names:
+        assert any(parameter.grad.any() for parameter in learner.module.encoders[name].parameters())
+    before = learner.measure()
+    plan = begin.plan_of(shown, asked, learner, steps=30, batch_size=8, learning_rate=1e-2, every=10)
+    assert run(Job.standalone(tmp_path / "run"), learner, plan, silent, silent).best_row.held_out <= before
+    assert find_playable(str(tmp_path / "run"), None, "cpu").policy.spec.spaces == spaces
+
+
+def test_an_encoder_is_kept_of_image_alone(tmp_path):
+    words = r"no pictures called image, but eye: set env\.observation to cameras or both .*leave --out out"
+    with pytest.raises(ConfigError, match=words):
+        begin.check_out(tmp_path / "w.safetensors", eyes("eye"), by_actions=True)
+
+
+def test_the_state_is_the_whole_state_where_nothing_else_is_seen():
+    seen = {"eye": ArraySpec((3, 16, 16), "uint8"), "state": ArraySpec((2,))}
+    told = Spaces({**seen, PRIVILEGED: ArraySpec((4,), privileged=True)}, Box(2), ("touch",), 20)
+    assert names_of(told, Spaces(seen, Box(2), ("touch",), 20)) == {"eye": "eye", "state": "state"}
+    alone = {"state": ArraySpec((4,)), PRIVILEGED: ArraySpec((4,), privileged=True)}
+    assert names_of(told, Spaces(alone, Box(2), ("touch",), 20)) == {"state": PRIVILEGED, PRIVILEGED: PRIVILEGED}
+
+
+@pytest.mark.parametrize(("algorithm", "takers"), [("sac", "play, evaluate, export"), ("drqv2", "play, evaluate")])
+def test_the_command_names_export_where_it_takes_the_policy(demos, tmp_path, monkeypatch, capsys, algorithm, takers):
+    monkeypatch.setattr(Job, "listen", lambda job: None)
+    config = {"env": {"name": "spots:Spots"}, "network": {"actor_hidden": [8]}, "algorithm": algorithm}
+    (tmp_path / "training.json").write_text(json.dumps(config))
+    places = {"config": tmp_path / "training.json", "run_dir": tmp_path / "run"}
+    fit(demos.folder, None, steps=2, batch_size=4, measure_every=2, **places)
+    assert f"the policy: {tmp_path}/run/slots/0 (trainer {takers})\n" in capsys.readouterr().out
+    found = find_playable(str(tmp_path / "run"), None, "cpu")
+    assert (why_not(found.policy.net) is None) == takers.endswith("export")
 
 
 def test_every_episode_is_either_learned_from_or_held_out():
@@ -424,7 +483,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_read_again_and_never_passed_ove
 def test_weights_that_are_no_ones_are_asked_for_nowhere(tmp_path):
     state = training_of({"observation": "state"})
     begin.check_out(None, state, by_actions=True)
-    with pytest.raises(ConfigError, match="or leave --out out: then a policy of the state is learned"):
+    with pytest.raises(ConfigError, match="or leave --out out: then the policy alone is learned"):
         begin.check_out(tmp_path / "w.safetensors", state, by_actions=True)
     with pytest.raises(ConfigError, match="--out is missing"):
         begin.check_out(None, training(), by_actions=False)
