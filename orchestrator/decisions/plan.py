@@ -129,8 +129,9 @@ def _submits(
 
 
 def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) -> list[Slot]:
-    """The slots that are to get a job as soon as there is room, the next one first: those that may pass a rung, those
-    that have passed the highest, then whose turn it is. Who waits at a rung is none.
+    """The slots that are to get a job as soon as there is room, the next one first: whoever works above the highest
+    rung then. Of equals those that have passed it already, whose turn it is; then those that may pass it now, the best
+    first. Who waits at a rung is none.
     """
     queue = limits.turns.queue
     wanted = ledger.slots[: limits.slots]
@@ -141,7 +142,7 @@ def candidates(ledger: Ledger, limits: Limits, newest_folder: dict[int, int]) ->
     passing = [slot for slot in may_pass(wanted, queue) if slot.index in free]
     on_the_way = in_turn([slot for slot in waiting if not is_at_rung(slot, queue)], limits.turns)
     # Who has passed a rung keeps his place before those below until the next one, however many jobs that takes.
-    return passing + sorted(on_the_way, key=lambda slot: -slot.level)
+    return sorted([*on_the_way, *passing], key=lambda slot: -(slot.level + is_at_rung(slot, queue)))
 
 
 def _is_to_rest(slot: Slot, limits: Limits) -> bool:

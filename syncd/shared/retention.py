@@ -26,7 +26,9 @@ _TEMPORARY = re.compile(r"\..+\.tmp")
 
 @dataclass(frozen=True)
 class Keep:
-    """The `newest` so many; and of those of the last `thinned_s` seconds, the last one of every `every_s`."""
+    """The `newest` so many; and of those of the last `thinned_s` seconds, each attempt's last one of every `every_s`:
+    experience of an attempt's last policy may come long after the next attempt has begun, and is known by it.
+    """
 
     newest: int
     thinned_s: float = 0.0
@@ -44,7 +46,7 @@ MIRRORS = Keep(newest=3)
 def kept(made_at: Mapping[Version, float], keep: Keep, now: float) -> set[Version]:
     """Which of the versions stay. `made_at`: unix seconds; pure. The highest always stays."""
     ascending = sorted(made_at)
-    last_of_its_period = {int(made_at[version] // keep.every_s): version for version in ascending}
+    last_of_its_period = {(version.attempt, int(made_at[version] // keep.every_s)): version for version in ascending}
     recent = {version for version in last_of_its_period.values() if made_at[version] >= now - keep.thinned_s}
     return set(ascending[-max(1, keep.newest) :]) | (recent if keep.thinned_s > 0 else set())
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from trainer.buffers.replay import Block, Drawn, Replay
 from trainer.buffers.rows import STEPS, Batch, Fields
+from trainer.config.group import EPISODES_KEPT
 from trainer.config.training import Training
 from trainer.envs.spaces import F64, I64
 from trainer.streams import RandomStream, generator
@@ -25,8 +26,15 @@ MAX_SHARE = 0.30
 #: The ring's size as a part of the run's own, 3/7: full rings hold others' rows in the same proportion.
 _PARTS, _OF = 3, 7
 #: Contents remembered to know a duplicate by: whole episodes of 500 steps make this 5 million rows, more than a lag of
-#: policies lets in; in a checkpoint it is below 1 MB.
+#: policies lets in; in a checkpoint it is below 1 MB. More only where more than 50 slots give each other episodes.
 MAX_RECENT = 10_000
+
+
+def remembered(givers: int) -> int:
+    """How many contents are remembered where so many slots give: what each keeps for the others lies there still, and
+    must not be taken twice.
+    """
+    return max(MAX_RECENT, EPISODES_KEPT * givers)
 
 
 class RingSizes(NamedTuple):
@@ -173,7 +181,7 @@ class Contributed:
         lane = np.full(count, self.sources.index(who) * self._tasks + task, np.int64)
         self.ring.add(lane, {**rows, STEPS: np.ones(count, np.uint8)} if STEPS in self.ring.fields else rows)
         self.recent[content] = policy_step
-        while len(self.recent) > MAX_RECENT:
+        while len(self.recent) > remembered(len(self.sources)):
             del self.recent[next(iter(self.recent))]
         self.segments += 1
         self._ring_sizes = None

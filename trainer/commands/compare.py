@@ -73,7 +73,7 @@ def compare(
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from trainer.showing.comparetable import comparison_as_json, show_comparison  # noqa: PLC0415 - numpy
+    from trainer.showing.comparetable import comparison_as_json, not_apart, show_comparison  # noqa: PLC0415 - numpy
     from trainer.showing.comparison import rising  # noqa: PLC0415
     from trainer.showing.contenders import contenders_at, must_share_environment  # noqa: PLC0415
 
@@ -102,6 +102,8 @@ def compare(
             train_all(found, jobs, Console(stderr=True) if as_json else console)
             runs = [entry.folder for entry in found]
         contenders = rising(contenders_at(runs))
+    for words in not_apart(contenders):
+        print(f"warning: {words}", file=sys.stderr)
     if as_json:
         print(json.dumps(comparison_as_json(contenders)))
     else:

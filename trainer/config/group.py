@@ -14,13 +14,16 @@ from trainer.config.settings import PositiveInt, TrainingSettings
 #: The most of a batch that all others may make up together, slots of the group and contributors: learners with mostly
 #: others' rows do worse than alone (Ostrovski et al. 2021, arXiv 2110.14020).
 MOST_FOREIGN = 0.5
+#: Episodes that a slot keeps for the others: of 50 kB each, 10 MB, a quarter of an hour at 700 steps a second.
+EPISODES_KEPT = 200
 
 
 class GroupSettings(TrainingSettings):
     """What slots of one run that train the same, but for the seed, give each other: docs/groups.md."""
 
     rows: bool = Field(
-        False, description="Give the other slots every k-th finished episode, and learn from theirs; off-policy only."
+        False,
+        description="Give the other slots one in `every` finished episodes, and learn from theirs; off-policy only.",
     )
     share: Annotated[float, Field(gt=0, le=MOST_FOREIGN)] = Field(
         0.3,
@@ -28,7 +31,7 @@ class GroupSettings(TrainingSettings):
         "than one half.",
     )
     every: PositiveInt = Field(
-        7, description="Which finished episode is given: 7 is every seventh, enough for a share of 0.3 among four."
+        7, description="One in so many finished episodes is given: 7 is enough for a share of 0.3 among four."
     )
     adopt: bool = Field(
         False,

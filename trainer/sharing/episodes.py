@@ -3,7 +3,7 @@
 What an attempt gives lies in its own folder, where the other slots read it; what it takes it copies there, too, so that
 a resume finds it whatever became of the giver::
 
-    slots/<k>/attempts/<a>/episodes-<group>/<number>-<sha256>   every k-th finished episode of the slot, as a segment
+    slots/<k>/attempts/<a>/episodes-<group>/<number>-<sha256>   one in `every` finished episodes of it, as a segment
     slots/<k>/attempts/<a>/taken/<sha256>                       until two checkpoints have its rows
 
 `<group>` is `trainer.config.training.group_identity`, `<number>` that of the episode among all that the slot finished.
@@ -23,10 +23,9 @@ from pathlib import Path
 
 from anchorleg.files import make_folder, read_regular, write_bytes
 from anchorleg.job import Job, attempt_numbers
+from trainer.config.group import EPISODES_KEPT
 from trainer.sharing.segment import MAX_SEGMENT_BYTES, name_of
 
-#: Files that a slot keeps for the others: of 50 kB each, 10 MB, a quarter of an hour at 700 steps a second.
-KEPT = 200
 #: So many attempts of a slot are read, the newest that gave anything: one that crashes at once again and again must not
 #: hide what it gave.
 LOOKED_AT = 3
@@ -48,7 +47,7 @@ class GivenEpisode:
 class Giving:
     """Writes the episodes of one attempt, and keeps the newest `kept` of its slot."""
 
-    def __init__(self, job: Job, group: str, kept: int = KEPT) -> None:
+    def __init__(self, job: Job, group: str, kept: int = EPISODES_KEPT) -> None:
         self._job = job
         self._folder = job.attempt_dir / f"{_GIVEN}{group}"
         self._kept = kept

@@ -119,8 +119,9 @@ _TAKEN: TypeAdapter[Any] = TypeAdapter(Taken)
 @dataclass(frozen=True)
 class Inherited:
     """What entered before this attempt: `counted`, segments that two checkpoints have; `held`, what only the one that
-    it starts from has, needed again where that turns out damaged and a resume walks back; `later`, what came after it;
-    `unwanted`, (who, file) of what the slot went back to be without: it may lie in an inbox still.
+    it starts from has, needed again where that turns out damaged and a resume walks back; `later`, what came after it,
+    to enter again, but for learners of other slots where the slot went back on purpose; `unwanted`, (who, file) of what
+    it went back to be without: it may lie in an inbox still.
     """
 
     counted: Sequence[Taken] = ()
@@ -175,7 +176,7 @@ def inherited(job: Job, start: Start | None) -> Inherited:
     without = {back.without for back in backs}
     older = [ref.step for ref in job.candidates() if ref.step < at.step]
     before, earlier = (*(older or [at.step]), -1, -1)[:2]
-    line = [*_line_before(job, at.attempt, after=earlier, back=max((back.attempt for back in backs), default=-1))]
+    line = [*_line_before(job, at.attempt, after=earlier, backs=backs)]
     own = entries(job.slot_dir / "attempts" / str(at.attempt))
     # Its parent's, too: an attempt may have died before it removed what its first checkpoint made superfluous.
     taken = dict.fromkeys(entry for entry in (*own, *line) if isinstance(entry, Taken))
@@ -187,19 +188,23 @@ def inherited(job: Job, start: Start | None) -> Inherited:
     )
 
 
-def _line_before(job: Job, started: int, *, after: int, back: int) -> Iterator[Entry]:
+def _line_before(job: Job, started: int, *, after: int, backs: Sequence[Rollback]) -> Iterator[Entry]:
     """What entered later than step `after` in the attempts up to the newest before this one that published anything: a
     damaged checkpoint is walked past, and what entered in between enters again, in whichever attempt that was. Attempt
-    `started` alone where that newest one is not above `back`, up to which the slot went back on purpose.
+    `started` alone where that newest one is none that came after `backs`, by which the slot went back on purpose.
     """
+    went_back = max((back.attempt for back in backs), default=-1)
     saved = [at for at in attempt_numbers(job.slot_dir) if at < job.attempt and checkpoints_of(job.slot_dir, at)]
     newest = max(saved, default=started)
-    stretches = lineage(job.slot_dir, newest) if newest > back else []
+    stretches = lineage(job.slot_dir, newest) if newest > went_back else []
     if started not in [stretch.attempt for stretch in stretches]:
         stretches = [Stretch(started, -1, None)]
     for stretch in stretches:
         if stretch.until is None or stretch.until > after:
-            yield from (entry for entry in _of_stretch(job.slot_dir, stretch) if entry.step > after)
+            for entry in _of_stretch(job.slot_dir, stretch):
+                is_undone = any(back.hides(stretch.attempt, entry.step) for back in backs)
+                if entry.step > after and not (is_undone and isinstance(entry, Adopted | Mixed)):
+                    yield entry
 
 
 def _given_by(job: Job, back: Rollback) -> Iterator[Taken]:

@@ -143,10 +143,10 @@ def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
     _flags(segment, expect.bounds)
     if gap := expect.bounds.gap(segment.obs):
         raise BadSegmentError(Reason.DISCONTINUOUS, gap)
-    lag = _lag(segment, expect)
-    content, marks = segment.content(), segment.marks(expect.bounds)
-    if content in expect.seen:
+    content = segment.content()
+    if content in expect.seen:  # before its policies, which may be cleared away by now
         raise BadSegmentError(Reason.DUPLICATE, "the same observations, actions and rewards were taken before")
+    lag, marks = _lag(segment, expect), segment.marks(expect.bounds)
     if marks and 2 * sum(mark in expect.marks for mark in marks) >= MARKS:
         raise BadSegmentError(Reason.DUPLICATE, "nearly the same observations were taken before")
     return Accepted(segment, task, content, lag, marks)

@@ -14,7 +14,7 @@ from pathlib import Path
 from anchorleg.job import Job
 from anchorleg.notices import Notices
 from syncd import store
-from trainer.buffers.contributed import MAX_RECENT
+from trainer.buffers.contributed import remembered
 from trainer.config.training import Training, group_identity
 from trainer.envs.suite import bounds_of, suite_of
 from trainer.sharing.athand import AtHand, Ready
@@ -54,6 +54,7 @@ class PeerReader:
         self._group = group_identity(training)
         self._suite = suite_of(training).open()
         self._seen = dict.fromkeys(seen)
+        self._givers = 0
         self._most_ready_rows = most_ready_rows
         self._known: dict[int, set[Path]] = {}
         self._tries: dict[int, dict[Path, int]] = {}
@@ -103,7 +104,9 @@ class PeerReader:
     def one_round(self) -> None:
         """Look once. Errors: the first slot's that cannot be read, after all others; the next round goes on."""
         broken: Exception | None = None
-        for slot in peers_of(self._job):
+        slots = peers_of(self._job)
+        self._givers = len(slots)
+        for slot in slots:
             try:
                 self._read_all_of(slot)
             except Exception as error:  # noqa: BLE001 - whatever lies there, the others count
@@ -162,7 +165,7 @@ class PeerReader:
             return True
         keep_taken(self._job, one.sha256, data)
         self._seen[verdict.content] = None
-        while len(self._seen) > MAX_RECENT:
+        while len(self._seen) > remembered(self._givers):
             del self._seen[next(iter(self._seen))]
         rows, policy_step = verdict.rows(), step - verdict.lag
         self.at_hand.add(Ready(str(one.slot), one.sha256, verdict.task, rows, verdict.content, policy_step))

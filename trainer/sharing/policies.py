@@ -35,11 +35,13 @@ F32 = npt.NDArray[np.float32]
 
 #: Nets wider or deeper than this are no policy of ours: a config allows no more.
 _MAX_WIDTH, _MAX_LAYERS = 65_536, 16
-#: Numbers of an observation or an action: a camera of a thousand by a thousand has three millions.
+#: Numbers of an observation or an action, and of all golden observations together: a camera of a thousand by a
+#: thousand has three millions.
 _MAX_NUMBERS = 2**24
 #: A bound further from 0 than this is none: environments write the largest float32 for "no bound", which no net bears.
 _FAR = 100.0
-#: Rows of golden actions, at least one a task where there are no more tasks than `store.Golden` has room for.
+#: Rows of golden actions, at least one a task where there are no more tasks than `store.Golden` has room for, and
+#: observations are no larger than `_most_rows` allows.
 GOLDEN_ROWS, _MOST_GOLDEN = 8, 64
 
 
@@ -142,6 +144,8 @@ class Policy:
         count = len(golden.action)
         if wanted.shape != (count, *_row_of(spaces)) or count == 0:
             raise IncompatiblePolicyError(f"golden has actions {wanted.shape}, not [{count}, {_row_of(spaces)}]")
+        if count > (most := _most_rows(spaces)):  # before they are drawn
+            raise IncompatiblePolicyError(f"golden has {count} rows; of observations as large as its, at most {most}")
         obs, task = golden_rows(spaces, golden.seed, count)
         if golden.obs is not None and golden.task is not None:  # format 1
             ((key, array),) = spaces.obs.items()
@@ -162,9 +166,19 @@ class Policy:
 def golden_of(policy: Policy, seed: int, tolerance: float) -> store.Golden:
     """What decides `policy`'s actions for observations that `seed` decides: those of `golden_rows`."""
     spaces = policy.spec.spaces
-    count = min(max(GOLDEN_ROWS, len(spaces.tasks)), _MOST_GOLDEN)
+    count = min(max(GOLDEN_ROWS, len(spaces.tasks)), _MOST_GOLDEN, _most_rows(spaces))
     rows = tuple(tuple(map(float, row)) for row in policy.compared(*golden_rows(spaces, seed, count)))
     return store.Golden(seed=seed, action=rows, tolerance=tolerance)
+
+
+def _most_rows(spaces: Spaces) -> int:
+    """How many golden observations are drawn and acted on at once: `_MAX_NUMBERS` numbers, one observation at least."""
+    return max(1, _MAX_NUMBERS // sum(_sizes(spaces)))
+
+
+def _sizes(spaces: Spaces) -> list[int]:
+    """Numbers of each part of an observation."""
+    return [math.prod(array.shape) for array in spaces.obs.values()]
 
 
 def golden_rows(spaces: Spaces, seed: int, count: int) -> tuple[dict[str, npt.NDArray[Any]], I32]:
@@ -255,7 +269,7 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
         spec = PolicySpec.from_json(told.model_dump(mode="json"))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise IncompatiblePolicyError(f"policy: {' '.join(str(error).split())[:300]}") from None
-    hidden, sizes = spec.network.actor_hidden, [array.shape for array in spec.spaces.obs.values()]
+    hidden, sizes = spec.network.actor_hidden, _sizes(spec.spaces)
     encoder = spec.network.encoder
     if any(":" in name for name in (encoder.arch, *spec.network.encoders.values())):  # as for suites
         raise IncompatiblePolicyError("policy.network names an encoder that is no entry point of an installed package")
@@ -265,7 +279,7 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
         raise IncompatiblePolicyError(
             f"policy.network.actor_hidden is {hidden}; at most {_MAX_LAYERS} layers of {_MAX_WIDTH} are read"
         )
-    numbers = [math.prod(shape) for shape in sizes] + list(_row_of(spec.spaces))
+    numbers = [*sizes, sum(sizes), *_row_of(spec.spaces)]
     if not all(0 < number <= _MAX_NUMBERS for number in numbers) or not sizes or not spec.spaces.tasks:
         raise IncompatiblePolicyError("policy.spaces have no observation, no action or no task, or too large ones")
     return spec

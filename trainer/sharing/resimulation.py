@@ -1,9 +1,9 @@
 """Experience done again: the same start, the same actions, and the same must come out.
 
 A reset is a function of task and start, and where a suite has fixed starts (Meta-World's goals) the first observation
-of an episode says which it was; the actions say all the rest. Whoever sends rewards that he did not get, or
-observations that nobody saw, is found out by doing it. The episode is stepped by the native stepper where the learner's
-are; both paths give the same bits (`trainer.envs.native.verdicts`).
+of an episode says which it was; the actions say all the rest. Whoever sends rewards that he did not get, observations
+that nobody saw, or an end that did not come, is found out by doing it. The episode is stepped by the native stepper
+where the learner's are; both paths give the same bits (`trainer.envs.native.verdicts`).
 
 Another type of processor may round otherwise. The widest gap that was measured between honest machines is 1.3e-3, and
 no lie that was tried (false rewards, shifted or swapped rows, other goals) stayed below `TOLERANCE`.
@@ -53,12 +53,15 @@ class Resimulator:
             if not gap <= TOLERANCE:
                 return Redone(gap, 0, "its first observation is that of none of this task's goals")
             self._instances.reset(env, task, begin)
-            for step, (observed, reward) in enumerate(self._play(env, task, segment.action)):
+            for step, (observed, reward, ended) in enumerate(self._play(env, task, segment.action)):
                 sent = segment.obs[step + 1], segment.reward[step]
                 off = max(float(np.abs(observed - sent[0]).max()), abs(float(reward - sent[1])))
                 gap = max(gap, off)
                 if not off <= TOLERANCE:
                     return Redone(gap, step + 1, _words(step, observed, reward, sent[0], sent[1]))
+                if ended != bool(segment.terminated[step]):
+                    what = "ends the episode, which was sent as going on" if ended else "does not end the episode"
+                    return Redone(gap, step + 1, f"done again, step {step} {what}")
         except (StepFaultError, ValueError) as error:
             return Redone(float("inf"), 0, f"its actions cannot be done ({error})")
         finally:
@@ -89,12 +92,14 @@ class Resimulator:
                 break
         return best, least
 
-    def _play(self, env: Env, task: int, actions: F32) -> Iterator[tuple[F32, np.float32]]:
-        """(observation [O], reward) after each of `actions` [T, A], from the state that `env` is in."""
+    def _play(self, env: Env, task: int, actions: F32) -> Iterator[tuple[F32, np.float32, bool]]:
+        """(observation [O], reward, whether it terminated) after each of `actions` [T, A], from the state that `env` is
+        in.
+        """
         if self._stepper is None or self._binding is None or task not in self._native:
             for action in actions:
                 outcome = env.step(action)
-                yield outcome.obs[STATE], np.float32(outcome.reward)
+                yield outcome.obs[STATE], np.float32(outcome.reward), bool(outcome.terminated)
             return
         fields = self._buffers.fields
         self._binding.take(env, task, EpisodeStats())
@@ -102,7 +107,7 @@ class Resimulator:
             for action in actions:
                 fields["actions"][0] = action
                 self._stepper.step()
-                yield self._buffers.next_obs[STATE][0], fields["reward"][0]
+                yield self._buffers.next_obs[STATE][0], fields["reward"][0], bool(fields["terminated"][0])
         finally:
             self._binding.leave()
 

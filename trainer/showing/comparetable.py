@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -87,6 +88,20 @@ def comparison_as_json(contenders: Sequence[Contender]) -> dict[str, Any]:
             for a, b in combinations(order, 2)
         ],
     }
+
+
+def not_apart(contenders: Sequence[Contender]) -> list[str]:
+    """A sentence of each contender that counts a seed more than once: equal seeds begin alike, and are one sample."""
+    told = []
+    for one in contenders:
+        counts = Counter(seed for each in one.seeds for seed in {*(each.group or (each.seed,))})
+        if again := sorted(seed for seed, count in counts.items() if count > 1):
+            named = f"seed{'s' if again[1:] else ''} {', '.join(map(str, again))}"
+            told.append(
+                f"{one.name}: {named} counted more than once, and equal seeds are no further samples: give each run "
+                "seeds of its own (slot k trains seed + k: at least `slots` apart)"
+            )
+    return told
 
 
 def judged_at(contenders: Sequence[Contender]) -> str:

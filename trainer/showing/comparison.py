@@ -32,6 +32,7 @@ Places = tuple[int, ...]
 class Seeded:
     """One training of a contender. `seconds`: what its `steps` took, without the time between its jobs. `parameters`:
     numbers of its policy, `policy_bytes` in float32. `num_envs`: its evaluations come fewer steps late than that.
+    `group`: the seeds of the slots whose mean it is.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class Seeded:
     seconds: float
     parameters: int
     num_envs: int = 1
+    group: tuple[int, ...] = ()
 
     @property
     def policy_bytes(self) -> int:
@@ -148,6 +150,7 @@ def together(slots: Sequence[Seeded]) -> Seeded:
         seconds=max(slot.seconds for slot in slots),
         parameters=slots[0].parameters,
         num_envs=slots[0].num_envs,
+        group=tuple(slot.seed for slot in slots),
     )
 
 

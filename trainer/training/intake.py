@@ -52,6 +52,8 @@ from trainer.training.run import TrainingRun
 TAKE_EVERY_S = 1.0
 #: Rows that enter at one barrier: 10,000 are added in 3 ms.
 MAX_ROWS = 10_000
+#: A removal that the disk refuses is tried again this often: it reads the slot's journals, and no step waits for long.
+REMOVE_AGAIN_S = 60.0
 #: The ingester is waited for this long at the end.
 CLOSE_WAIT_S = 5.0
 
@@ -84,6 +86,7 @@ class Intake:
         self._given_at: dict[str, float] = {}
         self._published_step = start.ref.step if start else 0
         self._took_at = float("-inf")
+        self._remove_at: dict[str, float] = {}
         self.ends_unsaved = False
         self._notices = Notices()
         self.ingester: Ingester | None = None
@@ -245,49 +248,65 @@ class Intake:
             self._add(state, entry, one.task, one.rows)
 
     def _take_out(self, state: TrainingRun, door: Ingester) -> None:
+        left = []
         while (who := door.removals.next()) is not None:
-            if not self._remove(state, who):
-                door.removals.later(who)
-                return
-            door.removals.done(who, state.step)
+            if self._remove(state, who):
+                door.removals.done(who, state.step)
+            else:
+                left.append(who)
+        for who in reversed(left):
+            door.removals.later(who)
 
     def _remove(self, state: TrainingRun, who: str) -> bool:
-        """False: the journal cannot be written now."""
+        """False: the disk refuses something now, and it must be tried again."""
         others = state.experience.others if state.experience else None
         if others is not None and (rows := others.rows_of(who)):
             if not self._written([Removed(state.step, who)]):
                 return False
             self._notices.note(f"the rows of {who} are taken out: {rows:,} contributed rows forgotten")
             others.drop(who)
+        now = time.monotonic()
+        if now < self._remove_at.get(who, now):
+            return False
         try:
             self._unlearn(who)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            if who not in self._remove_at:
+                why = error.strerror or str(error)
+                self._notices.note(
+                    f"what the training learned from {who} cannot be seen to now ({why}): it is tried again"
+                )
+            self._remove_at[who] = now + REMOVE_AGAIN_S
+            return False
+        except ValueError as error:
             self._notices.note(f"since when the training learned from {who} cannot be told ({error})")
+        self._remove_at.pop(who, None)
         return True
 
     def _unlearn(self, who: str) -> None:
-        """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError,
-        ValueError.
+        """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError, with
+        nothing said; ValueError.
         """
+        said = []
         if (learned := learned_with(self._job, who)) is not None:
-            self._notices.note(
-                f"what slot {learned[0]} had learned, taken over at step {learned[1]:,}, came of rows of {who} too: no "
-                "going back undoes that (docs/trust.md)"
+            said.append(
+                f"what slot {learned[0]} had learned, taken over at step {learned[1]:,}, came of rows of {who} too: "
+                "only going back to before that step undoes it (docs/trust.md)"
             )
         wanted = self._training.contribution_rollback
         first = first_taken(self._job, who) if wanted != "never" else None
-        if first is None:
-            return
-        ref = newest_before(self._job, first)
-        if wanted == "ask" or ref is None:
-            self._notices.note(advice(self._job, ref, who, first))
-        elif self._job.superseded_by() is None:
-            roll_back_to(self._job, ref, who)
-            self.ends_unsaved = True
-            self._notices.note(
-                f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
-                f"{ref.step:,}, without them"
-            )
+        if first is not None:
+            ref = newest_before(self._job, first)
+            if wanted == "ask" or ref is None:
+                said.append(advice(self._job, ref, who, first))
+            elif self._job.superseded_by() is None:
+                roll_back_to(self._job, ref, who)
+                self.ends_unsaved = True
+                said.append(
+                    f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
+                    f"{ref.step:,}, without them"
+                )
+        self._notices.note(*said)
 
     def _written(self, entries: list[Any]) -> bool:
         """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""

@@ -13,7 +13,7 @@ from orchestrator.decisions.edits import with_intents
 from orchestrator.decisions.evidence import Evidence, Progress
 from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, rung_steps, with_metric_of, with_rungs
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
-from orchestrator.decisions.plan import Limits, plan
+from orchestrator.decisions.plan import Limits, candidates, plan
 from orchestrator.decisions.turns import Turns
 from orchestrator.doubts import warnings_of
 from orchestrator.sections import QueueSection
@@ -134,6 +134,15 @@ def test_when_nobody_can_change_the_order_any_more_the_others_are_behind() -> No
 def test_who_has_passed_a_rung_comes_before_those_below_until_the_next_one() -> None:
     below, above = a_slot(0, total=TOTAL), reached(1, 0.5, step=150, level=1, rungs=(0.5,), worked_s=9e5)
     assert [action.slot for action in planned(a_run(below, above), places=1)] == [1]
+
+
+def test_who_has_passed_a_rung_comes_before_those_that_may_pass_it_and_these_before_new_ones() -> None:
+    above = reached(0, 0.9, step=150, level=1, rungs=(0.9,))
+    ledger = with_rungs(a_run(above, *(reached(k, k / 10) for k in range(1, 7)), a_slot(7)), QUEUE)
+    assert [slot.index for slot in may_pass(ledger.slots, QUEUE)] == [6]
+    limits = Limits(len(ledger.slots), None, 0, turns=Turns(queue=QUEUE))
+    assert [slot.index for slot in candidates(ledger, limits, {})] == [0, 6, 7]
+    assert [(a.slot, a.level) for a in planned(ledger, places=2)] == [(0, None), (6, 1)]
 
 
 @pytest.mark.parametrize("status", [SlotStatus.FAILED, SlotStatus.DROPPED, SlotStatus.PAUSED])

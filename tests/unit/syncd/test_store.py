@@ -208,13 +208,19 @@ class TestClearingAway:
         assert set(ascending[-max(newest, 1) :]) <= staying
         others = staying - set(ascending[-max(newest, 1) :])
         assert all(made_at[version] >= now - thinned_s for version in others)
-        assert len({made_at[version] // 60 for version in others}) == len(others)  # one a minute
+        assert len({(version.attempt, made_at[version] // 60) for version in others}) == len(others)  # one a minute
         assert kept({version: made_at[version] for version in staying}, keep, now) == staying  # and so it stays
 
     def test_a_minute_keeps_its_last(self):
         made_at = {Version(0, seq): 3.0 * seq for seq in range(100)}
         staying = kept(made_at, Keep(newest=10, thinned_s=DAY), now=300.0)
         assert sorted(version.seq for version in staying) == [19, 39, 59, 79, *range(90, 100)]
+
+    def test_an_attempts_last_stays_where_the_next_one_publishes_within_the_minute(self):
+        made_at = {Version(attempt, seq): 5.0 * seq + 20 * attempt for attempt in (3, 4) for seq in range(4)}
+        made_at |= {Version(4, seq): 60 + 15.0 * seq for seq in range(4, 30)}
+        staying = kept(made_at, Keep(newest=10, thinned_s=DAY), now=600.0)
+        assert sorted(version.seq for version in staying if version.attempt == 3) == [3]
 
     def age(self, place, version, seconds, now):
         manifest = store.read_manifest(place, version)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch")
 
-from trainer.commands.compare import chosen_of
+from trainer.commands.compare import chosen_of, compare
 from trainer.config.doubts import doubts_about
 from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
 from trainer.nets.weights import WEIGHTS
+from trainer.showing.comparetable import not_apart
 from trainer.showing.contenders import contenders_at
 from trainer.training.demonstrations import DEMOS
 from trainer.tuning import contest
@@ -329,6 +331,35 @@ def test_a_group_is_one_seed_with_the_means_of_its_slots(trained):
     (one,) = group.seeds
     assert one.seed == 0
     assert one.evaluations[0].mean == pytest.approx((0.5 + 0.1 + 0.3 + 0.7) / 4)
+
+
+def test_seeds_that_count_more_than_once_are_told(trained):
+    runs = [trained(seed=seed) for seed in (3, 4, 4, 3, 5)]
+    assert not_apart(contenders_at([runs[0], runs[1], trained(algorithm="a2c", seed=4)])) == []
+    (told,) = not_apart(contenders_at(runs))
+    assert told.startswith("ppo: seeds 3, 4 counted more than once, and equal seeds are no further samples: give each")
+
+
+def test_what_is_told_of_seeds_stands_beside_the_numbers(trained, capsys):
+    compare(SimpleNamespace(get_parameter_source=lambda _: None), [trained(), trained()], as_json=True)
+    out, err = capsys.readouterr()
+    assert [one["seeds"] for one in json.loads(out)["contenders"]] == [[0, 0]]
+    assert err.startswith("warning: ppo: seed 0 counted more than once")
+
+
+@pytest.mark.parametrize(("apart", "again"), [(1, "seed 1 counted"), (2, None)])
+def test_groups_whose_slots_have_equal_seeds_are_told(trained, apart, again):
+    runs = [trained(preset="debug", seed=first, group={"rows": True}) for first in (0, apart)]
+    for run, first in zip(runs, (0, apart), strict=True):
+        rows = run / "slots/0/attempts/0/metrics.jsonl"
+        rows.write_text(json.dumps({**json.loads(rows.read_text()), "group": {"rows": 7}}) + "\n")
+        shutil.copytree(run / "slots/0", run / "slots/1")
+        config = run / "slots/1/config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "seed": first + 1}))
+    (contender,) = contenders_at(runs)
+    assert [one.seed for one in contender.seeds] == [0, apart]
+    told = not_apart([contender])
+    assert [again in words for words in told] == ([] if again is None else [True])
 
 
 def test_trainings_that_came_less_far_than_others_are_judged_where_all_were(trained):

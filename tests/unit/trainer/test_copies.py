@@ -173,8 +173,8 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     intake._unlearn("mallory")
     said: list[str] = []
     intake.tell(said.append)
-    words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: no going back undoes that"
-    assert said == ([f"{words} (docs/trust.md)"] if is_said else [])
+    words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: only going back to before"
+    assert said == ([f"{words} that step undoes it (docs/trust.md)"] if is_said else [])
 
 
 def test_nothing_of_a_complete_training_stays_whether_it_was_taken_or_not(tmp_path):
@@ -266,6 +266,26 @@ def test_where_the_slot_went_back_on_purpose_what_later_attempts_took_is_not_tak
     assert {who for who, _ in line.whole(0, 100).unwanted} == {"mallory"}
     third = line.attempt((0, 100), saved=(140,))
     assert {who for who, _ in line.whole(third.attempt, 140).unwanted} == {"mallory"}  # while its hold lasts, too
+
+
+def a_learner(step, *, mixes):
+    peer = MixedPeer(0, 0, 90, "a" * 64, 1.0)
+    return Mixed(step, (peer,), 0.1) if mixes else Adopted(step, 0, 0, 90, "a" * 64, 0.3)
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_going_back_to_before_anothers_learner_came_in_does_not_put_it_in_again(tmp_path, mixes):
+    line = Line(tmp_path)
+    learners = (a_learner(115, mixes=mixes), a_learner(130, mixes=mixes))
+    first = line.attempt(None, *sent(110), learners[0], *sent(125), learners[1], *sent(140), saved=(100, 120, 150))
+    assert line.inherited(0, 100) == [[], [], [110, 115, 125, 130, 140]]  # two damaged ones are walked past
+    roll_back(first.slot_dir, Rollback(1, 120, 0.0))
+    assert line.inherited(0, 120) == [[], [110, 115], [125, 140]]
+    assert line.inherited(0, 100) == [[], [], [110, 115, 125, 140]]  # that of step 120 is damaged
+    roll_back(first.slot_dir, Rollback(3, 100, 0.0))
+    assert line.inherited(0, 100) == [[], [], [110, 125, 140]]
+    line.attempt((0, 100), *sent(110), a_learner(135, mixes=mixes), saved=(150,))  # decided anew, and saved
+    assert line.inherited(0, 100) == [[], [], [110, 135]]
 
 
 def test_where_the_slot_went_back_what_later_attempts_had_not_saved_twice_is_judged_anew(tmp_path):

@@ -98,6 +98,9 @@ def test_the_same_rows_under_another_header_are_a_duplicate(segment):
     first = verdict(encode(segment))
     again = encode(replace(segment, episode=segment.episode + 7, actor="00ff" * 4))
     assert verdict(again, seen={first.content}).reason == Reason.DUPLICATE
+    for versions in ([], [(2, 1, 0), (2, 9, 10)]):  # cleared away, or too old by now
+        assert verdict(again, seen={first.content}, versions=versions).reason == Reason.DUPLICATE
+        assert verdict(again, versions=versions).reason in {Reason.VERSION_UNKNOWN, Reason.VERSION_LAG}
 
 
 def test_another_last_digit_is_a_duplicate_and_another_way_is_none():

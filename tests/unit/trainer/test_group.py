@@ -186,6 +186,14 @@ class TestReading:
         assert reader.looked() == []
         assert reader.said() == []
 
+    def test_what_many_slots_keep_is_remembered_whatever_their_number(self, tmp_path):
+        one, others = slot(tmp_path, 0), [slot(tmp_path, number) for number in range(1, 61)]
+        for other in others:
+            Giving(other, GROUP).give(0, episode(other, other.slot))
+        reader = Reader(one, seen=map(str, range(10_000)))
+        assert len(reader.looked()) == 60
+        assert "0" in reader._seen
+
     def test_a_reader_that_is_full_leaves_the_rest_where_it_is(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
         giving = Giving(other, GROUP)
@@ -295,8 +303,8 @@ class TestGiving:
         clear_older(slot(tmp_path, 0), but={names[0]})
         assert list(job.slot_dir.glob("attempts/*/taken/*")) == [job.attempt_dir / "taken" / names[0]]
 
-    @pytest.mark.parametrize(("is_fresh", "expected"), [(True, [12, 15, 18]), (False, [15, 18])])
-    def test_every_kth_whole_episode_is_given_by_its_number(self, tmp_path, monkeypatch, is_fresh, expected):
+    @pytest.mark.parametrize(("is_fresh", "expected"), [(True, [13, 17]), (False, [17])])
+    def test_which_whole_episodes_are_given_their_numbers_decide(self, tmp_path, monkeypatch, is_fresh, expected):
         written: list[int] = []
         monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
         job = slot(tmp_path, 0)
@@ -306,6 +314,22 @@ class TestGiving:
             giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
         giver._dispatch.close(60)
         assert written == expected
+
+    @pytest.mark.parametrize("every", [2, 5, 7, 10])
+    def test_episodes_that_end_in_the_order_of_their_tasks_are_given_of_each_task(self, tmp_path, monkeypatch, every):
+        given: list[int] = []
+        monkeypatch.setattr(EpisodeGiver, "_give", lambda _self, one: given.append(one.episode))
+        training = TRAINING.changed(group={"rows": True, "every": every})
+        giver = EpisodeGiver(slot(tmp_path, 0), training, spaces_of(), finished=0, is_fresh=True)
+        giver.know(0, 1, 0)
+        tasks, of_each = 10, 40
+        for _ in range(tasks * of_each * every // TRAINING.num_envs):
+            giver.add(one_step(ends=True))
+        giver._dispatch.close(PATIENCE_S)
+        assert len(given) == pytest.approx(tasks * of_each, abs=1)
+        counts = np.bincount([(number - 1) % tasks for number in given], minlength=tasks)
+        assert counts.min() >= 0.6 * of_each
+        assert counts.max() <= 1.4 * of_each
 
     def test_what_was_done_before_any_policy_was_published_is_not_given(self, tmp_path, monkeypatch):
         written: list[int] = []
@@ -335,7 +359,7 @@ class TestGiving:
         written: list[int] = []
         monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
         giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
-        decoded = iter([False, False, True])
+        decoded = iter([False, False, False, True])
 
         def decode(data, spaces):
             if next(decoded):
@@ -453,6 +477,18 @@ class TestShares:
         for _ in range(5):
             assert np.array_equal(alone.sample(30).reward, group.sample(30).reward)
         assert "peers" not in alone.state().numbers
+
+    def test_a_ring_of_many_slots_remembers_what_all_of_them_keep(self):
+        ring = Experience(section(buffer_size=3000), SPACES).join()
+        for giver in range(60):
+            ring.add(str(giver), some_rows(1), task=0, content=f"first {giver}", policy_step=0, step=0)
+        for number in range(10_000):
+            ring.recent[str(number)] = 0
+        ring.add("0", some_rows(1), task=0, content="another", policy_step=0, step=0)
+        assert "first 0" in ring.recent
+        ring.recent |= dict.fromkeys(map(str, range(20_000)), 0)
+        ring.add("0", some_rows(1), task=0, content="the last", policy_step=0, step=0)
+        assert len(ring.recent) == 60 * 200
 
     def test_the_ring_comes_back_with_its_stream_and_its_room_whatever_the_share_is_by_now(self):
         made = filled(50, 40, 20, share=0.4)

@@ -24,6 +24,7 @@ from train_contributed import HORIZON, made_up, send
 from train_point_mass import section
 
 from anchorleg.job import Job
+from anchorleg.rollback import rollbacks
 from syncd import store
 from trainer.buffers.contributed import MAX_SHARE, Contributed, RingSizes, capacity_of, parts, whole
 from trainer.buffers.experience import Experience
@@ -769,6 +770,39 @@ class TestWhatIsNotTrue:
         assert state.experience.others.rows_of("alice") == 0
         made.tell(said.append)
         assert any("No space left" in line for line in said)
+
+    def test_going_back_that_the_disk_refuses_is_said_once_and_tried_again(self, job, monkeypatch):
+        from trainer.training import intake, rollback
+
+        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
+        monkeypatch.setattr(intake, "REMOVE_AGAIN_S", 0.0)
+        (job.attempt_dir / "checkpoints" / "100").mkdir(parents=True)
+        made, state, said = Intake(job, TRAINING.changed(contribution_rollback="auto"), None), _state(104), []
+        made.ingester = Door(job)
+        sent(job, 1)
+        sent(job, 2, who="bob")
+        made.ingester.look(2)
+        made.take(state)
+        for who in ("alice", "bob"):
+            inbox_of(job, who).drop(by="me", now=1e9)
+        made.ingester.look()
+        with monkeypatch.context() as patch:
+            patch.setattr(rollback, "roll_back", _full_disk)
+            for _ in range(3):
+                made.take(state)
+        assert state.experience.others.ring_rows == 0
+        assert (made.ends_unsaved, rollbacks(job.slot_dir)) == (False, [])
+        made.tell(said.append)
+        refused = [line for line in said if "No space left" in line]
+        assert refused == [
+            f"what the training learned from {who} cannot be seen to now (No space left on device): it is tried again"
+            for who in ("alice", "bob")
+        ]
+        made.take(state)
+        assert made.ends_unsaved
+        assert {(back.step, back.without) for back in rollbacks(job.slot_dir)} == {(100, "alice"), (100, "bob")}
+        assert [type(entry) for entry in intakelog.entries(job.attempt_dir)] == [Taken, Taken, Removed, Removed]
+        assert made.ingester.removals.next() is None
 
     def test_what_the_slot_went_back_to_be_without_is_not_judged_anew(self, job):
         paths = sent(job, 1, 2, state="accepted")

@@ -127,6 +127,21 @@ def test_golden_rows_of_unequal_length_are_refused(tmp_path, training):
         load(store.Shared(tmp_path).slot(RUN, 0), manifest)
 
 
+def test_golden_observations_fill_no_memory(training, monkeypatch):
+    policy = Policy(spec_of(training), nets_for(training))
+    many = golden_of(policy, 1, 1e-3)
+    assert len(many.action) == policies.GOLDEN_ROWS
+    monkeypatch.setattr(policies, "_MAX_NUMBERS", 39 * 4 - 1)
+    few = golden_of(policy, 1, 1e-3)
+    assert len(few.action) == 3
+    assert policy.check_golden(few) <= 1e-6
+    monkeypatch.setattr(policies, "golden_rows", lambda *_: pytest.fail("they are drawn"))
+    with pytest.raises(IncompatiblePolicyError, match="golden has 8 rows; of observations as large as its, at most 3"):
+        policy.check_golden(many)
+    monkeypatch.setattr(policies, "_MAX_NUMBERS", 38)
+    assert policies._most_rows(policy.spec.spaces) == 1
+
+
 def test_golden_observations_are_the_same_on_every_machine():
     spaces = Spaces(
         {"b": ArraySpec((2,), low=0.0, high=4.0), "a": ArraySpec((2, 2), "uint8", 0, 255)}, Box(1), ("x", "y"), 5
@@ -178,9 +193,11 @@ def test_spaces_of_something_else_are_refused(training, action):
         must_fit(with_policy(draft, spaces=spaces))
 
 
-def test_an_observation_of_more_numbers_than_can_be_counted_is_refused(training):
+@pytest.mark.parametrize("shapes", [([2**30] * 40,), ([2**23 + 1], [2**23])], ids=["one", "two together"])
+def test_an_observation_of_more_numbers_than_can_be_counted_is_refused(training, shapes):
     draft = draft_of(training, nets_for(training))
-    spaces = {**draft.policy.spaces, "obs": {"state": {**SCALAR, "shape": [2**30] * 40}}}
+    obs = {f"part {number}": {**SCALAR, "shape": shape} for number, shape in enumerate(shapes)}
+    spaces = {**draft.policy.spaces, "obs": obs}
     with pytest.raises(IncompatiblePolicyError, match="too large ones"):
         must_fit(with_policy(draft, spaces=spaces))
 

@@ -12,6 +12,7 @@ pytest.importorskip("metaworld")
 
 from segments_of import TASKS, beginning, honest
 
+from trainer.envs.suites.metaworld.env import MetaworldEnv
 from trainer.sharing.resimulation import TOLERANCE, Resimulator
 from trainer.sharing.spotcheck import FIRST, IN_DOUBT, LEAST_SHARE, RATE_S, ROWS_A_SECOND, Redone, SpotChecks, share
 
@@ -79,6 +80,24 @@ def test_a_lie_is_found_out_and_the_sentence_says_where(referee, lie):
         assert done.wrong, lie
         assert done.wrong.isprintable()
         assert done.gap > TOLERANCE
+
+
+def test_an_end_that_did_not_come_is_a_lie(referee):
+    for one in played():
+        ends = np.append(one.terminated[:-1], np.uint8(1))
+        done = referee.redo(replace(one, terminated=ends))
+        assert done == Redone(0.0, HORIZON, f"done again, step {HORIZON - 1} does not end the episode")
+
+
+def test_an_end_that_came_and_was_not_sent_is_a_lie(monkeypatch):
+    step = MetaworldEnv.step
+    monkeypatch.setattr(MetaworldEnv, "step", lambda env, action: replace(step(env, action), terminated=True))
+    referee = Resimulator(metaworld(TASKS, seed=42), "python")
+    one = played()[0]
+    assert referee.redo(one).wrong == "done again, step 0 ends the episode, which was sent as going on"
+    first = replace(beginning(one, 1), terminated=np.ones(1, np.uint8))
+    assert referee.redo(first) == Redone(0.0, 1)
+    referee.close()
 
 
 def test_what_another_processor_rounds_otherwise_is_no_lie(referee):
