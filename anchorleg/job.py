@@ -2,7 +2,7 @@
 
 A program needs none of this (environment variables and exit codes are enough); this is the Python door::
 
-    job = Job.from_environment() or Job.standalone(Path("runs/mine/slots/0"))
+    job = Job.from_environment() or Job.standalone(Path("runs/by-hand"))
     job.listen()
     start = job.choose_parent()                   # the checkpoint to go on from, or None
     while step < total:
@@ -171,8 +171,8 @@ def lineage(slot_dir: Path, newest: int | None = None, *, oldest: int = 0) -> li
 class Job:
     """One attempt of one slot, seen from inside.
 
-    Attributes: `run_dir`, `slot`, `attempt`, `slot_dir`, `attempt_dir` (write here only), `config` (the slot's
-    resolved training section, None where the run has none), `scratch` (node-local, removed at the end; None outside
+    Attributes: `run_dir`, `slot`, `attempt`, `slot_dir`, `attempt_dir` (write here only), `config` (the file of
+    the slot's settings, None where there is none), `scratch` (node-local, removed at the end; None outside
     one), `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id`, `run_name`
     (what the run is called on other machines), `shared_dir` (where policies are published for them),
     `accepts_contributions` (whether what comes back from there is to be used), `terms` (what is asked of whoever sends

@@ -70,7 +70,12 @@ class RunConfig(Section):
     executor: Literal["auto", "slurm", "local"] = Field(
         "auto", description="auto: slurm where there is sbatch; a run keeps what its first job had."
     )
-    slots: int = Field(1, ge=1, le=MOST_SLOTS, description="Jobs to keep going at once; slot k trains with seed + k.")
+    slots: int = Field(
+        1,
+        ge=1,
+        le=MOST_SLOTS,
+        description="Jobs to keep going at once; slot k trains with seed + k. Left out with experiments.",
+    )
     slot_overrides: dict[str, dict[str, Any]] = Field(
         {}, description='Training fields of one slot, or params of your own program: {"1": {…}}.'
     )
@@ -232,6 +237,17 @@ class RunConfig(Section):
         """The training section of one slot, with its fields. Without experiments it has the seed + slot."""
         seed = self.training.seed + (slot if self.experiments is None else 0)
         return self.training.over({"seed": seed, **(self.fields_of(slot) if self.command is None else {})})
+
+    def max_runtime_s(self, slot: int) -> float | None:
+        """How long a job of one slot works at most, seconds, whatever its walltime; None: as long as that lets it."""
+        own = self.fields_of(slot) if self.command is None and slot < self.slots else {}
+        longest = {**self.training.written, **own}.get("max_runtime_seconds")
+        return float(longest) if longest else None
+
+    def longest_job_s(self, slot: int) -> float:
+        """How long a whole job of one slot works until it hands over, at most, seconds."""
+        to_its_end = float(self.slurm.time_limit - self.lead_seconds)
+        return min(to_its_end, self.max_runtime_s(slot) or to_its_end)
 
     def command_of(self, slot: int) -> list[str] | None:
         """Your own program's words for one slot, with its params in their places: texts as they are, everything else

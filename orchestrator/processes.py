@@ -83,12 +83,6 @@ def myself() -> ProcessId:
     return ProcessId(host=host_name(), boot_id=boot_id(), pid=os.getpid(), started=start_time(os.getpid()) or "")
 
 
-def identify(pid: int) -> ProcessId | None:
-    """The identity of a living process of this machine."""
-    started = start_time(pid)
-    return ProcessId(host=host_name(), boot_id=boot_id(), pid=pid, started=started) if started else None
-
-
 def is_alive(process: ProcessId) -> bool | None:
     """Whether it lives; None where it cannot be told from here (another machine, or another user's hidden process).
 

@@ -70,7 +70,7 @@ _EXTRAS = {
 }
 
 app = typer.Typer(
-    help="Train and evaluate multi-task policies on Meta-World.",
+    help="Train and evaluate policies on Meta-World, an arm that reaches, or any Gymnasium environment.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
@@ -284,7 +284,7 @@ def _version(value: bool) -> None:
 def _common(
     _show: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Version.")] = False,
 ) -> None:
-    """Train and evaluate multi-task policies on Meta-World."""
+    """Train and evaluate policies on Meta-World, an arm that reaches, or any Gymnasium environment."""
 
 
 def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:

@@ -15,7 +15,9 @@ from orchestrator.sections import QueueSection
 
 @dataclass(frozen=True)
 class Turns:
-    """`priorities`: by slot, as the config has them. `job_s`: the time in which a job can work, seconds."""
+    """`priorities`: by slot, as the config has them. `job_s`: the time in which a job can work, seconds; where slots
+    have jobs of different lengths, the shortest: then nobody has several in a row because others' are longer.
+    """
 
     queue: QueueSection = field(default_factory=QueueSection)
     priorities: Mapping[int, int] = field(default_factory=dict)
@@ -29,8 +31,8 @@ class Turns:
 def turns_of(config: RunConfig) -> Turns:
     """Whose turn it is, as the config says it."""
     priorities = {slot: row["priority"] for slot, row in enumerate(config.experiments or ()) if "priority" in row}
-    job_s = max(1.0, float(config.slurm.time_limit - config.lead_seconds))
-    return Turns(queue=config.queue, priorities=priorities, job_s=job_s)
+    shortest = min(config.longest_job_s(slot) for slot in range(config.slots))
+    return Turns(queue=config.queue, priorities=priorities, job_s=max(1.0, shortest))
 
 
 def in_turn(slots: Iterable[Slot], turns: Turns) -> list[Slot]:

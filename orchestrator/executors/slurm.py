@@ -1,4 +1,7 @@
-"""Jobs on a Slurm cluster: every contact with Slurm is in this module.
+"""Jobs on a Slurm cluster: all that the controller asks of Slurm, and all that it has it do, is in this module.
+
+(`site` asks what `doctor` wants to know; what a job asks and does itself is in `jobend`, `doctor.probe` and
+`trainer.machine.launching`.)
 
 It runs Slurm's own commands, as a user would, and never more often than it is asked: one `squeue` for everything, one
 `sacct` only on request. Every command has a time limit and an environment without the variables that would change

@@ -18,8 +18,8 @@ from orchestrator.walltime import parse_duration_s
 SQUEUE_FORMAT = "%A|%T|%r|%P|%N|%V|%S|%e|%Z"
 #: `sacct -o` (sacct(1)).
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList,Submit,Start,End,WorkDir"
-#: `sinfo -o`: partition, availability, longest and default walltime, nodes, CPUs, MB, GRES (sinfo(1)).
-SINFO_FORMAT = "%P|%a|%l|%L|%D|%c|%m|%G"
+#: `sinfo -o`: partition, availability, longest walltime, nodes, CPUs, MB, GRES (sinfo(1)).
+SINFO_FORMAT = "%P|%a|%l|%D|%c|%m|%G"
 
 #: Sources: squeue(1), sacct(1) "JOB STATE CODES" and slurm.h up to 25.11. A name that is not here is UNKNOWN.
 _STATES: Mapping[JobState, frozenset[str]] = {
@@ -40,7 +40,7 @@ _SQUEUE_LINE = re.compile(
 _SACCT_LINE = re.compile(
     r"(\d{1,20})\|([A-Z_]+(?: by \d+)?)\|(\d{1,6}):(\d{1,6})\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
 )
-_SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d{1,9})\|(\d{1,9})\+?\|(\d{1,12})\+?\|(.*)")
+_SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|(\d{1,9})\|(\d{1,9})\+?\|(\d{1,12})\+?\|(.*)")
 _JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
 _SPEAKER = re.compile(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?")
@@ -93,7 +93,6 @@ class Partition(Frozen):
     is_default: bool
     is_up: bool
     time_limit_s: int | None
-    default_time_s: int | None
     nodes: int
     cpus_per_node: int
     memory_mb: int
@@ -160,13 +159,12 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
         match = _SINFO_LINE.fullmatch(line.strip())
         if match is None:
             raise UnreadableError(f"sinfo printed a line that is none of its columns: {line!r}")
-        name, available, longest, default, nodes, cpus, memory, gres = match.groups()
+        name, available, longest, nodes, cpus, memory, gres = match.groups()
         one = Partition(
             name=name.rstrip("*"),
             is_default=name.endswith("*"),
             is_up=available == "up",
             time_limit_s=told_duration_s(longest),
-            default_time_s=told_duration_s(default),
             nodes=int(nodes),
             cpus_per_node=int(cpus),
             memory_mb=int(memory),

@@ -34,7 +34,7 @@ from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
 from orchestrator.processes import is_alive
-from orchestrator.run import curves
+from orchestrator.run import wandbnotes
 from orchestrator.run.begin import begin, executor_for, prepare_folder
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
@@ -120,7 +120,7 @@ def notes_of(asked: StartRequest) -> list[str]:
     config = asked.config
     here = visible_gpus(os.environ) if executor_of(asked) == "local" else ()
     shared = sharing(here, config.slots, config.places, config.slurm.gpus)
-    wandb = curves.notes(config.wandb, os.environ)
+    wandb = wandbnotes.notes(config.wandb, os.environ)
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
 
 

@@ -7,6 +7,7 @@ from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import Ledger, Slot
 from orchestrator.decisions.nodes import forgiven
 from orchestrator.given import given
+from trainer.config.section import resolve
 
 
 def started_again(ledger: Ledger, config: RunConfig) -> Ledger:
@@ -24,4 +25,4 @@ def _again(slot: Slot, config: RunConfig) -> Slot:
         return reactivated(slot, None, given(command, config.settings_of(slot.index)))
     if not config.trains:
         return reactivated(slot, None, again=True)
-    return reactivated(slot, config.training_of(slot.index).written.get("total_steps"))
+    return reactivated(slot, resolve(config.training_of(slot.index)).total_steps)

@@ -320,11 +320,17 @@ def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], n
         rate = steps / trained_s if trained_s > RATE_AFTER_S else None
     update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
     if rate and view.step is not None and view.total is not None:
-        lead_s, limit_s = run.config.lead_seconds, run.config.slurm.time_limit
-        left_s = view.ends_at - lead_s - now if view.ends_at is not None else None
-        waits = waits_between(slot.attempts)
-        update["forecast"] = forecast(view.total - view.step, rate, left_s, limit_s - lead_s, waits)
+        left_s, job_s = _left_in_job_s(view, run, now), run.config.longest_job_s(slot.index)
+        update["forecast"] = forecast(view.total - view.step, rate, left_s, job_s, waits_between(slot.attempts))
     return view.model_copy(update=update)
+
+
+def _left_in_job_s(view: SlotView, run: Run, now: float) -> float | None:
+    """How long its running job goes on working, as its shim counts; None: it has no end that is known."""
+    longest = run.config.max_runtime_s(view.slot)
+    ends = [view.ends_at - run.config.lead_seconds] if view.ends_at is not None else []
+    ends += [view.started_at + longest] if view.started_at is not None and longest is not None else []
+    return min(ends) - now if ends else None
 
 
 def _successor(slot: Slot) -> SuccessorView | None:

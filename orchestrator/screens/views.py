@@ -30,7 +30,7 @@ from orchestrator.screens.cells import (
     steps,
     success,
 )
-from orchestrator.screens.given import given_words
+from orchestrator.screens.givers import given_words
 from orchestrator.screens.queue import page_of
 from orchestrator.screens.secondlook import LATE_LOOK_S, SecondLook
 from orchestrator.screens.status import CRON, RunView, SlotView

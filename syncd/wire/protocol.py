@@ -8,7 +8,7 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
             LIST                 POLICY (with its manifest)*, METRICS*, VERDICTS*, LISTED; then changes are pushed
             GET                  DATA*, END or GONE
             PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
-            ACK                  (the verdicts have arrived)
+            ACK                  (the verdicts are counted)
             WATCH                LIVE* while it is wanted, SHOWN (whose agents there are beside the jobs'),
                                  NOBODY_ASKED where a job cannot be told
             OFFER                WANTED (which of the client's own agents somebody watches); then the client sends LIVE
@@ -27,6 +27,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -44,7 +45,6 @@ MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_HEADER_BYTES = 65_535
 _PREFIX = struct.Struct(">IBH")
 _INNER_BYTES = _PREFIX.size - 4
-MAX_FRAME_BYTES = _INNER_BYTES + MAX_HEADER_BYTES + MAX_PAYLOAD_BYTES
 #: A ping this often, and this long a silence of a peer that should answer them, means that it is gone.
 PING_EVERY_S = 5.0
 DEAD_AFTER_S = 15.0
@@ -52,8 +52,12 @@ DEAD_AFTER_S = 15.0
 MAX_ENTRIES = 100
 
 
+@cache
 def program_version() -> str:
-    """Of this installation; "unknown" where it runs from a plain copy of its code."""
+    """Of this installation; "unknown" where it runs from a plain copy of its code.
+
+    As it was at the first call: an upgrade changes what lies on the disk, and not the code that runs here.
+    """
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms that few callers need
 
     try:
@@ -172,7 +176,7 @@ class Verdicts(Message):
 
 
 class Ack(Message):
-    """Verdicts that have arrived."""
+    """Verdicts that are counted: they need not be told any more."""
 
     KIND = 9
     sha256s: Annotated[tuple[Sha256, ...], Field(max_length=MAX_ENTRIES)]

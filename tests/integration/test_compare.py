@@ -46,8 +46,9 @@ class Points(anchorleg_toys.points.Points):
 def compare(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "section.json").write_text(json.dumps(SECTION))
     (folder / "loud.py").write_text(LOUD)
+    (folder / "trainer.py").write_text("raise SystemExit(9)  # a file of the user's own\n")
     return subprocess.run(
-        [sys.executable, "-m", "trainer", "compare", "-c", "section.json", "--run-dir", "all", *words],
+        [sys.executable, "-P", "-m", "trainer", "compare", "-c", "section.json", "--run-dir", "all", *words],
         cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}:{folder}", **environment},
         capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False,
     )  # fmt: skip
@@ -76,8 +77,8 @@ def test_algorithms_are_trained_compared_and_not_trained_again(tmp_path: Path) -
     rows = [len((attempt / "metrics.jsonl").read_text().splitlines()) for attempt in attempts]
     assert rows == [3, 3]
     other = subprocess.run(
-        [sys.executable, "-m", "trainer", "compare", "all/ppo-0", "all/a2c-0", "--json"], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}"}, capture_output=True, text=True,
+        [sys.executable, "-P", "-m", "trainer", "compare", "all/ppo-0", "all/a2c-0", "--json"], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}:{tmp_path}"}, capture_output=True, text=True,
         timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     assert json.loads(other.stdout)["contenders"] == told["contenders"]

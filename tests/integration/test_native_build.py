@@ -36,6 +36,7 @@ except StepperUnavailableError as error:
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
 find_or_build = partial(build.find_or_build, library.SOURCES)
+verdict_file = partial(verdicts.verdict_file, packages=check._PACKAGES, suite=check._SUITE)
 
 
 @pytest.fixture
@@ -288,7 +289,7 @@ def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
     assert "differs from Python here for reach-v3" in caplog.text
     wrong.held.norms(ctypes.c_bool(fused), None, 0, 0, None)
     assert check.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
-    check._verdict_file(wrong).unlink()
+    verdict_file(wrong).unlink()
     assert check.approved(wrong, ["reach-v3"]) == {"reach-v3"}
 
 
@@ -324,7 +325,7 @@ def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
     stepper = library.StepperLibrary(tmp_path / "native")
     monkeypatch.setattr("trainer.envs.suites.metaworld.native.trial.steps_alike", lambda stepper, task: True)
     check.approved(stepper, TASKS)
-    path = check._verdict_file(stepper)
+    path = verdict_file(stepper)
     for text in ("", "[]", '{"reach-v3": 1}'):
         path.write_text(text)
         assert check.approved(stepper, TASKS) == set(TASKS)

@@ -187,7 +187,7 @@ def test_a_wrong_request_is_refused_for_good_in_slurms_own_words(slurm: SlurmClu
 def test_the_partitions_are_offered_with_their_limits_and_gpus(slurm: SlurmCluster, tmp_path: Path) -> None:
     gpu, short = an_executor(slurm, tmp_path / "jobs").partitions().rows
 
-    assert (gpu.name, gpu.is_default, gpu.time_limit_s, gpu.default_time_s) == ("gpu", True, None, 600)
+    assert (gpu.name, gpu.is_default, gpu.time_limit_s) == ("gpu", True, None)
     assert (short.name, short.is_default, short.time_limit_s) == ("short", False, 60)
     assert (gpu.nodes, gpu.cpus_per_node, gpu.memory_mb, gpu.gpus) == (4, 8, 16_000, {"fake": 1})
 

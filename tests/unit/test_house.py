@@ -470,6 +470,15 @@ def test_slurm_is_spoken_to_in_one_module_of_the_controller() -> None:
     }
 
 
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+def test_a_python_that_is_started_finds_no_module_of_the_folder_it_is_started_in(path: Path) -> None:
+    """Without `-P` a `trainer.py` of the user's own is what `python -m trainer` runs."""
+    for node in ast.walk(tree_of(path)):
+        words = [ast.unparse(word) for word in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
+        before = words[: words.index("'-m'")] if "'-m'" in words else []
+        assert not before or "'-P'" in before, f"line {node.lineno}"
+
+
 def test_tests_in_different_folders_have_different_names() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))

@@ -12,7 +12,7 @@ import numpy as np
 
 from anchorleg.files import read_json_or_none
 from syncd import store
-from syncd.outbox import Outbox, read_contributions
+from syncd.outbox import SILENT_AFTER_S, Outbox, read_contributions
 from trainer.actors.follower import Followed
 from trainer.actors.views import Playing, Recording, TaskScore
 from trainer.envs.step import Step
@@ -24,8 +24,6 @@ LAST_EPISODES = 50
 _RATE_WINDOW_S = 10.0
 #: The mirror's files are read this often; syncd writes its own once a second.
 _FILES_EVERY_S = 2.0
-#: A status that was not written for so long has no syncd behind it.
-_STATUS_BELIEVED_S = 30.0
 
 
 class ActorCounts:
@@ -170,7 +168,7 @@ def network_words(folder: Path, now: float) -> str | None:
     state, at, since = status.get("state"), status.get("written_at"), status.get("since")
     if not isinstance(state, str):
         return None
-    if isinstance(at, int | float) and now - at > _STATUS_BELIEVED_S:
+    if isinstance(at, int | float) and now - at > SILENT_AFTER_S:
         return f"no syncd is running here (last seen {_time(at)}); playing goes on"
     words = f"{state} since {_time(since)}" if isinstance(since, int | float) else state
     return words if state in {"live", "syncing"} else f"{words}; playing goes on"

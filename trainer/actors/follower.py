@@ -17,7 +17,7 @@ import torch
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.actors import needed
-from trainer.sharing.policies import Policy, UnusablePolicyError, differences, load
+from trainer.sharing.policies import GoldenMismatchError, Policy, UnusablePolicyError, differences, load
 from trainer.sharing.selection import STALE_S, Choice, SlotKey, key_of, pick
 from trainer.sharing.takings import INTAKE
 
@@ -241,7 +241,9 @@ class Follower:
             self._bad[key_of(manifest)] = manifest.version
             self.waiting_for = f"waiting for a policy that can be played here: {name} cannot: {error}"
             kept = " The last good one goes on." if self._ready else " Waiting for the next."
-            self._notices.trouble(f"{name} is not used: {error}.{kept}", cause=str(error))
+            # How far its actions are off is another number with each policy, and the same trouble.
+            cause = type(error).__name__ if isinstance(error, GoldenMismatchError) else str(error)
+            self._notices.trouble(f"{name} is not used: {error}.{kept}", cause=cause)
             self._tried(place, manifest, str(error))
             return
         warning = differences(manifest.suite)

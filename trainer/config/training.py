@@ -1,10 +1,12 @@
 """A training, every value decided; and which of them a checkpoint insists on.
 
-"Step" means a transition: one action of one environment. What decides the numbers that are trained stands in the
-sections `env`, `algorithm` and `network`, and in `seed`. The rest may change from one job to the next: `total_steps` (a
-run may be prolonged), `num_envs` (kept environments go on, new ones are seeded anew), `device`, `threads` and
-`num_workers` (a job may land on another machine; bit equality then ends, the training does not), and all about when to
-save, evaluate, report, keep or end.
+"Step" means a transition: one action of one environment. What a checkpoint insists on, the training's `identity`, is
+the sections `env`, `algorithm` and `network`, the VERSION of the first two, `seed` and `init_seed`. The rest may change
+from one job to the next. Of that, some changes numbers: `total_steps` (a run may be prolonged, and a learning rate that
+falls over it then falls more slowly), `num_envs` (kept environments go on, new ones are seeded anew), what slots of a
+`group` give each other and what is taken from other machines, and `device`, `threads` and `num_workers` (a job may land
+on another machine; bit equality then ends, the training does not). All about when to save, evaluate, report, keep or
+end changes none in a slot by itself.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ class Training(TrainingSettings):
         "batches are then drawn without a copy; no number differs.",
     )
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] = Field(
-        0, description="The seed of everything random; slot k of a run trains seed + k."
+        0, description="The seed of everything random; slot k of a run trains seed + k, and every experiment seed."
     )
     init_seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = Field(
         None,
@@ -318,7 +320,7 @@ _TASKS = {"tasks", "benchmark"}
 
 
 def deciding(training: Training) -> dict[str, Any]:
-    """All that decides which numbers are trained, as JSON."""
+    """What no job of a training may change, as JSON."""
     seeds = {"seed"} if training.init_seed is None else {"seed", "init_seed"}  # as it was before there were two
     sections = training.model_dump(mode="json", include={*seeds, *SECTIONS})
     del sections["network"]["encoder"]["weights"]  # where a file lies: what it is, its sum says

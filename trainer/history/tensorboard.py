@@ -92,23 +92,30 @@ def _td_errors(row: Mapping[str, Any]) -> dict[str, float]:
 
 def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """An evaluation as TensorBoard names: `evaluation/success`, `evaluation/success/reach-v3`, …; of one that is judged
-    by its return, that alone.
+    by its return `evaluation/return`, …, and no success.
     """
-    averaged = row.get("averaged")
-    if not tells_success(row):
-        values = {"evaluation/return": mean_return(row)}
-        if averaged is not None:
-            values["evaluation/averaged_return"] = mean_return(averaged)
-        return values | {f"evaluation/return/{task}": value for task, value in row["returns"].items()}
+    values = _of_success(row) if tells_success(row) else _of_return(row)
+    for name, means in row.get("measures", {}).items():
+        values |= {f"evaluation/{name}/{task}": value for task, value in means.items()}
+    return values
+
+
+def _of_success(row: Mapping[str, Any]) -> dict[str, float]:
     values = {"evaluation/success": row["mean_success"], "evaluation/iqm": row["iqm_success"]}
     for name, field in (("success", "success"), ("return", "returns"), ("steps", "steps_to_success")):
         values |= {f"evaluation/{name}/{task}": value for task, value in row[field].items()}
-    for name, means in row.get("measures", {}).items():
-        values |= {f"evaluation/{name}/{task}": value for task, value in means.items()}
-    if averaged is not None:
-        values["evaluation/averaged_success"] = averaged["mean_success"]
-        values |= {f"evaluation/averaged_success/{task}": value for task, value in averaged["success"].items()}
-    if (unseen := row.get("unseen")) is not None:
-        values |= {"evaluation/unseen": unseen["mean_success"]}
-        values |= {f"evaluation/unseen/{task}": value for task, value in unseen["success"].items()}
+    for name, beside in (("averaged_success", row.get("averaged")), ("unseen", row.get("unseen"))):
+        if beside is not None:
+            values[f"evaluation/{name}"] = beside["mean_success"]
+            values |= {f"evaluation/{name}/{task}": value for task, value in beside["success"].items()}
+    return values
+
+
+def _of_return(row: Mapping[str, Any]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    beside = (("averaged_return", row.get("averaged")), ("unseen_return", row.get("unseen")))
+    for name, found in (("return", row), *beside):
+        if found is not None:
+            values[f"evaluation/{name}"] = mean_return(found)
+            values |= {f"evaluation/{name}/{task}": value for task, value in found["returns"].items()}
     return values

@@ -142,11 +142,11 @@ def _other_settings(known: object, training: Training) -> str:
 
 
 def _start(entry: Contestant) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "trainer", "train", "--config", str(entry.slot_dir / "config.json")]
+    command = [sys.executable, "-P", "-m", "trainer", "train", "--config", str(entry.slot_dir / "config.json")]
     with entry.log.open("ab") as log:
         return subprocess.Popen(
             [*command, "--run-dir", str(entry.folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env=_outside_a_job(os.environ),
+            env={**_outside_a_job(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C is for us: we end them, and they save
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from as_user import UID, as_ordinary_user, ordinary_folder
 from builders import NOW, a_slot, no_code
 
 from anchorleg.findings import Level
@@ -19,15 +20,17 @@ from orchestrator.decisions.models import SlotStatus
 from orchestrator.doctor.checks import examine
 from orchestrator.doctor.facts import FolderFacts, LoginFacts, PythonFacts
 from orchestrator.doubts import warnings_of
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, StorageError
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles
 from orchestrator.run.starting import asked_for
 from orchestrator.run.submission import job_spec
-from orchestrator.screens.given import NAMED, given_words
+from orchestrator.screens.givers import NAMED, given_words
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
+#: An account that this machine does not have.
+STRANGER = 54_321
 
 
 def actors_config(shared: Path | str = "theirs", **more: Any) -> RunConfig:
@@ -149,6 +152,62 @@ class TestTheOwnersFolder:
         assert mode_of(theirs / "v1" / "policy") == 0o640
         assert {mode_of(path) for path in (theirs, theirs / "v1", slot.parent)} == {0o2750}
         assert mode_of(private) == 0o600
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other accounts")
+    def test_what_others_have_in_it_is_passed_over_and_the_folder_itself_is_not(self) -> None:
+        with ordinary_folder() as home:
+            slot, theirs = home / "shared" / "v1" / "incoming" / "a-0" / "0", home / "theirs"
+            slot.mkdir(parents=True)
+            (slot / "given").write_text("rows")
+            (slot / "folder").mkdir()
+            (slot / "folder" / "inner").write_text("x")
+            (home / "shared" / "v1" / "policy").write_text("x")
+            theirs.mkdir()
+            for path in (home / "shared", *(home / "shared").rglob("*")):
+                foreign = slot in path.parents
+                os.chown(path, STRANGER if foreign else UID, STRANGER if foreign else UID)
+            (slot / "given").chmod(0o604)
+            os.chown(theirs, STRANGER, UID)
+            as_ordinary_user(lambda: share_with(home / "shared", grp.getgrgid(UID).gr_name))
+            assert (mode_of(home / "shared"), mode_of(home / "shared" / "v1" / "policy")) == (0o2750, 0o640)
+            given = (slot / "given").stat()
+            assert (given.st_uid, given.st_gid, stat.S_IMODE(given.st_mode)) == (STRANGER, STRANGER, 0o604)
+
+            def refused() -> None:
+                with pytest.raises(StorageError, match=r"/theirs cannot be given to the group .* \(Operation not"):
+                    share_with(theirs, grp.getgrgid(UID).gr_name)
+
+            as_ordinary_user(refused)
+
+    def test_a_link_that_is_put_there_meanwhile_changes_nothing_elsewhere(
+        self, tmp_path: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        private, given = tmp_path / "private", theirs / "given"
+        private.write_text("x")
+        private.chmod(0o600)
+        given.write_text("rows")
+
+        def swap(path: object) -> None:
+            if str(path).endswith("given") and not given.is_symlink():
+                given.unlink()
+                given.symlink_to(private)
+
+        real_chown, real_open = os.chown, os.open
+
+        def chown(path: Any, *words: Any, **more: Any) -> None:
+            swap(path)
+            real_chown(path, *words, **more)
+
+        def opened(path: Any, *words: Any, **more: Any) -> int:
+            swap(path)
+            return real_open(path, *words, **more)
+
+        monkeypatch.setattr(os, "chown", chown)
+        monkeypatch.setattr(os, "open", opened)
+        share_with(theirs, GROUP)
+        monkeypatch.undo()
+        assert given.is_symlink()
+        assert (mode_of(private), mode_of(theirs)) == (0o600, 0o2750)
 
     def test_one_that_the_group_could_write_is_closed_with_all_that_is_in_it(self, theirs: Path) -> None:
         inbox = theirs / "v1" / "inbox" / "ben"

@@ -324,7 +324,7 @@ class TestANewOne:
     def sinfo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """Shows with `-a` alone what is closed to us."""
         command = tmp_path / "sinfo"
-        closed, ours = "closed|up|4:00:00|n/a|2|64|500000|gpu:a100:4", "ours*|up|4:00:00|n/a|2|64|500000|(null)"
+        closed, ours = "closed|up|4:00:00|2|64|500000|gpu:a100:4", "ours*|up|4:00:00|2|64|500000|(null)"
         command.write_text(f'#!/bin/sh\ncase " $* " in *" -a "*) echo "{closed}" ;; esac\necho "{ours}"\n')
         command.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -53,7 +53,7 @@ from orchestrator.executors.slurm_text import Partition, UnreadableError, job_st
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 GPU = Partition(
-    name="gpu", is_default=True, is_up=True, time_limit_s=4 * 3600, default_time_s=None, nodes=4, cpus_per_node=8,
+    name="gpu", is_default=True, is_up=True, time_limit_s=4 * 3600, nodes=4, cpus_per_node=8,
     memory_mb=16_000, gpus={"a100": 1},
 )  # fmt: skip
 QUIET = {

@@ -19,7 +19,7 @@ from orchestrator import processes
 from orchestrator.decisions.models import Ledger
 from orchestrator.disk import LocalDisk
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
-from orchestrator.processes import ProcessId, identify, myself
+from orchestrator.processes import ProcessId, myself, start_time
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import (
     AWAY_S,
@@ -193,9 +193,9 @@ class TestTaking:
 
     def test_a_dead_owner_of_this_machine_is_replaced_at_once(self, run_dir: RunDir) -> None:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-        process = identify(child.pid)
-        assert process is not None
-        own(run_dir, process)
+        started = start_time(child.pid)
+        assert started is not None
+        own(run_dir, replace(myself(), pid=child.pid, started=started))
         assert living_owner(run_dir) is not None
         child.communicate(b"\n")
         assert Lease.take(run_dir, "start", now=NOW).epoch == 1

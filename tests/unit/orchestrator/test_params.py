@@ -9,9 +9,10 @@ import pytest
 
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.edits import reactivated
-from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
+from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Verdict
 from orchestrator.errors import ConfigError
 from orchestrator.given import given
+from orchestrator.run.again import started_again
 from orchestrator.run.program import check_script, commands_of
 
 
@@ -107,6 +108,13 @@ class TestASlotThatIsFinished:
         assert reactivated(slot, 200, "").status is SlotStatus.ACTIVE
         assert reactivated(slot, 100, "").status is SlotStatus.FINISHED
         assert reactivated(slot, 50, "").status is SlotStatus.FINISHED
+
+    @pytest.mark.parametrize("raised", [{"total_steps": 20_000}, {"preset": "guide-20m"}, {}])
+    def test_goes_on_wherever_its_larger_total_comes_from(self, raised: dict[str, Any]) -> None:
+        ledger = Ledger(run_id="r", epoch=0, slots=(self.slot("", total=10_000),))
+        more, same = (parse_config({"training": value}, "c.json") for value in (raised, {"total_steps": 10_000}))
+        assert started_again(ledger, more).slots[0].status is SlotStatus.ACTIVE
+        assert started_again(ledger, same).slots[0].status is SlotStatus.FINISHED
 
     def test_what_a_program_is_given_is_its_words_and_its_settings_in_any_order(self) -> None:
         one = given(["x", "1"], {"a": 1, "b": 2.0})

@@ -279,6 +279,30 @@ class TestStatus:
         assert view.state == "no controller"
 
     @pytest.mark.parametrize(
+        ("walltime_s", "runtime_s", "more_jobs"),
+        [
+            (14_400, None, 0),
+            (14_400, 3600, 2),  # two hours of work: half an hour in this job, and an hour in each other
+            (14_400, 90_000, 0),
+            (None, 3600, 2),
+            (None, None, 0),
+        ],
+    )
+    def test_jobs_that_hand_over_before_their_end_are_forecast_so(
+        self, run_dir: RunDir, walltime_s: int | None, runtime_s: int | None, more_jobs: int
+    ) -> None:
+        put(run_dir, "progress.json", {"step": 0, "total": 7200, "checkpoint_step": 0, "steps_per_s": 1.0, "at": 1})
+        begun_at = NOW - 1800
+        ends_at = None if walltime_s is None else begun_at + walltime_s
+        told = seen().model_copy(update={"started_at": begun_at, "ends_at": ends_at})
+        job = a_slot().with_attempt(a_job(sighting=told), claimed_by=token(), started_at=begun_at)
+        run = begun(run_dir, a_config(slurm={"time_limit": "4:00:00"}, training={"max_runtime_seconds": runtime_s}))
+        save_ledger(run_dir, a_run(job, run_id=run.run_id), NOW)
+        (slot,) = run_view(run_dir, NOW).slots
+        assert slot.forecast is not None
+        assert slot.forecast.more_jobs == more_jobs
+
+    @pytest.mark.parametrize(
         "value",
         [
             {"step": 12.5, "total": 99, "checkpoint_step": 10},

@@ -191,9 +191,9 @@ def test_a_job_id_is_read_from_the_history_only_where_it_is_a_number() -> None:
 def test_partitions_are_read() -> None:
     gpu, short = parse_sinfo(recorded("sinfo", "two partitions")["stdout"])
 
-    assert (gpu.name, gpu.is_default, gpu.is_up, gpu.time_limit_s, gpu.default_time_s) == ("gpu", True, True, None, 600)
+    assert (gpu.name, gpu.is_default, gpu.is_up, gpu.time_limit_s) == ("gpu", True, True, None)
     assert (gpu.nodes, gpu.cpus_per_node, gpu.memory_mb, gpu.gpus) == (2, 8, 16_000, {"fake": 1})
-    assert (short.name, short.is_up, short.time_limit_s, short.default_time_s) == ("short", False, 60, None)
+    assert (short.name, short.is_up, short.time_limit_s) == ("short", False, 60)
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_partitions_are_read() -> None:
     ],
 )
 def test_gpus_of_a_node_are_counted_by_type(gres: str, gpus: dict[str, int]) -> None:
-    (partition,) = parse_sinfo(f"gpu|up|1-00:00:00|n/a|3|32|256000|{gres}\n")
+    (partition,) = parse_sinfo(f"gpu|up|1-00:00:00|3|32|256000|{gres}\n")
 
     assert partition.gpus == gpus
     assert partition.time_limit_s == 86400
 
 
 def test_lines_of_one_partition_are_put_together_cautiously() -> None:
-    (one,) = parse_sinfo("p*|up|4:00:00|n/a|2|64|500000|gpu:a100:4\np*|up|4:00:00|n/a|6|32|250000|gpu:v100:2\n")
+    (one,) = parse_sinfo("p*|up|4:00:00|2|64|500000|gpu:a100:4\np*|up|4:00:00|6|32|250000|gpu:v100:2\n")
 
     assert (one.nodes, one.cpus_per_node, one.memory_mb) == (8, 32, 250_000)
     assert one.gpus == {"a100": 4, "v100": 2}

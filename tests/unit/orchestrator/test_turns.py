@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from builders import a_run, a_slot, a_wish
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config import parse_config
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, Slot
 from orchestrator.decisions.plan import Limits, plan
-from orchestrator.decisions.turns import Turns, in_turn
+from orchestrator.decisions.turns import Turns, in_turn, turns_of
 from orchestrator.sections import QueueSection
 
 JOB_S = 4 * 3600.0
@@ -40,6 +42,27 @@ def test_a_priority_is_stronger_than_work_and_a_changed_one_stronger_than_the_co
     slots = [a_slot(0).built, a_slot(1, worked_s=99 * JOB_S).built, a_slot(2, priority=9).built]
     assert order_of(slots, turns("priority", s1=5)) == [2, 1, 0]
     assert order_of(slots, turns("fair", s1=5)) == [0, 2, 1]
+
+
+def turns_with(**config: Any) -> Turns:
+    value = {"lead_seconds": 600, "slurm": {"time_limit": "4:10:00", "max_jobs": 1}, **config}
+    return turns_of(parse_config(value, "c.json"))
+
+
+def test_a_whole_job_is_as_long_as_jobs_work() -> None:
+    assert turns_with(slots=2).job_s == 4 * 3600
+    assert turns_with(training={"max_runtime_seconds": 1800}).job_s == 1800
+    assert turns_with(training={"max_runtime_seconds": 1800}, command=["./mine"]).job_s == 1800
+    assert turns_with(training={"max_runtime_seconds": 99 * 3600}).job_s == 4 * 3600
+    of_some = turns_with(experiments=[{"seed": 1}, {"seed": 2, "max_runtime_seconds": 900}])
+    assert of_some.job_s == 900
+    of_a_program = turns_with(command=["./mine"], experiments=[{"seed": 1}, {"seed": 2, "max_runtime_seconds": 900}])
+    assert of_a_program.job_s == 4 * 3600  # a param of its own
+
+
+def test_jobs_that_hand_over_early_take_turns_after_each_of_them() -> None:
+    by = turns_with(training={"max_runtime_seconds": 1800}, slots=2)
+    assert order_of([a_slot(0, worked_s=1800.0, step=900, total=1000).built, a_slot(1).built], by) == [1, 0]
 
 
 def test_in_turn_is_as_written() -> None:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.config import parse_config
 from orchestrator.errors import ConfigError
 from orchestrator.run.begin import KEPT_VARIABLES
-from orchestrator.run.curves import notes
+from orchestrator.run.wandbnotes import notes
 from trainer.config.wandb import WandbSection, wandb_environment
 
 KEY = "0123456789abcdef" * 3

@@ -44,6 +44,17 @@ def test_what_has_no_number_makes_no_curve():
     assert [name for name in values if name.startswith("evaluation/steps")] == ["evaluation/steps/reach-v3"]
 
 
+def test_what_is_judged_by_its_return_has_curves_of_what_stands_beside_it_too():
+    judged = RESULT | {"score": "return", "measures": {"distance": {"push-v3": 0.3}}}
+    values = evaluation_scalars(judged | {"unseen": judged | {"returns": {"reach-v3": 4.0, "push-v3": 1.0}}})
+    assert values == {
+        "evaluation/return": 11.5, "evaluation/return/reach-v3": 20.0, "evaluation/return/push-v3": 3.0,
+        "evaluation/unseen_return": 2.5,
+        "evaluation/unseen_return/reach-v3": 4.0, "evaluation/unseen_return/push-v3": 1.0,
+        "evaluation/distance/push-v3": 0.3,
+    }  # fmt: skip
+
+
 def test_what_else_is_told_of_episodes_has_a_curve_each():
     told = {"measures": {"distance": {"reach-v3": 0.02, "push-v3": 0.3}, "steps_to_reach": {}}}
     values = evaluation_scalars(RESULT | told)

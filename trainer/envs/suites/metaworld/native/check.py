@@ -22,7 +22,3 @@ def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
         return steps_alike(stepper, task)
 
     return verdicts.approved(stepper, tasks, _PACKAGES, _SUITE, alike)
-
-
-def _verdict_file(stepper: StepperLibrary) -> Path:
-    return verdicts.verdict_file(stepper, _PACKAGES, _SUITE)
