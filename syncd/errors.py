@@ -13,7 +13,7 @@
     │   ├── TooMuchError       it sends more than is taken at once
     │   └── GoneError          one offered file is not there any more; the connection lives
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
-    ├── ServiceError (8)       launchctl or systemctl refused
+    ├── ServiceError (8)       launchctl or systemctl refused, or the service does not run
     └── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
 
     NoRoomError                one offered file is beyond what a mirror takes (`syncd.laptop.capacity`); others come
@@ -95,7 +95,7 @@ class StorageError(SyncError):
 
 
 class ServiceError(SyncError):
-    """The service manager refused. The files that were written stay, and are named."""
+    """The service manager refused, or what it started does not run. It does not mean that `watch` by hand would not."""
 
     exit_code = 8
 

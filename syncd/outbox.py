@@ -29,6 +29,8 @@ from syncd.errors import ConfigError, StorageError
 from syncd.shared.layout import NAME, SHA256, SLOT
 from syncd.wire.transport import SegmentVerdict
 
+#: A living client's word (DIR/state/status.json) is 5 s old at most, or as old as one try to connect takes.
+SILENT_AFTER_S = 90.0
 #: Some hours of a laptop's experience. More would reach the learner too old to be accepted.
 MAX_SEGMENTS = 2_000
 MAX_BYTES = 256 * 2**20

@@ -88,7 +88,9 @@ class HostKey:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a connection really goes, after ~/.ssh/config. `alias`: under which name its host key is known."""
+    """Where a connection really goes, after ~/.ssh/config. `alias`: under which name its host key is known. `agent`:
+    the one that holds keys for it; None: that of the terminal.
+    """
 
     host: str
     port: int
@@ -96,6 +98,7 @@ class Endpoint:
     alias: str
     known_hosts: tuple[Path, ...]
     jump: str | None = None
+    agent: str | None = None
 
     @property
     def pinned_name(self) -> str:
@@ -145,6 +148,17 @@ def ensure_key(path: Path) -> OwnKey:
     return OwnKey(path, derived.stdout.strip(), made=False)
 
 
+def is_locked(own: OwnKey, place: Endpoint) -> bool:
+    """Whether it has a passphrase and no agent holds it, so that ssh cannot use it by itself. Errors: ConfigError.
+
+    False where ~/.ssh/config names an agent for `place`: that one is ssh's to ask.
+    """
+    opened = _run(["ssh-keygen", "-y", "-P", "", "-f", str(own.path)])
+    if opened.returncode == 0 or "passphrase" not in opened.stderr or place.agent:
+        return False
+    return own.public.split()[:2] not in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]
+
+
 def endpoint(remote: Remote) -> Endpoint:
     """Where `ssh` would go for `remote`. Errors: ConfigError (no ssh, a broken ~/.ssh/config)."""
     words = ["ssh", "-G"]
@@ -168,6 +182,7 @@ def resolved(output: str, remote: Remote) -> Endpoint:
     named = [values.get(name, "") for name in ("userknownhostsfile", "globalknownhostsfile")]
     files = [Path(word).expanduser() for text in named for word in dict.fromkeys([text, *text.split()]) if word]
     jump = values.get("proxyjump") or values.get("proxycommand")
+    agent = values.get("identityagent")
     ours = [remote.known_hosts] if remote.known_hosts else []
     return Endpoint(
         host=values.get("hostname") or remote.host or "",
@@ -176,6 +191,7 @@ def resolved(output: str, remote: Remote) -> Endpoint:
         alias=values.get("hostkeyalias", ""),
         known_hosts=(*ours, *files),
         jump=None if jump in {None, "none"} else jump,
+        agent=None if agent == "SSH_AUTH_SOCK" else agent,
     )
 
 

@@ -20,7 +20,7 @@ from syncd.transports.openssh import EXIT_NOT_FOUND
 _MARK = "anchorleg-survey:"
 #: Not with `echo`: dash's turns the \n in a JSON text into a new line.
 _SAY = f'say() {{ printf "%s\\n" "{_MARK}$1:$2"; }}'
-#: Folders with a `syncd` at people's homes, in the order of preference; below the run folder come first.
+#: Folders with our programs, in the order of preference: those below the run folder, then those at people's homes.
 _BELOW = ("$p/.venv/bin", "$p/../.venv/bin", "$p/../../.venv/bin", "$p/../../../.venv/bin")
 _HOMES = (
     "$HOME/.venv/bin", "$HOME/venv/bin", "$HOME/anchorleg/.venv/bin", "$HOME/anchorleg/bin", "$HOME/.local/bin",
@@ -48,32 +48,41 @@ class Findings:
 
 def question(path: str) -> str:
     """One line for any shell over there (csh too), about `path` as the user gave it."""
-    places = _quoted((*_BELOW, *_HOMES))
     script = "; ".join(
         [
-            f"p={shlex.quote(path)}",
-            'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
+            *_about(path),
             _SAY,
             'say home "$HOME"',
             'if [ -d "$p" ]; then say path "$(cd "$p" && pwd)"; fi',
             'if [ -d "$p/v1" ]; then say is shared; elif [ -d "$p/shared/v1" ]; then say is parent; fi',
             'for d in "$p/v1/runs" "$p/shared/v1/runs"; do if [ -d "$d" ]; then say runs "$d"; fi; done',
-            'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
-            # The interpreter of the run has a syncd of the right version beside it.
-            'r=""; if [ -f "$f" ]; then r=$(tr -d "\\n" < "$f"); say run "$r"; fi',
-            f'c=$(printf %s "$r" | sed -n {_PYTHON}); c="${{c%/*}}/syncd"',
-            'if [ -x "$c" ]; then say syncd "$c"; fi',
+            'if [ -n "$r" ]; then say run "$r"; fi',
+            'if [ -x "$b/syncd" ]; then say syncd "$b/syncd"; fi',
             'c=$("${SHELL:-sh}" -lc "command -v syncd" 2> /dev/null < /dev/null | tail -n 1)',
             'case "$c" in /*) say syncd "$c" ;; esac',
-            f'for d in {places}; do if [ -x "$d/syncd" ]; then say syncd "$(cd "$d" && pwd)/syncd"; fi; done',
-            'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
-            'if [ -f "$f" ]; then say run "$(tr -d "\\n" < "$f")"; fi',
-            # The interpreter that the run records (one field a line) has a syncd of its version beside it.
-            r"""b=$(sed -n 's/^ *"python": "\(.*\)\/[^/]*",*$/\1/p' "$f" 2> /dev/null | head -n 1)""",
-            'if [ -n "$b" ] && [ -x "$b/syncd" ]; then say syncd "$b/syncd"; fi',
+            f'for d in {_quoted(_BELOW)}; do if mine "$d" syncd; then say syncd "$d/syncd"; fi; done',
+            f'for d in {_quoted(_HOMES)}; do if [ -x "$d/syncd" ]; then say syncd "$(cd "$d" && pwd)/syncd"; fi; done',
         ]
     )
     return f"exec sh -c {shlex.quote(script)}"
+
+
+def _about(path: str) -> list[str]:
+    """How lines about `path` begin. `$p`: the absolute path. `$r`: the text of its run.json, `$b`: the folder of the
+    interpreter that this names, which has programs of the run's version; both empty without one of this account's own.
+    `mine FOLDER NAME`: whether the folder and the program in it are this account's; `$d` is then where it really is.
+
+    Whoever owns the folder at `path` may be a stranger: he names no program that this account would run.
+    """
+    return [
+        f"p={shlex.quote(path)}",
+        'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
+        'r=""; f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
+        # Opened first, then looked at and read: a link that is put there meanwhile changes nothing.
+        'if [ -f "$f" ]; then { if [ -O /dev/fd/3 ]; then r=$(tr -d "\\n" <&3); fi; } 2> /dev/null 3< "$f"; fi',
+        f'b=$(printf %s "$r" | sed -n {_PYTHON}); b="${{b%/*}}"',
+        'mine() { d=$(cd -P "$1" 2> /dev/null && pwd -P) && [ -O "$d" ] && [ -O "$d/$2" ] && [ -x "$d/$2" ]; }',
+    ]
 
 
 def _quoted(places: Sequence[str]) -> str:
@@ -86,17 +95,13 @@ def program_line(name: str, path: str, words: Sequence[str]) -> str:
     """
     script = "; ".join(
         [
-            f"p={shlex.quote(path)}",
-            'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
+            *_about(path),
             f'go() {{ c="$1/{name}"; shift; if [ -x "$c" ]; then exec "$c" "$@"; fi; }}',
-            'f="$p/run.json"; if [ ! -f "$f" ]; then f="$p/../run.json"; fi',
-            # A folder of somebody else's names no program that this account would run.
-            f'r=""; if [ -O "$f" ]; then r=$(tr -d "\\n" < "$f" | sed -n {_PYTHON}); fi',
-            'go "${r%/*}" "$@"',
+            'go "$b" "$@"',
             f'c=$(command -v {name}); case "$c" in /*) go "${{c%/*}}" "$@" ;; esac',
             f'c=$("${{SHELL:-sh}}" -lc "command -v {name}" 2> /dev/null < /dev/null | tail -n 1)',
             'case "$c" in /*) go "${c%/*}" "$@" ;; esac',
-            f'for d in {_quoted(_BELOW)}; do if [ -O "$d/{name}" ]; then go "$d" "$@"; fi; done',
+            f'for d in {_quoted(_BELOW)}; do if mine "$d" {name}; then go "$d" "$@"; fi; done',
             f'for d in {_quoted(_HOMES)}; do go "$d" "$@"; done',
             f'echo "{name} was found neither on PATH nor at a usual place" >&2',
             f"exit {EXIT_NOT_FOUND}",

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -40,6 +40,8 @@ SYSTEMD_NOT_LOADED = 5
 
 #: Folders that macOS opens to no background agent without a person's consent (TCC).
 _TCC_FOLDERS = ("Documents", "Desktop", "Downloads")
+#: Of an editable installation it lies in the checkout.
+PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,20 @@ class Launchd:
         self._ask("enable", self._target)  # a `launchctl disable` of long ago would make bootstrap fail with 5
         self._load()
         self._ask("kickstart", self._target, fine=IN_PROGRESS)
-        if any((self._home / name) in (agent.folder, *agent.folder.parents) for name in _TCC_FOLDERS):
-            return [
-                f"macOS keeps background agents out of {agent.folder}: choose a folder elsewhere, if it stays empty"
-            ]
-        return []
+        return list(self._hints(agent))
+
+    def _hints(self, agent: Agent) -> Iterator[str]:
+        if self._is_kept_out_of(agent.folder):
+            yield f"macOS keeps background agents out of {agent.folder}: choose a folder elsewhere, if it stays empty"
+        ours = next(filter(self._is_kept_out_of, (Path(agent.python), PACKAGE)), None)
+        if ours is not None:
+            yield (
+                f"macOS keeps background agents out of {ours}, which syncd runs from: if it does not start, install "
+                f"Anchorleg outside {', '.join(_TCC_FOLDERS[:-1])} and {_TCC_FOLDERS[-1]}"
+            )
+
+    def _is_kept_out_of(self, path: Path) -> bool:
+        return any(self._home / name in (path, *path.parents) for name in _TCC_FOLDERS)
 
     def uninstall(self) -> bool:
         """As `Manager` says."""

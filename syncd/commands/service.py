@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -23,6 +24,7 @@ from syncd.errors import (
     SecondFactorError,
     ServiceError,
     StorageError,
+    SyncError,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: What a person must mend first: another start would end the same way.
 FOR_A_PERSON = (ConfigError, HostKeyError, LoginRefusedError, RemoteError)
+#: So is this of a disk. A network folder that is away says other things, and may be back at the next start.
+_REFUSED_BY_THE_DISK = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 #: A new agent is connected, or has said why not, within seconds; an ssh that asks a dead host takes longer, and
 #: then goes on in the background.
 FIRST_WORD_TIMEOUT_S = 15.0
@@ -82,6 +86,11 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
         raise ServiceError(
             f"it is installed, and has stopped: {said.stopped}. Mend that, and run `syncd install` again"
         )
+    if client is None and not state.running:
+        _print_notes(hints)
+        raise ServiceError(
+            f"it is installed, and does not run ({state.manager}: {state.detail}): see {_log_words(state)}"
+        )
     print(f"syncd runs in the background: {place} → {mirror}")
     if client is None:
         print("  it has not said yet whether it is connected: see `syncd status`")
@@ -89,9 +98,13 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
         print(f"  no connection yet, it goes on trying: {client.error}")
     print(f"  {state.file} ({state.manager}: {state.detail})")
     print(f"  log: {_log_words(state)}")
+    _print_notes(hints)
+    print("  see it: syncd status · end it: syncd uninstall")
+
+
+def _print_notes(hints: list[str]) -> None:
     for hint in hints:
         print(f"  note: {hint}")
-    print("  see it: syncd status · end it: syncd uninstall")
 
 
 def uninstall() -> None:
@@ -159,13 +172,21 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
         return
     try:
         watch_in_background(remote, str(folder))
-    except FOR_A_PERSON as error:
+    except SyncError as error:
+        if not _is_for_a_person(error):
+            raise
         is_refused = isinstance(error, LoginRefusedError) and not isinstance(error, SecondFactorError)
         why = f"{error}{_NO_AGENT if is_refused and not os.environ.get(_AGENT) else ''}"
         _note(path, crashes.end(begun, time.time(), because=why))
         print(f"syncd: {why}", file=sys.stderr)
         return
     _note(path, crashes.end(begun, time.time()))
+
+
+def _is_for_a_person(error: SyncError) -> bool:
+    cause = error.__cause__
+    is_refused = isinstance(cause, OSError) and cause.errno in _REFUSED_BY_THE_DISK
+    return isinstance(error, FOR_A_PERSON) or (isinstance(error, StorageError) and is_refused)
 
 
 def _note(path: Path, record: Record) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -131,7 +132,9 @@ def _connect(
     if is_gated:
         wanted = who or wanted
     _step("connection", f"works; your contributions are called {who or wanted}" + _what_is_there(policies))
-    changed = {"remote": place, "name": wanted} | ({"folder": folder} if folder else {})
+    changed: dict[str, object] = {"remote": place, "name": wanted}
+    if folder:
+        changed["folder"] = Path(os.path.abspath(folder.expanduser()))  # the next command may start elsewhere
     settings = settings.model_copy(update=changed)
     try:
         settings.mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -193,6 +196,11 @@ def _surveyed(
     except SecondFactorError:
         raise
     except LoginRefusedError:
+        if keys.is_locked(own, where):
+            raise LoginRefusedError(
+                f"{own.path} has a passphrase, and no ssh-agent holds it, so that ssh cannot use it by itself: "
+                f"`{shlex.join(['ssh-add', str(own.path)])}` first, or `--key NEW_FILE` for a key without one"
+            ) from None
         if shown is None or not _is_terminal():
             raise LoginRefusedError(
                 f"{where.user}@{where.host} does not take {own.path} yet: run `syncd setup` in a terminal, where it "

@@ -126,14 +126,7 @@ def watch_in_background(remote: str, folder: str) -> None:
 
 
 def _run(
-    verb: str,
-    remote: str,
-    folder: str,
-    every_s: float,
-    way: Way,
-    *,
-    as_json: bool,
-    checkpoints: bool = False,
+    verb: str, remote: str, folder: str, every_s: float, way: Way, *, as_json: bool, checkpoints: bool = False
 ) -> None:
     from syncd.laptop.checkpoints import run_folder_of  # noqa: PLC0415 - `--help` stays quick
     from syncd.laptop.client import Wishes  # noqa: PLC0415
@@ -255,7 +248,9 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.laptop.status import StatusWriter  # noqa: PLC0415
     from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
+    from syncd.wire.protocol import program_version  # noqa: PLC0415
 
+    program_version()  # now, while it is that of this code: an upgrade may come before the first connection
     on_terminal = sys.stdout.isatty()
     say = _quiet if on_terminal else _log_line
     lock = MirrorLock(mirror, verb, wait=(print if on_terminal else _log_line) if waits else None)

@@ -199,7 +199,7 @@ def _filesystem(side: Side) -> Finding:
     if _NETWORK.fullmatch(kind):
         return Finding(
             check="mirror", level=Level.WARNING,
-            found=f"it lies on {kind}, which tells of no changes: the outbox is looked at once a second",
+            found=f"it lies on {kind}, which tells of no changes",
             advice="a mirror, and its lock, are made for a disk of this machine: `syncd setup --folder` names another",
         )  # fmt: skip
     return _ok(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from anchorleg.notices import Notices
@@ -16,7 +16,7 @@ from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
 from syncd.shared.layout import AVERAGED
-from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, Transport
+from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, SegmentVerdict, Transport
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
 SEND_AT_ONCE = 32
@@ -33,7 +33,10 @@ ABOUT_A_SLOT = frozenset({"full", "day_quota", "version", "unreadable", "no inbo
 #: The run may be that of another shared folder, to which the mirror is connected at other times.
 UNKNOWN_HELD_S = 3_600.0
 #: What helps where the owner takes nothing of this version: our words, for theirs are no advice to follow.
-UPDATE_FIRST = " until Anchorleg is updated here, the way it was installed"
+UPDATE_FIRST = (
+    " until Anchorleg is updated here, the way it was installed, and syncd started again (`syncd install`, where it "
+    "runs in the background)"
+)
 #: After a file was gone from under us, everything is listed again, once things have calmed down; while nothing comes,
 #: after twice as long each time.
 RELIST_AFTER_S = 1.0
@@ -125,14 +128,22 @@ class Exchange:
             if news.left_out:
                 self._pass_over(news.left_out)
         if news.verdicts:
-            try:
-                self._outbox.judged(news.verdicts)
-            except StorageError as error:
-                self._trouble(str(error))
-            self.counts.accepted += sum(verdict.accepted for verdict in news.verdicts)
-            for verdict in news.verdicts:
-                if not verdict.accepted:
-                    count_reason(self.counts.refused, verdict.reason)
+            self._count(news.verdicts)
+
+    def _count(self, verdicts: Sequence[SegmentVerdict]) -> None:
+        """Until they are counted the other side keeps them: what this disk has no room for is listed again later."""
+        try:
+            self._outbox.judged(verdicts)
+        except StorageError as error:
+            self._trouble(str(error))
+            if self._patient and self._relist_at is None:
+                self._relist_at = self._monotonic() + DISK_RETRY_S
+            return
+        self.transport.counted(verdicts)
+        self.counts.accepted += sum(verdict.accepted for verdict in verdicts)
+        for verdict in verdicts:
+            if not verdict.accepted:
+                count_reason(self.counts.refused, verdict.reason)
 
     @property
     def wants(self) -> bool:
@@ -150,11 +161,11 @@ class Exchange:
 
     @property
     def something_was_gone(self) -> bool:
-        """Whether a listing is due, because a file was gone when it was asked for."""
+        """Whether a listing is due, because a file was gone when it was asked for, or verdicts could not be counted."""
         return self._relist_at is not None
 
     def must_list(self) -> bool:
-        """Whether it is time to list anew, because something was gone; says so once."""
+        """Whether it is time to list anew; says so once."""
         if self._relist_at is None or self._monotonic() < self._relist_at:
             return False
         self._relist_at = None

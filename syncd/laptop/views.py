@@ -13,12 +13,11 @@ from anchorleg.words import counted, roughly, sized
 from syncd.laptop.exchange import ExchangeCounts
 from syncd.laptop.mirror import Arrival
 from syncd.laptop.status import BUCKETS_S, ClientStatus, Latency, MirrorView, PolicyView
+from syncd.outbox import SILENT_AFTER_S
 from syncd.shared.manifest import Manifest
 
 #: Below this the rare columns go, so that 80 columns stay readable.
 WIDE = 110
-#: A living client's word is 5 s old at most, or as old as one try to connect takes.
-SILENT_AFTER_S = 90.0
 #: In a pipe, each slot's new policies are told at most this often: one each 3 s would be 29,000 lines a day.
 LINE_EVERY_S = 60.0
 

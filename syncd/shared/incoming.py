@@ -2,13 +2,14 @@
 
 ::
 
-    incoming/<run_id>/<slot>/<sha256>          put there by whoever is in the folder's group, whole, by a rename
-    incoming/<run_id>/<slot>/<sha256>.asked    the same, of somebody who will look into the inbox for the verdict
-    incoming/<run_id>/<slot>/.<sha256>….tmp    being written
+    incoming/<run_id>/<slot>/<sha256>.<chance>        put there by whoever is in the folder's group, whole, by a rename
+    incoming/<run_id>/<slot>/<sha256>.<chance>.asked  the same, of somebody who will look into the inbox for the verdict
+    incoming/<run_id>/<slot>/.<chance>.tmp            being written
 
 The folder belongs to the learner's account. It is setgid and sticky (3770): a member of the group may add files, and
 only their own account or the learner's may move or delete them. Everything else in the shared folder is 2750: members
-read it. So nobody needs to be trusted: a policy, an inbox or somebody else's segment cannot be replaced.
+read it. So nobody needs to be trusted: a policy, an inbox or somebody else's segment cannot be replaced. Nor is
+somebody else at a segment's name first: the eight hexadecimal digits of chance in it are seen nowhere before.
 
 Who gave a segment is what the file system says of the file's owner, never what its writer says
 (`syncd.shared.accounts`). The learner copies what it takes into its own inbox folder, so that whoever still holds the
@@ -51,7 +52,7 @@ ABANDONED_S = 600.0
 #: How long a count of what waits is believed.
 USAGE_BELIEVED_S = 2.0
 _ASKED = ".asked"
-_GIVEN = re.compile(rf"[0-9a-f]{{64}}({re.escape(_ASKED)})?")
+_GIVEN = re.compile(rf"[0-9a-f]{{64}}\.[0-9a-f]{{8}}({re.escape(_ASKED)})?")
 #: What is wrong with a file itself: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
 
@@ -112,9 +113,7 @@ class Deposit:
                 raise StorageError(self._spent.sentence)
             if not self._is_open(folder):
                 return False
-            final = folder / (hashlib.sha256(data).hexdigest() + _ASKED * asks)
-            if not os.path.lexists(final):
-                _write_whole(final, data)
+            _write_whole(folder / name_of(hashlib.sha256(data).hexdigest(), asks=asks), data)
         self._waiting[folder] += 1
         return True
 
@@ -161,8 +160,17 @@ class Deposit:
         self._spent = spent(inbox, run_id, most, time.time()) if inbox is not None else None
 
 
+def name_of(sha256: str, *, asks: bool = False) -> str:
+    """What a segment is called in its slot's folder: another name each time, where nobody else can be first."""
+    return f"{sha256}.{secrets.token_hex(4)}{_ASKED * asks}"
+
+
+def _sum_in(name: str) -> str:
+    return name.partition(".")[0]
+
+
 def _write_whole(final: Path, data: bytes) -> None:
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = final.with_name(f".{secrets.token_hex(8)}.tmp")  # it is seen before the rename: it tells no name
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         with open(fd, "wb") as file:
@@ -217,7 +225,7 @@ def collect_incoming(shared: Shared, run_id: str, slot: int, most: int, *, now: 
         _remove(folder / name)
         if isinstance(answer, Stored):
             taken += 1
-            unasked += [name] if not name.endswith(_ASKED) else []
+            unasked += [_sum_in(name)] if not name.endswith(_ASKED) else []
         if names:
             lines[uid] = names  # to the end of the row of givers
     return unasked
@@ -239,7 +247,7 @@ def _take(
             return None
         data = file.read(MAX_SEGMENT_BYTES + 1)
     sha256 = hashlib.sha256(data).hexdigest()
-    if sha256 != path.name.removesuffix(_ASKED):
+    if sha256 != _sum_in(path.name):
         return None
     inbox = claim_inbox(shared, uid)
     quota = quotas.setdefault(uid, Quota(inbox))

@@ -41,7 +41,7 @@ class Master:
         self._words, self._account, self._typed = words, remote.account, typed_ssh(remote)
         # rsync splits -e by rules of its own, openrsync by others; a file spares us both.
         script = self.folder / "ssh"
-        script.write_text(f'exec {shlex.join([*words, "-o", "ControlMaster=no"])} "$@"\n', encoding="utf-8")
+        script.write_text(f'exec {shlex.join(words)} "$@"\n', encoding="utf-8")
         self.shell = f"sh {script}"
         self._pid: int | None = None
         self._used_at = time.monotonic()

@@ -31,6 +31,8 @@ _OPTIONS = {
     "StrictHostKeyChecking": "yes",
     # Forwarding and commands are none of our business, whatever ~/.ssh/config says.
     "ClearAllForwardings": "yes",
+    # One that stays is used, and ours is none: the user's own shells would go through it, and end with it.
+    "ControlMaster": "no",
     "RemoteCommand": "none",
     "PermitLocalCommand": "no",
     "LogLevel": "INFO",  # its words are what an error is made of

@@ -24,6 +24,7 @@ from anchorleg.printable import printable
 from syncd.errors import GoneError, StorageError
 from syncd.remote import Remote
 from syncd.shared.inbox import MAX_SEGMENT_BYTES
+from syncd.shared.incoming import name_of
 from syncd.shared.layout import SHA256, Shared, SlotPlace
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.store import hinted
@@ -88,7 +89,7 @@ class RsyncTransport:
         self.tick: Callable[[], None] = lambda: None
         self._client, self._stage_files = client, stage_files
         self._seen: dict[str, tuple[int, int]] = {}
-        self._told: set[str] = set()
+        self._counted: set[str] = set()
         self._looked = 0.0
         self._runner = Runner(remote, bwlimit)
         self._runner.tick = lambda: self.tick()  # noqa: PLW0108 - ours is set later
@@ -99,7 +100,7 @@ class RsyncTransport:
 
     def listing(self) -> News:
         """See `Transport`."""
-        self._seen, self._told = {}, set()
+        self._seen, self._counted = {}, set()
         return self._look()
 
     def probe(self) -> None:
@@ -115,6 +116,10 @@ class RsyncTransport:
             time.sleep(min(_DEATH_LOOK_S, left_s))
         is_due = self._curves.more or time.monotonic() - self._looked >= LOOK_EVERY_S
         return self._look() if is_due else News()
+
+    def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
+        """See `Transport`."""
+        self._counted |= {verdict.sha256 for verdict in verdicts}
 
     def interrupt(self) -> None:
         """See `Transport`."""
@@ -192,13 +197,12 @@ class RsyncTransport:
         if not (REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr):
             self._runner.insist(done, *PARTIAL_CODES)
         files = sorted(folder.glob("*.json"))
-        self._told &= {file.stem for file in files}
+        self._counted &= {file.stem for file in files}
         for file in files:
-            if file.stem in self._told or not SHA256.fullmatch(file.stem):
+            if file.stem in self._counted or not SHA256.fullmatch(file.stem):
                 continue  # nobody acknowledges them here: a week of them may lie there
             value: Any = read_json_or_none(file)
             if isinstance(value, dict):
-                self._told.add(file.stem)
                 yield SegmentVerdict(
                     file.stem, value.get("accepted") is True, printable(str(value.get("reason", "")), 100)
                 )
@@ -283,13 +287,15 @@ class RsyncTransport:
         """Put segments where accounts other than the owner's put them: as `_push`, each slot for itself.
 
         Files alone travel, with their modes (`-p`): the folders are the owner's, and the learner must read the files
-        whatever the umask over there is.
+        whatever the umask over there is. rsync's temporary files tell the names: who is there first with a file makes
+        the push fail, and the next one has other names.
         """
         found: dict[Path, Receipt] = {}
         for folder in sorted(outgoing.glob("*/*")):
             files = sorted(folder.iterdir())
+            named = [file.rename(file.with_name(name_of(file.name))) for file in files]
             there = self._runner.there(f"v1/incoming/{folder.relative_to(outgoing).as_posix()}/")
-            done = self._runner.run(["-tp", *map(str, files), there], timeout_s=BULK_TIMEOUT_S)
+            done = self._runner.run(["-tp", *map(str, named), there], timeout_s=BULK_TIMEOUT_S)
             self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE, NO_FOLDER_CODE)
             receipt = Receipt(False, "no inbox", RETRY_S, complaint(done)) if done.returncode else Receipt(True)
             found |= dict.fromkeys(files, receipt)

@@ -19,7 +19,7 @@ from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.streams import Stream
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, Transport
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict, Transport
 from syncd.wire.viewing import Viewing
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
@@ -80,7 +80,7 @@ class Session:
         self._arrivals = Arrivals()
         live, downloads = self._arrivals.live, self._arrivals.downloads
         self.live: Viewing | None = Viewing(self._send, self._changed, live, downloads, self._keys)
-        self._told: list[str] = []
+        self._counted: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
         self._closing = self._is_interrupted = False
@@ -109,13 +109,18 @@ class Session:
 
     def wait(self, timeout_s: float) -> News:
         """See `Transport`."""
-        self._acknowledge()
+        for message in self._acknowledgements():
+            self._send(message)
         with self._changed:
             self._changed.wait_for(lambda: self._failure or self._arrivals or self._is_interrupted, timeout_s)
             self._is_interrupted = False
             if self._failure is not None:
                 raise self._failure
         return self._take_news()
+
+    def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
+        """See `Transport`."""
+        self._counted += [verdict.sha256 for verdict in verdicts]
 
     def interrupt(self) -> None:
         """See `Transport`."""
@@ -218,14 +223,12 @@ class Session:
 
     def _take_news(self) -> News:
         with self._changed:
-            news = self._arrivals.take_news()
-        self._told += [verdict.sha256 for verdict in news.verdicts]
-        return news
+            return self._arrivals.take_news()
 
-    def _acknowledge(self) -> None:
-        told, self._told = self._told, []
-        for start in range(0, len(told), protocol.MAX_ENTRIES):
-            self._send(protocol.Ack(sha256s=tuple(told[start : start + protocol.MAX_ENTRIES])))
+    def _acknowledgements(self) -> Iterator[protocol.Ack]:
+        counted, self._counted = self._counted, []
+        for start in range(0, len(counted), protocol.MAX_ENTRIES):
+            yield protocol.Ack(sha256s=tuple(counted[start : start + protocol.MAX_ENTRIES]))
 
     def _at_hand(self, offer: Offer) -> bytes | None:
         """The content of what was pushed already, or is being pushed; None: it has to be asked for."""
@@ -285,9 +288,7 @@ class Session:
 
     def _farewell(self) -> None:
         """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""
-        told, self._told = self._told, []
-        acks = [tuple(told[at : at + protocol.MAX_ENTRIES]) for at in range(0, len(told), protocol.MAX_ENTRIES)]
-        data = b"".join(encode(protocol.Ack(sha256s=some)) for some in acks) + encode(protocol.Bye())
+        data = b"".join(map(encode, [*self._acknowledgements(), protocol.Bye()]))
         if self._writing.acquire(timeout=FAREWELL_S):
             try:
                 with contextlib.suppress(OSError):

@@ -116,15 +116,21 @@ class Transport(Protocol):
 
     def listing(self) -> News:
         """Everything on offer now: the newest manifest of every slot, all metrics (unless more of them come),
-        waiting verdicts.
+        verdicts that nobody has counted.
         """
         ...
 
     def wait(self, timeout_s: float) -> News:
         """Until something changed since the last `listing` or `wait`, or the time is over (then empty).
 
-        Verdicts are told at least once: they count as received at the next call of `wait` or `close`.
+        Verdicts are told at least once, until they are `counted`.
         Pushed transports return within milliseconds of a change that the server saw; rsync looks once at the end.
+        """
+        ...
+
+    def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
+        """These are counted here, durably: the other side may forget them, and hears so with the next `wait` or
+        `close`. rsync cannot tell it, and has them again with each `listing`. Never raises.
         """
         ...
 

@@ -18,7 +18,9 @@ from daemons import PATIENCE_S, started_at, wait_for
 from policies import RUN, publish_one
 from watching import Watcher, client_env, is_kept, seen, syncd, watching
 
+from syncd.commands.way import default_name
 from syncd.outbox import Outbox, read_contributions
+from syncd.shared.inbox import Inbox
 from syncd.store import Shared, Version, versions
 
 #: More than the server pushes unasked: it is fetched in several frames.
@@ -91,6 +93,19 @@ def test_a_second_client_is_told_who_keeps_the_mirror(
         done = syncd(verb, str(shared.path), str(folder), env=env)
         assert done.returncode == 2
         assert f"`syncd watch` (pid {watcher.pid})" in done.stderr
+
+
+def test_who_only_looks_at_the_other_side_takes_no_verdict_away(
+    shared: Shared, folder: Path, env: dict[str, str]
+) -> None:
+    inbox = Inbox.of(shared, default_name())
+    inbox.write_verdict("a" * 64, accepted=True, now=1.0)
+    looked = syncd("doctor", "--json", str(shared.path), str(folder), env=env)
+    assert json.loads(looked.stdout)["facts"]["visit"]["contributor"] == inbox.who
+    assert len(inbox.verdicts()) == 1
+    counted = syncd("pull", str(shared.path), str(folder), env=env)
+    assert "1 accepted" in counted.stdout
+    wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
 
 
 def test_after_kills_of_the_server_everything_comes_back_by_itself(

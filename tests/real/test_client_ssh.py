@@ -228,6 +228,27 @@ def test_a_connection_that_stays_takes_the_others_past_a_second_factor(
         subprocess.run([*ssh, "-O", "exit", "cluster"], capture_output=True, timeout=PATIENCE_S, check=False)
 
 
+def test_the_users_own_shells_outlive_our_connection(new_sshd: Callable[..., Sshd], shared: Shared) -> None:
+    """Where ~/.ssh/config lets connections be shared and none stays, they end with the ssh that opened the first."""
+    site = new_sshd()
+    laptop = site.new_client("anna")
+    laptop.config.write_text(f"{laptop.config.read_text()}  ControlMaster auto\n  ControlPath {site.folder}/%C\n")
+    remote = Remote(path=str(shared.path), host="cluster", command=SYNCD, ssh_config=laptop.config)
+    began = site.folder / "began"
+    command = ["ssh", "-F", str(laptop.config), "cluster", f"touch {began}; cat"]
+    with closing(open_transport(remote, "openssh", client="anna")) as transport:
+        assert transport.listing() == News()
+        shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            wait_for(began.exists, "the user's shell")
+            transport.close()
+            said, _ = shell.communicate(b"still here\n", timeout=PATIENCE_S)
+        finally:
+            shell.kill()
+            shell.wait(PATIENCE_S)
+    assert (shell.returncode, said) == (0, b"still here\n")
+
+
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_wrong_host_key_ends_it_before_anything_is_sent(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str

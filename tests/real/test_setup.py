@@ -232,6 +232,42 @@ def test_with_no_word_it_asks_where_the_run_is(newcomer: Newcomer, sshd: Sshd, t
     assert again.returncode == 0, again.stderr
 
 
+def test_a_mirror_is_stored_as_the_folder_that_is_meant_here(newcomer: Newcomer, sshd: Sshd, tmp_path: Path):
+    """The next command may be typed elsewhere, and would make a second mirror there."""
+    publish_one(store.Shared(tmp_path / "run" / "shared"), 1, 1)
+    owner: Laptop = sshd.new_client("owner")
+    words = ("--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--remote-command", SYNCD, "--key", owner.key)
+    done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{tmp_path / 'run'}", *words, "--folder", "weights")
+    assert done.returncode == 0, done.stderr
+    assert newcomer.settings().folder == newcomer.home / "weights"
+
+
+@pytest.mark.parametrize("is_typed", [True, False], ids=["typed", "in a pipe"])
+def test_a_key_that_nobody_unlocks_is_named_before_a_password_is_asked_for(
+    newcomer: Newcomer, sshd: Sshd, is_typed: bool
+):
+    """The site would take it: to install it once more would help nobody."""
+    key = newcomer.home / ".ssh" / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", PASSWORD, "-f", key], check=True, timeout=PATIENCE_S)
+    sshd.add_key(key.with_name("id_ed25519.pub").read_text().strip())
+    words = ("setup", f"{sshd.user}@127.0.0.1:/run", "--port", sshd.port, "--yes-host-key", sshd.fingerprint())
+    if is_typed:
+        person = newcomer.type(*words)
+        try:
+            assert person.end() == 5, person.seen
+        finally:
+            person.close()
+        seen = person.seen
+    else:
+        done = newcomer.run(*words)
+        assert done.returncode == 5, done.stderr
+        seen = done.stdout + done.stderr
+    assert f"{key} has a passphrase, and no ssh-agent holds it" in seen
+    assert f"`ssh-add '{key}'` first, or `--key NEW_FILE`" in seen
+    assert "assword" not in seen
+    assert "does not" not in seen
+
+
 @pytest.mark.parametrize("is_typed", [True, False], ids=["typed", "in a pipe"])
 def test_where_a_second_factor_is_asked_for_no_key_is_installed(
     newcomer: Newcomer, new_sshd: Callable[..., Sshd], is_typed: bool

@@ -212,7 +212,7 @@ def test_the_inbox_says_why_it_refuses(far, connect):
 
 
 @through(*CARRIERS)
-def test_verdicts_are_told_until_they_have_arrived(far, connect):
+def test_verdicts_are_told_until_they_are_counted(far, connect):
     far.publish(1)
     inbox = store.Inbox.of(far.shared, "anna")
     inbox.write_verdict("a" * 64, accepted=True, now=NOW)
@@ -222,6 +222,11 @@ def test_verdicts_are_told_until_they_have_arrived(far, connect):
     inbox.write_verdict("b" * 64, accepted=False, reason="range", now=NOW)
     news = until(transport, lambda news: bool(news.verdicts))
     assert SegmentVerdict("b" * 64, accepted=False, reason="range") in news.verdicts
+    transport.close()
+    transport = connect()
+    told = transport.listing().verdicts
+    assert {verdict.sha256 for verdict in told} == {"a" * 64, "b" * 64}
+    transport.counted(told)
     transport.wait(0.1)
     if isinstance(transport, Session):
         wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")

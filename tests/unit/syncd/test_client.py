@@ -84,6 +84,7 @@ class Scripted:
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
         self.shared, self.world, self.steps = shared, world, list(steps)
         self.received: list[str] = []
+        self.judged: list[str] = []
         self.receipts: Callable[[str], Receipt] = lambda _: Receipt(True)
         self.fetched: list[str] = []
         self.listings = 0
@@ -111,6 +112,9 @@ class Scripted:
             raise step
         self.world.pass_s(timeout_s)
         return step if isinstance(step, News) else step()
+
+    def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
+        self.judged += [verdict.sha256 for verdict in verdicts]
 
     def fetch(self, offer: Offer, part: Path) -> None:
         self.fetched.append(offer.path)
@@ -622,7 +626,7 @@ def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(
     run = Run(folder, world, [transport])
     run.to_the_end()
     assert (len(transport.fetched), len(transport.received)) == (8, 1)
-    assert max(ages) < views.SILENT_AFTER_S
+    assert max(ages) < outbox.SILENT_AFTER_S
 
 
 @pytest.mark.parametrize("name", ["openssh", "rsync"])
@@ -639,7 +643,7 @@ def test_a_client_that_is_stuck_itself_does_not_say_that_it_lives(
         bring = Mirror.bring
 
         def hang(mirror: Mirror, offer: Offer, fetch: Callable[[Offer, Path], None]) -> Arrival:
-            world.pass_s(2 * views.SILENT_AFTER_S)
+            world.pass_s(2 * outbox.SILENT_AFTER_S)
             said.append(views.headline(read_mirror(folder, world.wall_s)))
             return bring(mirror, offer, fetch)
 
@@ -656,6 +660,32 @@ def test_verdicts_are_counted_and_shown(tmp_path: Path, shared: Shared, world: W
     run.to_the_end()
     counts = read_contributions(folder)
     assert (counts.sent, counts.accepted, counts.refused) == (2, 1, {"stale": 1})
+
+
+def test_verdicts_that_a_full_disk_did_not_count_are_listed_again(
+    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the other side keeps them: what is acknowledged is deleted over there."""
+    folder = tmp_path / "mirror"
+    [sent] = fill(folder, 1)
+    transport = Scripted(shared, world)
+    exchange = Exchange(transport, Mirror(folder), Outbox(folder), patient=True, monotonic=lambda: world.monotonic_s)
+    exchange.send_some()
+    told = News(verdicts=(SegmentVerdict(sent, True, ""),))
+    with monkeypatch.context() as full:
+        full.setattr(outbox, "write_json", failing(errno.ENOSPC, folder / "state"))
+        exchange.take(told, announced=True)
+        assert (transport.judged, exchange.counts.accepted, read_contributions(folder).accepted) == ([], 0, 0)
+        assert not exchange.must_list()
+        world.pass_s(DISK_RETRY_S)
+        assert exchange.must_list()
+        exchange.take(told, announced=False)
+        assert transport.judged == []
+    world.pass_s(DISK_RETRY_S)
+    assert exchange.must_list()
+    exchange.take(told, announced=False)
+    assert (transport.judged, exchange.counts.accepted, read_contributions(folder).accepted) == ([sent], 1, 1)
+    assert not exchange.something_was_gone
 
 
 def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared, world: World) -> None:

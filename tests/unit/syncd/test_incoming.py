@@ -44,11 +44,20 @@ def waiting(shared, who):
 
 def given(shared, data, uid=None):
     """A file as somebody's actors leave it."""
+    before = set(shared.incoming(RUN, 0).iterdir())
     assert Deposit(shared).offer(RUN, 0, data)
-    path = shared.incoming(RUN, 0) / hashlib.sha256(data).hexdigest()
+    (path,) = set(shared.incoming(RUN, 0).iterdir()) - before
     if uid is not None:
         os.chown(path, uid, -1)
     return path
+
+
+def sum_of(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def a_name(data):
+    return f"{sum_of(data)}.0123abcd"
 
 
 def mode_of(path):
@@ -78,7 +87,7 @@ def test_what_is_given_comes_into_the_givers_inbox_whole_and_leaves_nothing_behi
     finally:
         os.umask(before)
     assert mode_of(path) == 0o640  # the learner reads it as a member of the group
-    assert collect(shared) == [path.name]
+    assert collect(shared) == [sum_of(b"some rows")]
     assert waiting(shared, ME) == {b"some rows"}
     assert list(shared.incoming(RUN, 0).iterdir()) == []
 
@@ -103,17 +112,44 @@ def test_the_same_segment_again_is_taken_once(shared):
     assert waiting(shared, ME) == {b"some rows"}
 
 
+@as_root
+def test_nobody_is_at_a_segments_name_first(shared, monkeypatch):
+    """Members list the folder: what they see while a segment is written tells neither its sum nor its name."""
+    data, folder = b"some rows", shared.incoming(RUN, 0)
+    seen, real_fsync = [], os.fsync
+
+    def synced(fd):
+        seen.append({path.name for path in folder.iterdir()})
+        real_fsync(fd)
+
+    for name in (sum_of(data), f"{sum_of(data)}.asked"):
+        (folder / name).write_bytes(b"of somebody else")
+        os.chown(folder / name, ANN, -1)
+    there = {path.name for path in folder.iterdir()}
+    monkeypatch.setattr(incoming_module.os, "fsync", synced)
+    for asks in (False, True):
+        assert Deposit(shared).offer(RUN, 0, data, asks=asks)
+    monkeypatch.undo()
+    made = {path.name for path in folder.iterdir()} - there
+    assert len(made) == 2
+    (while_written,) = seen[0] - there
+    assert sum_of(data) not in while_written
+    assert not [name for name in made if name.split(".")[1] in while_written]
+    assert collect(shared) == [sum_of(data)]
+    assert waiting(shared, ME) == {data}
+
+
 def test_no_link_is_followed_and_no_device_opened(shared, tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(b"a secret")
-    name = hashlib.sha256(b"a secret").hexdigest()
+    name = a_name(b"a secret")
     folder = shared.incoming(RUN, 0)
     (folder / name).symlink_to(secret)
-    os.mkfifo(folder / hashlib.sha256(b"fifo").hexdigest())
+    os.mkfifo(folder / a_name(b"fifo"))
     linked = tmp_path / "linked"
     linked.write_bytes(b"hard")
-    os.link(linked, folder / hashlib.sha256(b"hard").hexdigest())
-    (folder / hashlib.sha256(b"folder").hexdigest()).mkdir()
+    os.link(linked, folder / a_name(b"hard"))
+    (folder / a_name(b"folder")).mkdir()
     assert collect(shared) == []
     assert not shared.inbox_folder.exists()
     assert secret.read_bytes() == b"a secret"
@@ -122,10 +158,10 @@ def test_no_link_is_followed_and_no_device_opened(shared, tmp_path):
 
 def test_what_is_no_segment_goes(shared):
     folder = shared.incoming(RUN, 0)
-    torn = folder / hashlib.sha256(b"whole").hexdigest()
+    torn = folder / a_name(b"whole")
     torn.write_bytes(b"who")
     (folder / "notes.txt").write_text("hello")
-    being_written = folder / f".{torn.name}.1.ab.tmp"
+    being_written = folder / ".0123456789abcdef.tmp"
     being_written.write_bytes(b"who")
     now = being_written.stat().st_ctime
     assert collect(shared, now=now) == []
@@ -144,7 +180,7 @@ def test_what_the_inbox_has_no_room_for_stays_where_it_is(shared):
     assert collect(shared) == []
     assert path.exists()
     shutil.rmtree(arriving)
-    assert collect(shared) == [path.name]
+    assert collect(shared) == [sum_of(b"some rows")]
 
 
 def test_one_account_leaves_a_bounded_number(shared):
@@ -179,7 +215,7 @@ def test_a_slot_that_takes_nothing_is_one_sentence(tmp_path):
 
 
 def test_only_verdicts_that_nobody_asks_for_are_named(shared):
-    path = given(shared, b"a job's")
+    given(shared, b"a job's")
     assert Deposit(shared).offer(RUN, 0, b"a laptop's", asks=True)
-    assert collect(shared) == [path.name]
+    assert collect(shared) == [sum_of(b"a job's")]
     assert waiting(shared, ME) == {b"a job's", b"a laptop's"}

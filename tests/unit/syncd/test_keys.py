@@ -8,10 +8,11 @@ import os
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,10 @@ from syncd.errors import ConfigError, RemoteError, StorageError
 from syncd.remote import Remote
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not here")
+
+#: An account that this machine does not have.
+STRANGER = 54_321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other accounts")
 
 HOST_KEY = HostKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
 
@@ -53,6 +58,28 @@ def test_a_key_that_is_none_is_said_and_kept(tmp_path: Path):
         keys.ensure_key(tmp_path / "file" / "id")
 
 
+def test_a_key_is_locked_until_an_agent_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    free = keys.ensure_key(tmp_path / "free")
+    path, typed = tmp_path / "locked", tmp_path / "typed"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", path], check=True, timeout=PATIENCE_S)
+    locked = keys.ensure_key(path)
+    assert [keys.is_locked(own, place()) for own in (free, locked)] == [False, True]
+    assert not keys.is_locked(locked, replace(place(), agent="/agent"))  # ssh asks another one than we would
+    typed.write_text("#!/bin/sh\necho secret\n")
+    typed.chmod(0o700)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL)
+    try:
+        wait_for((tmp_path / "agent").exists, "the agent")
+        env = {**os.environ, "SSH_ASKPASS": str(typed), "SSH_ASKPASS_REQUIRE": "force"}
+        for own, is_locked in ((free, True), (locked, False)):
+            subprocess.run(["ssh-add", "-q", own.path], env=env, check=True, timeout=PATIENCE_S)
+            assert keys.is_locked(locked, place()) is is_locked
+    finally:
+        agent.kill()
+        agent.wait(PATIENCE_S)
+
+
 @pytest.mark.parametrize(("port", "alias"), [(22, ""), (2222, ""), (2222, "cluster")])
 def test_what_is_pinned_is_known_hashed_or_not(tmp_path: Path, port: int, alias: str):
     file = tmp_path / "config" / "known_hosts"
@@ -82,15 +109,15 @@ def test_where_ssh_would_go_is_where_we_go(tmp_path: Path):
     config = tmp_path / "config"
     config.write_text(
         "Host cluster\n HostName gpu.edu\n Port 2200\n User someone\n"
-        f' UserKnownHostsFile "{tmp_path}/with space/known"\n'
-        "Host far\n HostName gpu.edu\n ProxyJump door\n HostKeyAlias gpu\n"
+        f' UserKnownHostsFile "{tmp_path}/with space/known"\n IdentityAgent SSH_AUTH_SOCK\n'
+        "Host far\n HostName gpu.edu\n ProxyJump door\n HostKeyAlias gpu\n IdentityAgent /agent\n"
     )
     near = keys.endpoint(Remote(path="/x", host="cluster", ssh_config=config, known_hosts=Path("/ours")))
-    assert (near.host, near.port, near.user, near.jump) == ("gpu.edu", 2200, "someone", None)
+    assert (near.host, near.port, near.user, near.jump, near.agent) == ("gpu.edu", 2200, "someone", None, None)
     assert near.known_hosts[0] == Path("/ours")
     assert tmp_path / "with space" / "known" in near.known_hosts
     far = keys.endpoint(Remote(path="/x", host="far", user="me", port=7, ssh_config=config))
-    assert (far.user, far.port, far.jump, far.pinned_name) == ("me", 7, "door", "gpu")
+    assert (far.user, far.port, far.jump, far.pinned_name, far.agent) == ("me", 7, "door", "gpu", "/agent")
 
 
 def test_the_key_is_added_once_whatever_was_there(tmp_path: Path):
@@ -178,11 +205,75 @@ def test_the_survey_reads_what_a_run_says_over_lines_and_tabs(tmp_path: Path):
     assert (found.shared, found.command) == (str(tmp_path / "group" / "shared"), str(theirs))
 
 
+def give_to_stranger(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+
+
+@as_root
+@pytest.mark.parametrize("asked", ["run", "run/shared"])
+def test_whoever_owns_the_shared_folder_names_no_program(tmp_path: Path, asked: str):
+    """Neither by a run.json nor by an environment at a place that is looked into."""
+    home, theirs = tmp_path / "home", tmp_path / "theirs"
+    (theirs / "run" / "shared" / "v1").mkdir(parents=True)
+    programs = [make_program(theirs / "env" / "bin" / "syncd")]
+    for folder in (theirs, theirs / "run", theirs / "run" / "shared"):
+        programs.append(make_program(folder / ".venv" / "bin" / "syncd"))
+        (folder / "run.json").write_text(json.dumps({"python": str(programs[0].with_name("python")), "config": {}}))
+    for program in programs:
+        shutil.copy(program, program.with_name("viewer"))
+    give_to_stranger(theirs)
+    path = str(theirs / asked)
+    assert str(theirs / "env") not in answer(home, path)
+    found = survey.findings(answer(home, path), path)
+    assert (found.shared, found.command) == (str(theirs / "run" / "shared"), None)
+    own = make_program(home / "anchorleg" / "bin" / "syncd")
+    assert survey.findings(answer(home, path), path).command == str(own)
+    assert "neither on PATH" in become(home, path).stderr
+
+
+@as_root
+def test_a_place_of_ones_own_counts_as_what_it_really_is(tmp_path: Path):
+    """A stranger's link to it can lead elsewhere tomorrow."""
+    home, theirs = tmp_path / "home", tmp_path / "theirs"
+    program = make_program(home / "project" / "env" / "bin" / "syncd")
+    (theirs / ".venv").mkdir(parents=True)
+    (theirs / ".venv" / "bin").symlink_to(program.parent)
+    give_to_stranger(theirs)
+    assert survey.findings(answer(home, str(theirs)), str(theirs)).command == str(program)
+    os.chown(program, STRANGER, STRANGER)
+    assert survey.findings(answer(home, str(theirs)), str(theirs)).command is None
+    os.chown(program, 0, 0)
+    os.chown(program.parent, STRANGER, STRANGER)
+    assert survey.findings(answer(home, str(theirs)), str(theirs)).command is None
+
+
+def test_what_a_container_calls_python_is_none_of_the_login_nodes(tmp_path: Path):
+    run = tmp_path / "run"
+    run.mkdir()
+    inside, outside = (make_program(tmp_path / name / "bin" / "syncd") for name in ("inside", "outside"))
+    config = {"container": {"python": str(inside.with_name("python"))}}
+    record = {"config": config, "python": str(outside.with_name("python"))}
+    (run / "run.json").write_text(json.dumps(record, indent=2))
+    said = answer(tmp_path, str(run))
+    assert survey.findings(said, str(run)).command == str(outside)
+    assert f"syncd:{inside}" not in said
+
+
 @given(st.text(max_size=200))
 def test_no_answer_breaks_the_survey(text: str):
     for words in (text, f"anchorleg-survey:home:/h\nanchorleg-survey:path:/p\nanchorleg-survey:run:{text}"):
         with contextlib.suppress(RemoteError):
             survey.findings(words, "/p")
+
+
+def become(home: Path, path: str) -> subprocess.CompletedProcess[str]:
+    """What a shell does with the line that becomes a `viewer` over there. Its PATH is this home's `bin`."""
+    return subprocess.run(
+        ["sh", "-c", survey.program_line("viewer", path, ["--stdio", "a b's"])], capture_output=True, text=True,
+        env={"HOME": str(home), "PATH": f"{home / 'bin'}:/usr/bin:/bin", "SHELL": "/bin/false"},
+        timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
 
 
 def test_a_program_over_there_is_that_of_the_run_or_on_its_path_or_at_a_usual_place(tmp_path: Path) -> None:
@@ -196,16 +287,9 @@ def test_a_program_over_there_is_that_of_the_run_or_on_its_path_or_at_a_usual_pl
         (place / "viewer").write_text(f'#!/bin/sh\necho "{place}" "$@"\n')
         (place / "viewer").chmod(0o755)
 
-    def become(path: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", "-c", survey.program_line("viewer", path, ["--stdio", "a b's"])], capture_output=True, text=True,
-            env={"HOME": str(home), "PATH": f"{places[1]}:/usr/bin:/bin", "SHELL": "/bin/false"},
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-
     for place, path in zip(places, ("runs/mt10", "mt10", str(run)), strict=True):
-        assert become(path).stdout == f"{place} --stdio a b's\n"
+        assert become(home, path).stdout == f"{place} --stdio a b's\n"
         (place / "viewer").unlink()
-    done = become("mt10")
+    done = become(home, "mt10")
     assert (done.returncode, done.stdout) == (127, "")
     assert "neither on PATH nor at a usual place" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from pathlib import Path
 
@@ -39,9 +40,11 @@ class AnothersFolder(Runner):
 
     def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
         self.remote, self.place, self.folder = remote, "cluster", Path(remote.path)
+        self.given: list[str] = []
 
     def run(self, words, **_):
         path = words[-1]
+        self.given += [Path(word).name for word in words[1:-1] if "/incoming/" in path]
         if path.endswith("/new/"):
             return Done(words, 11, "", "rsync: mkdir failed: No such file or directory")
         if "/incoming/" not in path:
@@ -129,3 +132,18 @@ def test_a_slot_that_takes_nothing_says_nothing_of_the_others(tmp_path: Path, mo
     receipts = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna").send(segments)
     refused = Receipt(False, "no inbox", RETRY_S, "rsync: change_dir failed")
     assert receipts == [Receipt(True), refused, Receipt(True)]
+
+
+def test_what_is_pushed_to_anothers_folder_has_another_name_each_time(tmp_path: Path, monkeypatch) -> None:
+    """Of a segment that failed, somebody has seen the name."""
+    monkeypatch.setattr(rsync, "Runner", AnothersFolder)
+    monkeypatch.setattr(AnothersFolder, "code", 23)
+    segment = tmp_path / hashlib.sha256(b"segment").hexdigest()
+    segment.write_bytes(b"segment")
+    transport = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna")
+    for _ in range(2):
+        (receipt,) = transport.send([(segment, "demo", 1)])
+        assert not receipt.stored
+    names = transport._runner.given
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(rf"{segment.name}\.[0-9a-f]{{8}}", name) for name in names)

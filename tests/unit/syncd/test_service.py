@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import errno
+import importlib.metadata
+import os
 import plistlib
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -25,11 +30,14 @@ from syncd.background.crashes import (
     write_record,
 )
 from syncd.background.service import Launchd, ManagerAnswer, Systemd
+from syncd.commands import service as commands
 from syncd.commands import sync
-from syncd.commands.service import run_agent
+from syncd.commands.service import install, run_agent
 from syncd.errors import ConfigError, LoginRefusedError, SecondFactorError, ServiceError, StorageError
+from syncd.laptop import lock
 from syncd.laptop.client import Client
 from syncd.laptop.lock import MirrorLock, holder
+from syncd.wire import protocol
 
 NOW = 1_760_086_400.0
 #: What paths may hold and service files can: anything but control characters, lone surrogates and non-characters.
@@ -142,6 +150,21 @@ def test_macos_warns_of_folders_that_it_keeps_agents_out_of(tmp_path):
     assert str(mirror) in hint
 
 
+@pytest.mark.parametrize("part", ["interpreter", "package"])
+def test_macos_warns_of_a_program_that_its_agents_cannot_read(tmp_path, monkeypatch, part):
+    """An editable installation's package is the checkout, wherever its interpreter lies."""
+    manager, _ = launchd(tmp_path)
+    agent = replace(AGENT, folder=tmp_path / "weights", log=tmp_path / "log")
+    ours = tmp_path / "Downloads" / "anchorleg" / part
+    if part == "interpreter":
+        agent = replace(agent, python=str(ours))
+    else:
+        monkeypatch.setattr(service, "PACKAGE", ours)
+    (hint,) = manager.install(agent)
+    assert str(ours) in hint
+    assert "install Anchorleg outside Documents, Desktop and Downloads" in hint
+
+
 def systemd(folder: Path, monkeypatch, **state: object) -> tuple[Systemd, FakeSystemd]:
     units = folder / "units"
     monkeypatch.setenv("FAKE_UNITS", str(units))
@@ -234,6 +257,73 @@ def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_on
     why = read_record(record_file()).stopped
     assert why.startswith("host refused the key")
     assert ("`syncd setup --key NEW_FILE` makes it" in why) == (not agent and kind is LoginRefusedError)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_for_a_person"),
+    [(errno.EACCES, True), (errno.EPERM, True), (errno.EROFS, True), (errno.ESTALE, False), (errno.EHOSTDOWN, False)],
+)
+def test_a_disk_that_refuses_us_is_for_a_person_and_one_that_is_away_is_tried_again(
+    tmp_path, monkeypatch, number, is_for_a_person
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+
+    def fail(*_args: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(lock.fcntl, "flock", fail)
+    with nullcontext() if is_for_a_person else pytest.raises(StorageError):
+        run_agent(str(tmp_path / "shared"), tmp_path / "mirror")
+    assert bool(read_record(record_file()).stopped) == is_for_a_person
+
+
+def test_what_is_installed_and_does_not_run_is_not_said_to_run(tmp_path, monkeypatch, capsys):
+    class NotRunning:
+        def install(self, agent: Agent) -> list[str]:
+            return ["it may not read its own program"]
+
+        def state(self) -> service.ServiceState:
+            return service.ServiceState("launchd", tmp_path / "plist", True, False, None, "spawn scheduled")
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(service, "manager", NotRunning)
+    monkeypatch.setattr(commands, "FIRST_WORD_TIMEOUT_S", 0.0)
+    with pytest.raises(ServiceError, match=r"does not run \(launchd: spawn scheduled\): see .*syncd\.log"):
+        install(str(tmp_path / "shared"), tmp_path / "mirror")
+    said = capsys.readouterr().out
+    assert "in the background" not in said
+    assert "note: it may not read its own program" in said
+
+
+@pytest.fixture
+def on_disk(monkeypatch) -> Iterator[list[str]]:
+    """The version that is installed now."""
+    found = ["1.0"]
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: found[0])
+    protocol.program_version.cache_clear()
+    yield found
+    protocol.program_version.cache_clear()
+
+
+def test_an_upgrade_makes_nothing_newer_that_runs_already(tmp_path, monkeypatch, on_disk):
+    """What it found bad is for its own version to remember, and the one that comes after it tries that again."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    mirror, said = tmp_path / "mirror", []
+    with ExitStack() as other:
+        other.enter_context(MirrorLock(mirror, "pull"))
+
+        def upgrade(_sentence: str) -> None:  # while it waits for the other one
+            on_disk[0] = "2.0"
+            other.close()
+
+        monkeypatch.setattr(sync, "_log_line", upgrade)
+        monkeypatch.setattr(Client, "watch", lambda client: said.append(protocol.program_version()))
+        run_agent(str(tmp_path / "shared"), mirror)
+    assert (said, on_disk) == (["1.0"], ["2.0"])
 
 
 @pytest.mark.parametrize("verb", ["pull", "push", "bidirectional", "watch"])

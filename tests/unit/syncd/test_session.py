@@ -279,13 +279,17 @@ def test_a_part_that_cannot_be_written_is_a_storage_error(begin, tmp_path):
     assert session.wait(0.05).offers == ()
 
 
-def test_verdicts_are_acknowledged_by_the_next_wait_and_not_before(begin):
+def test_verdicts_are_acknowledged_once_they_are_counted_and_not_before(begin):
     verdicts = tuple(protocol.WireVerdict(sha256=f"{n:064x}", accepted=True, reason="") for n in range(100))
     peer = Peer(PREAMBLE, WELCOME, protocol.Verdicts(verdicts=verdicts))
     session = begin(peer)
-    assert len(session.wait(PATIENCE_S).verdicts) == 100
-    assert not any(isinstance(message, protocol.Ack) for message in peer.heard)
+    news = session.wait(PATIENCE_S)
+    assert len(news.verdicts) == 100
     session.wait(0.05)
+    assert not any(isinstance(message, protocol.Ack) for message in peer.heard)
+    session.counted(news.verdicts)
+    for _ in range(2):
+        session.wait(0.05)
     assert [len(message.sha256s) for message in peer.heard if isinstance(message, protocol.Ack)] == [100]
 
 
@@ -373,16 +377,19 @@ def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):
     assert not any(isinstance(message, protocol.Bye) for message in peer.heard)
 
 
-def test_a_goodbye_acknowledges_what_was_told(begin):
-    peer = Peer(
-        PREAMBLE,
-        WELCOME,
-        protocol.Verdicts(verdicts=(protocol.WireVerdict(sha256="a" * 64, accepted=True, reason=""),)),
-    )
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_a_goodbye_acknowledges_what_was_counted(begin, is_counted):
+    """`doctor` and `setup` look at what is there, and count nothing."""
+    said = protocol.Verdicts(verdicts=(protocol.WireVerdict(sha256="a" * 64, accepted=True, reason=""),))
+    peer = Peer(PREAMBLE, WELCOME)
+    peer.answers = lambda message: [said, protocol.Listed(polls_because="")] * isinstance(message, protocol.Listing)
     session = begin(peer)
-    session.wait(PATIENCE_S)
+    news = session.listing()
+    assert len(news.verdicts) == 1
+    if is_counted:
+        session.counted(news.verdicts)
     session.close()
-    assert [type(message) for message in peer.heard][-2:] == [protocol.Ack, protocol.Bye]
+    assert [type(message) for message in peer.heard][2:] == [protocol.Ack] * is_counted + [protocol.Bye]
 
 
 def test_what_a_server_says_unasked_fills_no_memory(begin):

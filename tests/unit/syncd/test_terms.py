@@ -214,7 +214,8 @@ class TestTheClient:
         exchange.send_some()
         (words,) = said
         assert f'(version: "{sentence}")' in words
-        assert words.endswith("they wait in the outbox until Anchorleg is updated here, the way it was installed")
+        assert "they wait in the outbox until Anchorleg is updated here, the way it was installed, and syncd" in words
+        assert "started again (`syncd install`" in words
 
 
 class TestJitter:

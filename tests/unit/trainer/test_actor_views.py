@@ -104,7 +104,8 @@ def test_success_is_that_of_the_last_fifty_episodes_of_each_task(tmp_path):
         ("{torn", None),
         ('{"state": "live", "since": 90, "written_at": 99}', "live since "),
         ('{"state": "offline", "since": 90, "written_at": 99}', "; playing goes on"),
-        ('{"state": "live", "since": 5, "written_at": 10}', "no syncd is running here"),
+        ('{"state": "connecting", "since": 20, "written_at": 40}', "connecting since "),  # one try takes so long
+        ('{"state": "live", "since": 5, "written_at": 9}', "no syncd is running here"),
         ("[1]", None),
     ],
 )

@@ -52,3 +52,21 @@ def test_averaged_policies_are_followed_where_they_are_asked_for_and_missed_in_w
     store.publish(place.averaged, newer, weights)
     averaged.look()
     assert averaged.newest(None, may_change_slot=True).manifest.step == 78
+
+
+def test_a_machine_that_computes_otherwise_is_said_once_and_not_with_each_policy(tmp_path):
+    """By how much, is another number each time."""
+    said = []
+    follower = Follower(store.Shared(tmp_path), Choice.parse("latest"))
+    for seq in (1, 2):
+
+        def spoil(draft, by=0.1 * seq):
+            action = tuple(tuple(value + by for value in row) for row in draft.golden.action)
+            return draft.model_copy(update={"golden": draft.golden.model_copy(update={"action": action})})
+
+        publish(tmp_path, training=training_of(horizon=10), seq=seq, change=spoil)
+        follower.look()
+        assert f"{0.1 * seq:.3g} off" in follower.waiting_for
+    follower.tell(said.append)
+    [sentence] = said
+    assert "0.1 off" in sentence
