@@ -187,15 +187,16 @@ def as_line(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def append_lines(path: Path, *lines: bytes) -> None:
-    """Append whole lines, all or none of them, with one `write` and an fsync, so that lines never interleave.
+def append_lines(path: Path, *lines: bytes, mode: int = 0o666) -> None:
+    """Append whole lines, all or none of them, with one `write` and an fsync, so that lines never interleave. `mode`:
+    of a file that is made for them, as far as the umask lets it.
 
     A line before them that was written only in part (a kill) is closed first, and stays the only one lost.
     Errors: OSError (disk full): none is there then, unless somebody else appended at the same moment.
     """
     data = b"".join(lines)
     written = 0
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, mode)
     try:
         before = os.fstat(fd).st_size
         if before and os.pread(fd, 1, before - 1) != b"\n":

@@ -15,6 +15,14 @@ from pydantic_core import from_json
 
 from anchorleg import files
 
+#: Of files that nobody but their owner reads: they name settings, paths, or what a job said at its end.
+PRIVATE = 0o600
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open`: a file that is made by it is for its owner alone. Errors: OSError."""
+    return os.open(path, flags, PRIVATE)
+
 
 class Disk(Protocol):
     """Files below a run folder. Errors of every method: OSError, as the operating system's own."""
@@ -37,11 +45,11 @@ class Disk(Protocol):
     def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
         """Replace the file durably: the old one or the new one, never a part. `private`: for its owner alone."""
 
-    def create(self, path: Path, data: bytes) -> bool:
-        """Create the file unless it exists. True: we made it."""
+    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:
+        """Create the file unless it exists. True: we made it. `private`: for its owner alone."""
 
     def append(self, path: Path, value: Any) -> None:
-        """One durable line of JSON."""
+        """One durable line of JSON. A file that is made for it is for its owner alone."""
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
         """Make a folder and its parents. Errors: FileExistsError."""
@@ -104,15 +112,15 @@ class LocalDisk:
 
     def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
         """See `Disk`."""
-        files.write_bytes(path, data, mode=0o600 if private else None)
+        files.write_bytes(path, data, mode=PRIVATE if private else None)
 
-    def create(self, path: Path, data: bytes) -> bool:
+    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:
         """See `Disk`."""
-        return files.create_exclusive(path, data)
+        return files.create_exclusive(path, data, mode=PRIVATE if private else None)
 
     def append(self, path: Path, value: Any) -> None:
         """See `Disk`."""
-        files.append_lines(path, files.as_line(value))
+        files.append_lines(path, files.as_line(value), mode=PRIVATE)
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
         """See `Disk`."""

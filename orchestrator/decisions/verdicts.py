@@ -57,6 +57,11 @@ _SCHEDULER_WORDS = {
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
 }
+#: Of what ended without a record of its own.
+_BEFORE_IT_BEGAN = "it ended before it began"
+_WITHOUT_A_WORD = "it ended without a word"
+_NOT_AGAIN = "it asked not to be run again (exit code 93)"
+_HOW = re.compile(r"(?:^|\()(exit code \d+|killed by signal \d+)\)?$")
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no word, and the disk is full"
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
@@ -92,7 +97,7 @@ def judge(
         if is_complete(evidence):
             return Verdict.FINISHED, ""
         if ended.code == DO_NOT_REQUEUE:
-            return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or "it asked not to be run again (exit code 93)"
+            return Verdict.DO_NOT_REQUEUE, cause_in(evidence.log_tail) or _NOT_AGAIN
         if ended.terminated and _word(gone.raw_state) == "CANCELLED" and not _is_ours(submission):
             return Verdict.CANCELLED, cancelled_by(gone.raw_state)
         if ended.code == 0:
@@ -164,9 +169,9 @@ def _by_the_scheduler(
     if evidence.claim is None and not word and not evidence.log_tail.strip():
         return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
     if evidence.claim is None:
-        cause = f"it ended before it began ({last_words or no_room or gone.raw_state or gone.proof})"
+        cause = f"{_BEFORE_IT_BEGAN} ({last_words or no_room or gone.raw_state or gone.proof})"
     else:
-        cause = last_words or no_room or f"it ended without a word ({gone.raw_state or gone.proof})"
+        cause = last_words or no_room or f"{_WITHOUT_A_WORD} ({gone.raw_state or gone.proof})"
     is_full = last_words in _ROOM_WORDS or no_room == DISK_FULL
     return Verdict.NO_ROOM if is_full else Verdict.CRASHED, cause
 
@@ -212,3 +217,19 @@ def cause_in(log_tail: str) -> str:
             return words
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     return lines[-1][:160] if lines else ""
+
+
+def told_to_others(verdict: str, cause: str) -> str:
+    """What may be told of a cause to those who may not see a job's output: its last line is the owner's, and may name
+    files. What is left are words of ours.
+    """
+    if verdict == Verdict.DO_NOT_REQUEUE:
+        return _NOT_AGAIN
+    if verdict != Verdict.CRASHED:
+        return cause
+    ours = (_BEFORE_IT_BEGAN, _WITHOUT_A_WORD, *(words for _, words in CAUSES))
+    words = next((one for one in ours if cause == one or cause.startswith(f"{one} (")), "")
+    how = _HOW.search(cause)
+    if how is None:
+        return words or str(verdict)
+    return f"{words} ({how[1]})" if words else how[1]

@@ -9,6 +9,7 @@ import time
 from rich.console import Console
 
 from orchestrator.decisions.models import SlotStatus, SubmissionState
+from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
 from orchestrator.hosts.host import hand_to_living_owner, tell_notes
 from orchestrator.run.begin import prepare_folder
@@ -36,7 +37,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     if owner is not None and not owner.passes:
         raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
     before = highest_epoch(run_dir)
-    with open(run_dir.log, "ab") as log:
+    with open(run_dir.log, "ab", opener=private_opener) as log:
         start_of_log = log.tell()
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrator", *words],

@@ -12,6 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
+from orchestrator.disk import private_opener
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.status import run_view
@@ -120,5 +121,5 @@ class Log:
         return False
 
     def _write(self, line: str) -> None:
-        with open(self._path, "a", encoding="utf-8") as log:
+        with open(self._path, "a", encoding="utf-8", opener=private_opener) as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")

@@ -65,7 +65,7 @@ class DryDisk:
         """In memory."""
         self._written[path] = data
 
-    def create(self, path: Path, data: bytes) -> bool:
+    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:  # noqa: ARG002 - as above
         """In memory."""
         if self.exists(path):
             return False

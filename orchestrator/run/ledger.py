@@ -99,7 +99,8 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
     written = ledger.model_copy(update={"beat": ledger.beat + 1, "written_at": now})
     head = written.model_dump_json(exclude={"slots"}, exclude_none=True)
     slots = ",\n".join(slot.as_json for slot in written.slots)
-    run_dir.disk.write(run_dir.ledger(ledger.epoch), f'{head[:-1]},"slots":[\n{slots}\n]}}\n'.encode())
+    data = f'{head[:-1]},"slots":[\n{slots}\n]}}\n'.encode()
+    run_dir.disk.write(run_dir.ledger(ledger.epoch), data, private=True)
     return written
 
 

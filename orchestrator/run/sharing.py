@@ -6,6 +6,7 @@ The owner's folder is the group's to read (2750), and each slot's folder in `v1/
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import stat
@@ -19,12 +20,14 @@ from orchestrator.run.rundir import RunDir, shared_dir
 #: Setgid: what is made in it belongs to its group. Members read; others see nothing.
 FOLDER_MODE = 0o2750
 FILE_MODE = 0o640
+#: What opening says of a link, a socket, what we may not read, and what is gone meanwhile.
+_PASSED_OVER = (errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP, errno.EACCES, errno.ENOENT)
 
 
 def share_with(folder: Path, group: str) -> None:
     """Give `folder` and all in it to `group`, to be read and not to be written.
 
-    One that is so already is left alone.
+    One that is so already is left alone. What is another account's in it (segments that wait, say) is passed over.
 
     Errors: ConfigError (no such group, or not ours), StorageError (not our folder).
     """
@@ -32,23 +35,47 @@ def share_with(folder: Path, group: str) -> None:
     try:
         if is_shared_with(folder, gid):
             return
-        for place, _, names in os.walk(folder, topdown=False):
-            for name in names:
-                if not os.path.islink(os.path.join(place, name)):
-                    _give(os.path.join(place, name), gid, FILE_MODE)
-            _give(place, gid, FOLDER_MODE)  # the topmost last: what was killed in between begins anew
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _give(fd, gid)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise StorageError(
-            f"collaboration.group: {error.filename} cannot be given to the group {group} ({error.strerror}); choose a "
+            f"collaboration.group: {folder} cannot be given to the group {group} ({error.strerror}); choose a "
             "shared_dir that is yours."
         ) from None
 
 
-def _give(path: str, gid: int, mode: int) -> None:
-    sticky = stat.S_IMODE(os.stat(path).st_mode) & (stat.S_ISVTX | stat.S_IWGRP)
-    os.chown(path, -1, gid)
+def _give(fd: int, gid: int) -> None:
+    """Give an open file, or a folder behind all that is in it: what was killed in between begins anew."""
+    status = os.fstat(fd)
+    is_folder = stat.S_ISDIR(status.st_mode)
+    for name in os.listdir(fd) if is_folder else ():
+        _give_entry(name, fd, gid)
+    os.fchown(fd, -1, gid)
     # A folder to which the group adds is sticky, and stays that. After chown: it takes setgid away.
-    os.chmod(path, mode | (sticky if sticky & stat.S_ISVTX else 0))
+    sticky = status.st_mode & (stat.S_ISVTX | stat.S_IWGRP) if status.st_mode & stat.S_ISVTX else 0
+    os.fchmod(fd, (FOLDER_MODE if is_folder else FILE_MODE) | sticky)
+
+
+def _give_entry(name: str, folder: int, gid: int) -> None:
+    """Give what `folder` (open) has under `name`, where it is ours. Whoever may add to the folder may put a link there
+    at any moment: what is looked at is what is changed.
+    """
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _PASSED_OVER:
+            return
+        raise
+    try:
+        status = os.fstat(fd)
+        is_ours = os.geteuid() in {status.st_uid, 0}  # root may give all
+        if is_ours and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            _give(fd, gid)
+    finally:
+        os.close(fd)
 
 
 def gid_of(group: str) -> int:

@@ -1,19 +1,22 @@
 """What a laptop's page shows of slots and jobs: `status`, the newest jobs and the newest events, in one small file.
 
 It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row). No
-path, no setting and no program's own report is in it: nothing that `status` does not show.
+path, no setting, no program's own report and nothing of a job's output is in it: nothing that `status` does not show,
+and less. Every contributor may read it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
+from orchestrator.decisions.verdicts import told_to_others
 from orchestrator.executors.base import Frozen
 from orchestrator.screens.goodput import SlotFacts
-from orchestrator.screens.status import RunView
+from orchestrator.screens.status import RunView, SlotView
 
 #: Of the form; a reader shows no other.
 VERSION = 1
@@ -26,6 +29,8 @@ _FACTS = (
     "at", "kind", "slot", "attempt", "job_id", "node", "verdict", "cause", "step", "start_step", "checkpoint_step",
     "ended_at",
 )  # fmt: skip
+#: What looks like a file's place, as the scheduler's words and commands have it.
+_PATH = re.compile(r"""(?<!\w)(~\w*|\$\{?\w+\}?|\.{1,2})?/[^\s"'`<>()\[\]{},;:]+""")
 #: Of each slot.
 MOST_JOBS = 20
 #: (jobs a slot, events, slots): the first that fits is told.
@@ -53,9 +58,7 @@ def board_of(
     older: Mapping[int, int] | None = None,
 ) -> Board:
     """As much of it as fits into `MOST_BYTES`. `older`: by slot, how many jobs it has beside those in `facts`."""
-    bare = view.model_copy(
-        update={"run_dir": "", "slots": tuple(slot.model_copy(update={"progress": {}}) for slot in view.slots)}
-    )
+    bare = _bare(view, events)
     counts = {one.slot: len(one.jobs) + (older or {}).get(one.slot, 0) for one in facts}
     for jobs, told, slots in _SIZES:
         board = Board(
@@ -63,13 +66,51 @@ def board_of(
             view=bare.model_copy(update={"slots": bare.slots[:slots]}),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
             older={one.slot: counts[one.slot] - jobs for one in facts[:slots] if jobs and counts[one.slot] > jobs},
-            events=tuple(
-                {name: event[name] for name in _FACTS if name in event} for event in events[len(events) - told :]
-            ),
+            events=tuple(_fact(event) for event in events[len(events) - told :]),
         )
         if len(line_of(board)) <= MOST_BYTES:
             break
     return board
+
+
+def _bare(view: RunView, events: Sequence[Mapping[str, Any]]) -> RunView:
+    """What of it everybody may see."""
+    causes: dict[int, dict[str, str]] = {slot.slot: {} for slot in view.slots}
+    ends = [(event.get("slot"), event.get("verdict"), event.get("cause")) for event in events]
+    ends += [(slot.slot, slot.last_verdict, slot.last_cause) for slot in view.slots]
+    for slot, verdict, cause in ends:
+        if slot in causes and cause:
+            causes[slot][str(cause)] = told_to_others(str(verdict), str(cause))
+    slots = tuple(_bare_slot(slot, causes[slot.slot]) for slot in view.slots)
+    value = view.model_copy(update={"run_dir": "", "slots": slots}).model_dump()
+    return RunView.model_validate(_without_paths(value))
+
+
+def _bare_slot(slot: SlotView, causes: Mapping[str, str]) -> SlotView:
+    """`causes`: what is told instead of each that its jobs ended of."""
+    why, after = slot.why, slot.next
+    for cause in sorted(causes, key=len, reverse=True):
+        why, after = why.replace(cause, causes[cause]), after.replace(cause, causes[cause])
+    last = causes.get(slot.last_cause, "")
+    return slot.model_copy(update={"progress": {}, "why": why, "next": after, "last_cause": last})
+
+
+def _fact(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an event everybody may see."""
+    told = {name: event[name] for name in _FACTS if name in event}
+    if told.get("cause"):
+        told["cause"] = told_to_others(str(told.get("verdict")), str(told["cause"]))
+    return {name: _without_paths(value) for name, value in told.items()}
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, str):
+        return _PATH.sub("…", value)
+    if isinstance(value, (list, tuple)):
+        return [_without_paths(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _without_paths(one) for name, one in value.items()}
+    return value
 
 
 def _newest(facts: SlotFacts, jobs: int) -> SlotFacts:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 from accounts import missing_account_parts, throw_away_accounts
 from daemons import PATIENCE_S
 from needs import need
 from relay import PROGRAMS, NewRelay
+
+from orchestrator.run.lease import living_owner
+from orchestrator.run.requests import ask
+from orchestrator.run.rundir import RunDir
 
 
 def is_open(path: Path) -> bool:
@@ -19,16 +24,31 @@ def is_open(path: Path) -> bool:
     return all(one.stat().st_mode & 0o044 for one in between)
 
 
+def is_private(path: Path, run_dir: Path) -> bool:
+    """Whether a file of a run has settings, scripts, or words of a job's output."""
+    at_the_top = ("run.json", "ledger-", "events-", "controller.log")
+    return (
+        (path.parent == run_dir and path.name.startswith(at_the_top))
+        or (run_dir / "slots" in path.parents and path.name == "config.json")
+        or bool({run_dir / "jobs", run_dir / "requests"} & set(path.parents))
+    )
+
+
 def test_scripts_settings_and_output_of_jobs_are_nobody_elses(new_relay: NewRelay) -> None:
     before = os.umask(0o022)
     try:
         relay = new_relay(total=10)
-        assert relay.run("start").code == 0
+        assert relay.run("start", "--via", "daemon").code == 0
+        run_dir = RunDir(relay.run_dir)
+        relay.wait_for(lambda: living_owner(run_dir) is None, "the controller's end")
+        ask(run_dir.disk, run_dir.requests, "pause", now=time.time(), slots=(0,))
     finally:
         os.umask(before)
     files = [path for path in relay.run_dir.rglob("*") if path.is_file() and not path.is_symlink()]
-    private = [path for path in files if path.name == "run.json" or relay.run_dir / "jobs" in path.parents]
-    assert {"run.json", "job.sh", "job.json"} <= {path.name for path in private}
+    private = [path for path in files if is_private(path, relay.run_dir)]
+    names = {path.name for path in private}
+    assert {"run.json", "job.sh", "job.json", "config.json", "1.json", "controller.log"} <= names
+    assert {"ledger", "events"} <= {name.partition("-")[0] for name in names}
     assert [path for path in private if is_open(path)] == []
 
 
@@ -43,9 +63,8 @@ def test_another_account_reads_none_of_them_and_writes_nowhere() -> None:
         run_dir = ann.home / "runs" / "mine"
         assert eve.run("ls", str(run_dir)).returncode == 0, "her home is one that others may enter"
         told = eve.run("find", str(run_dir), "-type", "f", "-readable").stdout.split()
-        private = {path for path in map(Path, told) if path.name == "run.json" or run_dir / "jobs" in path.parents}
-        assert private == set()
-        for path in (run_dir / "run.json", next(run_dir.glob("jobs/*/job.sh"))):
+        assert {path for path in map(Path, told) if is_private(path, run_dir)} == set()
+        for path in (run_dir / "run.json", run_dir / "slots/0/config.json", next(run_dir.glob("jobs/*/job.sh"))):
             assert eve.run("cat", str(path)).returncode != 0
         assert eve.run("find", str(ann.home), "-writable", "!", "-type", "l").stdout == ""
 

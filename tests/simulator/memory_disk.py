@@ -233,7 +233,7 @@ class MemoryDisk:
         self.server.write(self.client, str(path), data)
         self._pass("write", path, before=False)
 
-    def create(self, path: Path, data: bytes) -> bool:
+    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:
         """See `Disk`."""
         self._pass("create", path, before=True)
         if str(path.parent) not in self.server.folders:

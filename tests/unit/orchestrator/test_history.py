@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ class Mortal(LocalDisk):
         if self.left < 0:
             raise Dead
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
         self._live()
-        super().write(path, data)
+        super().write(path, data, private=private)
 
     def remove(self, path: Path) -> None:
         self._live()
@@ -96,6 +97,12 @@ def test_killed_in_a_joining_nothing_is_lost_or_told_twice(run_dir: RunDir, chan
     join_old(run_dir, EPOCHS + FILES_KEPT)
     assert told(run_dir) == list(range(EPOCHS + FILES_KEPT))
     assert files(run_dir) <= FILES_KEPT
+
+
+def test_a_history_is_for_its_owner_alone_joined_or_not(run_dir: RunDir) -> None:
+    tell(run_dir, range(EPOCHS))
+    join_old(run_dir, EPOCHS)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in run_dir.path.glob("events-*")} == {0o600}
 
 
 def test_a_reader_that_meets_a_joining_looks_again(run_dir: RunDir) -> None:

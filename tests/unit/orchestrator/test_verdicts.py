@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from orchestrator.decisions.evidence import Evidence, Exit
 from orchestrator.decisions.models import Verdict
-from orchestrator.decisions.verdicts import DISK_FULL, cause_in, judge, made_progress
+from orchestrator.decisions.verdicts import CAUSES, DISK_FULL, cause_in, judge, made_progress, told_to_others
 
 
 def left(exit_: Exit | None = None, **more: object) -> Evidence:
@@ -223,3 +223,33 @@ def test_a_job_that_found_no_room_for_its_claim_is_told_so_too() -> None:
     before = Evidence(log_tail=ERRNO_28)
     assert judge(before, gone("FAILED"))[1] == "it ended before it began (no space left on the disk)"
     assert judge(Evidence(), gone("FAILED"), disk_full=True)[1] == f"it ended before it began ({DISK_FULL})"
+
+
+OWN_LINE = "FileNotFoundError: '/home/ann/secret (exit code 5)"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "raw_state", "told"),
+    [
+        (left(an_exit(1), log_tail=OWN_LINE), "", "exit code 1"),
+        (left(an_exit(-11), log_tail=OWN_LINE), "", "killed by signal 11"),
+        (left(an_exit(127, words="/home/ann/x could not be started")), "", "exit code 127"),
+        (left(an_exit(93), log_tail=OWN_LINE), "", "it asked not to be run again (exit code 93)"),
+        (left(log_tail=OWN_LINE), "FAILED", "exit code 5"),
+        (left(log_tail="gone: /home/ann"), "FAILED", "crashed"),
+        (left(log_tail="a line (of /home/ann)"), "FAILED", "crashed"),
+        (Evidence(log_tail=OWN_LINE), "FAILED", "it ended before it began"),
+        (left(), "FAILED", "it ended without a word"),
+        (left(), "OUT_OF_MEMORY", "out of memory"),
+        (left(), "PREEMPTED", "preempted by another job"),
+        (left(an_exit(1, superseded_by=3)), "", "attempt 3 had taken over"),
+    ],
+)
+def test_nothing_of_a_jobs_own_last_line_is_told_to_others(evidence: Evidence, raw_state: str, told: str) -> None:
+    assert told_to_others(*judge(evidence, gone(raw_state))) == told
+
+
+@pytest.mark.parametrize("words", [words for _, words in CAUSES])
+def test_a_cause_that_is_known_is_told_to_others_as_it_is(words: str) -> None:
+    for cause in (words, f"{words} (exit code 7)"):
+        assert told_to_others(Verdict.CRASHED, cause) == cause

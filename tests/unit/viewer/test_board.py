@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import NOW
+from builders import NOW, a_claim, an_exit, gone
 from test_mirror_source import RUN, a_mirror
 from watched_runs import a_watched_run
 
+from orchestrator.decisions.evidence import Evidence
+from orchestrator.decisions.models import SlotStatus
+from orchestrator.decisions.verdicts import judge
 from orchestrator.hosts.board import EVERY_S, BoardWriter
+from orchestrator.run.history import append_event
+from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, board_of, line_of
 from orchestrator.screens.goodput import JobFacts, SlotFacts
@@ -58,10 +63,15 @@ def look(folder: Path, now: float = NOW) -> PageSnapshot:
 
 def with_board(folder: Path, data: bytes, at: float = NOW) -> Path:
     """A mirror with one slot's curves and that board."""
-    path = a_mirror(folder, 0) / "v1/runs" / RUN / "0/metrics" / FILE
+    return with_board_alone(a_mirror(folder, 0), data, at)
+
+
+def with_board_alone(mirror: Path, data: bytes, at: float = NOW) -> Path:
+    """That board in a mirror that has curves already."""
+    path = mirror / "v1/runs" / RUN / "0/metrics" / FILE
     path.write_bytes(data)
     os.utime(path, (at, at))
-    return folder
+    return mirror
 
 
 def test_a_mirror_shows_the_slots_and_jobs_that_the_run_folder_shows(tmp_path: Path, told: Told) -> None:
@@ -76,6 +86,19 @@ def test_a_mirror_shows_the_slots_and_jobs_that_the_run_folder_shows(tmp_path: P
     assert {one.words for one in there.troubles} <= {one.words for one in here.troubles}
     assert here.lacks == ()
     assert here.curves.lines
+
+
+def test_experiments_have_no_mean(tmp_path: Path, told: Told) -> None:
+    mirror = with_board(tmp_path / "mirror", told.tell())
+    a_mirror(mirror, 1)
+    means = []
+    for name in ("", "rate=0.001"):
+        value = json.loads(told.tell())
+        value["view"]["slots"][0]["name"] = name
+        run = look(with_board_alone(mirror, json.dumps(value).encode())).run
+        assert run is not None
+        means.append("mean" in {line.kind for line in run.curves.lines})
+    assert means == [True, False]
 
 
 def test_older_jobs_than_came_are_not_offered(tmp_path: Path) -> None:
@@ -114,6 +137,48 @@ def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:
     assert "/usr/bin" not in text
     assert "token" not in text
     assert "steps_per_s" not in text
+
+
+def test_a_jobs_last_words_and_the_schedulers_paths_are_the_owners_alone(tmp_path: Path, told: Told) -> None:
+    """An end is told in our words, and everything else without what looks like a path."""
+    data = tmp_path / "data" / "secret"
+    ended = Evidence(exit=an_exit(1), claim=a_claim(), log_tail=f"Traceback …\nValueError: hunter2 at {data}\n")
+    verdict, cause = judge(ended, gone())
+    assert "hunter2" in cause
+    ledger = load_ledger(told.run_dir, told.run.run_id)
+    assert ledger is not None
+    slots = list(ledger.slots)
+    crashed = slots[3].attempts[-1].model_copy(update={"verdict": verdict, "cause": cause})
+    why = f"6 jobs in a row ended without a new checkpoint; the last one: job 81305 failed: {cause}"
+    update = {"status": SlotStatus.FAILED, "why": why, "attempts": (*slots[3].attempts[:-1], crashed)}
+    slots[3] = slots[3].model_copy(update=update)
+    refused = f"sbatch: error: Unable to open file {data}/job.sh (the run had jobs before: it is tried again)"
+    slots[2] = slots[2].model_copy(update={"why": refused, "attempts": slots[2].attempts[:-1]})
+    save_ledger(told.run_dir, ledger.model_copy(update={"slots": tuple(slots)}), NOW)
+    append_event(told.run_dir, 0, "ended", NOW - 5, slot=3, attempt=4, verdict=verdict, cause=cause, job_id="81305")
+    text = told.tell().decode()
+    assert "hunter2" not in text
+    assert "ValueError" not in text
+    assert str(tmp_path) not in text
+    run = look(a_mirror(with_board(tmp_path / "mirror", text.encode()), 2, 3)).run
+    assert run is not None
+    assert run.cards["3"].why.endswith("the last one: job 81305 failed: exit code 1")
+    assert run.cards["3"].last_end == "crashed (exit code 1)"
+    assert run.cards["2"].why == "sbatch: error: Unable to open file … (the run had jobs before: it is tried again)"
+    assert any("crashed (exit code 1)" in moment.words for moment in run.history.moments)
+
+
+@pytest.mark.parametrize(
+    ("said", "told_of_it"),
+    [
+        ("see ~/x, ~ann/x.log; $HOME/y and ${SCRATCH}/z: no", "see …, …; … and …: no"),
+        ("no '../data/x' in \"/a b\" (file:///c)", "no '…' in \"… b\" (file:…)"),
+        ("the renderer (EGL/OpenGL) failed, 3/4 of N/A, / or", "the renderer (EGL/OpenGL) failed, 3/4 of N/A, / or"),
+    ],
+)
+def test_what_looks_like_a_path_is_left_out(told: Told, said: str, told_of_it: str) -> None:
+    view = run_view(told.run_dir, NOW).model_copy(update={"blind_error": said})
+    assert board_of(view, [], [], NOW).view.blind_error == told_of_it
 
 
 def test_it_is_told_when_something_changed_or_time_passed_and_never_often(told: Told) -> None:
