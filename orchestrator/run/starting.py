@@ -75,7 +75,8 @@ def as_group(asked: StartRequest, overrides: dict[str, Any]) -> dict[str, Any]:
 def with_world_size(asked: StartRequest) -> StartRequest:
     """`asked` with a word on what --ddp-world-size, which older guides have, means here."""
     config, count = asked.config, asked.config.slots
-    seeds = "" if not config.trains else " (slot k with seed + k)"
+    has_seeds = config.trains and config.experiments is None
+    seeds = " (slot k with seed + k)" if has_seeds else ""
     many = "1 slot" if count == 1 else f"{count} slots, that is {count} jobs at once"
     if count > 1 and config.trains and resolve(config.training).group.ways:
         how = f"; each trains{seeds}, and learns from what the others did too (training.group)"

@@ -14,6 +14,7 @@ import hashlib
 import logging
 import platform
 import re
+import shlex
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -148,15 +149,22 @@ def ensure_key(path: Path) -> OwnKey:
     return OwnKey(path, derived.stdout.strip(), made=False)
 
 
-def is_locked(own: OwnKey, place: Endpoint) -> bool:
-    """Whether it has a passphrase and no agent holds it, so that ssh cannot use it by itself. Errors: ConfigError.
+def why_unusable(own: OwnKey, place: Endpoint) -> str:
+    """What keeps ssh from using the key by itself, and what to do; "" where nothing is seen here. Errors: ConfigError.
 
-    False where ~/.ssh/config names an agent for `place`: that one is ssh's to ask.
+    Where ~/.ssh/config names an agent for `place`, that one is ssh's to ask, and may hold the key.
     """
     opened = _run(["ssh-keygen", "-y", "-P", "", "-f", str(own.path)])
+    if "too open" in opened.stderr:
+        return f"others may read {own.path}, and ssh uses no such key: `{shlex.join(['chmod', '600', str(own.path)])}`"
     if opened.returncode == 0 or "passphrase" not in opened.stderr or place.agent:
-        return False
-    return own.public.split()[:2] not in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]
+        return ""
+    if own.public.split()[:2] in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]:
+        return ""
+    return (
+        f"{own.path} has a passphrase, and no ssh-agent holds it, so that ssh cannot use it by itself: "
+        f"`{shlex.join(['ssh-add', str(own.path)])}` first, or `--key NEW_FILE` for a key without one"
+    )
 
 
 def endpoint(remote: Remote) -> Endpoint:

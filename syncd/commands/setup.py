@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -196,11 +195,8 @@ def _surveyed(
     except SecondFactorError:
         raise
     except LoginRefusedError:
-        if keys.is_locked(own, where):
-            raise LoginRefusedError(
-                f"{own.path} has a passphrase, and no ssh-agent holds it, so that ssh cannot use it by itself: "
-                f"`{shlex.join(['ssh-add', str(own.path)])}` first, or `--key NEW_FILE` for a key without one"
-            ) from None
+        if why := keys.why_unusable(own, where):
+            raise LoginRefusedError(why) from None
         if shown is None or not _is_terminal():
             raise LoginRefusedError(
                 f"{where.user}@{where.host} does not take {own.path} yet: run `syncd setup` in a terminal, where it "

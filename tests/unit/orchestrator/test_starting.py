@@ -70,6 +70,8 @@ def test_the_world_size_makes_no_group_of_one_slot_nor_of_those_that_are_none(fi
     assert not resolve(asked.config.training_of(0)).group.rows
     assert asked.notes[0].endswith("each trains on its own (slot k with seed + k).")
     assert by_world_size(file, 2, command=["true"]).notes[0].endswith("each trains on its own.")
+    grid = {"experiments": {"num_envs": [10, 20]}, "slurm": {"max_jobs": 2}}  # of one seed
+    assert by_world_size(file, 2, training={"group": {"rows": False}}, **grid).notes[0].endswith("trains on its own.")
 
 
 def test_a_group_of_an_algorithm_without_replay_is_told_what_works(file: Path) -> None:

@@ -64,8 +64,9 @@ def test_a_key_is_locked_until_an_agent_holds_it(tmp_path: Path, monkeypatch: py
     path, typed = tmp_path / "locked", tmp_path / "typed"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", path], check=True, timeout=PATIENCE_S)
     locked = keys.ensure_key(path)
-    assert [keys.is_locked(own, place()) for own in (free, locked)] == [False, True]
-    assert not keys.is_locked(locked, replace(place(), agent="/agent"))  # ssh asks another one than we would
+    assert not keys.why_unusable(free, place())
+    assert f"`ssh-add {path}`" in keys.why_unusable(locked, place())
+    assert not keys.why_unusable(locked, replace(place(), agent="/agent"))  # ssh asks another one than we would
     typed.write_text("#!/bin/sh\necho secret\n")
     typed.chmod(0o700)
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL)
@@ -74,10 +75,16 @@ def test_a_key_is_locked_until_an_agent_holds_it(tmp_path: Path, monkeypatch: py
         env = {**os.environ, "SSH_ASKPASS": str(typed), "SSH_ASKPASS_REQUIRE": "force"}
         for own, is_locked in ((free, True), (locked, False)):
             subprocess.run(["ssh-add", "-q", own.path], env=env, check=True, timeout=PATIENCE_S)
-            assert keys.is_locked(locked, place()) is is_locked
+            assert bool(keys.why_unusable(locked, place())) is is_locked
     finally:
         agent.kill()
         agent.wait(PATIENCE_S)
+
+
+def test_a_key_that_others_may_read_is_none_for_ssh(tmp_path: Path):
+    own = keys.ensure_key(tmp_path / "key")
+    own.path.chmod(0o644)
+    assert f"`chmod 600 {own.path}`" in keys.why_unusable(own, place())
 
 
 @pytest.mark.parametrize(("port", "alias"), [(22, ""), (2222, ""), (2222, "cluster")])
