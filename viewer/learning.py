@@ -33,6 +33,9 @@ from viewer.model import CurveLine, CurvesPanel, EvaluationRow, TaskRow
 
 Row = Mapping[str, Any]
 
+#: A slot that has less than this part of the steps of the longest one has only begun.
+_BEGUN = 0.1
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -126,8 +129,12 @@ def curves_of(slots: Sequence[Learned], measure: str, task: str, partial: int, *
 
 
 def have_same_tasks(slots: Sequence[Learned]) -> bool:
-    """Whether all slots of which anything is known train the same tasks: others are no seeds of one training."""
-    return len({tasks_of([slot.curves]) for slot in slots if slot.curves.steps}) < 2
+    """Whether all slots of which anything is known train the same tasks: others are no seeds of one training. One that
+    has only begun does not count: it may have ended no episode of some.
+    """
+    longest = max((slot.curves.steps[-1] for slot in slots if slot.curves.steps), default=0)
+    known = [slot.curves for slot in slots if slot.curves.steps and slot.curves.steps[-1] >= _BEGUN * longest]
+    return len({tasks_of([curves]) for curves in known}) < 2
 
 
 def _about(known: Sequence[Learned], measure: str, task: str, kinds: AbstractSet[str]) -> str:

@@ -61,7 +61,8 @@ _SCHEDULER_WORDS = {
 _BEFORE_IT_BEGAN = "it ended before it began"
 _WITHOUT_A_WORD = "it ended without a word"
 _NOT_AGAIN = "it asked not to be run again (exit code 93)"
-_HOW = re.compile(r"(?:^|\()(exit code \d+|killed by signal \d+)\)?$")
+#: A crash as `_crash` tells it: what it left behind, and how it ended.
+_CRASH = re.compile(r"(?:(.*) \()?((?:exit code|killed by signal) \d+)(?(1)\))", re.DOTALL)
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no word, and the disk is full"
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
@@ -227,9 +228,7 @@ def told_to_others(verdict: str, cause: str) -> str:
         return _NOT_AGAIN
     if verdict != Verdict.CRASHED:
         return cause
-    ours = (_BEFORE_IT_BEGAN, _WITHOUT_A_WORD, *(words for _, words in CAUSES))
-    words = next((one for one in ours if cause == one or cause.startswith(f"{one} (")), "")
-    how = _HOW.search(cause)
-    if how is None:
-        return words or str(verdict)
-    return f"{words} ({how[1]})" if words else how[1]
+    left, how = crash.groups("") if (crash := _CRASH.fullmatch(cause)) else (cause, "")
+    ours = {_BEFORE_IT_BEGAN, _WITHOUT_A_WORD, *(words for _, words in CAUSES)}
+    words = next((one for one in (left, left.partition(" (")[0]) if one in ours), "")
+    return f"{words} ({how})" if words and how else words or how or str(verdict)

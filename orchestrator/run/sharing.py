@@ -42,8 +42,8 @@ def share_with(folder: Path, group: str) -> None:
             os.close(fd)
     except OSError as error:
         raise StorageError(
-            f"collaboration.group: {folder} cannot be given to the group {group} ({error.strerror}); choose a "
-            "shared_dir that is yours."
+            f"collaboration.group: {error.filename or folder} cannot be given to the group {group} ({error.strerror}); "
+            "choose a shared_dir that is yours."
         ) from None
 
 
@@ -51,17 +51,17 @@ def _give(fd: int, gid: int) -> None:
     """Give an open file, or a folder behind all that is in it: what was killed in between begins anew."""
     status = os.fstat(fd)
     is_folder = stat.S_ISDIR(status.st_mode)
+    sticky = status.st_mode & (stat.S_ISVTX | stat.S_IWGRP) if status.st_mode & stat.S_ISVTX else 0
     for name in os.listdir(fd) if is_folder else ():
-        _give_entry(name, fd, gid)
+        _give_entry(name, fd, gid, is_open=bool(sticky))
     os.fchown(fd, -1, gid)
     # A folder to which the group adds is sticky, and stays that. After chown: it takes setgid away.
-    sticky = status.st_mode & (stat.S_ISVTX | stat.S_IWGRP) if status.st_mode & stat.S_ISVTX else 0
     os.fchmod(fd, (FOLDER_MODE if is_folder else FILE_MODE) | sticky)
 
 
-def _give_entry(name: str, folder: int, gid: int) -> None:
-    """Give what `folder` (open) has under `name`, where it is ours. Whoever may add to the folder may put a link there
-    at any moment: what is looked at is what is changed.
+def _give_entry(name: str, folder: int, gid: int, *, is_open: bool) -> None:
+    """Give what `folder` has under `name`, where it is ours. `is_open`: others may add to the folder. They may put a
+    link there at any moment: what is looked at is what is changed, and a file of several names may be another of ours.
     """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -72,8 +72,12 @@ def _give_entry(name: str, folder: int, gid: int) -> None:
     try:
         status = os.fstat(fd)
         is_ours = os.geteuid() in {status.st_uid, 0}  # root may give all
-        if is_ours and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        is_file = stat.S_ISREG(status.st_mode) and (status.st_nlink == 1 or not is_open)
+        if is_ours and (is_file or stat.S_ISDIR(status.st_mode)):
             _give(fd, gid)
+    except OSError as error:
+        error.filename = error.filename or name
+        raise
     finally:
         os.close(fd)
 

@@ -1,8 +1,8 @@
 """What a laptop's page shows of slots and jobs: `status`, the newest jobs and the newest events, in one small file.
 
-It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row). No
-path, no setting, no program's own report and nothing of a job's output is in it: nothing that `status` does not show,
-and less. Every contributor may read it.
+It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row).
+Nothing is in it that `status` does not show, and no absolute path, no setting, no program's own report and nothing of a
+job's output: every contributor may read it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def board_of(
             view=bare.model_copy(update={"slots": bare.slots[:slots]}),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
             older={one.slot: counts[one.slot] - jobs for one in facts[:slots] if jobs and counts[one.slot] > jobs},
-            events=tuple(_fact(event) for event in events[len(events) - told :]),
+            events=tuple(_fact(event, view.run_dir) for event in events[len(events) - told :]),
         )
         if len(line_of(board)) <= MOST_BYTES:
             break
@@ -79,37 +79,39 @@ def _bare(view: RunView, events: Sequence[Mapping[str, Any]]) -> RunView:
     ends = [(event.get("slot"), event.get("verdict"), event.get("cause")) for event in events]
     ends += [(slot.slot, slot.last_verdict, slot.last_cause) for slot in view.slots]
     for slot, verdict, cause in ends:
-        if slot in causes and cause:
-            causes[slot][str(cause)] = told_to_others(str(verdict), str(cause))
+        if slot in causes and cause and (told := told_to_others(str(verdict), str(cause))) != cause:
+            causes[slot][str(cause)] = told
     slots = tuple(_bare_slot(slot, causes[slot.slot]) for slot in view.slots)
     value = view.model_copy(update={"run_dir": "", "slots": slots}).model_dump()
-    return RunView.model_validate(_without_paths(value))
+    return RunView.model_validate(_without_paths(value, view.run_dir))
 
 
 def _bare_slot(slot: SlotView, causes: Mapping[str, str]) -> SlotView:
-    """`causes`: what is told instead of each that its jobs ended of."""
+    """`causes`: what is told instead of those that its jobs ended of. A sentence is one, or ends in one (`ends.py`)."""
     why, after = slot.why, slot.next
     for cause in sorted(causes, key=len, reverse=True):
-        why, after = why.replace(cause, causes[cause]), after.replace(cause, causes[cause])
-    last = causes.get(slot.last_cause, "")
+        stands = re.compile(rf"(^|: ){re.escape(cause)}(?!\w)")
+        why, after = (stands.sub(rf"\g<1>{causes[cause]}", text) for text in (why, after))
+    last = causes.get(slot.last_cause, slot.last_cause)
     return slot.model_copy(update={"progress": {}, "why": why, "next": after, "last_cause": last})
 
 
-def _fact(event: Mapping[str, Any]) -> dict[str, Any]:
+def _fact(event: Mapping[str, Any], run_dir: str) -> dict[str, Any]:
     """What of an event everybody may see."""
     told = {name: event[name] for name in _FACTS if name in event}
     if told.get("cause"):
         told["cause"] = told_to_others(str(told.get("verdict")), str(told["cause"]))
-    return {name: _without_paths(value) for name, value in told.items()}
+    return {name: _without_paths(value, run_dir) for name, value in told.items()}
 
 
-def _without_paths(value: Any) -> Any:
+def _without_paths(value: Any, run_dir: str) -> Any:
+    """`run_dir`: known, so that a space in it is none."""
     if isinstance(value, str):
-        return _PATH.sub("…", value)
+        return _PATH.sub("…", value.replace(run_dir, "/…") if run_dir else value)
     if isinstance(value, (list, tuple)):
-        return [_without_paths(one) for one in value]
+        return [_without_paths(one, run_dir) for one in value]
     if isinstance(value, dict):
-        return {name: _without_paths(one) for name, one in value.items()}
+        return {name: _without_paths(one, run_dir) for name, one in value.items()}
     return value
 
 

@@ -90,6 +90,7 @@ class RsyncTransport:
         self._client, self._stage_files = client, stage_files
         self._seen: dict[str, tuple[int, int]] = {}
         self._counted: set[str] = set()
+        self._names: dict[str, str] = {}
         self._looked = 0.0
         self._runner = Runner(remote, bwlimit)
         self._runner.tick = lambda: self.tick()  # noqa: PLW0108 - ours is set later
@@ -287,18 +288,23 @@ class RsyncTransport:
         """Put segments where accounts other than the owner's put them: as `_push`, each slot for itself.
 
         Files alone travel, with their modes (`-p`): the folders are the owner's, and the learner must read the files
-        whatever the umask over there is. rsync's temporary files tell the names: who is there first with a file makes
-        the push fail, and the next one has other names.
+        whatever the umask over there is. rsync's temporary files tell the names: whoever is there first with a file
+        makes that one fail, and it has another name next time. The others keep theirs: what has arrived stays one file.
         """
         found: dict[Path, Receipt] = {}
         for folder in sorted(outgoing.glob("*/*")):
             files = sorted(folder.iterdir())
-            named = [file.rename(file.with_name(name_of(file.name))) for file in files]
+            for file in files:
+                self._names.setdefault(file.name, name_of(file.name))
+            named = [file.rename(file.with_name(self._names[file.name])) for file in files]
             there = self._runner.there(f"v1/incoming/{folder.relative_to(outgoing).as_posix()}/")
             done = self._runner.run(["-tp", *map(str, named), there], timeout_s=BULK_TIMEOUT_S)
             self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE, NO_FOLDER_CODE)
             receipt = Receipt(False, "no inbox", RETRY_S, complaint(done)) if done.returncode else Receipt(True)
             found |= dict.fromkeys(files, receipt)
+            for file in files:
+                if receipt.stored or self._names[file.name] in done.stderr:
+                    del self._names[file.name]
         return found
 
     def _is_called_otherwise(self, done: Done) -> bool:

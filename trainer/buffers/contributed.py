@@ -30,11 +30,11 @@ _PARTS, _OF = 3, 7
 MAX_RECENT = 10_000
 
 
-def remembered(givers: int) -> int:
-    """How many contents are remembered where so many slots give: what each keeps for the others lies there still, and
-    must not be taken twice.
+def remembered(slots: int) -> int:
+    """How many contents are remembered where so many other slots give: what each keeps for the others lies there still,
+    and is not to be taken twice. Enough where all give at about one pace.
     """
-    return max(MAX_RECENT, EPISODES_KEPT * givers)
+    return max(MAX_RECENT, EPISODES_KEPT * slots)
 
 
 class RingSizes(NamedTuple):
@@ -107,6 +107,7 @@ class Contributed:
         self.capacity = capacity_of(training) if capacity is None else capacity
         self._rows = self.capacity * self._tasks
         self._buffer = training.off_policy.buffer_size
+        self._is_of_group = stream is RandomStream.GROUP_SAMPLING
         self.ring = Replay(self._rows, self._tasks, fields)
         self.sampling = generator(training.seed, stream)
         self.sources: list[str] = []
@@ -181,7 +182,7 @@ class Contributed:
         lane = np.full(count, self.sources.index(who) * self._tasks + task, np.int64)
         self.ring.add(lane, {**rows, STEPS: np.ones(count, np.uint8)} if STEPS in self.ring.fields else rows)
         self.recent[content] = policy_step
-        while len(self.recent) > remembered(len(self.sources)):
+        while len(self.recent) > remembered(len(self.sources) if self._is_of_group else 0):
             del self.recent[next(iter(self.recent))]
         self.segments += 1
         self._ring_sizes = None

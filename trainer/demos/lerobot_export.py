@@ -94,7 +94,7 @@ def left_out(told: DemosManifest) -> list[str]:
 
 def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
     told = demos.manifest
-    features, tells_success = features_of(told, fps), _tells_success(told)
+    features, tells_success = features_of(told, fps), any(map(_is_told, told.episodes))
     cameras = [key for key in features if key.startswith(lerobot.IMAGES)]
     rows: list[dict[str, Any]] = []
     all_stats: dict[str, list[Stats]] = {name: [] for name in features}
@@ -138,9 +138,9 @@ def _readme(told: DemosManifest) -> str:
     return f"---\n{head}tags:\n- LeRobot\n---\n\n{words}"
 
 
-def _tells_success(told: DemosManifest) -> bool:
-    """Whether somebody knows it of each episode: where an environment does not tell, all its steps say no."""
-    return all(episode.success is not None for episode in told.episodes)
+def _is_told(episode: DemoEpisode) -> bool:
+    """Whether somebody knows of its success: where an environment does not tell, all its steps say no."""
+    return episode.success is not None
 
 
 def _coloured(frames: npt.NDArray[np.uint8], camera: int, channels: int) -> npt.NDArray[np.uint8]:
@@ -177,7 +177,7 @@ def features_of(told: DemosManifest, fps: int) -> dict[str, dict[str, Any]]:
         if manifest.REWARD in told.told:
             features[lerobot.REWARD] = {"dtype": "float32", "shape": [1], "names": None}
         features[lerobot.DONE] = {"dtype": "bool", "shape": [1], "names": None}
-        if manifest.SUCCESS in told.told and _tells_success(told):
+        if manifest.SUCCESS in told.told and all(map(_is_told, told.episodes)):
             features[lerobot.SUCCESS] = {"dtype": "bool", "shape": [1], "names": None}
     return features | lerobot.DEFAULT_FEATURES
 

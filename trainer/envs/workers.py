@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.children import python_path
 from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
 from trainer.envs.shared import SharedBuffers
@@ -300,7 +301,7 @@ def spawn_worker(buffers_fd: int = -1, program: str = "trainer.envs.worker") -> 
     it shares none. Errors: OSError.
     """
     ours, theirs = socket.socketpair()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **python_path(), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", program, str(theirs.fileno()), str(buffers_fd)]
     with theirs, hand_over_blocked():
         kept = [fd for fd in (theirs.fileno(), buffers_fd) if fd >= 0]

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from anchorleg.children import python_path
 from trainer.evaluation.protocol import Evaluation
 from trainer.machine.signals import hand_over_blocked
 
@@ -182,7 +183,7 @@ def _start() -> subprocess.Popen[bytes]:
     """The process. Until it bears the hand-over signals itself, they are blocked in it."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        **python_path(),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from anchorleg.children import python_path
 from trainer.errors import ConfigError
 from trainer.machine.signals import run_to_its_end
 
@@ -46,7 +47,7 @@ Probe = Callable[[str], str | None]
 def driver_of(way: str) -> str | None:
     """What draws where MUJOCO_GL is `way` (empty: unset), tried in a process of its own; None: nothing does."""
     environ = {name: value for name, value in os.environ.items() if name not in {VARIABLE, "PYOPENGL_PLATFORM"}}
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    environ |= python_path()
     if way:
         environ[VARIABLE] = way
     try:

@@ -287,26 +287,30 @@ class Intake:
         """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError, with
         nothing said; ValueError.
         """
-        said = []
-        if (learned := learned_with(self._job, who)) is not None:
-            said.append(
-                f"what slot {learned[0]} had learned, taken over at step {learned[1]:,}, came of rows of {who} too: "
-                "only going back to before that step undoes it (docs/trust.md)"
-            )
         wanted = self._training.contribution_rollback
         first = first_taken(self._job, who) if wanted != "never" else None
         if first is not None:
             ref = newest_before(self._job, first)
             if wanted == "ask" or ref is None:
-                said.append(advice(self._job, ref, who, first))
+                self._notices.note(advice(self._job, ref, who, first))
             elif self._job.superseded_by() is None:
                 roll_back_to(self._job, ref, who)
                 self.ends_unsaved = True
-                said.append(
+                self._notices.note(
                     f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
                     f"{ref.step:,}, without them"
                 )
-        self._notices.note(*said)
+        try:
+            learned = learned_with(self._job, who)
+        except OSError as error:  # another slot's journal: nothing of ours waits for it
+            why = error.strerror or error
+            self._notices.note(f"whether what another slot had learned came of rows of {who} cannot be told ({why})")
+            return
+        if learned is not None:
+            self._notices.note(
+                f"what slot {learned[0]} had learned, taken over at step {learned[1]:,}, came of rows of {who} too: "
+                "only going back to before that step undoes it (docs/trust.md)"
+            )
 
     def _written(self, entries: list[Any]) -> bool:
         """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""

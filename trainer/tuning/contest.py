@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from anchorleg.children import python_path
 from anchorleg.files import make_folder, read_json_or_none, write_json
 from anchorleg.job import HANDED_OVER, attempt_numbers
 from anchorleg.runid import begin_id
@@ -146,7 +147,7 @@ def _start(entry: Contestant) -> subprocess.Popen[bytes]:
     with entry.log.open("ab") as log:
         return subprocess.Popen(
             [*command, "--run-dir", str(entry.folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={**_outside_a_job(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**_outside_a_job(os.environ), **python_path()},
             start_new_session=True,  # Ctrl-C is for us: we end them, and they save
         )  # fmt: skip
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from anchorleg.children import python_path
 from anchorleg.job import Job
 from anchorleg.temporary import HeldFolder
 from trainer.config.wandb import WANDB_MODES, wandb_mode
@@ -94,7 +95,7 @@ def _start(request: Path, environ: Mapping[str, str], log: Path) -> subprocess.P
     """The process, in a session of its own. Until it ignores the hand-over signals itself, they are blocked in it."""
     environment = {
         **{name: value for name, value in environ.items() if name not in _UNWANTED},
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        **python_path(),
         "OMP_NUM_THREADS": "1",
         "GOMAXPROCS": "1",
         "CUDA_VISIBLE_DEVICES": "",

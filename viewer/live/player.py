@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from anchorleg.children import python_path
 from anchorleg.printable import printable
 from anchorleg.temporary import HeldFolder
 
@@ -53,7 +54,7 @@ class PlayerHere:
             with self._words.open("wb") as said:
                 self._child = subprocess.Popen(
                     command(folder), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    env={**os.environ, **python_path(), "OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
         except BaseException:
             self._folder.remove()

@@ -209,6 +209,20 @@ class TestTheOwnersFolder:
         assert given.is_symlink()
         assert (mode_of(private), mode_of(theirs)) == (0o600, 0o2750)
 
+    def test_another_name_of_a_file_of_ours_that_somebody_put_there_gives_nothing(
+        self, tmp_path: Path, theirs: Path
+    ) -> None:
+        private, slot = tmp_path / "private", theirs / "v1" / "incoming" / "a-0" / "0"
+        slot.mkdir(parents=True)
+        slot.chmod(0o3770)
+        for path in (private, theirs / "ours"):
+            path.write_text("x")
+            path.chmod(0o600)
+        (slot / "given").hardlink_to(private)
+        (theirs / "again").hardlink_to(theirs / "ours")  # as averaged policies are
+        share_with(theirs, GROUP)
+        assert (mode_of(private), mode_of(theirs / "ours")) == (0o600, 0o640)
+
     def test_one_that_the_group_could_write_is_closed_with_all_that_is_in_it(self, theirs: Path) -> None:
         inbox = theirs / "v1" / "inbox" / "ben"
         inbox.mkdir(parents=True)

@@ -37,6 +37,7 @@ class AnothersFolder(Runner):
     """Stands for a shared folder of another account, where slot 1 takes nothing: rsync ends there with `code`."""
 
     code = 0
+    said = "rsync: change_dir failed"
 
     def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
         self.remote, self.place, self.folder = remote, "cluster", Path(remote.path)
@@ -49,7 +50,7 @@ class AnothersFolder(Runner):
             return Done(words, 11, "", "rsync: mkdir failed: No such file or directory")
         if "/incoming/" not in path:
             return Done(words, 23, "", "rsync: mkdir failed: Permission denied (13)")
-        return Done(words, self.code if path.endswith("/1/") else 0, "", "rsync: change_dir failed")
+        return Done(words, self.code if path.endswith("/1/") else 0, "", self.said)
 
 
 class SlowLine(Runner):
@@ -134,16 +135,27 @@ def test_a_slot_that_takes_nothing_says_nothing_of_the_others(tmp_path: Path, mo
     assert receipts == [Receipt(True), refused, Receipt(True)]
 
 
-def test_what_is_pushed_to_anothers_folder_has_another_name_each_time(tmp_path: Path, monkeypatch) -> None:
-    """Of a segment that failed, somebody has seen the name."""
+def test_what_somebody_was_before_has_another_name_next_time_and_the_rest_its_own(tmp_path: Path, monkeypatch) -> None:
+    """Of a segment that failed, somebody has seen the name; what has arrived must not come twice."""
     monkeypatch.setattr(rsync, "Runner", AnothersFolder)
     monkeypatch.setattr(AnothersFolder, "code", 23)
-    segment = tmp_path / hashlib.sha256(b"segment").hexdigest()
-    segment.write_bytes(b"segment")
+    segments = []
+    for data in (b"taken", b"free"):
+        segments.append(tmp_path / hashlib.sha256(data).hexdigest())
+        segments[-1].write_bytes(data)
     transport = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna")
-    for _ in range(2):
-        (receipt,) = transport.send([(segment, "demo", 1)])
-        assert not receipt.stored
-    names = transport._runner.given
-    assert len(set(names)) == 2
-    assert all(re.fullmatch(rf"{segment.name}\.[0-9a-f]{{8}}", name) for name in names)
+
+    def pushed() -> dict[str, str]:
+        transport._runner.given.clear()
+        receipts = transport.send([(segment, "demo", 1) for segment in segments])
+        assert not any(receipt.stored for receipt in receipts)
+        return {name.partition(".")[0]: name for name in transport._runner.given}
+
+    first = pushed()
+    taken, free = (segment.name for segment in segments)
+    assert all(re.fullmatch(rf"{sha256}\.[0-9a-f]{{8}}", name) for sha256, name in first.items())
+    monkeypatch.setattr(AnothersFolder, "said", f"rsync: rename {first[taken]}: Operation not permitted (1)")
+    assert pushed() == first  # what is said of a push counts for the next one
+    third = pushed()
+    assert third[taken] != first[taken]
+    assert third[free] == first[free]

@@ -26,7 +26,7 @@ from train_point_mass import section
 from anchorleg.job import Job
 from anchorleg.rollback import rollbacks
 from syncd import store
-from trainer.buffers.contributed import MAX_SHARE, Contributed, RingSizes, capacity_of, parts, whole
+from trainer.buffers.contributed import MAX_RECENT, MAX_SHARE, Contributed, RingSizes, capacity_of, parts, whole
 from trainer.buffers.experience import Experience
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import AlgorithmSettings
@@ -235,6 +235,14 @@ class TestTheRing:
         others.drop(dropped)
         assert others.rows_of(dropped) == 0
         assert {who: rows_of(others, who) for who in before} == {**before, dropped: []}
+
+    def test_however_many_send_the_contents_that_are_remembered_are_bounded(self):
+        others = self.filled(*map(str, range(60)))
+        others.recent |= dict.fromkeys(map(str, range(20_000)), 0)
+        others.add(
+            "0", {n: np.zeros((1, *s), k) for n, (s, k) in FIELDS.items()}, task=0, content="x", policy_step=0, step=100
+        )
+        assert len(others.recent) == MAX_RECENT
 
     def test_a_loud_one_pushes_out_its_own_rows_only(self):
         others = self.filled("quiet")
@@ -803,6 +811,25 @@ class TestWhatIsNotTrue:
         assert {(back.step, back.without) for back in rollbacks(job.slot_dir)} == {(100, "alice"), (100, "bob")}
         assert [type(entry) for entry in intakelog.entries(job.attempt_dir)] == [Taken, Taken, Removed, Removed]
         assert made.ingester.removals.next() is None
+
+    def test_going_back_does_not_wait_for_another_slots_journal(self, job, monkeypatch):
+        from trainer.training import intake
+
+        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
+        monkeypatch.setattr(intake, "learned_with", _full_disk)
+        (job.attempt_dir / "checkpoints" / "100").mkdir(parents=True)
+        made, state, said = Intake(job, TRAINING.changed(contribution_rollback="auto"), None), _state(104), []
+        made.ingester = Door(job)
+        sent(job, 1)
+        made.ingester.look(1)
+        made.take(state)
+        inbox_of(job).drop(by="me", now=1e9)
+        made.ingester.look()
+        made.take(state)
+        assert made.ends_unsaved
+        assert [(back.step, back.without) for back in rollbacks(job.slot_dir)] == [(100, "alice")]
+        made.tell(said.append)
+        assert said[-1].endswith("came of rows of alice cannot be told (No space left on device)")
 
     def test_what_the_slot_went_back_to_be_without_is_not_judged_anew(self, job):
         paths = sent(job, 1, 2, state="accepted")

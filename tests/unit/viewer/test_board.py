@@ -14,7 +14,7 @@ from test_mirror_source import RUN, a_mirror
 from watched_runs import a_watched_run
 
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import SlotStatus
+from orchestrator.decisions.models import SlotStatus, Verdict
 from orchestrator.decisions.verdicts import judge
 from orchestrator.hosts.board import EVERY_S, BoardWriter
 from orchestrator.run.history import append_event
@@ -166,6 +166,28 @@ def test_a_jobs_last_words_and_the_schedulers_paths_are_the_owners_alone(tmp_pat
     assert run.cards["3"].last_end == "crashed (exit code 1)"
     assert run.cards["2"].why == "sbatch: error: Unable to open file … (the run had jobs before: it is tried again)"
     assert any("crashed (exit code 1)" in moment.words for moment in run.history.moments)
+
+
+def test_a_last_line_is_replaced_where_it_stands_and_in_no_other_word(told: Told) -> None:
+    whole = run_view(told.run_dir, NOW)
+    slot = whole.slots[0].model_copy(
+        update={
+            "why": "job 7 failed: t (failure 1 of 3)",
+            "next": "mend it, then `orchestrator start toy`",
+            "last_cause": "t",
+            "last_verdict": Verdict.CRASHED,
+        }
+    )
+    bare = board_of(whole.model_copy(update={"slots": (slot,)}), [], [], NOW).view.slots[0]
+    assert bare.why == "job 7 failed: crashed (failure 1 of 3)"
+    assert (bare.next, bare.last_cause) == (slot.next, "crashed")
+
+
+def test_the_runs_own_folder_is_left_out_whatever_its_name(told: Told) -> None:
+    said = "sbatch: error: Unable to open file /scratch/ann/my project/mt10/jobs/s0/job.sh"
+    view = run_view(told.run_dir, NOW).model_copy(update={"run_dir": "/scratch/ann/my project/mt10"})
+    board = board_of(view.model_copy(update={"blind_error": said}), [], [{"kind": "refused", "cause": said}], NOW)
+    assert board.view.blind_error == board.events[0]["cause"] == "sbatch: error: Unable to open file …"
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ def test_slots_of_other_tasks_are_no_seeds() -> None:
     both, one = learned(0, [a_row(100)]), learned(1, [a_row(100) | {"tasks": {TASKS[0]: {"episodes": 1, "return": 1}}}])
     assert have_same_tasks([both, both, learned(2, [])])
     assert not have_same_tasks([both, one])
+    assert have_same_tasks([learned(0, [a_row(2000)]), one])  # it has only begun
 
 
 def test_tasks_tell_their_last_evaluation_over_all_slots() -> None:
