@@ -103,11 +103,13 @@ def begun_alone(relay: Relay, slot: int) -> subprocess.Popen[str]:
     (folder / "training.json").write_text(json.dumps({**TRAINING, "seed": slot, "group": {"rows": True, "every": 1}}))
     shutil.copytree(relay.run_dir / "kept", folder / "run/kept")
     plan = {"signals": [[]], "scores": [SCORES[slot]], "journal": str(folder / "journal")}
+    # A job has its node's environment, and there NumPy's products are those of the processor.
+    env = {name: value for name, value in relay.env.items() if not name.startswith("OPENBLAS_")}
     words = ("train", "--config", str(folder / "training.json"), "--run-dir", str(folder / "run"))
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), json.dumps(plan), *words], cwd=folder, start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**relay.env, "PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "OMP_NUM_THREADS": "1"},
+        env={**env, "PYTHONPATH": f"{REPOSITORY}:{SUPPORT}", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 

@@ -112,10 +112,12 @@ def kept_mixes(self: mixing.Mixes, *args: Any) -> None:
 
 
 def found_by(mixes: mixing.Mixes) -> bool:
-    """Whether weights of another slot were found, also where they are mixed in by now; else it is looked again."""
+    """Whether weights of another slot were found, also where they are mixed in by now; else it is looked again. They
+    are known a moment before they are at hand.
+    """
     if not mixes._known:
         mixes._begin_looking()
-    return bool(mixes._known)
+    return bool(mixes._known) and mixes._looks.is_idle()
 
 
 def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
