@@ -76,7 +76,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
         "container": container,
         "limit_s": config.slurm.time_limit,
         "lead_s": config.lead_seconds,
-        "max_runtime_s": config.training_of(action.slot).written.get("max_runtime_seconds"),
+        "max_runtime_s": config.max_runtime_s(action.slot),
         "run_id": run.run_id,
         "run_name": config.run_name,
         "shared_dir": str(shared_dir(config, run.folder, run_dir)),

@@ -259,6 +259,13 @@ def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_on
     assert ("`syncd setup --key NEW_FILE` makes it" in why) == (not agent and kind is LoginRefusedError)
 
 
+def with_settings_of_its_own(tmp_path, monkeypatch):
+    """For `run_agent` in the test's own process, whose output is no log of an agent."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
+    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+
+
 @pytest.mark.parametrize(
     ("number", "is_for_a_person"),
     [(errno.EACCES, True), (errno.EPERM, True), (errno.EROFS, True), (errno.ESTALE, False), (errno.EHOSTDOWN, False)],
@@ -266,9 +273,7 @@ def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_on
 def test_a_disk_that_refuses_us_is_for_a_person_and_one_that_is_away_is_tried_again(
     tmp_path, monkeypatch, number, is_for_a_person
 ):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    with_settings_of_its_own(tmp_path, monkeypatch)
 
     def fail(*_args: object) -> NoReturn:
         raise OSError(number, os.strerror(number))
@@ -309,9 +314,7 @@ def on_disk(monkeypatch) -> Iterator[list[str]]:
 
 def test_an_upgrade_makes_nothing_newer_that_runs_already(tmp_path, monkeypatch, on_disk):
     """What it found bad is for its own version to remember, and the one that comes after it tries that again."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    with_settings_of_its_own(tmp_path, monkeypatch)
     mirror, said = tmp_path / "mirror", []
     with ExitStack() as other:
         other.enter_context(MirrorLock(mirror, "pull"))
@@ -328,9 +331,7 @@ def test_an_upgrade_makes_nothing_newer_that_runs_already(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("verb", ["pull", "push", "bidirectional", "watch"])
 def test_an_agent_waits_for_whoever_keeps_the_mirror_unless_that_watches_too(tmp_path, monkeypatch, verb):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    with_settings_of_its_own(tmp_path, monkeypatch)
     mirror, lived = tmp_path / "mirror", []
     with ExitStack() as other:
         other.enter_context(MirrorLock(mirror, verb))
