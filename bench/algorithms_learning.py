@@ -228,15 +228,20 @@ def seeded(rows: Sequence[dict[str, str]]) -> Seeded:
     )
 
 
-def kept() -> dict[Key, list[list[str]]]:
-    """The rows of the trainings that were made with the settings that they would have now."""
+def known() -> tuple[dict[Key, list[list[str]]], set[Key]]:
+    """(the rows that there are, by training; those trainings whose settings are today's: the others are made anew when
+    asked for, and stay until then).
+    """
     file = figures.newest("algorithms_learning_runs")
     found: dict[Key, list[list[str]]] = {}
+    todays: set[Key] = set()
     for line in figures.read(file)[1:] if file.exists() else ():
-        name, seed, steps, _, settings = line[:5]
-        if name in NAMES and settings == identity(training_of(name, int(seed), int(steps)))[:12]:
-            found.setdefault((name, int(seed), int(steps)), []).append(line)
-    return found
+        key = line[0], int(line[1]), int(line[2])
+        if key[0] in NAMES:
+            found.setdefault(key, []).append(line)
+            if line[4] == identity(training_of(*key))[:12]:
+                todays.add(key)
+    return found, todays
 
 
 def main() -> None:
@@ -247,10 +252,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--processes", type=int, default=PROCESSES)
     chosen = parser.parse_args()
-    made = kept()
+    made, todays = known()
     asked = [(name, seed, chosen.steps) for seed in range(chosen.seeds) for name in chosen.algorithms]
     with ProcessPoolExecutor(chosen.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        under_way = {pool.submit(trained, *key): key for key in asked if key not in made}
+        under_way = {pool.submit(trained, *key): key for key in asked if key not in todays}
         for done in as_completed(under_way):
             made[under_way[done]] = done.result()
             figures.save("algorithms_learning_runs", HEAD, [line for key in sorted(made) for line in made[key]])

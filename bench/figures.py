@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent
 COMMITTED = FOLDER / "results"
 #: What was measured on this machine, by whoever wanted to know.
 OWN = FOLDER / "out"
-#: Beside the figures: which machine each of them is of.
+#: Beside the figures: which machine each of them is of, which day, and which code.
 MACHINES = "machines.csv"
 
 
@@ -57,14 +58,15 @@ def read(path: Path) -> list[list[str]]:
 
 
 def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]], gpu: str = "") -> None:
-    """Write them whole with the machine that they are of, and its `gpu`, and say where: whoever is interrupted leaves
-    the old ones. Those that did not change were measured where it is said of them.
+    """Write them whole with the machine and the code that they are of, and its `gpu`, and say where: whoever is
+    interrupted leaves the old ones. Those that did not change were measured where it is said of them.
     """
     target = written(name)
     folder = target.parent
     folder.mkdir(exist_ok=True)
     lines, before = [[str(cell) for cell in line] for line in (head, *rows)], newest(name)
-    machine = f"{gpu}{', ' if gpu else ''}{this_machine()}, {time.strftime('%Y-%m-%d')}"
+    told = (gpu, this_machine(), time.strftime("%Y-%m-%d"), this_code())
+    machine = ", ".join(part for part in told if part)
     if before.exists() and read(before) == lines:
         machine = measured_on(before.parent).get(name, machine)
     _write(target, lines)
@@ -93,6 +95,21 @@ def this_machine() -> str:
         numbers = f"family {found.get('cpu family', '?')}, model {found.get('model', '?')}"
         model = f"{found.get('model name', platform.machine())} ({numbers})"
     return f"{model}, {os.cpu_count()} cores"
+
+
+def this_code() -> str:
+    """The commit that the code is of, and whether it was changed since; "" where git does not tell."""
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["git", "-C", str(FOLDER), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    try:
+        found = git("rev-parse", "--short=8", "HEAD")
+        changed = git("diff", "--quiet", "HEAD", "--", ":/*.py", ":/*.c", ":/*.h", ":/*.js").returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"commit {found.stdout.strip()}{' and changes' if changed else ''}" if found.returncode == 0 else ""
 
 
 def _write(target: Path, lines: Iterable[Sequence[object]]) -> None:

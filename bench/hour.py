@@ -3,13 +3,18 @@
 `python bench/hour.py` runs the published hour: preset `laptop` and stable-baselines3 by its best settings of
 bench/hour_search.py, `SEEDS` seeds each, one after another, on a machine that does nothing else (about seven hours;
 `--minutes 5 --seeds 1` tries it, and writes hour_try.csv). Runs that are complete in hour.csv are not made again; one
-that was interrupted is thrown away, and begins anew.
+that was interrupted is thrown away, and begins anew. `python bench/hour.py --again 100` makes the hour of ours with
+that seed once more, and writes it beside the published one (hour_again.csv).
 
 Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so the hour has
 starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone: its
-evaluations stop its clock, and it has as many threads as are quicker. Both are played from the same 50 goals a task of
-Meta-World by the same protocol. No seed of the hour is one of the search's. A processor twice as fast learns more in an
-hour: for the claims a seed counts whose two runs are from one kind of machine.
+evaluations stop its clock, and it has as many threads as are quicker. It is trained as it is installed: torch computes
+its products by MKL. `trainer` lets oneDNN do it where that is clearly faster (`trainer.machine.products`; on a Zen 5
+2.2 times). `python bench/hour.py --products` tells how much of a difference is of that alone: a third side,
+stable-baselines3 with the library that `trainer` would choose. It came after the claims, and none is about it. All are
+played from the same 50 goals a task of Meta-World by the same protocol. No seed of the hour is one of the search's. A
+processor twice as fast learns more in an hour: for the claims a seed counts whose two runs are from one kind of
+machine.
 
 The claims, written down before any run of the hour:
 
@@ -29,9 +34,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +47,15 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from hour_search import CANDIDATES, MINUTES, OURS, THEIRS, begin, best, due, played, quicker, searched, trained  # noqa: E402
 from learning import difference, words  # noqa: E402 - beside this file
-from rivals import sac  # noqa: E402
 
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.history.read import read, read_evaluations  # noqa: E402
+from trainer.machine.products import choose_products  # noqa: E402
 
 GOALS, SEEDS = 50, 3
+#: stable-baselines3 as above, but its products computed as `trainer` has them.
+HELPED = f"{THEIRS}, our choice of library"
 #: Five of them in the hour.
 JOB_LIMIT = "0:12:00"
 #: Of the preset: what a run learns by. Runs of other values do not count.
@@ -58,6 +64,7 @@ POINTS = 6
 #: The search has seed 0.
 FIRST_SEED = 100
 HEAD = ["side", "seed", "machine", "settings", "minutes", "step", *MT10, "mean"]
+AGAIN = ["seed", "machine", "steps", "published", "again", "difference"]
 
 
 def by_relay(seed: int, minutes: float) -> list[list[str]]:
@@ -104,16 +111,18 @@ def by_relay(seed: int, minutes: float) -> list[list[str]]:
     return [line(OURS, seed, float(np.interp(step, *at.T)), step, curve[step]["success"]) for step in sorted(curve)]
 
 
-def by_sb3(seed: int, minutes: float) -> list[list[str]]:
-    """The curve of stable-baselines3's best candidate."""
+def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
+    """The curve of stable-baselines3's best candidate, as `side` has its products computed."""
     run, lines, spent = begin(THEIRS, best(THEIRS), seed), [], 0.0
+    if side == HELPED:
+        print(f"products by {choose_products(max(CANDIDATES[THEIRS, best(THEIRS)]['nets']))[0]}", flush=True)
     for point in range(POINTS):
         began = time.monotonic()
         if not point:
             quicker(run.more)
         trained(run, 60 * minutes * (point + 1) / POINTS - spent, time.monotonic)
         spent += time.monotonic() - began
-        lines.append(line(THEIRS, seed, spent / 60, run.made()[0], played(run.act, GOALS, seed).success))
+        lines.append(line(side, seed, spent / 60, run.made()[0], played(run.act, GOALS, seed).success))
         print(", ".join(lines[-1]), flush=True)
     run.close()
     return lines
@@ -127,7 +136,7 @@ def line(side: str, seed: int, minutes: float, step: int, success: Any) -> list[
 
 
 def settings_of(side: str) -> str:
-    """Eight hexadecimal digits of what a side is trained with."""
+    """Eight hexadecimal digits of what a side is trained with; the library that computes products is not in them."""
     laptop = resolve(TrainingSection(preset="laptop")).model_dump(mode="json", include={*LEARNED})
     values = laptop if side == OURS else CANDIDATES[THEIRS, best(THEIRS)]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
@@ -145,19 +154,34 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     first = "open" if not alone else "shown" if np.mean(alone) >= 0.5 else "refuted"
     hour = steps = None
     one, other = ([curves[side, seed][-1][1] for seed in seeds] for side in (OURS, THEIRS))
+    equal = [before(curves[OURS, seed], curves[THEIRS, seed][-1][0]) for seed in seeds]
+    known = [point for point in equal if point is not None]
+    made = [[point[0] for point in known], [curves[THEIRS, seed][-1][0] for seed in seeds]]
     if len(seeds) > 1:
-        equal = [before(curves[OURS, seed], curves[THEIRS, seed][-1][0]) for seed in seeds]
         hour = difference(one, other)
-        known = [success for success in equal if success is not None]
-        steps = difference(known, other) if len(known) == len(seeds) else None
+        steps = difference([success for _, success in known], other) if len(known) == len(seeds) else None
     means = [f"{np.mean(ends):.3f}" if ends else "" for ends in (one, other)]
+    counts = [f"{np.mean(some):,.0f}" if some else "" for some in made]
     return [
         ["seeds of both", str(len(seeds)), str(len(seeds)), ""],
         ["their success after the hour", *means, ""],
         ["1: at least 0.5 (all of ours)", first, "", ""],
         ["2: more in the same hour", _verdict(seeds, hour, 0.0), "", words(hour) if hour else ""],
         ["3: not worse by 0.05 at equal steps", _verdict(seeds, steps, -0.05), "", words(steps) if steps else ""],
+        ["their steps in claim 3", *counts, ""],
+        *_helped(curves),
     ]
+
+
+def _helped(curves: Mapping[tuple[str, tuple[str, str]], Sequence[tuple[float, float]]]) -> list[list[str]]:
+    """Beside what stable-baselines3 comes to by the library that `trainer` chooses; no row where it has no hour."""
+    keys = sorted(key for side, key in curves if side == HELPED and (OURS, key) in curves)
+    if not keys:
+        return []
+    one, other = ([curves[side, key][-1][1] for key in keys] for side in (OURS, HELPED))
+    name = f"{HELPED}: seeds {', '.join(seed for seed, _ in keys)}"
+    told = words(difference(one, other)) if len(keys) > 1 else ""
+    return [[name, *(f"{np.mean(ends):.3f}" for ends in (one, other)), told]]
 
 
 def _verdict(seeds: Sequence[tuple[str, str]], found: tuple[float, float, float] | None, least: float) -> str:
@@ -176,26 +200,36 @@ def by_task(lines: Sequence[Sequence[str]]) -> list[list[str]]:
     return [["runs", *(str(len(side)) for side in sides)], *rows]
 
 
-def before(curve: Sequence[tuple[float, float]], step: float) -> float | None:
-    """The success of the last point up to `step`; None: there is none."""
-    return max((point for point in curve if point[0] <= step), default=(0.0, None))[1]
+def before(curve: Sequence[tuple[float, float]], step: float) -> tuple[float, float] | None:
+    """The last point up to `step`, and its success; None: there is none."""
+    return max((point for point in curve if point[0] <= step), default=None)
 
 
-def hour(seeds: int, minutes: float) -> None:
-    """Make what is missing, print, write."""
+def again(seed: int, minutes: float) -> None:
+    """The hour of ours once more, beside the published one. Nothing of hour.csv is changed."""
+    name = "hour_again" if minutes == MINUTES else "hour_again_try"
+    rows = [row for row in figures.read(figures.committed("hour"))[1:] if row[:2] == [OURS, str(seed)]]
+    published = rows[-1][-1] if rows and rows[-1][3] == settings_of(OURS) else ""
+    last = by_relay(seed, minutes)[-1]
+    off = f"{float(last[-1]) - float(published):+.3f}" if published else ""
+    path = figures.newest(name)
+    before = [row for row in figures.read(path)[1:] if row[0] != str(seed)] if path.exists() else []
+    figures.save(name, AGAIN, [*before, [str(seed), last[2], last[5], published, last[-1], off]])
+
+
+def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> None:
+    """Make what is missing of `sides`, print, write."""
     name = "hour" if minutes == MINUTES else "hour_try"
     if name == "hour" and due(searched(), sides=(THEIRS,)) is not None:
         sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
     path = figures.newest(name)
     lines = figures.read(path)[1:] if path.exists() else []
     lines = [row for row in lines if row[3] == settings_of(row[0])]
-    with tempfile.TemporaryDirectory() as folder:
-        sac.install(Path(folder))
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-            for side, make in ((OURS, by_relay), (THEIRS, by_sb3)):
-                if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
-                    lines += make(seed, minutes)
-                    figures.save(name, HEAD, lines)
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for side in sides:
+            if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
+                lines += by_relay(seed, minutes) if side == OURS else by_sb3(seed, minutes, side)
+                figures.save(name, HEAD, lines)
     figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
     figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)
@@ -208,8 +242,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="MT10 in an hour on two cores", allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="0: the tables alone, of the runs that there are.")
     parser.add_argument("--minutes", type=float, default=MINUTES)
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--again", type=int, metavar="SEED", help="The hour of ours with this seed, once more.")
+    other.add_argument("--products", action="store_true", help="stable-baselines3 with the library of ours.")
     told = parser.parse_args()
-    hour(told.seeds, told.minutes)
+    if told.again is not None:
+        again(told.again, told.minutes)
+    else:
+        hour(told.seeds, told.minutes, (HELPED,) if told.products else (OURS, THEIRS))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What bench/hour.py made, as pictures: the curves of all its runs, and a film of the first one's agents.
 
-`python bench/hour_pictures.py` writes bench/out/hour-curve.png and, where this machine has run the hour,
-bench/out/hour-film.webp; with `--replace` both go to docs/images/.
+`python bench/hour_pictures.py` writes bench/out/hour-curve.png and, where this machine has run the hour to its end,
+bench/out/hour-film.webp; with `--replace` both go to docs/images/, so that word is for who ran the published hour.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     curves(lines, IMAGES / "hour-curve.png")
     made = figures.OWN / f"hour-{lines[0][1]}"
-    if made.is_dir():
+    if all((made / f"{task}.mp4").is_file() for task in MT10):
         film(made, IMAGES / "hour-film.webp")
 
 

@@ -23,7 +23,6 @@ import argparse
 import multiprocessing
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -171,7 +170,7 @@ def training_of(settings: dict[str, Any], seed: int) -> Any:
 
 
 def ours(settings: dict[str, Any], seed: int) -> Run:
-    """The trainer's own loop, on threads as `trainer train` has them."""
+    """The trainer's own loop, in one thread."""
     training = training_of(settings, seed)
     products.choose_products(training.network.widest)
     envs = VectorEnv(VectorSpec(goals_of(seed), training.num_envs, seed), 0)
@@ -298,11 +297,9 @@ def searched() -> list[list[str]]:
     return figures.read(path)[1:] if path.exists() else []
 
 
-def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tuple[list[str], float]:
+def tried(side: str, name: str, rung: int, seconds: float) -> tuple[list[str], float]:
     """(the row of one run of the search, the CPU seconds that it took with its evaluation), in a process of its own."""
     began, minutes = time.process_time(), seconds / 60
-    if packages not in sys.path:
-        sys.path.append(packages)
     run = begin(side, name, 0)
     try:
         clock = time.monotonic if rung == LAST else time.process_time
@@ -322,12 +319,8 @@ def tried(side: str, name: str, rung: int, seconds: float, packages: str) -> tup
 
 def search(minutes: float, first_s: float, at_once: int = 2, sides: Sequence[str] = (OURS, THEIRS)) -> None:
     """Spend about so many CPU minutes, evaluations included; a run that would not fit is not begun."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool,
-    ):
-        sac.install(Path(folder))
-        ended = searching(minutes, first_s, at_once, lambda *run: pool.submit(tried, *run, folder), sides)
+    with ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool:
+        ended = searching(minutes, first_s, at_once, lambda *run: pool.submit(tried, *run), sides)
     if ended:
         print(f"the search has ended; the best: {best(OURS)}; {best(THEIRS)} of {THEIRS}")
 

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -229,9 +228,8 @@ def read() -> list[list[str]]:
     return lines
 
 
-def one(side: str, seed: int, packages: str) -> list[list[str]]:
+def one(side: str, seed: int) -> list[list[str]]:
     """The rows of one whole run, in a process of its own."""
-    sys.path.append(packages)
     machine.set_deterministic(1)
     products.choose_products(max(WIDTHS))  # for both sides: how products are computed is not the question here
     return trained(side, seed)
@@ -247,12 +245,8 @@ def main() -> None:
     sides = (OURS, OWN) if is_cause else (OURS, THEIRS)
     first = FEW if is_cause else 0
     missing = [(side, first + seed) for seed in range(seeds) for side in sides if (side, first + seed) not in made]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool,
-    ):
-        sac.install(Path(folder))
-        for run in as_completed([pool.submit(one, side, seed, folder) for side, seed in missing]):
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for run in as_completed([pool.submit(one, side, seed) for side, seed in missing]):
             lines = sorted([*read(), *run.result()], key=lambda line: (line[0], int(line[1]), int(line[2])))
             figures.save("learning", HEAD, lines)
     rows, verdict = summary(read())

@@ -173,15 +173,13 @@ def trained(name: str, seed: int) -> list[str]:
     ]  # fmt: skip
 
 
-def kept() -> dict[Key, list[str]]:
-    """Trainings that were made with the settings that they would have now."""
+def known() -> tuple[dict[Key, list[str]], set[Key]]:
+    """(the rows that there are, those among them whose settings are today's: the others are trained anew when they are
+    asked for, and stay until then).
+    """
     file = figures.newest("pixels")
-    rows = figures.read(file)[1:] if file.exists() else []
-    return {
-        (row[0], int(row[1])): row
-        for row in rows
-        if row[0] in NAMES and row[3] == identity(training_of(row[0], int(row[1])))[:12]
-    }
+    rows = {(row[0], int(row[1])): row for row in (figures.read(file)[1:] if file.exists() else []) if row[0] in NAMES}
+    return rows, {key for key, row in rows.items() if row[3] == identity(training_of(*key))[:12]}
 
 
 def main() -> None:
@@ -191,12 +189,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     chosen = parser.parse_args()
-    made = kept()
+    made, todays = known()
     asked = [(name, seed) for seed in range(chosen.seeds) for name in chosen.trainings]
     with ProcessPoolExecutor(chosen.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        under_way = {pool.submit(trained, *key): key for key in asked if key not in made}
+        under_way = {pool.submit(trained, *key): key for key in asked if key not in todays}
         for done in as_completed(under_way):
-            made = {**kept(), **made, under_way[done]: done.result()}  # another run of this may have written meanwhile
+            new = {under_way[done]: done.result()}
+            made = {**made, **known()[0], **new}  # another run of this may have written meanwhile
             print(", ".join(done.result()), flush=True)
             order = sorted(made, key=lambda key: (NAMES.index(key[0]), key[1]))
             figures.save("pixels", HEAD, [made[key] for key in order])

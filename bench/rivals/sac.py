@@ -2,43 +2,28 @@
 
 The plain one is written from what is documented of CleanRL's `sac_continuous_action.py` (one class a net, two critics
 one after another, `optimizer.zero_grad(); loss.backward(); optimizer.step()`, a loop over the target's parameters).
-stable-baselines3 is a dependency of the tests alone: `install` puts it into a folder of its own.
+stable-baselines3 comes with what the tests need.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3 import SAC
+from stable_baselines3.common.logger import configure
 from torch import nn
 
 from trainer.buffers.rows import Batch
-
-#: stable-baselines3 and what it imports beyond the project's own packages.
-PACKAGES = ("stable-baselines3==2.9.2", "pandas", "python-dateutil", "six", "pytz", "tzdata")
-INSTALL_S = 600
-
-
-def install(folder: Path) -> None:
-    """Put stable-baselines3 into `folder` and on the path. Errors: CalledProcessError where no registry answers."""
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
-    subprocess.run([*command, "--target", str(folder), *PACKAGES], check=True, timeout=INSTALL_S)
-    sys.path.append(str(folder))
 
 
 def stable_baselines3(
     env: Any, actor: Sequence[int], critic: Sequence[int], batch: int, rows: int, seed: int = 0, **more: Any
 ) -> Any:
     """An SB3 `SAC` on `env` (gymnasium or SB3's own vector), in SB3's words the same net, batch and step sizes."""
-    from stable_baselines3 import SAC  # noqa: PLC0415 - there only after `install`
-    from stable_baselines3.common.logger import configure  # noqa: PLC0415
-
     nets = {"net_arch": {"pi": list(actor), "qf": list(critic)}}
     model = SAC(
         "MlpPolicy", env, batch_size=batch, buffer_size=rows, policy_kwargs=nets, device="cpu", seed=seed,

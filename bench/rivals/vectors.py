@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from stable_baselines3.common.vec_env import VecEnv
 
 from trainer.envs.spaces import Obs
 from trainer.envs.step import VectorSpec
@@ -51,7 +52,6 @@ class OurVector:
 
 def for_sb3(envs: Any) -> Any:
     """`envs` (gymnasium's vector or `OurVector`) as stable-baselines3's `VecEnv`."""
-    from stable_baselines3.common.vec_env import VecEnv  # noqa: PLC0415 - there only after `sac.install`
 
     class Adapted(VecEnv):
         def __init__(self) -> None:

@@ -146,7 +146,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "best": _BRC,
     # For a GPU that waits for the simulator: the most learning from the fewest steps. Not trained to the end here.
     "brc": _BRC,
-    # Learns reach-v3 on a CPU. It learns, it does not solve: success settles near 0.7.
+    # Learns reach-v3 on a CPU, most of it: success is 0.83 at the end, the mean of ten seeds (bench/poison.py).
     "tiny": {
         **_TINY,
         "tasks": ("reach-v3",),

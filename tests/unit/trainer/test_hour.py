@@ -171,12 +171,12 @@ def test_a_run_of_the_search_is_trained_by_its_cpu_time_and_played(script, monke
     monkeypatch.setattr(search, "begin", lambda *which: asked.append(which) or run)
     monkeypatch.setattr(search, "trained", lambda _run, seconds, clock: asked.append((seconds, clock)))
     monkeypatch.setattr(search, "played", lambda _act, _goals, _seed: found)
-    line, took = search.tried("ours", "d", 1, 25, "nowhere")
+    line, took = search.tried("ours", "d", 1, 25)
     assert line == ["ours", "d", "1", "0.416667", "0", "1000", "100", "0.500", "15"]
     assert took >= 0
     monkeypatch.setattr(search, "quicker", lambda _more: 20.0)
-    search.tried("ours", "d", search.LAST, 3600, "nowhere")
-    line, _ = search.tried(search.THEIRS, "sac", search.LAST, 3600, "nowhere")
+    search.tried("ours", "d", search.LAST, 3600)
+    line, _ = search.tried(search.THEIRS, "sac", search.LAST, 3600)
     assert line[:4] == [search.THEIRS, "sac", str(search.LAST), "60"]
     assert asked == [
         ("ours", "d", 0),
@@ -230,11 +230,12 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(sc
     assert found["2: more in the same hour"] == "shown"
     assert found["3: not worse by 0.05 at equal steps"] == "not shown"  # 0.08 less at 1,000 steps
     few = [[*row[:2]] for row in hour.summary(lines[:6])]  # two seeds of three
-    assert few[2:] == [
+    assert few[2:5] == [
         ["1: at least 0.5 (all of ours)", "shown"],
         ["2: more in the same hour", "open"],
         ["3: not worse by 0.05 at equal steps", "open"],
     ]
+    assert hour.summary(lines)[5:] == [["their steps in claim 3", "1,000", "1,000", ""]]
     late = [[*row[:5], "1001", *row[6:]] if row[0] == "ours" and row[5] == "1000" else row for row in lines]
     verdicts = {name: verdict for name, verdict, *_ in hour.summary(late)}
     assert verdicts["3: not worse by 0.05 at equal steps"] == "not told"  # of ours nothing is known so early
@@ -249,7 +250,7 @@ def test_a_candidate_that_diverges_is_the_last_of_all(script, monkeypatch):
 
     monkeypatch.setattr(search, "begin", lambda *_: run)
     monkeypatch.setattr(search, "trained", diverges)
-    assert search.tried("ours", "d", 0, 25, "nowhere")[0][-2:] == ["0.000", "-1000000000"]
+    assert search.tried("ours", "d", 0, 25)[0][-2:] == ["0.000", "-1000000000"]
 
 
 def test_what_is_chosen_by_hand_has_its_hour_too(script, monkeypatch):
@@ -261,19 +262,23 @@ def test_what_is_chosen_by_hand_has_its_hour_too(script, monkeypatch):
     assert search.survivors(rows, "ours", search.LAST) == ["a", "d"]
 
 
+def runs_made(hour, monkeypatch):
+    """(side, seed) of each run from now on; each has a success of 0.5."""
+    made = []
+
+    def make(seed, _minutes, side="ours"):
+        made.append((side, seed))
+        return [hour.line(side, seed, 60.0, 1, dict.fromkeys(MT10, 0.5))]
+
+    monkeypatch.setattr(hour, "by_relay", make)
+    monkeypatch.setattr(hour, "by_sb3", make)
+    return made
+
+
 def test_runs_of_other_settings_are_made_again(script, monkeypatch):
     hour = script("hour")
     monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
-    monkeypatch.setattr(hour.sac, "install", lambda _folder: None)
-    made = []
-
-    def make(side):
-        return lambda seed, _minutes: (
-            made.append((side, seed)) or [hour.line(side, seed, 60.0, 1, dict.fromkeys(MT10, 0.5))]
-        )
-
-    monkeypatch.setattr(hour, "by_relay", make("ours"))
-    monkeypatch.setattr(hour, "by_sb3", make("stable-baselines3"))
+    made = runs_made(hour, monkeypatch)
     old = hour.line("ours", hour.FIRST_SEED, 60.0, 1, dict.fromkeys(MT10, 0.9))
     old[3] = "00000000"
     hour.figures.save(
@@ -282,6 +287,80 @@ def test_runs_of_other_settings_are_made_again(script, monkeypatch):
     hour.hour(1, hour.MINUTES)
     assert made == [("ours", hour.FIRST_SEED)]
     assert [each[-1] for each in hour.figures.read(hour.figures.newest("hour"))[1:]] == ["0.400", "0.500"]
+
+
+def test_what_the_library_of_products_brings_is_told_beside_the_claims(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
+    made = runs_made(hour, monkeypatch)
+    hour.hour(1, hour.MINUTES)
+    _, *before = hour.figures.read(hour.figures.newest("hour_summary"))
+    hour.hour(1, hour.MINUTES, (hour.HELPED,))
+    assert [side for side, _ in made] == ["ours", "stable-baselines3", hour.HELPED]
+    _, *rows = hour.figures.read(hour.figures.newest("hour_summary"))
+    assert rows == [*before, [f"{hour.HELPED}: seeds {hour.FIRST_SEED}", "0.500", "0.500", ""]]
+
+
+def test_the_side_with_our_library_has_it(script, monkeypatch):
+    hour = script("hour")
+    chosen = []
+    run = SimpleNamespace(act=None, more=None, made=lambda: (1000, 100), close=lambda: None)
+    monkeypatch.setattr(hour, "begin", lambda *_: run)
+    monkeypatch.setattr(hour, "best", lambda _side: "sac")
+    monkeypatch.setattr(hour, "quicker", lambda _more: None)
+    monkeypatch.setattr(hour, "trained", lambda *_: None)
+    monkeypatch.setattr(hour, "played", lambda *_: SimpleNamespace(success=dict.fromkeys(MT10, 0.5)))
+    monkeypatch.setattr(hour, "choose_products", lambda width: chosen.append(width) or ("onednn", None))
+    hour.by_sb3(100, 60.0)
+    assert chosen == []
+    assert {each[0] for each in hour.by_sb3(100, 60.0, hour.HELPED)} == {hour.HELPED}
+    assert chosen == [256]
+
+
+def test_an_hour_made_again_stands_beside_the_published_one(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
+    runs_made(hour, monkeypatch)
+    hour.figures.COMMITTED.mkdir()
+    published = [hour.line("ours", 100, 60.0, 1, dict.fromkeys(MT10, rate)) for rate in (0.2, 0.53)]
+    (hour.figures.COMMITTED / "hour.csv").write_text("\n".join(",".join(f'"{cell}"' for cell in each) for each in
+                                                               [hour.HEAD, *published]))  # fmt: skip
+    for _ in range(2):
+        hour.again(100, hour.MINUTES)
+    hour.again(101, hour.MINUTES)
+    _, *rows = hour.figures.read(hour.figures.newest("hour_again"))
+    assert [[each[0], *each[3:]] for each in rows] == [["100", "0.530", "0.500", "-0.030"], ["101", "", "0.500", ""]]
+
+
+def test_an_hour_that_was_interrupted_has_no_film(script, monkeypatch, tmp_path):
+    pictures = script("hour_pictures")
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path / "images")
+    (tmp_path / "own" / "hour-100").mkdir(parents=True)
+    pictures.figures.save("hour", ["side"], [["ours", "100", "amd", "s", "60", "1", "0.5"]])
+    filmed = []
+    monkeypatch.setattr(pictures, "film", lambda *which: filmed.append(which))
+    pictures.main()
+    assert filmed == []
+    for task in MT10:
+        (tmp_path / "own" / "hour-100" / f"{task}.mp4").touch()
+    pictures.main()
+    assert len(filmed) == 1
+
+
+@pytest.mark.parametrize(
+    ("bench", "name", "key"),
+    [
+        ("pixels", "pixels", ("reach-pixels", 0)),
+        ("algorithms_learning", "algorithms_learning_runs", ("arm-ppo", 0, 10)),
+    ],
+)
+def test_rows_of_other_settings_stay_until_they_are_made_anew(script, bench, name, key):
+    found = script(bench)
+    line = [*map(str, key), *["1"] * (len(found.HEAD) - len(key))]
+    found.figures.save(name, found.HEAD, [line])
+    rows, todays = found.known()
+    assert rows[key] in (line, [line])
+    assert todays == set()
 
 
 def test_the_hour_waits_for_the_search(script):
