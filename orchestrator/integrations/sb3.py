@@ -107,9 +107,10 @@ class HandOver(BaseCallback):
             model.save_replay_buffer(folder / _REPLAY)
         moment: dict[str, Any] = {"chance": random_state(), "episodes": self._episodes()}
         moment["actions"] = model.action_space.np_random.bit_generator.state
-        if isinstance(self.training_env, VecNormalize):
-            self.training_env.save(str(folder / _NORMALIZE))
-            moment["returns"] = self.training_env.returns.tolist()
+        normalized = model.get_vec_normalize_env()  # of pictures it is not the outermost: they are transposed around it
+        if normalized is not None:
+            normalized.save(str(folder / _NORMALIZE))
+            moment["returns"] = normalized.returns.tolist()
         (folder / _MOMENT).write_text(json.dumps(moment))
 
     def _episodes(self) -> list[Any] | None:

@@ -104,6 +104,19 @@ class Forgetful(Keeper):
         super().restore({**state, "place": self.place})
 
 
+class Hoarder(Keeper):
+    """Its snapshot holds `what` from its 30th step on, which no file can keep: no check of some steps finds it."""
+
+    KINDS: ClassVar[dict[str, Any]] = {"infinite": float("inf"), "a set": {1}, "objects": np.array([None], object)}
+
+    def __init__(self, what: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.what = what
+
+    def snapshot(self) -> dict[str, Any]:
+        return {**super().snapshot(), "best": self.KINDS[self.what] if self.steps >= 30 else 0.0}
+
+
 class Emulator:
     """As PyBoy: saves its state into a file."""
 
@@ -351,6 +364,33 @@ class Closer(Line):
             with self.note.open("a") as file:
                 file.write("closed\n")
             raise OSError("it is stuck")
+
+
+class Undecided(gym.Env):
+    """Lacks one of its spaces until its first reset."""
+
+    def __init__(self, lacks: str) -> None:
+        for name in {"observation_space", "action_space"} - {lacks}:
+            setattr(self, name, getattr(Line, name))
+
+
+class Rebuilt(Line):
+    """MuJoCo's: each reset builds a model anew, with as many bodies as the next of `bodies` says."""
+
+    def __init__(self, bodies: list[int], **more: Any) -> None:
+        super().__init__(**more)
+        self.bodies = list(bodies)
+
+    def reset(self, **more: Any) -> tuple[Any, dict]:
+        import mujoco
+
+        found = super().reset(**more)
+        balls = "".join(f"<body pos='{n} 0 0'><geom size='0.1'/></body>" for n in range(self.bodies[0]))
+        self.bodies.append(self.bodies.pop(0))
+        self.model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{balls}</worldbody></mujoco>")
+        self.data = mujoco.MjData(self.model)
+        mujoco.mj_forward(self.model, self.data)
+        return found
 
 
 def Stacked(**more: Any) -> gym.Env:

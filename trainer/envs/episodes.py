@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainer.envs.given import check_of
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shown import NO_SEED
 from trainer.envs.spaces import Actions, Obs
@@ -66,6 +67,7 @@ class EnvSlot:
         self._native = native
         #: Whether an episode's seed decides something.
         self._has_seeds = instances.suite.starts is None or spec.suite.settings.draws_views
+        self._check = check_of(spec.suite.settings, instances.suite.spaces)
         self._once_is_enough = spec.suite.settings.SUCCESS_AT == "any step"
         self._env: Env | None = None
         self._rng = np.random.default_rng()
@@ -110,6 +112,8 @@ class EnvSlot:
             return SlotStep(spaces.no_frames(), 0.0, False, False, False, NO_TASK, None)
         outcome = self._env.step(action)
         stats.length += 1
+        if self._check is not None:
+            self._check.outcome(outcome, f"at step {stats.length} of its episode")
         stats.total += float(outcome.reward)  # some tasks reward in np.float32, which would make the sum one too
         stats.solved = outcome.success or (stats.solved and self._once_is_enough)
         stopped = self.spec.stop_at_success and outcome.success
@@ -161,6 +165,8 @@ class EnvSlot:
         self._seed, self.was_lost = NO_SEED, False
         self._stats = EpisodeStats(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
         self.obs = {name.removeprefix(_OBS): np.array(arrays[name]) for name in arrays if name.startswith(_OBS)}
+        if self._check is not None:
+            self._check.obs(self.obs, "in its state")
         rng = np.random.default_rng(0)
         rng.bit_generator.state = meta["rng"]
         self._rng = rng
@@ -195,6 +201,8 @@ class EnvSlot:
             self.obs = self.instances.suite.spaces.no_frames()
         else:
             self.obs = self.instances.reset(self._env, task, start, seed)
+            if self._check is not None:
+                self._check.obs(self.obs, "at its reset")
         self._bind()
 
     def _next_episode(self) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy.typing as npt
@@ -37,7 +38,8 @@ class EnvGroup:
     ) -> None:
         self._buffers = buffers
         self._fields = buffers.fields
-        self._bodies: dict[int, I32] = {}  # of each task that was shown
+        #: Of each slot that was shown: its model, and which of its bodies are. A reset may make another model.
+        self._bodies: dict[int, tuple[Any, I32]] = {}
         self._instances = EnvInstances(suite, remembers=not spec.suite.settings.draws_views)
         places = list(indices)
         self.stepper = (
@@ -79,7 +81,7 @@ class EnvGroup:
             if slot.index in wanted:
                 with _named(slot):
                     slot.start(attempt)
-                self._show(slot)
+                    self._show(slot)
                 tell()
 
     def step(self) -> None:
@@ -92,24 +94,24 @@ class EnvGroup:
             i = slot.index
             with _named(slot):
                 outcome = slot.step(fields["actions"][i])
-            for key, array in outcome.next_obs.items():
-                self._buffers.next_obs[key][i] = array
-            fields["reward"][i] = outcome.reward
-            fields["terminated"][i] = outcome.terminated
-            fields["truncated"][i] = outcome.truncated
-            fields["success"][i] = outcome.success
-            fields["task"][i] = outcome.task
-            total, length, solved = outcome.finished or (0.0, 0, False)
-            fields["finished"][i] = outcome.finished is not None
-            fields["episode_return"][i] = total
-            fields["episode_length"][i] = length
-            fields["episode_success"][i] = solved
-            fields["episode_measures"][i] = outcome.measures if outcome.finished else 0.0
-            self._show(slot)
+                for key, array in outcome.next_obs.items():
+                    self._buffers.next_obs[key][i] = array
+                fields["reward"][i] = outcome.reward
+                fields["terminated"][i] = outcome.terminated
+                fields["truncated"][i] = outcome.truncated
+                fields["success"][i] = outcome.success
+                fields["task"][i] = outcome.task
+                total, length, solved = outcome.finished or (0.0, 0, False)
+                fields["finished"][i] = outcome.finished is not None
+                fields["episode_return"][i] = total
+                fields["episode_length"][i] = length
+                fields["episode_success"][i] = solved
+                fields["episode_measures"][i] = outcome.measures if outcome.finished else 0.0
+                self._show(slot)
         for slot in ended:
             with _named(slot):
                 slot.end()
-            self._show(slot)
+                self._show(slot)
         if self._buffers.watched.any():
             for slot in self._slots:
                 if self._buffers.watched[slot.index]:
@@ -156,7 +158,7 @@ class EnvGroup:
                 own = of_slot.get(str(slot.index), {})
                 with _named(slot):
                     slot.restore(own, meta[str(slot.index)])
-                self._show(slot)
+                    self._show(slot)
                 tell()
 
     def close(self) -> None:
@@ -188,14 +190,19 @@ class EnvGroup:
         standing = slot.standing()
         simulation, at_s, bodies, goal = simulation_of(slot.env), 0.0, 0, None
         if simulation is not None and standing.stats.length:  # a reset that is remembered computes no places
-            model, data = simulation
-            shown = self._bodies.get(slot.task)
-            if shown is None:
-                shown = self._bodies[slot.task] = bodies_shown(model)
-            at_s, bodies = float(data.time), len(shown)
-            poses_of(data, shown, self._buffers.poses(slot.index, bodies))
+            with suppress(Exception):  # as in `look`: what cannot be shown is played all the same
+                at_s, bodies = self._put_poses(slot.index, *simulation)
             goal = goal_of(slot.env)
         self._buffers.put_glimpse(slot.index, standing, at_s, bodies, goal)
+
+    def _put_poses(self, index: int, model: Any, data: Any) -> tuple[float, int]:
+        """(simulated s, bodies whose poses are in the buffers now). Errors: whatever somebody else's objects raise."""
+        known, shown = self._bodies.get(index, (None, None))
+        if shown is None or known is not model:
+            shown = bodies_shown(model)
+            self._bodies[index] = model, shown
+        poses_of(data, shown, self._buffers.poses(index, len(shown)))
+        return float(data.time), len(shown)
 
     def _show(self, slot: EnvSlot) -> None:
         for key, array in slot.obs.items():

@@ -401,6 +401,40 @@ def test_it_is_said_once_when_a_state_is_taken_that_a_resume_begins_anew(workers
     assert set(lengths[lengths > 0].tolist()) == {50}  # counted from there
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("what", odd_envs.Hoarder.KINDS)
+def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episode_anew(what, workers, caplog):
+    hoarder = {"env_id": "odd_envs:Hoarder", "kwargs": {"what": what}}
+    with caplog.at_level(logging.WARNING), vector(**hoarder, workers=workers) as envs:
+        envs.reset()
+        stepped(envs, 20, 0)
+        assert {one["env"]["way"] for one in envs.snapshot().numbers["envs"].values()} == {"own"}
+        stepped(envs, 20, 1)
+        state = through_files(envs.snapshot())
+        envs.snapshot()
+    assert {one["env"]["way"] for one in state.numbers["envs"].values()} == {ANEW}
+    said = [line for line in caplog.messages if "could not be taken" in line]
+    assert len(said) == 1
+    assert said[0].startswith("Hoarder: its state could not be taken (")
+    assert said[0].endswith("), so a resume begins this episode anew")
+    with caplog.at_level(logging.WARNING), vector(**hoarder, workers=workers) as envs:
+        assert (envs.restore(state).obs["state"][:, 1] == 0).all()  # the first observation of an episode
+        stepped(envs, 5, 2)
+
+
+def test_an_attribute_that_becomes_something_else_in_mid_episode_does_so_too():
+    player_of = player(odd_envs.Handheld)()
+    env = ExactEnv(player_of, Exactness("pyboy"))
+    env.reset(0, 1)
+    bits(env, [np.int64(1)] * 5)
+    assert env.snapshot().numbers["way"] == "pyboy"
+    player_of.upstream.visited = {1}
+    state = kept(env.snapshot())
+    assert state.numbers["way"] == ANEW
+    with pytest.raises(EpisodeLostError, match="its attribute 'visited' is a set"):
+        env.restore(state)
+
+
 def test_one_that_shows_only_at_a_resume_begins_anew_and_is_named(caplog):
     with vector("odd_envs:Late", count=1) as envs:
         envs.reset()

@@ -22,6 +22,7 @@ from trainer.config.suites import Gymnasium
 from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Discrete
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import SuiteRef
+from trainer.envs.suites.gymnasium import env as gymnasium_env
 from trainer.envs.suites.gymnasium import suite as gymnasium_suite
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations, WrongArrayError
 from trainer.envs.suites.gymnasium.suite import Suite
@@ -181,7 +182,15 @@ def test_numbers_become_a_row_of_float32():
 
 
 @pytest.mark.parametrize(
-    ("shape", "channels_first"), [((6, 8, 3), (3, 6, 8)), ((6, 8), (1, 6, 8)), ((4, 6, 8), (4, 6, 8))]
+    ("shape", "channels_first"),
+    [
+        ((6, 8, 3), (3, 6, 8)),
+        ((6, 8), (1, 6, 8)),
+        ((4, 8, 9), (4, 8, 9)),
+        ((8, 6, 12), (12, 8, 6)),  # more channels than rows
+        ((7, 7, 20), (20, 7, 7)),
+        ((6, 6, 6), (6, 6, 6)),
+    ],
 )
 def test_a_picture_has_its_channels_first(shape, channels_first):
     picture = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
@@ -189,8 +198,19 @@ def test_a_picture_has_its_channels_first(shape, channels_first):
     assert found.specs == {"image": ArraySpec(channels_first, "uint8", 0.0, 255.0)}
     seen = found.read(picture)["image"]
     assert seen.shape == channels_first
-    assert seen[0, 1, 2] == picture[(1, 2, 0)[: len(shape)] if shape != (4, 6, 8) else (0, 1, 2)]
+    assert seen[0, 1, 2] == picture[(1, 2, 0)[: len(shape)] if shape != (4, 8, 9) else (0, 1, 2)]
     assert seen.flags.c_contiguous
+
+
+@pytest.mark.parametrize("shape", [(10, 12, 16), (5, 8, 9)])
+def test_a_picture_of_which_either_outer_axis_may_be_the_channels_is_one_sentence(shape):
+    space = spaces.Dict({"eye": spaces.Box(0, 255, shape, np.uint8)})
+    with pytest.raises(ConfigError) as found:
+        Observations(space, "X-v0")
+    assert str(found.value) == (
+        f"env.id: the part 'eye' of the observations of X-v0 are pictures {shape}, of which the first axis or the last "
+        "may be the channels; wrap them to [H, W, C] with no more channels than rows"
+    )
 
 
 def test_parts_go_by_their_names_and_choices_are_ones_among_zeros():
@@ -339,6 +359,8 @@ def test_actions_without_bounds_can_be_wrapped_as_the_sentence_says():
         ({"id": "odd_envs:Naughty", "kwargs": {"fault": "text"}}, "the part 'words' of the observations"),
         ({"id": "odd_envs:Naughty", "kwargs": {"fault": "no bounds"}}, "have no bounds"),
         ({"id": "odd_envs:Naughty", "kwargs": {"fault": "many"}}, "10,000 combinations"),
+        ({"id": "odd_envs:Undecided", "kwargs": {"lacks": "action_space"}}, "has no action_space before its first"),
+        ({"id": "odd_envs:Undecided", "kwargs": {"lacks": "observation_space"}}, "has no observation_space before its"),
     ],
 )
 def test_an_id_that_opens_nothing_is_one_sentence(settings, words, tmp_path, monkeypatch):
@@ -428,6 +450,26 @@ def test_all_are_closed_in_mid_episode_and_one_that_fails_in_it_keeps_no_other(w
         envs.reset()
         note.touch()
     assert note.read_text() == 3 * "closed\n"
+
+
+@pytest.mark.parametrize("env_id", ["odd_envs:Closer", "odd_envs:Teller"])
+def test_one_that_can_never_be_closed_is_played_all_the_same_and_told_once(env_id, tmp_path, monkeypatch, caplog):
+    """Also those that are made to be looked at before the first episode. `Teller` is one that draws."""
+    note = tmp_path / "note"
+    note.touch()
+    draws = env_id == "odd_envs:Teller"
+    if draws:
+        monkeypatch.setattr("odd_envs.Teller.close", lambda _: sys.exit(3))
+    gymnasium_env._tell_of_closing.cache_clear()
+    more = {"observation": "cameras", "image_size": 17} if draws else {"kwargs": {"note": str(note)}}
+    suite = SuiteRef(Gymnasium(id=env_id, **more))
+    with VectorEnv(VectorSpec(suite, 2, 3)) as envs:
+        envs.reset()
+        stay(envs, 60)
+    assert suite.open().tells_success == draws
+    said = [line for line in caplog.messages if "cannot be closed" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"an environment ({env_id.rpartition(':')[2]}) cannot be closed: ")
 
 
 # Success

@@ -11,12 +11,15 @@ from scene_files import SceneFile
 pytest.importorskip("mujoco")
 
 import mujoco
+from odd_suites import OddPointsSettings
 from suites import metaworld
 
 from anchorleg.live.batches import MOST_SCENE_BYTES
-from trainer.config.suites import Arm
+from trainer.config.suites import Arm, Gymnasium
 from trainer.envs.shown import MOST_BODIES, bodies_shown, parts_of, poses_of
+from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
+from trainer.envs.vector import VectorEnv
 from trainer.live.scene import packed_scene
 
 pytestmark = pytest.mark.trainer
@@ -202,3 +205,31 @@ def test_the_arm_is_shown_with_its_goal():
     assert model.body(goal).name in scene.header["bodies"]
     poses = poses_of(data, bodies_shown(model))
     assert poses[scene.header["bodies"].index(model.body(goal).name), :3] == pytest.approx(data.mocap_pos[0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("bodies", [[3, 2], [2, 3]])
+def test_a_reset_may_build_a_model_of_other_bodies_while_it_is_watched(bodies, workers):
+    suite = SuiteRef(Gymnasium(id="odd_envs:Rebuilt", kwargs={"bodies": bodies, "length": 3}))
+    with VectorEnv(VectorSpec(suite, 1, 3), workers) as envs:
+        envs.reset()
+        envs.watch([0])
+        seen = []
+        for _ in range(8):
+            envs.step(np.full((1, 1), -0.5, np.float32))
+            seen.append(envs.glimpse(0).poses)
+    first, second = bodies
+    assert [len(poses) for poses in seen] == [first, first, 0, second, second, 0, first, first]
+    for poses in seen:
+        assert poses[:, 0].tolist() == list(range(len(poses)))
+
+
+def test_a_simulation_that_is_not_mujocos_shows_no_bodies_and_is_played_all_the_same():
+    settings = OddPointsSettings(name="odd_suites:OddPoints", fault="simulation")
+    with VectorEnv(VectorSpec(SuiteRef(settings), 2, 3)) as envs:
+        envs.reset()
+        envs.watch([1])
+        envs.step(np.zeros((2, 1), np.float32))
+        glimpse = envs.glimpse(1)
+        assert envs.look(1) is None
+    assert (glimpse.step, len(glimpse.poses), glimpse.at_s) == (1, 0, 0.0)

@@ -1,9 +1,9 @@
 """Gymnasium's spaces as the trainer's, and what goes through them.
 
-An observation: numbers of any shape are one row, float32, called "state"; a picture, uint8 [H, W, C] or [H, W], is
-"image", [C, H, W]; one of n is n numbers, of which one is 1. Of a `Dict` each part goes by its name, of a `Tuple` by
-its number, of a part in a part by both with a dot between. An action: a `Box` with bounds, or one of n; several choices
-at once are numbered through.
+An observation: numbers of any shape are one row, float32, called "state"; a picture, uint8 [H, W, C], [H, W] or
+[stack, H, W], is "image", [C, H, W]; one of n is n numbers, of which one is 1. Of a `Dict` each part goes by its name,
+of a `Tuple` by its number, of a part in a part by both with a dot between. An action: a `Box` with bounds, or one of n;
+several choices at once are numbered through.
 """
 
 from __future__ import annotations
@@ -153,9 +153,14 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...], env_id: str) -> Sequ
         )
         return [part for name, one in inner.items() for part in _parts(one, (*path, name), env_id)]
     name = ".".join(map(str, path))
+    which = f"the part {name!r} of the observations" if name else "the observations"
+    if _is_picture(space) and len(space.shape) == 3 and _channels_axis(space.shape) is None:
+        raise ConfigError(
+            f"env.id: {which} of {env_id} are pictures {space.shape}, of which the first axis or the last may be the "
+            "channels; wrap them to [H, W, C] with no more channels than rows"
+        )
     spec = _spec(space)
     if spec is None:
-        which = f"the part {name!r} of the observations" if name else "the observations"
         raise ConfigError(
             f"env.id: {which} of {env_id} are {space}, which no policy here can read; there may be Box (numbers, or "
             f"pictures of uint8 of up to three axes), MultiBinary, Discrete, MultiDiscrete up to {MOST_CHOICES:,}, "
@@ -172,7 +177,7 @@ def _spec(space: spaces.Space[Any]) -> ArraySpec | None:
         return ArraySpec((math.prod(space.shape),), "float32", 0.0, 1.0)
     if not isinstance(space, spaces.Box) or space.dtype.kind not in "fiub" or 0 in space.shape:
         return None
-    if space.dtype == np.uint8 and len(space.shape) > 1:
+    if _is_picture(space):
         if len(space.shape) > 3:
             return None
         return ArraySpec(_channels_first(np.empty(space.shape, np.uint8)).shape, "uint8", 0.0, 255.0)
@@ -181,11 +186,25 @@ def _spec(space: spaces.Space[Any]) -> ArraySpec | None:
     return ArraySpec((math.prod(space.shape),), "float32", low, high)
 
 
+def _is_picture(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
+
+
+def _channels_axis(shape: tuple[int, ...]) -> int | None:
+    """Of a picture of three axes the last one, as Gymnasium has it, or the first one, of a stack of frames, where that
+    is the shortest by far; None: it may be either.
+    """
+    first, *others = shape
+    if first >= min(others):
+        return -1
+    return 0 if 2 * first <= min(others) else None
+
+
 def _channels_first(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """[H, W] or [H, W, C] as [C, H, W]. The shorter of the outer axes is the channels, so a stack of frames stays."""
+    """[H, W], [H, W, C] or [stack, H, W] as [C, H, W]."""
     if picture.ndim == 2:
         return picture[np.newaxis]
-    return np.moveaxis(picture, -1, 0) if picture.shape[-1] <= picture.shape[0] else picture
+    return picture if _channels_axis(picture.shape) == 0 else np.moveaxis(picture, -1, 0)
 
 
 def _counts(space: spaces.Space[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

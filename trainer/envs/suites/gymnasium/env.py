@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import numpy as np
 
 from trainer.config.blame import blame
 from trainer.envs.exact import SEEDS
+from trainer.envs.given import EnvFaultError, real_reward, true_or_false
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
 from trainer.envs.suites.gymnasium.arrays import ActionMap, WrongArrayError
@@ -19,9 +21,21 @@ from trainer.envs.suites.gymnasium.sight import Sight
 #: Entries of `info` that say what success is.
 SUCCESS = ("success", "is_success")
 
+_log = logging.getLogger(__name__)
 
-class EnvFaultError(Exception):
-    """It raised, or gave what it must not."""
+
+@cache
+def _tell_of_closing(name: str, why: str) -> None:
+    """Once a process."""
+    _log.warning("an environment (%s) cannot be closed: %s", name, why)
+
+
+def free(upstream: gymnasium.Env[Any, Any]) -> None:
+    """Close it. One that cannot be closed is told, and no error: nobody plays it any more."""
+    try:
+        upstream.close()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
+        _tell_of_closing(type(upstream.unwrapped).__name__, blame(error))
 
 
 class GymnasiumEnv:
@@ -77,9 +91,9 @@ class GymnasiumEnv:
         obs, reward, terminated, truncated, info = given
         return Outcome(
             self._read(obs),
-            _number(reward),
-            terminated=_flag("terminated", terminated),
-            truncated=_flag("truncated", truncated),
+            real_reward(reward),
+            terminated=true_or_false("terminated", terminated),
+            truncated=true_or_false("truncated", truncated),
             success=self._success(info),
         )
 
@@ -98,7 +112,7 @@ class GymnasiumEnv:
 
     def close(self) -> None:
         """Free it."""
-        self.upstream.close()
+        free(self.upstream)
 
     def _read(self, obs: Any) -> Obs:
         try:
@@ -110,28 +124,3 @@ class GymnasiumEnv:
         told = [info[name] for name in SUCCESS if name in info]
         self.tells_success = self.tells_success or bool(told)
         return any(bool(np.any(value)) for value in told)
-
-
-#: A replay keeps rewards in single precision, where a larger one would be infinite.
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def _number(reward: Any) -> float:
-    if isinstance(reward, float):  # as nearly all give it, NumPy's own too
-        value = float(reward)
-    else:
-        array = np.asarray(reward)
-        if array.dtype.kind not in "fiub" or array.size != 1:
-            raise EnvFaultError(f"the reward is {reward!r}, which is no number")
-        value = float(array.ravel()[0])
-    if not math.isfinite(value):
-        raise EnvFaultError(f"the reward is {value}")
-    if abs(value) > _LARGEST:
-        raise EnvFaultError(f"the reward is {value}, which is no number in single precision")
-    return value
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_) and value not in (0, 1):
-        raise EnvFaultError(f"{name} is {value!r}, which is neither true nor false")
-    return bool(value)

@@ -73,6 +73,16 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
     raise ConfigError(f"env.id: {where}; {hint}")
 
 
+def space_of(env: gymnasium.Env[Any, Any], name: str, env_id: str) -> Any:
+    """Its `action_space`, or its `observation_space`. Errors: ConfigError where it has none."""
+    try:
+        return getattr(env, name)
+    except Exception as error:
+        raise ConfigError(
+            f"env.id: {env_id} has no {name} before its first reset ({blame(error, __file__)}): set it in __init__"
+        ) from error
+
+
 def versions_of(env: gymnasium.Env[Any, Any], env_id: str) -> dict[str, str]:
     """Package → version, of all that decides what comes of an action."""
     core = env.unwrapped

@@ -18,13 +18,14 @@ import numpy.typing as npt
 
 from trainer.config.suites import Gymnasium
 from trainer.envs.exact import CHECK_S, ExactEnv, Exactness, choose
+from trainer.envs.given import EnvFaultError
 from trainer.envs.native.verdicts import none_natively
 from trainer.envs.pictures import ready_to_draw
 from trainer.envs.spaces import Obs, Spaces, drawn_actions
 from trainer.envs.suite import Env, Stepper, StepperChoice, StepperUnavailableError
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
-from trainer.envs.suites.gymnasium.env import EnvFaultError, GymnasiumEnv
-from trainer.envs.suites.gymnasium.opening import Maker, maker_of, versions_of
+from trainer.envs.suites.gymnasium.env import GymnasiumEnv, free
+from trainer.envs.suites.gymnasium.opening import Maker, maker_of, space_of, versions_of
 from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.errors import ConfigError
 
@@ -58,9 +59,13 @@ def _opened(key: str) -> _Opened:
     settings = Gymnasium.model_validate_json(key)
     env_id = settings.id
     maker = maker_of(env_id, settings.kwargs)
-    with closing(maker()) as env:
-        sight = Sight(settings, Observations(env.observation_space, env_id))
-        opened = _Opened(maker, sight, ActionMap(env.action_space, env_id), versions_of(env, env_id))
+    env = maker()
+    try:
+        sight = Sight(settings, Observations(space_of(env, "observation_space", env_id), env_id))
+        actions = ActionMap(space_of(env, "action_space", env_id), env_id)
+        opened = _Opened(maker, sight, actions, versions_of(env, env_id))
+    finally:
+        free(env)
     if sight.renders:
         _must_render(opened)
     return opened

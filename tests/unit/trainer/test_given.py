@@ -1,0 +1,87 @@
+"""What the environments of somebody else's suite give: what is wrong is told, and trained on by nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+
+from odd_suites import OddPointsSettings
+
+from trainer.config.suites import Gymnasium
+from trainer.envs.given import check_of
+from trainer.envs.spaces import Box, Spaces
+from trainer.envs.step import EnvError, VectorSpec
+from trainer.envs.suite import SuiteRef
+from trainer.envs.vector import VectorEnv
+from trainer.state import State
+
+pytestmark = pytest.mark.trainer
+STILL = np.zeros((2, 1), np.float32)
+
+
+def odd(fault, workers=0):
+    settings = OddPointsSettings(name="odd_suites:OddPoints", fault=fault)
+    return VectorEnv(VectorSpec(SuiteRef(settings), 2, 3), workers)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("no key", "the observation's keys are [], its suite's spaces say ['state']"),
+        ("another key", "the observation's keys are ['state', 'more'], its suite's spaces say ['state']"),
+        ("no dict", "the observation's keys are none: it is a ndarray, its suite's spaces say ['state']"),
+        ("shape", "the observation 'state' has the shape (1,), its suite's spaces say (2,)"),
+        ("list", "the observation 'state' is a list, and no array of NumPy's"),
+        ("text", "the observation 'state' is of type <U1, its suite's spaces say float32"),
+        ("nan", "the observation 'state' holds NaN or infinity"),
+        ("too large", "the observation 'state' holds NaN or infinity"),
+        ("nan reward", "the reward is nan"),
+        ("no reward", "the reward is None, which is no number"),
+        ("flag", "truncated is 'no', which is neither true nor false"),
+        ("measures", "it has 1 measures, its settings name 0"),
+        ("at its end", "the observation 'state' has the shape (1,), its suite's spaces say (2,)"),
+    ],
+)
+def test_a_step_of_an_own_suite_that_is_not_as_it_says_is_told_with_its_environment(fault, words, workers):
+    with odd(fault, workers) as envs:
+        envs.reset()
+        envs.step(STILL)
+        envs.step(STILL)
+        with pytest.raises(EnvError) as found:
+            envs.step(STILL)
+    assert str(found.value) == f"environment 0 (left) failed: at step 3 of its episode: {words}"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_reset_of_an_own_suite_that_is_not_as_it_says_is_told(workers):
+    with odd("reset", workers) as envs, pytest.raises(EnvError) as found:
+        envs.reset()
+    assert str(found.value) == (
+        "environment 0 (left) failed: at its reset: the observation 'state' has the shape (1,), its suite's spaces say "
+        "(2,)"
+    )
+
+
+def test_a_state_of_other_observations_is_told():
+    with odd("none") as envs:
+        envs.reset()
+        state = envs.snapshot()
+    other = State({**state.tensors, "envs.1.obs.state": np.zeros(1, np.float32)}, state.numbers)
+    with odd("none") as envs, pytest.raises(EnvError, match=r"^environment 1 \(middle\) failed: in its state: the obs"):
+        envs.restore(other)
+
+
+def test_numbers_that_only_need_to_be_rounded_are_taken():
+    with odd("double") as envs:
+        envs.reset()
+        steps = [envs.step(STILL) for _ in range(3)]
+    assert steps[-1].obs["state"].tolist() == [[0.25, 0.5]] * 2
+
+
+def test_steps_of_our_own_suites_are_not_looked_at_once_more():
+    spaces = Spaces({}, Box(1), ("a",), 1)
+    assert check_of(Gymnasium(id="CartPole-v1"), spaces) is None
+    assert check_of(OddPointsSettings(name="odd_suites:OddPoints"), spaces) is not None
