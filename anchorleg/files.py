@@ -9,13 +9,20 @@ Standard library only: the job's side of the contract (`anchorleg.job`, `orchest
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+#: What an unfinished file may be old (s) before it counts as left behind by a dead writer.
+LEFT_BEHIND_S = 600.0
+#: Names of unfinished files.
+_TEMPORARY = re.compile(r"\..+\.tmp")
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -70,6 +77,20 @@ def _write_temporary(beside: Path, data: bytes, mode: int | None = None) -> Path
             error.filename = str(beside)  # a full disk is met by write(2), which does not know where
         raise
     return temporary
+
+
+def sweep_temporary(folder: Path, before: float) -> None:
+    """Delete what killed writers left unfinished in `folder` before then (unix s); nothing behind a link. Where there
+    is no folder, there is nothing. Errors: OSError.
+    """
+    try:
+        names = [] if folder.is_symlink() else os.listdir(folder)
+    except FileNotFoundError:
+        return
+    for name in filter(_TEMPORARY.fullmatch, names):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            if os.lstat(folder / name).st_mtime < before:
+                os.unlink(folder / name)
 
 
 def write_bytes(

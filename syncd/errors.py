@@ -12,6 +12,7 @@
     │   ├── NoServerError      our server cannot be started over there; rsync may do
     │   ├── TooMuchError       it sends more than is taken at once
     │   └── GoneError          one offered file is not there any more; the connection lives
+    │       └── ChangedError   another one is in its place
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
     ├── ServiceError (8)       launchctl or systemctl refused, or the service does not run
     └── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
@@ -86,6 +87,10 @@ class TooMuchError(RemoteError):
 
 class GoneError(RemoteError):
     """One offered file is gone, or is another one now. It does not mean that the connection is broken: list again."""
+
+
+class ChangedError(GoneError):
+    """Another file is in the place of one that was offered. It does not mean that it is gone: news of it follow."""
 
 
 class StorageError(SyncError):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anchorleg.modes import make_folder
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.counts import Counts, day_of, given_to, take_back
@@ -23,7 +24,7 @@ from syncd.shared.curves import CHUNK_ROWS, GrowingCurve, read_metrics, rows_of_
 from syncd.shared.holds import found_untrue, held, hold, in_doubt, mark_untrue, note_removed
 from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
-from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
+from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import (
     BYTES_A_NUMBER,
     ENCODING,

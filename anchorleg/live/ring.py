@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from anchorleg.modes import file_mode, make_folder
+
 CELLS = 8
 CELL_BYTES = 64 * 1024
 MAGIC = b"ALr1"
@@ -38,7 +40,8 @@ class Cell(NamedTuple):
 
 
 class RingWriter:
-    """Writes one ring. The folder is made with the first batch.
+    """Writes one ring. The folder is made with the first batch. In a group's folder the group may read both, see
+    `anchorleg.modes`.
 
     Where another one writes, too (the ghost of an older attempt; batches name theirs), the numbers still rise.
     """
@@ -46,20 +49,25 @@ class RingWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._number = 0
+        self._mode: int | None = None
 
     def write(self, kind: int, payload: bytes) -> bool:
         """Put the next batch in; False: it is too large. Errors: OSError."""
         if len(payload) > MAX_PAYLOAD_BYTES:
             return False
         if not self._number:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
+            self._mode = file_mode(self._path.parent)
             # Readers go by the number, and look for the very next one: after a lost file the clock says where to go on.
             self._number = newest_number(self._path) or int(time.time() * 1000)
         self._number += 1
         fd = os.open(self._path, _WRITING, 0o640)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode):
                 raise FileExistsError(errno.EEXIST, "something else is in the ring's place", str(self._path))
+            if self._mode is not None and stat.S_IMODE(mode) != self._mode:
+                os.fchmod(fd, self._mode)
             there = _cell_at(fd, self._number % CELLS)
             if there is not None and there.number >= self._number:
                 self._number = _all_of(fd)[-1].number + 1

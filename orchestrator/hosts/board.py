@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from anchorleg.files import write_bytes
+from anchorleg.modes import file_mode
 from orchestrator.decisions.models import SlotStatus
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.history import read_events
@@ -67,7 +69,7 @@ class BoardWriter:
         board = board_of(view, facts, events, now, older)
         if self._told is not None and now - self._told.at < BEAT_S and _same(board, self._told):
             return
-        self._run_dir.disk.write(place / FILE, line_of(board))
+        write_bytes(place / FILE, line_of(board), mode=file_mode(place))
         self._told = board
 
     def _place(self) -> Path | None:

@@ -21,10 +21,11 @@ from types import TracebackType
 from typing import Self
 
 from anchorleg.files import read_regular
+from anchorleg.modes import make_folder
 from syncd.access import places
 from syncd.errors import StorageError, UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, STAGING_PREFIX, Inbox
-from syncd.shared.layout import SLOT, folder_names, make_folder
+from syncd.shared.layout import SLOT, folder_names
 from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive
 from syncd.shared.removal import remove_tree
 from syncd.wire.refusals import FOR_NOW

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from anchorleg.notices import Notices
-from syncd.errors import DamagedPolicyError, GoneError, NoRoomError, StorageError
+from syncd.errors import ChangedError, DamagedPolicyError, GoneError, NoRoomError, StorageError
 from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
@@ -71,7 +71,8 @@ class Exchange:
     """The work over `transport`. `arrived` is told of each policy but averaged ones, and whether it was announced
     just now.
 
-    `patient`: a full disk here is waited for, and said; else StorageError comes out. `say` takes one sentence.
+    `patient`: a full disk here is waited for, and said (else StorageError comes out), and so are news of a curve that
+    changed while it was fetched. `say` takes one sentence.
     """
 
     def __init__(
@@ -178,8 +179,9 @@ class Exchange:
         offer, announced = self._wanted.pop(key)
         try:
             arrival = self._mirror.bring(offer, self.transport.fetch)
-        except GoneError:
-            self._list_again()
+        except GoneError as error:
+            if not (self._patient and isinstance(error, ChangedError) and offer.kind == "metrics"):
+                self._list_again()
         except NoRoomError as error:
             self._pass_over(str(error))
         except DamagedPolicyError as error:

@@ -14,11 +14,12 @@ from pathlib import Path
 from anchorleg.live.batches import POSE, BadBatchError, checked
 from anchorleg.live.ring import CELL_BYTES, CELLS, RingWriter
 from anchorleg.live.wanted import FILE, Living, folder_of, read, ring_name, wishes_of
+from anchorleg.modes import make_folder
 from anchorleg.notices import Notices
 from syncd.errors import NoRoomError, StorageError
 from syncd.laptop.mirror import Mirror
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import NAME, SLOT, SlotPlace, folder_names, make_folder
+from syncd.shared.layout import NAME, SLOT, SlotPlace, folder_names
 from syncd.shared.offers import withdraw
 from syncd.wire.livemessages import MOST_WISHES, ShownLive, WireWish
 from syncd.wire.scenes import Agent, Scenes

@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.files import fsync_folder, is_full, read_json, write_json
+from anchorleg.files import fsync_folder, is_full, read_json, sweep_temporary, write_json
+from anchorleg.modes import make_folder
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
+from syncd.laptop.sums import KnownSums
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, make_folder, put, put_json, put_once
+from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.parsing import parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
@@ -90,6 +92,7 @@ class Mirror:
         self.folder = folder
         self.shared = Shared(folder)
         self._clock = clock
+        self._sums = KnownSums()
         self.capacity = Capacity(self.shared, self._parts, limits)
         self._bad = _read_bad(self._bad_file)
         self._unsaid = set(self._bad)
@@ -142,7 +145,7 @@ class Mirror:
             for target, offer in found
             if target.curve is not None
             and not self._is_bad(offer, say)
-            and not _is_here(
+            and not self._sums.is_here(
                 target.place.metrics / target.file_name,
                 offer,
                 may_differ=changed or last[target.place, target.curve[0]] == target.curve[1],
@@ -313,6 +316,7 @@ class Mirror:
             for inbox in Inbox.all_of(self.shared):
                 for folder in inbox.live_folders():
                     prune_live(folder, now=self._clock())
+                    sweep_temporary(folder, math.inf)
         with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
@@ -367,15 +371,6 @@ def _is_json_lines(data: bytes) -> bool:
         return len(lines) <= CHUNK_ROWS and all(isinstance(json.loads(line), dict) for line in lines)
     except (ValueError, RecursionError):
         return False
-
-
-def _is_here(path: Path, offer: Offer, *, may_differ: bool) -> bool:
-    """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum."""
-    if _size(path) != offer.bytes:
-        return False
-    if offer.sha256 is None:
-        return not may_differ
-    return hashlib.sha256(path.read_bytes()).hexdigest() == offer.sha256
 
 
 def _size(path: Path) -> int | None:

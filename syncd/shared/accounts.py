@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from anchorleg.files import read_json_or_none
+from anchorleg.modes import make_folder
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import NAME, Shared, folder_names, make_folder, put_once
+from syncd.shared.layout import NAME, Shared, folder_names, put_once
 
 #: How the inboxes of accounts are called. No restricted key may be.
 PREFIX = "user-"

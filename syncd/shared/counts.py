@@ -16,7 +16,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json, read_json_or_none
-from syncd.shared.layout import make_folder, put_json
+from anchorleg.modes import make_folder
+from syncd.shared.layout import put_json
 
 #: Rows are kept by day, of so many: a week's board and the day that is under way, and as many of a clock that is wrong.
 KEPT_DAYS = 16

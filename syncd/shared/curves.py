@@ -12,7 +12,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from syncd.shared.layout import SlotPlace, make_folder, put
+from anchorleg.modes import make_folder
+from syncd.shared.layout import SlotPlace, put
 
 #: Rows of one chunk: 0.2 MB of metrics on MT10 and 0.8 on MT50, the most that one new row makes a laptop fetch.
 CHUNK_ROWS = 128

@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json_or_none
-from syncd.shared.layout import make_folder, put_json
+from anchorleg.modes import make_folder
+from syncd.shared.layout import put_json
 
 #: The first time; twice as long each time, a day at most. Who stays out of trouble for a week begins anew.
 FIRST_S, LONGEST_S = 3_600.0, 86_400.0

@@ -31,19 +31,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import fsync_folder, read_json_or_none
 from anchorleg.live.wanted import LANE
+from anchorleg.modes import make_folder
 from syncd.shared import holds
 from syncd.shared.counts import Counts, note
-from syncd.shared.layout import (
-    NAME,
-    SHA256,
-    SLOT,
-    Shared,
-    checked_name,
-    checked_sha256,
-    folder_names,
-    make_folder,
-    put_json,
-)
+from syncd.shared.layout import NAME, SHA256, SLOT, Shared, checked_name, checked_sha256, folder_names, put_json
 
 #: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
 MAX_SEGMENT_BYTES = 1024 * 1024

@@ -33,11 +33,12 @@ from itertools import islice
 from pathlib import Path
 
 from anchorleg.files import fsync_folder
+from anchorleg.modes import is_a_groups, make_folder
 from syncd.errors import StorageError
 from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.counts import Counts, counts
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
-from syncd.shared.layout import Shared, is_a_groups, make_folder
+from syncd.shared.layout import Shared
 from syncd.shared.reception import Quota, Reception, Refusal, Stored, receive, spent
 from syncd.shared.terms import terms_of
 

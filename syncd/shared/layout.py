@@ -1,4 +1,4 @@
-"""Where things lie below one shared folder, and with which permissions they are made.
+"""Where things lie below one shared folder, and how files are written there: readable to its group (`anchorleg.modes`).
 
 ::
 
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anchorleg.files import create_exclusive, fsync_folder, to_json, write_bytes
+from anchorleg.files import create_exclusive, to_json, write_bytes
+from anchorleg.modes import file_mode
 from syncd.errors import ConfigError
 
 #: Run ids and contributors' names: safe as a folder name, in a command line and in a table; no dot in front.
@@ -34,10 +34,6 @@ AVERAGED = "averaged"
 
 VERSION_TEXT = re.compile(r"(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,8})")
 _VERSION_FILE = re.compile(r"([0-9]{6})-([0-9]{9})\.json")
-
-#: A group's folder (setgid): members of the group read, others see nothing.
-_GROUP_FOLDER_MODE = 0o2750
-_GROUP_FILE_MODE = 0o640
 
 
 def checked_name(name: str, what: str) -> str:
@@ -214,25 +210,6 @@ def folder_names(folder: Path) -> list[str]:
         return []
 
 
-def make_folder(folder: Path) -> None:
-    """Make `folder` and what is missing above it, durably.
-
-    Inside a setgid folder new ones are 2750, whatever the umask says; elsewhere the umask decides. Errors: OSError.
-    """
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for new in reversed(missing):
-        try:
-            os.mkdir(new)
-        except FileExistsError:
-            continue  # another writer was quicker
-        if is_a_groups(new.parent):
-            os.chmod(new, _GROUP_FOLDER_MODE)
-        fsync_folder(new.parent)
-
-
 def put(path: Path, data: bytes) -> None:
     """Replace `path` by `data` durably, 0640 inside a setgid folder. Errors: OSError; the old one is untouched then."""
     write_bytes(path, data, mode=file_mode(path.parent))
@@ -246,13 +223,3 @@ def put_json(path: Path, value: Any) -> None:
 def put_once(path: Path, data: bytes) -> bool:
     """Create `path` with `data` unless it exists; whether we made it. Modes as in `put`. Errors: OSError."""
     return create_exclusive(path, data, mode=file_mode(path.parent))
-
-
-def file_mode(folder: Path) -> int | None:
-    """The mode of new files in `folder`: 0640 in a group's (setgid) folder, else None: as the umask says."""
-    return _GROUP_FILE_MODE if is_a_groups(folder) else None
-
-
-def is_a_groups(folder: Path) -> bool:
-    """Whether `folder` is setgid: what is made in it belongs to its group. Errors: OSError."""
-    return bool(os.stat(folder).st_mode & stat.S_ISGID)

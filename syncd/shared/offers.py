@@ -7,9 +7,11 @@ A contributor's `syncd serve` makes the folder when its machine offers them, and
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from pathlib import Path
 
+from anchorleg.files import sweep_temporary
 from syncd.shared.holds import held
 from syncd.shared.inbox import Inbox, live_files
 from syncd.shared.layout import SLOT, Shared, folder_names
@@ -43,6 +45,7 @@ def withdraw(folder: Path) -> None:
     """Nobody may watch these agents any more: their files go, and the folder. Errors: OSError."""
     for file in live_files(folder):
         file.path.unlink(missing_ok=True)
+    sweep_temporary(folder, math.inf)  # else a server that was killed in the middle of one offers them for ever
     with contextlib.suppress(OSError):  # somebody else's file keeps it
         for empty in (folder, *folder.parents[:3]):  # the run's, `live`; in a mirror the contributor's
             os.rmdir(empty)

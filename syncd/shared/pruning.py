@@ -6,11 +6,12 @@ import contextlib
 import re
 from collections.abc import Iterable
 
+from anchorleg.files import sweep_temporary
 from syncd.shared.inbox import STAGING_PREFIX, Inbox, InboxFile, live_files, reason_of, regular_files, verdict_files
 from syncd.shared.layout import SHA256, folder_names
 from syncd.shared.offers import withdraw
 from syncd.shared.removal import remove_tree
-from syncd.shared.retention import sweep_temporary
+from syncd.shared.retention import UNLISTED_S
 
 #: What nobody looked into within a week goes from quarantine, and the oldest where there is too much.
 QUARANTINE_S = 7 * 86_400.0
@@ -47,18 +48,24 @@ def prune(inbox: Inbox, *, now: float) -> None:
         changed_at = max((folder.stat().st_mtime, *(file.arrived_at for file in live_files(folder))))
         if changed_at < now - ABANDONED_S:
             withdraw(folder)
-    _sweep(inbox, now - ABANDONED_S)
+        else:
+            sweep_temporary(folder, now - UNLISTED_S)
+    _sweep(inbox, now)
     _sweep_landings(inbox, now - ABANDONED_S)
 
 
-def _sweep(inbox: Inbox, before: float) -> None:
+def _sweep(inbox: Inbox, now: float) -> None:
     """What kills left behind: unfinished small files, and reasons whose segment went another way."""
-    places = [inbox.path / "quarantine" / run / slot for run, slot in inbox.slots_in("quarantine")]
-    for folder in (inbox.path, inbox.path / "verdicts", inbox.path / "counts", *places):
-        sweep_temporary(folder, before)
-    for place in places:
+    quarantine = [inbox.path / "quarantine" / run / slot for run, slot in inbox.slots_in("quarantine")]
+    new = [inbox.path / "new" / run / slot for run, slot in inbox.slots_in("new")]
+    untrue = inbox.path / "untrue"
+    runs = [] if inbox.path.is_symlink() or untrue.is_symlink() else [untrue / run for run in folder_names(untrue)]
+    accounts = inbox.path.parents[1] / "accounts"  # of all, and nobody else looks there
+    for folder in (accounts, inbox.path, inbox.path / "verdicts", inbox.path / "counts", *runs, *quarantine, *new):
+        sweep_temporary(folder, now - UNLISTED_S)
+    for place in quarantine:
         for file in regular_files(place, _REASON.fullmatch):
-            if file.arrived_at < before and not file.path.with_name(file.path.name[:64]).exists():
+            if file.arrived_at < now - ABANDONED_S and not file.path.with_name(file.path.name[:64]).exists():
                 _delete([file])
 
 

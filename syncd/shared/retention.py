@@ -8,31 +8,37 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from anchorleg.files import sweep_temporary
 from syncd.shared.layout import SHA256, SlotPlace, Version, folder_names
 
 #: A reader has the manifest and fetches its blob: it gets this long. Also what an unfinished file of a living writer
 #: may be old before it counts as left behind by a dead one.
 UNLISTED_S = 600.0
-
-#: Names of temporary files, as `anchorleg.files` makes them.
-_TEMPORARY = re.compile(r"\..+\.tmp")
+#: Where nobody clears away again, a blob without a manifest must be this old: a writer makes the two within seconds.
+LAST_UNLISTED_S = 60.0
 
 
 @dataclass(frozen=True)
 class Keep:
     """The `newest` so many; and of those of the last `thinned_s` seconds, each attempt's last one of every `every_s`:
     experience of an attempt's last policy may come long after the next attempt has begun, and is known by it.
+
+    `is_last`: nobody clears away again, so blobs go with their last manifest; whoever fetches one looks again.
     """
 
     newest: int
     thinned_s: float = 0.0
     every_s: float = 60.0
+    is_last: bool = False
+
+    def last(self) -> Keep:
+        """The same where a training is over: of no experience it must be known any more which policy acted."""
+        return replace(self, thinned_s=0.0, is_last=True)
 
 
 #: A learner's. All of a day would be 26,000 files at a publication each 3 s; one a minute is enough to go back to.
@@ -54,17 +60,19 @@ def kept(made_at: Mapping[Version, float], keep: Keep, now: float) -> set[Versio
 def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]:
     """Delete what is neither kept nor needed; returns one sentence for each thing that could not be done.
 
-    A manifest goes at once; its blob when no manifest has named it for `UNLISTED_S`. Never raises OSError.
+    A manifest goes at once; its blob when no manifest has named it for `UNLISTED_S`, or with it, see `Keep.is_last`.
+    Never raises OSError.
     """
     troubles: list[str] = []
     try:
         made_at = _made_at(place)
         staying = kept(made_at, keep, now)
         for version in sorted(set(made_at) - staying):
-            _drop(place, version, made_at[version], now)
+            _drop(place, version, () if keep.is_last else _blobs_of(place, version, made_at[version]), now)
         named = {sha256 for version in sorted(staying) for sha256 in _blobs_of(place, version, made_at[version])}
-        _sweep_blobs(place, named, now - UNLISTED_S)
+        _sweep_blobs(place, named, now - (LAST_UNLISTED_S if keep.is_last else UNLISTED_S))
         sweep_slot(place, before=now - UNLISTED_S)
+        sweep_temporary(place.slot_itself.path.parent, now - UNLISTED_S)
     except OSError as error:
         troubles.append(f"{error.filename or place.path}: old policies cannot be cleared away ({error.strerror})")
     return troubles
@@ -83,9 +91,8 @@ def _made_at(place: SlotPlace) -> dict[Version, float]:
     return found
 
 
-def _drop(place: SlotPlace, version: Version, made_at: float, now: float) -> None:
-    """The manifest goes; its blobs' age counts from now."""
-    sums = _blobs_of(place, version, made_at)
+def _drop(place: SlotPlace, version: Version, sums: tuple[str, ...], now: float) -> None:
+    """The manifest goes; the age of the blobs `sums` counts from now."""
     place.manifest(version).unlink(missing_ok=True)
     for sha256 in sums:
         with contextlib.suppress(FileNotFoundError):
@@ -125,13 +132,6 @@ def sweep_slot(place: SlotPlace, *, before: float) -> None:
     blobs = [place.blobs / name for name in folder_names(place.blobs)]
     for folder in (place.path, place.manifests, place.metrics, place.live, *blobs):
         sweep_temporary(folder, before)
-
-
-def sweep_temporary(folder: Path, before: float) -> None:
-    """Delete what a killed writer of `anchorleg.files` left in `folder` before then (unix s). Errors: OSError."""
-    for entry in _entries(folder):
-        if _TEMPORARY.fullmatch(entry.name):
-            _delete_if_older(entry, before)
 
 
 def _delete_if_older(entry: os.DirEntry[str], before: float) -> None:

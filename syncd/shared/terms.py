@@ -15,7 +15,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json_or_none
-from syncd.shared.layout import Shared, make_folder, put_json
+from anchorleg.modes import make_folder
+from syncd.shared.layout import Shared, put_json
 
 _NUMBERS = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
 

@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
-from syncd.errors import GoneError, StorageError, SyncError
+from syncd.errors import ChangedError, GoneError, StorageError, SyncError
 from syncd.wire import livemessages, protocol
 from syncd.wire.protocol import Frame
 from syncd.wire.transport import MAX_SLOTS, News, Offer, Receipt, SegmentVerdict
@@ -90,7 +90,7 @@ class Download:
         if self.done:
             return
         if offset != self.at or offset + len(payload) > self.length:
-            self.finish(GoneError(f"{self.part.name} is not what was announced any more"))
+            self.finish(ChangedError(f"{self.part.name} is not what was announced any more"))
             return
         try:
             rest = memoryview(payload)
@@ -104,7 +104,7 @@ class Download:
     def end(self) -> None:
         """The other side has sent everything."""
         complete = self.at == self.length
-        self.finish(None if complete else GoneError(f"{self.part.name} is shorter than announced"))
+        self.finish(None if complete else ChangedError(f"{self.part.name} is shorter than announced"))
 
     def finish(self, error: SyncError | None) -> None:
         """Close the part, durably; `error` says why it is not whole."""

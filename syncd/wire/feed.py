@@ -8,7 +8,6 @@ has a least interval; one that costs much is taken less often.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import os
 import time
@@ -18,10 +17,10 @@ from pathlib import Path
 
 from anchorleg.live.wanted import FILE as LIVE_FILE
 from syncd.errors import DamagedPolicyError
-from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import AVERAGED, NAME, SHA256, SLOT, Version
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob
 from syncd.shared.parsing import parse_manifest
+from syncd.wire.curvefeed import CurveFeed, CurveNews
 from syncd.wire.events import Events, Mark
 from syncd.wire.tree import Folder
 
@@ -77,27 +76,25 @@ class PolicyNews:
     is_averaged: bool = False
 
 
-@dataclass(frozen=True)
-class CurveNews:
-    """One file of metrics, as it was when it was read."""
-
-    path: str
-    bytes: int
-    sha256: str
-
-
 @dataclass
 class _Slot:
     parts: tuple[str, ...]
     hint: bytes = b""
     retries: int = 0
     version: Version | None = None
-    curves_at: int | None = None
-    curves: dict[str, tuple[tuple[int, int, int], str]] = field(default_factory=dict)
+    curves: CurveFeed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.curves = CurveFeed(f"{self.path}/metrics")
 
     @property
     def path(self) -> str:
         return "/".join(self.parts)
+
+    def forget(self) -> None:
+        """Nothing was told of it."""
+        self.hint, self.retries, self.version = b"", 0, None
+        self.curves.forget()
 
 
 @dataclass
@@ -157,7 +154,8 @@ class Feed:
 
     def forget(self) -> None:
         """Tell everything again."""
-        self._slots = {}
+        for slot in self._slots.values():
+            slot.forget()
         self._hints.next_at = self._scan.next_at = self._full.next_at = 0.0
 
     def bell(self) -> int:
@@ -364,21 +362,5 @@ class Feed:
             return False
 
     def _new_curves(self, slot: _Slot, *, full: bool) -> Iterator[CurveNews]:
-        try:
-            with self._open(slot, "metrics") as metrics:
-                changed_at = metrics.changed_at()
-                if changed_at == slot.curves_at and not full:
-                    return
-                for name, status in metrics.entries():
-                    stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-                    known = slot.curves.get(name)
-                    if chunk_of_file(name) is None or (known is not None and known[0] == stamp):
-                        continue
-                    content = metrics.read(name, MAX_CHUNK_BYTES + 1)
-                    sha256 = hashlib.sha256(content).hexdigest()
-                    slot.curves[name] = (stamp, sha256)
-                    if len(content) <= MAX_CHUNK_BYTES and (known is None or known[1] != sha256):
-                        yield CurveNews(f"{slot.path}/metrics/{name}", len(content), sha256)
-                slot.curves_at = changed_at
-        except OSError:
-            slot.curves_at = None
+        with contextlib.suppress(OSError), self._open(slot, "metrics") as metrics:  # looked at again
+            yield from slot.curves.changes(metrics, full=full)

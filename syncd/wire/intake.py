@@ -15,9 +15,10 @@ from pathlib import Path
 from anchorleg.live.batches import POSE, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked, folder_of, ring_name
+from anchorleg.modes import make_folder
 from syncd.errors import NoRoomError
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import Shared, make_folder
+from syncd.shared.layout import Shared
 from syncd.shared.offers import may_show, withdraw
 from syncd.shared.space import is_nearly_full
 from syncd.wire.bandwidth import Bandwidth

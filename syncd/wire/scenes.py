@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 
 from anchorleg.live.batches import MOST_SCENE_BYTES
 from anchorleg.live.wanted import folder_of
+from anchorleg.modes import make_folder
 from syncd.errors import GoneError, NoRoomError, StorageError, SyncError
-from syncd.shared.layout import Shared, make_folder, put
+from syncd.shared.layout import Shared, put
 
 #: A second at 256 kbit/s.
 SLICE_BYTES = 32 * 1024

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from syncd.errors import GoneError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.errors import ChangedError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, read_segment, sha256_of, write_part
 from syncd.wire.bandwidth import Bandwidth
@@ -154,7 +154,7 @@ class Session:
         if download.error is not None:
             raise download.error
         if offer.kind != "blob" and offer.sha256 not in {None, sha256_of(part)}:
-            raise GoneError(f"{offer.path} was changed meanwhile; newer news of it follow")
+            raise ChangedError(f"{offer.path} was changed meanwhile; newer news of it follow")
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
         """See `Transport`. Several are under way at once."""

@@ -142,7 +142,8 @@ class Transport(Protocol):
         """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
 
         The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, GoneError
-        where it is gone or changed since (the transport lives on; the caller lists again, or waits for the next news).
+        where it is gone since (the transport lives on; the caller lists again), ChangedError where it is another one by
+        now (the caller may wait for the next news of a curve).
         A part that is longer than the file, or one of metrics, begins anew.
         """
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import safetensors
 import safetensors.numpy
 from pydantic import ValidationError
 
-from anchorleg.files import make_folder, write_bytes, write_json
+from anchorleg.files import LEFT_BEHIND_S, make_folder, sweep_temporary, write_bytes, write_json
 from anchorleg.words import sized
 from trainer.buffers.packing import packed, unpacked
 from trainer.demos.manifest import MANIFEST, MAX_EPISODE_BYTES, DemoBlock, DemoEpisode, DemosManifest
@@ -72,10 +73,12 @@ class Demos:
                 yield episode, self._arrays(block, tensors, number, episode)
 
     def copy_to(self, folder: Path) -> None:
-        """Leave them in `folder`, durably; of what is there already, files that are gone or cut are made anew.
+        """Leave them in `folder`, durably; of what is there already, files that are gone or cut are made anew. What a
+        job that was killed at it left there goes.
 
         Errors: DamagedDemosError; OSError.
         """
+        _sweep(folder / BLOCKS)
         missing = [block for block in self.manifest.blocks if _size_of(folder / BLOCKS / block.path) != block.bytes]
         there = read_manifest(folder)
         if not missing and there is not None and there.digest == self.manifest.digest:
@@ -185,6 +188,7 @@ class DemosWriter:
             episodes=tuple(episode for episode, _ in self._waiting),
         )
         try:
+            _sweep(self.folder / BLOCKS)
             make_folder(self.folder / BLOCKS)
             write_bytes(self.folder / BLOCKS / block.path, data)
         except OSError as error:
@@ -216,6 +220,11 @@ def read_manifest(folder: Path) -> DemosManifest | None:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
+
+
+def _sweep(blocks: Path) -> None:
+    """What killed writers left of a block goes. Errors: OSError."""
+    sweep_temporary(blocks, time.time() - LEFT_BEHIND_S)
 
 
 def _size_of(path: Path) -> int | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from anchorleg.files import make_folder, read_json, write_bytes
+from anchorleg.files import LEFT_BEHIND_S, make_folder, read_json, sweep_temporary, write_bytes
 from trainer.errors import ConfigError
 
 #: What upstream's files have before the names of the tensors that are read, and what else they bring: the heads of what
@@ -37,6 +39,7 @@ _WHOLE, _TORCH_WHOLE, _INDEX, _CONFIG = (
 )  # fmt: skip
 #: In a kept copy: sha256 of what it was made of, and of the numbers in it.
 _SOURCE, _NUMBERS = "source_sha256", "numbers_sha256"
+_SHA256 = re.compile("[0-9a-f]{64}")
 _CHUNK = 2**20
 #: What torch says of a file whose pickle wants more than tensors (torch/_weights_only_unpickler.py).
 _OF_CODE = ("unsupported global", "unsupported class", "can only create new object", "can only build tensor")
@@ -110,12 +113,16 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def sha256_of(path: Path) -> str:
-    """sha256 (hex) of a file, or of a folder's shards one after the other in the order of their names.
+    """sha256 (hex) of a file, or of a folder's shards one after the other in the order of their names; of a kept copy
+    that of what it was made of.
 
     Errors: ConfigError where there is none.
     """
+    files = _files(path)
+    if len(files) == 1 and (source := _source_of(files[0])) is not None:
+        return source
     digest = hashlib.sha256()
-    for file in _files(path):
+    for file in files:
         try:
             with open(file, "rb") as opened:
                 while chunk := opened.read(_CHUNK):
@@ -130,20 +137,40 @@ def place_of(folder: Path, sha256: str) -> Path:
     return folder / f"{sha256}{_SUFFIX}"
 
 
-def kept_copy(path: Path, folder: Path) -> Path:
+def sums_in(folder: Path) -> list[str]:
+    """The sums of what `kept_copy` has left in `folder`."""
+    return [file.stem for file in folder.glob(f"*{_SUFFIX}")]
+
+
+def kept_copy(path: Path, folder: Path, sha256: str | None = None) -> Path:
     """Leave the tensors of a file or of a folder's shards in `folder`, durably, as one file of safetensors, unless they
-    are there: its path. Whoever reads it later finds out whether its numbers are still those.
+    are there: its path. Whoever reads it later finds out whether its numbers are still those. What a job that was
+    killed at it left there goes. `sha256`: the sum of `path`, where it is known.
 
     Errors: ConfigError, as `read`; OSError (disk full, no permission).
     """
-    sha256 = sha256_of(path)
+    sha256 = sha256 or sha256_of(path)
     target = place_of(folder, sha256)
+    sweep_temporary(folder, time.time() - LEFT_BEHIND_S)
     if not target.exists():
         tensors = {name: tensor.contiguous().clone() for name, tensor in read(path).items()}
         make_folder(folder)
         metadata = {_SOURCE: sha256, _NUMBERS: _digest(tensors)}
         write_bytes(target, safetensors.torch.save(tensors, metadata=metadata))
     return target
+
+
+def _source_of(file: Path) -> str | None:
+    """The sum of what a kept copy was made of; None: it is none, or cannot be read."""
+    if file.suffix != _SUFFIX:
+        return None
+    try:
+        with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
+            metadata = opened.metadata() or {}
+    except (OSError, safetensors.SafetensorError):
+        return None
+    source = metadata.get(_SOURCE, "")
+    return source if _NUMBERS in metadata and _SHA256.fullmatch(source) else None
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -7,6 +7,7 @@ being written replaces the one that waits.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from trainer.errors import SupersededError
 from trainer.history.read import of_average
 from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
+from trainer.sharing.clearing import Clearing, clear_over
 from trainer.sharing.curves import PublishedCurves
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
@@ -36,13 +38,13 @@ GOLDEN_TOLERANCE = 1e-3
 #: One publication in so many has the moving average beside it, and each that a checkpoint belongs to: with a weight of
 #: 0.999 it is ten times as slow as what is averaged, and it costs as many bytes.
 AVERAGED_EVERY = 10
-#: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
-COLLECT_EVERY_S = 60.0
 #: Writing the curves is followed by at least so many times its own duration without: the first time 20,000 rows of
 #: fifty tasks take 3 s of the interpreter that the training needs too.
 CURVES_REST = 30.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
+
+_NOT_CLEARED = "old policies cannot be cleared away"
 
 OnVersion = Callable[[int, int, int], None]
 
@@ -89,6 +91,7 @@ class Publisher:
         evaluation_averaged: Mapping[str, Any] | None = None,
         on_version: OnVersion = lambda _attempt, _seq, _step: None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[..., object] = store.publish,
         publish_curves: Callable[[], None] | None = None,
         curves_rest: float = CURVES_REST,
@@ -100,14 +103,13 @@ class Publisher:
         self._evaluation = evaluation
         self._evaluation_averaged = None if evaluation_averaged is None else of_average(evaluation_averaged)
         self._on_version = on_version
-        self._clock = clock
+        self._clock, self._monotonic = clock, monotonic
         self._publish_policy, self._curves_rest = publish, curves_rest
         self._publish_curves = publish_curves or PublishedCurves(job.slot_dir, self._place).write
         self._seq = 0
         self._before: store.Version | None = None
-        self._collected_at = float("-inf")
+        self._clearing = Clearing(job, clock=clock, monotonic=monotonic)
         self._notices = Notices()
-        self._clutter: set[str] = set()
         self._held: Snapshot | None = None
         #: What learns nothing, as it is published: made once. None: it is too large.
         self._encoder: tuple[store.Packed, Mapping[str, F32]] | None = None
@@ -115,7 +117,7 @@ class Publisher:
         self._waiting: Snapshot | None = None
         self._curves_due = False
         self._curves_from = float("-inf")
-        self._closing = False
+        self._closing = self._is_over = False
         self._is_superseded = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -148,6 +150,12 @@ class Publisher:
             self._curves_due = True
             self._wake()
 
+    def complete(self) -> None:
+        """The training is over: behind the last publication only the newest policies stay. `close` comes next."""
+        with self._changed:
+            self._is_over = True
+            self._wake()
+
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
@@ -174,28 +182,32 @@ class Publisher:
                 taken, self._waiting = self._waiting, None
                 curves = self._curves_may_go() or (self._closing and self._curves_due)
                 self._curves_due = self._curves_due and not curves
-                if taken is None and not curves:
-                    return
+                is_last = taken is None and not curves
+            if is_last:
+                self._clear_over()
+                return
             if not self._try(taken, curves=curves):
                 return
 
     def _curves_may_go(self) -> bool:
-        return self._curves_due and time.monotonic() >= self._curves_from
+        return self._curves_due and self._monotonic() >= self._curves_from
 
     def _try(self, taken: Snapshot | None, *, curves: bool) -> bool:
-        """A publication and the curves, each whatever becomes of the other. False: superseded, publish no more."""
+        """A publication, the curves and clearing away, each whatever becomes of the others: where no policy has room,
+        old ones go all the more. False: superseded, publish no more.
+        """
         works: list[tuple[Callable[[], None], str]] = []
         if taken is not None:
             works.append((partial(self._publish, taken), "no policy can be published"))
         if curves:
             works.append((self._write_curves, "the curves cannot be written"))
+        works.append((self._collect, _NOT_CLEARED))
         try:
             done = [self._is_done(work, words) for work, words in works]
-            is_well = all(done) and self._is_done(self._collect, "old policies cannot be cleared away")
         except SupersededError:  # the saver says so, and ends the attempt
             self._is_superseded = True
             return False
-        if taken is not None and is_well:
+        if taken is not None and all(done):
             self._notices.over("policies are published again")
         return True
 
@@ -216,10 +228,12 @@ class Publisher:
         return False
 
     def _write_curves(self) -> None:
-        began = time.monotonic()
-        self._publish_curves()
-        now = time.monotonic()
-        self._curves_from = now + self._curves_rest * (now - began)
+        began = self._monotonic()
+        try:
+            self._publish_curves()
+        finally:  # what cannot be written has been read all the same
+            now = self._monotonic()
+            self._curves_from = now + self._curves_rest * (now - began)
 
     def _publish(self, taken: Snapshot) -> None:
         if not all(np.isfinite(tensor).all() for tensor in taken.tensors.values()):
@@ -292,13 +306,15 @@ class Publisher:
         return older[-1] if older else None
 
     def _collect(self) -> None:
-        now = time.monotonic()
-        if now - self._collected_at >= COLLECT_EVERY_S:
-            self._collected_at = now
-            troubles = store.collect(self._place, now=self._clock())
-            troubles += store.collect(self._place.averaged, now=self._clock(), keep=store.AVERAGES)
-            self._notices.note(*sorted({*troubles} - self._clutter))
-            self._clutter = {*troubles}
+        self._notices.note(*self._clearing.when_due())
+
+    def _clear_over(self) -> None:
+        if self._is_over:
+            with contextlib.suppress(SupersededError):
+                self._is_done(self._collect_over, _NOT_CLEARED)
+
+    def _collect_over(self) -> None:
+        self._notices.note(*clear_over(self._job, self._training, self._clock))
 
     def _look(self) -> None:
         above = self._job.superseded_by()

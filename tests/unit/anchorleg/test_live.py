@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import struct
 import time
 from collections.abc import Callable
@@ -64,6 +65,16 @@ class TestRing:
         for _ in range(3 * CELLS):
             writer.write(FACTS, bytes(MAX_PAYLOAD_BYTES))
         assert (tmp_path / "any.ring").stat().st_size == CELLS * CELL_BYTES
+
+    def test_in_a_groups_folder_the_group_may_read_it_whatever_the_umask(self, tmp_path: Path):
+        tmp_path.chmod(0o2750)
+        path = tmp_path / "live" / "any.ring"
+        before = os.umask(0o077)
+        try:
+            RingWriter(path).write(FACTS, b"1")
+        finally:
+            os.umask(before)
+        assert [stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path)] == [0o2750, 0o640]
 
     @given(at=st.integers(0, 40), value=st.integers(0, 255))
     def test_a_torn_cell_is_none(self, tmp_path_factory: pytest.TempPathFactory, at: int, value: int):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import warnings
 from pathlib import Path
 
@@ -58,6 +60,17 @@ def test_a_watcher_finds_where_to_leave_its_wish(tmp_path):
     job = Job(tmp_path / "run", 0, 0, run_id=RUN)
     job.watched()
     assert slot_of(tmp_path / "run" / "shared", RUN).is_dir()
+
+
+def test_in_a_groups_folder_a_program_closes_nothing_to_the_group_whatever_the_umask(tmp_path):
+    tmp_path.chmod(0o2750)
+    before = os.umask(0o077)
+    try:
+        Showing(tmp_path, RUN, 2, 5)
+    finally:
+        os.umask(before)
+    made = slot_of(tmp_path, RUN, 2)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (made, *list(made.parents)[:3])} == {0o2750}
 
 
 def test_what_is_shown_says_whose_it_is(program):

@@ -20,6 +20,7 @@ from policies import RUN, publish_one
 
 from syncd import outbox
 from syncd.errors import (
+    ChangedError,
     ConfigError,
     GoneError,
     HostKeyError,
@@ -334,6 +335,26 @@ def test_what_was_gone_is_listed_again(tmp_path: Path, shared: Shared, world: Wo
     transport.fetch_errors = [GoneError("collected")] * 20
     publish_one(shared, 1, 2)
     assert sync_once(transport, tmp_path / "mirror", Wishes()).troubles
+
+
+@pytest.mark.parametrize(
+    ("error", "patient", "lists"),
+    [
+        (ChangedError("changed meanwhile"), True, False),  # news of it follow
+        (ChangedError("changed meanwhile"), False, True),  # nobody waits for them
+        (GoneError("not there"), True, True),
+    ],
+)
+def test_a_curve_that_changed_while_it_was_fetched_is_no_reason_to_list_all(
+    tmp_path: Path, shared: Shared, world: World, error: GoneError, patient: bool, lists: bool
+) -> None:
+    transport, folder = Scripted(shared, world), tmp_path / "mirror"
+    transport.fetch_errors = [error]
+    exchange = Exchange(transport, Mirror(folder), Outbox(folder), patient=patient)
+    curve = Offer(f"v1/runs/{RUN}/0/metrics/metrics-000000.jsonl", 3, "0" * 64, "metrics")
+    exchange.take(News((curve,)), announced=True)
+    exchange.fetch_one()
+    assert (exchange.something_was_gone, exchange.unfetched) == (lists, 0)
 
 
 def test_what_stays_gone_is_listed_ever_more_rarely_and_said_once(tmp_path: Path, shared: Shared, world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -15,10 +16,11 @@ from policies import RUN, publish_one
 
 from syncd import store
 from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews, _Told
+from syncd.wire.curvefeed import CurveNews
+from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, RETRIES, Feed, PolicyNews, _Told
 from syncd.wire.outgoing import news_frames
 from syncd.wire.protocol import Decoder, PublishedPolicy
-from syncd.wire.tree import open_file
+from syncd.wire.tree import Folder, open_file
 
 
 class Clock:
@@ -169,6 +171,48 @@ def test_curves_are_told_when_their_content_changes(shared, feed, clock):
     assert names(after(feed, clock)) == ["metrics-000000.jsonl"]
     os.utime(place.metrics / "metrics-000000.jsonl")
     assert after(feed, clock, 5 * FULL_EVERY_S) == []
+
+
+def test_a_curve_that_cannot_be_read_hides_no_other(shared, feed, clock, monkeypatch):
+    publish_one(shared, 1, 1)
+    for name in ("board", "evaluations", "metrics"):
+        store.write_metrics(shared.slot(RUN, 0), name, [{"step": 1}])
+    read = Folder.read
+
+    def closed(folder, name, most):
+        if name.startswith("board"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return read(folder, name, most)
+
+    with monkeypatch.context() as umask:
+        umask.setattr(Folder, "read", closed)
+        told = ["000001-000000001.json", "evaluations-000000.jsonl", "metrics-000000.jsonl"]
+        assert names(after(feed, clock)) == told
+        assert after(feed, clock, 5 * FULL_EVERY_S) == []
+    assert names(after(feed, clock, 5 * FULL_EVERY_S)) == ["board-000000.jsonl"]
+
+
+def test_a_second_listing_reads_only_the_curves_that_changed(shared, feed, clock, monkeypatch):
+    publish_one(shared, 1, 1)
+    for name in ("evaluations", "metrics"):
+        store.write_metrics(shared.slot(RUN, 0), name, [{"step": 1}])
+    reads, read = [], Folder.read
+    monkeypatch.setattr(Folder, "read", lambda *args: (reads.append(args[1]), read(*args))[1])
+
+    def curves_read():
+        found = [name for name in reads if name.endswith(".jsonl")]
+        reads.clear()
+        return found
+
+    first = after(feed, clock)
+    assert curves_read() == ["evaluations-000000.jsonl", "metrics-000000.jsonl"]
+    feed.forget()
+    assert after(feed, clock) == first
+    assert curves_read() == []
+    store.write_metrics(shared.slot(RUN, 0), "metrics", [{"step": 1}, {"step": 2}])
+    feed.forget()
+    assert names(after(feed, clock)) == names(first)
+    assert curves_read() == ["metrics-000000.jsonl"]
 
 
 def test_a_slot_may_go_and_come_again(shared, feed, clock):

@@ -22,8 +22,10 @@ from syncd.shared import holds
 from syncd.shared.counts import Counts, counts, last_seen, note, note_seen
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits, Usage
 from syncd.shared.layout import Shared
-from syncd.shared.pruning import QUARANTINE_S, WAITING_S, prune
+from syncd.shared.offers import offered
+from syncd.shared.pruning import ACCEPTED_S, QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
+from syncd.shared.retention import UNLISTED_S
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -458,6 +460,15 @@ class TestPruning:
         assert states(inbox) == {"quarantine": sorted([sha(b"0002"), sha(b"0003")])}
         assert inbox.usage("quarantine") == Usage(segments=2, bytes=8)
 
+    def test_what_was_accepted_and_no_checkpoint_took_in_goes_after_a_month(self, shared, inbox):
+        shared.slot(RUN, 1).path.mkdir()
+        for slot, data in enumerate((b"a", b"b")):
+            inbox.accept(arrive(inbox, data, slot=slot), now=NOW)
+        prune(inbox, now=time.time() + ACCEPTED_S - DAY)
+        assert states(inbox) == {"accepted": sorted([sha(b"a"), sha(b"b")])}
+        prune(inbox, now=time.time() + ACCEPTED_S + DAY)
+        assert states(inbox) == {}
+
     def test_an_abandoned_upload_goes(self, inbox):
         with receive(inbox, RUN, 0, sha(b"abc"), 3) as reception:
             reception.write(b"a")
@@ -481,6 +492,43 @@ class TestPruning:
         assert all(path.exists() for path in left)
         prune(inbox, now=time.time() + 2 * DAY)
         assert sorted(path.name for path in inbox.path.rglob("*")) == kept
+
+    @pytest.mark.parametrize(
+        "where", ["", "verdicts", "counts", "new/run/0", "untrue/run", "live/run/0", "../../accounts"]
+    )
+    def test_an_unfinished_file_goes_ten_minutes_later(self, inbox, where):
+        folder = inbox.path / where
+        inbox.path.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        left = folder / f".{sha(b'a')}.17.0a0b0c0d.tmp"
+        left.write_text("half")
+        prune(inbox, now=time.time() + UNLISTED_S / 2)
+        assert left.exists()
+        prune(inbox, now=time.time() + UNLISTED_S + 5)
+        assert not left.exists()
+        assert folder.exists()
+
+    def test_agents_whose_server_was_killed_while_it_wrote_are_not_offered_for_ever(self, shared, inbox):
+        folder, long_ago = inbox.path / "live" / RUN / "0", time.time() - 2 * DAY
+        folder.mkdir(parents=True)
+        left = folder / f".{sha(b'a')}.scene.17.0a0b0c0d.tmp"
+        left.write_text("half")
+        for path in (left, folder):
+            os.utime(path, (long_ago, long_ago))
+        assert offered(shared, RUN, time.time()) == {0: ("alice",)}
+        prune(inbox, now=time.time())
+        assert not folder.exists()
+        assert offered(shared, RUN, time.time()) == {}
+
+    def test_no_unfinished_file_behind_a_link_goes(self, inbox, tmp_path):
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / ".notes.17.0a0b0c0d.tmp").write_text("mine")
+        inbox.path.mkdir(parents=True)
+        for name in ("verdicts", "counts", "untrue", "new", "live"):
+            (inbox.path / name).symlink_to(elsewhere)
+        prune(inbox, now=time.time() + 2 * DAY)
+        assert (elsewhere / ".notes.17.0a0b0c0d.tmp").exists()
 
 
 class TestCommands:

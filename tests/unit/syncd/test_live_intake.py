@@ -303,6 +303,7 @@ def test_who_is_held_or_dropped_is_not_shown(watched, how):
 
 def test_the_end_of_the_connection_takes_all_away(watched):
     watched.show(facts(a=1), FACTS)
+    (watched.folder() / f".{SCENE_SUM}.scene.17.0a0b0c0d.tmp").write_bytes(b"half")  # of one that was killed
     watched.intake.close()
     assert not watched.folder().exists()
 

@@ -461,6 +461,30 @@ def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, m
     assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
 
 
+def test_tidying_removes_what_a_killed_client_left_of_an_agent_at_play(mirror: Mirror) -> None:
+    folder = mirror.shared.inbox_folder / "ben" / "live" / RUN / "0"
+    folder.mkdir(parents=True)
+    (folder / f".{'a' * 64}.scene.4711.0a0b0c0d.tmp").write_bytes(b"half")
+    mirror.tidy()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_curve_is_read_once_however_often_it_is_listed(
+    server: Server, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_metrics(server.shared.slot(RUN, 0), "metrics", [{"step": 1}])
+    bring_all(mirror, server)
+    offers, here = server.offers(), mirror.shared.slot(RUN, 0).metrics / "metrics-000000.jsonl"
+    reads: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (reads.append(path), read_bytes(path))[1])
+    for changed in (False, True, False):
+        assert mirror.wanted(offers, changed=changed) == []
+    assert reads == [here]
+    here.write_bytes(read_bytes(here).replace(b"1", b"2"))  # as many bytes
+    assert mirror.wanted(offers, changed=False) == offers
+
+
 def test_tidying_removes_old_parts_and_the_folders_of_a_killed_rsync(mirror: Mirror) -> None:
     parts = mirror.folder / "part"
     for number in range(9):

@@ -49,7 +49,8 @@ class Peer:
         self.queue.put(b"")
 
     def clock(self) -> float:
-        return time.monotonic() + self.ahead_s
+        """It stands still: a slow machine makes nobody silent."""
+        return 1000.0 + self.ahead_s
 
     def read(self, timeout_s: float) -> bytes | None:
         try:

@@ -239,6 +239,23 @@ class TestClearingAway:
         assert len(files_below(place.blobs)) == 2
         assert same(store.read(place, manifests[4]), store.rounded(tensors(4)))
 
+    def test_where_a_training_is_over_the_last_day_goes_with_its_blobs(self, shared, place):
+        now = time.time()
+        manifests = [publish_one(shared, 0, seq) for seq in range(6)]
+        for manifest in manifests:
+            self.age(place, manifest.version, 60.0 * (10 - manifest.version.seq), now)
+        begun = place.blob("ab" * 32)  # a newer attempt's, whose manifest comes
+        begun.parent.mkdir(exist_ok=True)
+        begun.write_bytes(b"weights")
+        keep = Keep(newest=2, thinned_s=DAY)
+        assert collect(place, now=now, keep=keep) == []
+        assert len(store.versions(place)) == 6
+        assert collect(place, now=now, keep=keep.last()) == []
+        assert store.versions(place) == [(0, 4), (0, 5)]
+        assert len(files_below(place.blobs)) == 3
+        assert begun.exists()
+        assert same(store.read(place, manifests[4]), store.rounded(tensors(4)))
+
     def test_a_blob_that_two_versions_share_stays_with_the_second(self, place):
         for seq in range(2):
             store.publish(place, a_draft(place, 0, seq), store.rounded(tensors(7)))
@@ -265,7 +282,7 @@ class TestClearingAway:
 
     def test_unfinished_files_go_once_their_writer_must_be_dead(self, shared, place):
         manifest = publish_one(shared, 0, 0)
-        left = [place.path, place.manifests, place.blob(manifest.blob.sha256).parent]
+        left = [place.path.parent, place.path, place.manifests, place.blob(manifest.blob.sha256).parent]
         for folder in left:
             (folder / ".LATEST.json.77.abcd.tmp").write_bytes(b"half")
         foreign = place.path / "notes.txt"

@@ -200,7 +200,8 @@ def test_of_averages_fewer_are_kept_than_of_policies(learning):
         averaged = snapshot(step, 0, learning.learner.actor, average).averaged
         publisher.offer(replace(learning.at(step), averaged=averaged, checkpoint_step=step))
         until_idle(publisher)
-    publisher._collected_at, publisher._clock = float("-inf"), lambda: 4e9  # all of them are old by then
+    clearing = publisher._clearing
+    clearing._next_at, clearing._clock = float("-inf"), lambda: 4e9  # all of them are old by then
     publisher.offer(learning.at(count))
     publisher.close()
     assert len(list(learning.place.manifests.iterdir())) == count + 1
@@ -260,6 +261,23 @@ def test_curves_that_take_long_are_written_seldom_and_at_the_end(learning):
             time.sleep(0.005)
     publisher.close()
     assert written == ["curves"] * 2
+
+
+def test_curves_that_take_long_to_be_refused_are_written_as_seldom(learning):
+    now, written = [0.0], []
+
+    def full():
+        written.append("curves")
+        now[0] += 5.0
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    publisher = learning.publisher(publish_curves=full, monotonic=lambda: now[0])
+    for step in range(10):
+        publisher.release(step)
+        publisher.offer(learning.at(step))
+        wait_for(lambda step=step: len(learning.versions()) > step, "the policy")
+    assert written == ["curves"]
+    publisher.close()
 
 
 def test_the_curves_go_along_where_the_policy_cannot(learning):

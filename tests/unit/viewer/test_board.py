@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,17 @@ def test_a_mirror_shows_the_slots_and_jobs_that_the_run_folder_shows(tmp_path: P
     assert {one.words for one in there.troubles} <= {one.words for one in here.troubles}
     assert here.lacks == ()
     assert here.curves.lines
+
+
+def test_in_a_groups_folder_the_group_may_read_it_whatever_the_umask(told: Told) -> None:
+    told.metrics.mkdir(parents=True)
+    told.metrics.chmod(0o2750)
+    before = os.umask(0o077)
+    try:
+        told.tell()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(told.file.stat().st_mode) == 0o640
 
 
 def test_experiments_have_no_mean(tmp_path: Path, told: Told) -> None:
