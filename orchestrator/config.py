@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, model_validator
 
 from anchorleg.words import did_you_mean
 from orchestrator.errors import ConfigError
@@ -28,9 +29,9 @@ from orchestrator.sections import (
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
 from trainer.config.document import DocumentError, read_document
-from trainer.config.section import TrainingSection, named_first, names_under_training, put, resolve
+from trainer.config.section import BEGUN, TrainingSection, named_first, names_under_training, put, resolve, trained
 from trainer.config.sentences import sentences
-from trainer.config.training import SECTIONS, differences_in, group_identity, identity
+from trainer.config.training import SECTIONS, SEEDS, Training, differences_in, group_identity, identity
 from trainer.config.wandb import WandbSection
 
 #: Slurm's `--signal` may come up to 60 s early (sbatch(1)), so that much of the walltime is not to be counted on.
@@ -41,9 +42,6 @@ START_UP_S = 20
 SLURM_POLL_S = 30.0
 LOCAL_POLL_S = 1.0
 
-#: numpy and torch take 32 bits.
-SEEDS = 2**32
-
 #: As a list of objects, each with its name, once it is checked; a grid or a file's name is as good in the file.
 Experiments = Annotated[
     tuple[dict[str, Any], ...],
@@ -51,7 +49,6 @@ Experiments = Annotated[
 ]
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
 
 #: What `"role": "actors"` has no use for.
 TRAININGS_OWN = ("training", "wandb", "collaboration", "command", "params", "slot_overrides", "experiments")
@@ -130,24 +127,21 @@ class RunConfig(Section):
         return {**value, "experiments": rows, "slots": len(rows)}
 
     @model_validator(mode="after")
-    def _consistent(self) -> RunConfig:
+    def _consistent(self, info: ValidationInfo) -> RunConfig:
         self._check_role()
         if self.experiments is not None and self.slot_overrides:
             raise ValueError("slot_overrides: the experiments have fields of their own; write them there")
-        for key, fields in self.slot_overrides.items():
+        for key in self.slot_overrides:
             if key not in {str(slot) for slot in range(self.slots)}:
                 raise ValueError(f'slot_overrides: there is no slot "{key}" (slots: 0 to {self.slots - 1})')
-            self._check_training(f"slot_overrides.{key}", fields)
-        for row in self.experiments or ():
-            self._check_training(f"experiments: {row['name']}", settings_in(row))
+        if info.context is not BEGUN:
+            self._check_trainings()
         last = self.training.seed + (self.slots - 1 if self.experiments is None else 0)
         if last >= SEEDS:
             raise ValueError(
                 f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
             )
         if self.command is None:
-            for slot in range(self.slots if self.slurm.ranks > 1 else 0):
-                self._check_ranks(resolve(self.training.over(self.fields_of(slot))).algorithm.shards, slot)
             if self.params:
                 raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
             if self.relay.keep_checkpoints is not None:
@@ -158,6 +152,17 @@ class RunConfig(Section):
         else:
             self._check_params(self.command)
         return self
+
+    def _check_trainings(self) -> None:
+        rows = {f"slot_overrides.{key}": fields for key, fields in self.slot_overrides.items()}
+        rows |= {f"experiments: {row['name']}": settings_in(row) for row in self.experiments or ()}
+        for where, fields in rows.items() if self.trains else ():
+            try:
+                resolve(self.training.over(fields))
+            except ValidationError as error:
+                raise ValueError(f"{where}: {sentences(error, TrainingSection)[0][1]}") from None
+        for slot in range(self.slots if self.slurm.ranks > 1 and self.command is None else 0):
+            self._check_ranks(resolve(self.training.over(self.fields_of(slot))).algorithm.shards, slot)
 
     def _check_ranks(self, shards: int, slot: int) -> None:
         ranks = self.slurm.ranks
@@ -172,14 +177,6 @@ class RunConfig(Section):
             raise ValueError("slurm.ranks: actors play each by itself; leave it out")
         if ranks > 1 and self.container is not None:
             raise ValueError("slurm.ranks: there is no srun inside a container; leave container out, or set ranks to 1")
-
-    def _check_training(self, where: str, fields: dict[str, Any]) -> None:
-        if not self.trains:
-            return
-        try:
-            self.training.over(fields)
-        except ValidationError as error:
-            raise ValueError(f"{where}: {sentences(error, TrainingSection)[0][1]}") from None
 
     @property
     def places(self) -> int:
@@ -197,11 +194,12 @@ class RunConfig(Section):
         known = self.experiments is not None and slot < len(self.experiments)
         return str(self.experiments[slot]["name"]) if self.experiments is not None and known else ""
 
-    def with_experiments(self, rows: Sequence[dict[str, Any]]) -> RunConfig:
-        """With these behind those that it has, by names of their own. Errors: ValidationError."""
+    def with_experiments(self, rows: Sequence[dict[str, Any]], *, begun: bool = False) -> RunConfig:
+        """With these behind its own, by other names; `begun`: they were checked before. Errors: ValidationError."""
         value = self.model_dump(mode="json", exclude_unset=True)
         known = [*(self.experiments or ()), *rows]
-        return RunConfig.model_validate({**value, "experiments": known, "slots": len(known)})
+        value |= {"experiments": known, "slots": len(known)}
+        return RunConfig.model_validate(value, context=BEGUN if begun else None)
 
     def _check_role(self) -> None:
         if self.role == "train":
@@ -234,9 +232,20 @@ class RunConfig(Section):
                 raise ValueError(f"command: there is no param for @{{{missing[0]}}}{where}; {hint}")
 
     def training_of(self, slot: int) -> TrainingSection:
-        """The training section of one slot, with its fields. Without experiments it has the seed + slot."""
+        """The training section of one slot, with its fields; without experiments its seed + slot. Errors: as `over`."""
         seed = self.training.seed + (slot if self.experiments is None else 0)
         return self.training.over({"seed": seed, **(self.fields_of(slot) if self.command is None else {})})
+
+    def trained_by(self, slot: int) -> Training:
+        """The training of one slot, resolved, as it was begun. Errors: ConfigError where that cannot be done here."""
+        try:
+            return trained(self.training_of(slot).written)
+        except ValidationError as error:
+            raise ConfigError(
+                f"{self.run_name}: no job of slot {slot} can be made by this Python ({sys.executable}): training."
+                f"{sentences(error, TrainingSection)[0][1]}. Install that package here, or go on with the Python that "
+                "began the run."
+            ) from None
 
     def max_runtime_s(self, slot: int) -> float | None:
         """How long a job of one slot works at most, seconds, whatever its walltime; None: as long as that lets it."""
@@ -264,20 +273,22 @@ class RunConfig(Section):
 
     def settings_of(self, slot: int) -> dict[str, Any]:
         """What the program of one slot reads from ANCHORLEG_CONFIG: its training, resolved, or your program's params
-        with the slot's overrides, or (for somebody who looks) what its actors play for.
+        with the slot's overrides, or (for somebody who looks) what its actors play for. Errors: as `trained_by`.
         """
         if self.actors is not None:
             return self.actors.model_dump(mode="json")
         if self.command is not None:
             return {**self.params, **self.fields_of(slot)}
-        return resolve(self.training_of(slot)).model_dump(mode="json")
+        return self.trained_by(slot).model_dump(mode="json")
 
 
-def training_identity(config: RunConfig) -> tuple[str, ...] | None:
-    """One hash per slot; None for a foreign command, whose identity is its own business, and for actors."""
+def training_identity(config: RunConfig, first: int = 0) -> tuple[str, ...] | None:
+    """One hash per slot from `first` on; None for a foreign command, whose identity is its own business, and for
+    actors. Errors: ValidationError.
+    """
     if not config.trains:
         return None
-    return tuple(identity(resolve(config.training_of(slot))) for slot in range(config.slots))
+    return tuple(identity(resolve(config.training_of(slot))) for slot in range(first, config.slots))
 
 
 def smallest_time_limit_s(lead_s: int, executor: str) -> int:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from orchestrator.experiments import MOST_SLOTS
 from orchestrator.run.requests import requests_after
 from orchestrator.run.script import LOGS
 from orchestrator.sections import ActorsSection
+from trainer.config.section import BEGUN
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def theirs(actors: ActorsSection, folder: str) -> Path:
 
 
 def load_run(run_dir: RunDir) -> Run:
-    """The run's record, with the experiments that were added since. Errors: UnknownRun where there is none,
-    RunFolderError where it is damaged, OSError where it cannot be read now.
+    """The run's record, with the experiments that were added since. What it trains need not be installed here. Errors:
+    UnknownRun where there is none, RunFolderError where it is damaged, OSError where it cannot be read now.
     """
     try:
         value: dict[str, Any] = read_json(run_dir.disk, run_dir.run_file)
@@ -157,7 +159,7 @@ def load_run(run_dir: RunDir) -> Run:
     except ValueError as error:
         raise RunFolderError(f"{run_dir.run_file} cannot be read ({error}): restore it from a copy.") from None
     try:
-        return _with_added(Run.model_validate(value), run_dir)
+        return _with_added(Run.model_validate(value, context=BEGUN), run_dir)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -177,8 +179,13 @@ def _with_added(run: Run, run_dir: RunDir) -> Run:
                 rows.setdefault(row["name"], row)
     if not rows:
         return run
-    config = run.config.with_experiments(list(rows.values()))
-    return run.model_copy(update={"config": config, "identity": training_identity(config)})
+    config, identity = run.config.with_experiments(list(rows.values()), begun=True), run.identity
+    if identity is not None:
+        first, added = run.config.slots, None
+        with suppress(ValidationError):  # they are compared by `start` alone, which must resolve them itself
+            added = training_identity(config, first)
+        identity = (*identity[:first], *(added or ()))
+    return run.model_copy(update={"config": config, "identity": identity})
 
 
 def save_run(run_dir: RunDir, run: Run) -> None:

@@ -12,9 +12,10 @@ from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.decisions.verdicts import judge
 from orchestrator.disk import read_json_or_none
+from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobRequest
 from orchestrator.run.code import FOR_PROGRAMS
-from orchestrator.run.evidence import read_evidence
+from orchestrator.run.evidence import output_files, read_evidence
 from orchestrator.run.rundir import Run, RunDir, shared_dir, theirs
 from orchestrator.run.script import job_script
 from trainer.config.wandb import wandb_environment
@@ -102,7 +103,9 @@ def script_of(run: Run, run_dir: RunDir, slot: int, token: str) -> str:
 
 
 def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
-    """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError."""
+    """Write the folder; everything is durable before the scheduler hears of it. Errors: OSError; ConfigError where
+    what the slot trains is not installed here.
+    """
     folder = run_dir.job(action.token)
     disk = run_dir.disk
     disk.make_folder(folder)
@@ -111,7 +114,7 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
         disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
         disk.write(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
         disk.sync_folder(folder.parent)
-    except OSError:
+    except (ConfigError, OSError):
         disk.remove_tree(folder)
         raise
     # The command line wins over the script's own lines, so it must name the config's nodes, too.
@@ -128,12 +131,12 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
 
 
 def make_job_folders(run: Run, run_dir: RunDir, submits: Iterable[Submit]) -> dict[str, JobRequest]:
-    """Token → the request: a folder for each, or none at all. Errors: OSError."""
+    """Token → the request: a folder for each, or none at all. Errors: as `make_job_folder`."""
     made: dict[str, JobRequest] = {}
     try:
         for action in submits:
             made[action.token] = make_job_folder(run, run_dir, action)
-    except OSError:
+    except (ConfigError, OSError):
         for token in made:
             with suppress(OSError):
                 run_dir.disk.remove_tree(run_dir.job(token))
@@ -177,7 +180,7 @@ def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]
 
 def _had_a_job(run_dir: RunDir, token: str, slot: int, number: int) -> bool:
     """Whether a job began in a folder: its output is there, or its claim."""
-    if any(name.startswith("job-") for name in run_dir.disk.names(run_dir.job(token))):
+    if output_files(run_dir, token):
         return True
     claim = read_evidence(run_dir, slot, number, with_log=False).claim
     return claim is not None and claim.token == token

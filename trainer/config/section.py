@@ -41,8 +41,8 @@ from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merg
 _USUAL = {"env": "metaworld", "algorithm": "mtsac"}
 #: What there is to say of demonstrations where they are a second buffer.
 _OF_DEMOS = {name for name in OffPolicySettings.model_fields if name.startswith("demos")}
-#: How a section is validated that was trained with before.
-_TRAINED = object()
+#: The context of validating what was begun: whether it resolves was asked then, and takes the packages that it names.
+BEGUN = object()
 
 
 class TrainingSection(BaseModel):
@@ -66,7 +66,7 @@ class TrainingSection(BaseModel):
     @model_validator(mode="after")
     def _it_resolves(self, info: ValidationInfo) -> Self:
         # The default is right by a test. Not asking saves programs of one's own the import of every setting.
-        if info.context is not _TRAINED and (self.preset != DEFAULT_PRESET or self.model_extra):
+        if info.context is not BEGUN and (self.preset != DEFAULT_PRESET or self.model_extra):
             resolve(self)
         return self
 
@@ -99,9 +99,17 @@ class TrainingSection(BaseModel):
         return {name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None}
 
     def over(self, values: Mapping[str, Any]) -> TrainingSection:
-        """With `values` as if they were written in place of what is there. Errors: ValidationError."""
-        classes = _classes({**self.written, **values})
-        return TrainingSection.model_validate(merged(in_sections(self.written, classes), in_sections(values, classes)))
+        """With `values` as if they were written in place of what is there; not resolved. Errors: ValidationError where
+        there is no such preset, suite or algorithm, or where a short name is of several sections.
+        """
+        below = self.written
+        for section in NAMED:
+            if (name := _name_in(values.get(section))) is not None:
+                below[section] = _named(below.get(section), name)
+        preset = PRESETS.get(str(values.get("preset", self.preset)), {})
+        classes = _classes(_above(_above(preset, below), values))
+        both = merged(in_sections(below, classes), in_sections(values, classes))
+        return TrainingSection.model_validate(both, context=BEGUN)
 
 
 def put(section: dict[str, Any], dotted: str, value: Any) -> None:
@@ -169,17 +177,17 @@ def resolve(section: TrainingSection) -> Training:
 
 
 def trained(values: Mapping[str, Any]) -> Training:
-    """The training that `values`, a dump of an older version or of this one, are of: it was begun, so what it asks for
-    without need is no mistake. Errors: ValidationError.
+    """The training that `values`, a section or a dump of an older version or of this one, are of: it was begun, so what
+    it asks for without need is no mistake. Errors: ValidationError.
     """
-    return _resolved(TrainingSection.model_validate(values, context=_TRAINED), lambda _: None)
+    return _resolved(TrainingSection.model_validate(values, context=BEGUN), lambda _: None)
 
 
 def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Training:
     """As `resolve`; `check` refuses more."""
     written, preset = section.written, PRESETS[section.preset]
     presets_own = _classes(preset)
-    classes = _classes({**preset, **_named_as(preset, written)})
+    classes = _classes(_above(preset, written))
     above = in_sections(written, classes)
     below = _as_seen(_of_preset(preset, presets_own, classes), above)
     tasks = _count(merged(below, above).get("env", {}), classes["env"])
@@ -206,14 +214,19 @@ def presets() -> dict[str, tuple[str, Training]]:
     return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
 
 
-def _named_as(preset: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """What a user `written` has, whose sections without a name are for the suite and the algorithm of the `preset`."""
-    named = dict(written)
+def _above(below: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, `written` above, whose sections without a name are for the suite and the algorithm of `below`."""
+    both = {**below, **written}
     for section in _USUAL:
-        value, own = written.get(section), preset.get(section)
-        if isinstance(value, Mapping) and own is not None:
-            named[section] = {"name": own["name"] if isinstance(own, Mapping) else own, **value}
-    return named
+        value, name = written.get(section), _name_in(below.get(section))
+        if isinstance(value, Mapping) and name is not None:
+            both[section] = {"name": name, **value}
+    return both
+
+
+def _name_in(section: Any) -> Any:
+    """Whom it is for; None where it does not say so."""
+    return section.get("name") if isinstance(section, Mapping) else section
 
 
 def _classes(written: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:

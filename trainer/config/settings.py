@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -78,6 +78,16 @@ class EnvSettings(TrainingSettings):
     name: str = Field(description="The suite: metaworld, an installed package's, or package.module:Name.")
     tasks: tuple[str, ...] = Field(description="Tasks, in the order of their numbers.")
     horizon: PositiveInt = Field(description="Steps after which an episode is cut.")
+
+    @model_validator(mode="after")
+    def _tasks_are_told_apart(self) -> Self:
+        twice = next((name for name in self.tasks if self.tasks.count(name) > 1), None)
+        if not self.tasks:
+            raise refused([(("tasks",), "the list of tasks is empty; name one at least", self.tasks)])
+        if twice is not None:
+            words = f"task {twice!r} is listed {self.tasks.count(twice)} times; list each task once"
+            raise refused([(("tasks",), words, self.tasks)])
+        return self
 
     @property
     def draws(self) -> Literal["no", "mujoco", "itself"]:

@@ -88,13 +88,9 @@ MAX_HORIZON = 500
 
 
 def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` if they are distinct v3 tasks. Errors: ValueError with the nearest known name."""
-    if not names:
-        raise ValueError("the list of tasks is empty; name at least one, such as 'reach-v3'")
+    """`names` if they are v3 tasks. Errors: ValueError with the nearest known name."""
     for name in names:
         if name not in MT50:
             hint = did_you_mean(name, MT50, "task names end in -v3, such as 'reach-v3'")
             raise ValueError(f"there is no task {name!r}; {hint}")
-        if names.count(name) > 1:
-            raise ValueError(f"task {name!r} is listed {names.count(name)} times; list each task once")
     return tuple(names)

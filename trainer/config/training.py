@@ -234,7 +234,7 @@ class Training(TrainingSettings):
         return size
 
     def changed(self, **values: Any) -> Training:
-        """With other values, by their short names. Errors: ValidationError."""
+        """With other values, by their short names or in sections. Errors: ValidationError."""
         return Training.model_validate(merged(self.model_dump(mode="json"), in_sections(values, classes(self))))
 
 
@@ -270,14 +270,17 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSe
     """`values` with each short name in its section: `{"batch_size": 256}` is `{"algorithm": {"batch_size": 256}}`.
 
     A section's own name alone is an object with that name: `"algorithm": "ppo"`. What is said twice is the short
-    name's.
+    name's. Errors: ValidationError for a short name of several sections.
     """
     found: dict[str, Any] = {}
     short: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        section = section_of(name, classes)
-        if section is not None:
-            short.setdefault(section, {})[name] = value
+        having = sections_with(name, classes)
+        if len(having) > 1:
+            places = " or ".join(f"{section}.{name}" for section in having)
+            raise refused([((name,), f"{' and '.join(having)} both have it: write {places}", value)])
+        if having:
+            short.setdefault(having[0], {})[name] = value
         elif name in NAMED and isinstance(value, str):
             found[name] = {"name": value}
         else:
@@ -285,11 +288,11 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSe
     return merged(found, short)
 
 
-def section_of(name: str, classes: Mapping[str, type[TrainingSettings]]) -> str | None:
-    """The section whose field `name` is, where it is no field of the training itself."""
+def sections_with(name: str, classes: Mapping[str, type[TrainingSettings]]) -> list[str]:
+    """Those whose field `name` is; none where it is one of the training itself."""
     if name in Training.model_fields or name == "name":
-        return None
-    return next((section for section in SECTIONS if name in classes[section].model_fields), None)
+        return []
+    return [section for section in SECTIONS if name in classes[section].model_fields]
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     device = machine.choose_device(training.device)
     small = training
     if training.uses_experience:
-        small = training.changed(buffer_size=max(ROWS, len(training.env.tasks) * training.num_envs))
+        small = training.changed(algorithm={"buffer_size": max(ROWS, len(training.env.tasks) * training.num_envs)})
     memory.check(small, device.type, host.memory_bytes)  # as it is tried
     gpu_memory.check(training, device.type, machine.memory_of(device))
     machine.set_deterministic(1)
@@ -181,10 +182,10 @@ def _rate(
     `budget_s` pass without an update.
     """
     machine.set_deterministic(setting.threads)
-    values = {"num_envs": setting.num_envs, "threads": setting.threads}
+    values: dict[str, Any] = {"num_envs": setting.num_envs, "threads": setting.threads}
     if training.uses_experience:
         rows = max(ROWS, len(training.env.tasks) * setting.num_envs)
-        values |= {"random_steps": 2 * setting.num_envs, "buffer_size": rows}
+        values["algorithm"] = {"random_steps": 2 * setting.num_envs, "buffer_size": rows}
     small = training.changed(**values)
     spec = VectorSpec(suite, setting.num_envs, training.seed)
     with VectorEnv(spec, setting.workers) as envs:

@@ -13,7 +13,7 @@ from orchestrator.controller import BEAT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, TEMPORARY_WAIT_S
 from orchestrator.decisions.sightings import SETTLE_S
-from orchestrator.errors import LeaseLost
+from orchestrator.errors import ConfigError, LeaseLost
 from orchestrator.executors.base import (
     JobState,
     SubmitRefused,
@@ -22,6 +22,8 @@ from orchestrator.executors.base import (
 )
 from orchestrator.run.lease import TTL_S
 from orchestrator.run.ledger import write_control
+from orchestrator.run.rundir import load_run
+from trainer.config.section import BEGUN, TrainingSection
 
 
 @pytest.fixture
@@ -43,12 +45,42 @@ class TestSubmitting:
             world.tick(after=POLL_S)
         assert len(world.cluster.submitted) == 1
 
+    def test_a_tick_that_can_make_no_job_does_all_else_first(self, tmp_path: Path) -> None:
+        world = World(tmp_path, command=None, training={"preset": "tiny"})
+        world.tick()
+        gone = world.run.config.model_copy(
+            update={"training": TrainingSection.model_validate({"env": "gone"}, context=BEGUN)}
+        )
+        world.run = world.run.model_copy(update={"config": gone})
+        world.controller = world.new_controller()
+        world.job_claims(exit_code=75)
+        world.job_shows(JobState.ENDED)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="there is no suite 'gone'"):
+                world.tick(after=POLL_S)
+        assert world.slot.attempts[0].verdict is Verdict.HANDED_OVER
+        assert len([line for line in world.said if line.startswith("ended")]) == 1
+        assert [path.name for path in world.run_dir.jobs.iterdir()] == world.cluster.submitted
+        world.run = load_run(world.run_dir)
+        world.controller = world.new_controller()
+        world.tick()
+        assert len(world.cluster.submitted) == 2
+
     def test_an_unclear_answer_is_not_followed_by_another_try(self, world: World) -> None:
         world.cluster.answers = [Uncertain(why="sbatch gave no answer within 60 s")]
         world.tick()
         world.tick(after=POLL_S + 5)
         assert len(world.cluster.submitted) == 1
         assert "sbatch gave no answer within 60 s" in world.slot.why
+
+    def test_after_an_unclear_answer_the_other_slots_do_not_try_in_the_same_tick(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=5)
+        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 45 s")]
+        world.tick()
+        assert len(world.cluster.submitted) == 1
+        assert {slot.why for slot in world.ledger.slots[1:]} == {"sbatch gave no answer within 45 s"}
+        world.tick(after=TEMPORARY_WAIT_S)
+        assert len(world.cluster.submitted) == 5
 
     def test_an_unclear_submission_that_came_to_nothing_is_repeated_after_the_grace(self, world: World) -> None:
         world.cluster.answers = [Uncertain(why="timeout")]

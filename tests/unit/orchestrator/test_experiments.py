@@ -47,6 +47,16 @@ def test_the_trainers_experiments_are_training_fields_and_have_one_seed() -> Non
     assert [config.settings_of(slot)["algorithm"]["batch_size"] for slot in range(2)] == [64, 128]
 
 
+@pytest.mark.parametrize("base", [{"env": "arm", "algorithm": "ppo"}, {"preset": "arm-ppo"}])
+def test_what_an_experiment_says_in_a_section_is_stronger_than_a_short_name_of_all(base: dict[str, Any]) -> None:
+    rows = [{"name": "few", "algorithm": {"epochs": 5}}, {"name": "many", "algorithm": {"epochs": 20}}]
+    config = parse_config({"training": {**base, "epochs": 10}, "experiments": rows}, "c.json")
+    assert [config.settings_of(slot)["algorithm"]["epochs"] for slot in range(2)] == [5, 20]
+    own = {"1": {"algorithm": {"epochs": 5}}}
+    config = parse_config({"training": {**base, "epochs": 10}, "slots": 2, "slot_overrides": own}, "c.json")
+    assert [config.settings_of(slot)["algorithm"]["epochs"] for slot in range(2)] == [10, 5]
+
+
 def test_a_file_of_lines_is_read_beside_the_config(tmp_path: Path) -> None:
     (tmp_path / "sweep.jsonl").write_text('{"seed": 1}\n\n{"seed": 2, "priority": 5}\n')
     (tmp_path / "c.json").write_text('{"command": ["true"], "experiments": "sweep.jsonl"}')

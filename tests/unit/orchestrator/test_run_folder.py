@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, no_code, seen, token
@@ -18,14 +18,23 @@ from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.disk import LocalDisk
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
+from orchestrator.executors.base import Poll
+from orchestrator.hosts.dry import dry_stop
 from orchestrator.run import registry
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
 from orchestrator.run.evidence import read_all, read_evidence
 from orchestrator.run.history import append_event
 from orchestrator.run.ledger import save_ledger, write_control
+from orchestrator.run.requests import ask
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.run.submission import FAILURES_KEPT, JOBS_KEPT, drop_old_job_folders, make_job_folder
+from orchestrator.run.submission import (
+    FAILURES_KEPT,
+    JOBS_KEPT,
+    drop_old_job_folders,
+    make_job_folder,
+    make_job_folders,
+)
 from orchestrator.screens.status import RunView, run_view
 from orchestrator.screens.summary import summarise
 
@@ -196,6 +205,66 @@ class TestBegin:
             load_run(run_dir)
 
 
+def rewritten(run_dir: RunDir, **training: Any) -> Run:
+    """As if the run had been begun with these settings where they were good."""
+    value = json.loads(run_dir.run_file.read_text())
+    value["config"]["training"] |= training
+    run_dir.run_file.write_text(json.dumps(value))
+    return load_run(run_dir)
+
+
+class TestPackagesThatAreNotHere:
+    """A run is read, shown and stopped by a Python that has not what it trains with."""
+
+    ARM: ClassVar[dict[str, Any]] = {**TRAINING, "training": {"env": "arm", "algorithm": "ppo"}}
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("gone", "there is no suite 'gone'; known here: "),
+            ("gone.module:Suite", r"the suite 'gone\.module:Suite' cannot be loaded \(.*No module named 'gone'"),
+        ],
+    )
+    def test_a_run_is_read_and_only_a_submission_needs_them(self, run_dir: RunDir, name: str, words: str) -> None:
+        begun(run_dir, a_config(self.ARM, slots=2, slot_overrides={"1": {"epochs": 5}}))
+        run = rewritten(run_dir, env=name)
+        assert run.config.training.written["env"] == name
+        assert run_view(run_dir).run_name == "toy"
+        assert dry_stop(run_dir, at_once=False, grace_s=None).command == "stop"
+        with pytest.raises(ConfigError, match=rf"toy: no job of slot 0 .*: training\.env: {words}.* Install") as told:
+            make_job_folder(run, run_dir, Submit(0, 0, token()))
+        assert "\n" not in str(told.value)
+        assert list(run_dir.jobs.iterdir()) == []
+
+    def test_where_one_slot_lacks_them_no_folder_stays(self, run_dir: RunDir) -> None:
+        begun(run_dir, a_config(self.ARM, slots=2, slot_overrides={"1": {"env": {"horizon": 50}}}))
+        value = json.loads(run_dir.run_file.read_text())
+        value["config"]["slot_overrides"]["1"]["env"] = "gone"
+        run_dir.run_file.write_text(json.dumps(value))
+        submits = [Submit(slot, 0, token(slot)) for slot in range(2)]
+        with pytest.raises(ConfigError, match="no job of slot 1"):
+            make_job_folders(load_run(run_dir), run_dir, submits)
+        assert list(run_dir.jobs.iterdir()) == []
+
+    def test_experiments_that_were_added_are_there_all_the_same(self, run_dir: RunDir) -> None:
+        rows = [{"name": "a"}, {"name": "b", "gamma": 0.9}]
+        first = begun(run_dir, a_config(self.ARM, experiments=rows, slurm={"max_jobs": 1}))
+        ask(run_dir.disk, run_dir.requests, "add", now=NOW, experiments=({"name": "c", "gamma": 0.8},))
+        added = load_run(run_dir)
+        assert added.identity == training_identity(added.config)
+        assert (added.config.slots, len(added.identity or ())) == (3, 3)
+        gone = rewritten(run_dir, env="gone")
+        assert (gone.config.slots, gone.config.name_of(2), gone.identity) == (3, "c", first.identity)
+
+    def test_what_a_newer_version_would_refuse_goes_on(self, run_dir: RunDir) -> None:
+        begun(run_dir, a_config({**TRAINING, "training": {"preset": "tiny", "algorithm": {"name": "sac"}}}))
+        moved = {"name": "sac", "random_shift": 2}
+        with pytest.raises(ConfigError, match="random_shift 2 moves pictures"):
+            a_config({**TRAINING, "training": {"preset": "tiny", "algorithm": moved}})
+        submitted(rewritten(run_dir, algorithm=moved), run_dir)
+        assert json.loads(run_dir.settings(0).read_text())["algorithm"]["random_shift"] == 2
+
+
 class TestEvidence:
     def test_an_empty_folder_proves_nothing(self, run_dir: RunDir) -> None:
         evidence = read_evidence(run_dir, 0, 0)
@@ -254,6 +323,19 @@ class TestEvidence:
         run_dir.job(token()).mkdir()
         (run_dir.job(token()) / "job-101.err").write_text("slurmstepd: error: Detected 1 oom_kill event\n")
         assert "oom" in read_evidence(run_dir, 0, 0).log_tail
+
+    def test_whether_a_job_left_any_output_is_looked_for_where_nobody_has_claimed(self, run_dir: RunDir) -> None:
+        gone = Poll(at=NOW)
+        ledger = a_run(a_slot().with_attempt(a_job()))
+        run_dir.job(token()).mkdir(parents=True)
+        (run_dir.job(token()) / "job.sh").touch()
+        assert not read_all(run_dir, ledger, gone)[0, 0].has_output
+        assert read_all(run_dir, ledger, gone.model_copy(update={"error": "down"}))[0, 0].has_output
+        run_dir.attempt(0, 0).mkdir(parents=True)
+        (run_dir.attempt(0, 0) / "duplicate-n1-1.json").write_text("{}")
+        assert not read_all(run_dir, ledger, gone)[0, 0].has_output
+        (run_dir.job(token()) / "job-101.out").touch()
+        assert read_all(run_dir, ledger, gone)[0, 0].has_output
 
     def test_only_open_attempts_are_read(self, run_dir: RunDir) -> None:
         slot = a_slot().with_attempt(a_job(state=SubmissionState.ENDED), verdict=Verdict.CRASHED)
@@ -552,6 +634,22 @@ class TestFixedCode:
         assert (tmp_path / "code" / first / "orchestrator" / "__init__.py").read_text() == "one"
         assert not list((tmp_path / "code").rglob("*.pyc"))
         assert (tmp_path / "code" / first / "orchestrator" / "templates" / "train.sbatch").is_file()
+
+    def test_what_is_missing_or_cut_short_in_a_copy_is_mended(self, tmp_path: Path) -> None:
+        copy = tmp_path / "code" / fix_code(tmp_path / "code")
+        whole = (copy / "anchorleg" / "job.py").read_bytes()
+        (copy / "anchorleg" / "job.py").unlink()
+        (copy / "orchestrator" / "shim.py").write_bytes(b"")
+        shutil.rmtree(copy / "syncd" / "wire")
+        (copy / FOR_PROGRAMS / "anchorleg").unlink()
+        untouched = (copy / "orchestrator" / "jobend.py").stat()
+        assert fix_code(tmp_path / "code") == copy.name
+        assert (copy / "anchorleg" / "job.py").read_bytes() == whole
+        assert (copy / "orchestrator" / "shim.py").stat().st_size > 0
+        assert (copy / "syncd" / "wire" / "live.py").is_file()
+        assert (copy / FOR_PROGRAMS / "anchorleg" / "job.py").is_file()
+        assert (copy / "orchestrator" / "jobend.py").stat() == untouched
+        assert not list(copy.rglob("*.tmp"))
 
     def test_what_programs_may_import_lies_apart_and_moves_with_the_run(self, tmp_path: Path) -> None:
         copy = tmp_path / "code" / fix_code(tmp_path / "code")

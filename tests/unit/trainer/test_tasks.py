@@ -38,8 +38,6 @@ def test_a_list_of_tasks_keeps_its_order():
         (["reach-v2"], "there is no task 'reach-v2'; did you mean \"reach-v3\"?"),
         (["pick-plaec-v3"], 'did you mean "pick-place-v3"?'),
         (["zzzzzz"], "there is no task 'zzzzzz'"),
-        (["reach-v3", "push-v3", "reach-v3"], "'reach-v3' is listed 2 times"),
-        ([], "is empty"),
     ],
 )
 def test_a_wrong_name_is_refused_with_the_nearest_one(names, sentence):

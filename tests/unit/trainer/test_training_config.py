@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac, Td3
+from trainer.config.find import ALGORITHMS, SUITES, files_of, settings_of
 from trainer.config.group import GroupSettings
 from trainer.config.presets import ABOUT, PRESETS
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, put, resolve
 from trainer.config.sentences import sentences
-from trainer.config.settings import AlgorithmSettings, Network
+from trainer.config.settings import AlgorithmSettings, EnvSettings, Network
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MT10, MT50
 from trainer.config.training import SECTIONS, Training, deciding, differences, group_identity, identity
+from trainer.errors import ConfigError
 
 #: For each field another valid value than the guide's.
 OTHER = {
@@ -102,6 +105,22 @@ UNFIT = {
 DECIDING = {
     "seed", "init_seed", *(name for made in (Metaworld, Mtsac, Network) for name in made.model_fields if name in OTHER)
 }  # fmt: skip
+
+
+class Clipped:
+    """A suite that has a field of PPO's, and one of MT-SAC's."""
+
+    class Settings(EnvSettings):
+        """Of it."""
+
+        name: str = f"{__name__}:Clipped"
+        tasks: tuple[str, ...] = ("only",)
+        horizon: int = 10
+        clip: float = Field(1.0, description="Where rewards are cut.")
+        buffer_size: int = Field(3, description="Things that it remembers.")
+
+
+CLIPPED = f"{__name__}:Clipped"
 
 
 def flat(training):
@@ -411,6 +430,92 @@ def test_what_is_typed_replaces_what_stands_there_in_either_form():
     assert (training.algorithm.batch_size, training.env.tasks) == (32, MT10)
     over = TrainingSection(**nested).over({"batch_size": 20, "benchmark": "MT10"})
     assert (resolve(over).algorithm.batch_size, resolve(over).env.tasks) == (20, MT10)
+
+
+ARM_PPO = {"env": "arm", "algorithm": "ppo"}
+CART = {"env": "gymnasium", "algorithm": "ppo", "id": "CartPole-v1"}
+
+
+@pytest.mark.parametrize(
+    ("written", "over", "section", "found"),
+    [
+        ({**ARM_PPO, "epochs": 10}, {"algorithm": {"epochs": 5}}, "algorithm", {"name": "ppo", "epochs": 5}),
+        ({"preset": "arm-ppo", "epochs": 10}, {"algorithm": {"epochs": 5}}, "algorithm", {"name": "ppo", "epochs": 5}),
+        ({"preset": "arm-ppo", "algorithm": {"epochs": 10}}, {"epochs": 5}, "algorithm", {"name": "ppo", "epochs": 5}),
+        ({"preset": "arm-ppo", "clip": 0.1}, {"algorithm": {"clip": 0.3}}, "algorithm", {"clip": 0.3}),
+        ({"preset": "arm-td3", "n_step": 3}, {"algorithm": {"n_step": 4}}, "algorithm", {"n_step": 4}),
+        (CART, {"env": {"id": "Acrobot-v1"}}, "env", {"id": "Acrobot-v1"}),
+        (
+            {**CART, "kwargs": {"sutton_barto_reward": True}}, {"env": {"kwargs": {}}},
+            "env", {"id": "CartPole-v1", "kwargs": {}},
+        ),
+        (
+            {"preset": "arm-ppo", "gae_lambda": 0.9}, {"preset": "arm-a2c", "algorithm": {"gae_lambda": 0.8}},
+            "algorithm", {"name": "a2c", "gae_lambda": 0.8},
+        ),
+        # Another algorithm takes what was said of none by name, as where it is typed.
+        ({**ARM_PPO, "gamma": 0.9}, {"algorithm": "a2c"}, "algorithm", {"name": "a2c", "gamma": 0.9}),
+        ({**ARM_PPO, "gamma": 0.9}, {"algorithm": {"name": "sac", "tau": 1}}, "algorithm", {"tau": 1, "gamma": 0.9}),
+        ({**ARM_PPO, "algorithm": {"name": "ppo", "gamma": 0.9}}, {"algorithm": "a2c"}, "algorithm", {"gamma": 0.99}),
+    ],
+)  # fmt: skip
+def test_what_a_slot_has_otherwise_counts_whichever_way_either_is_written(written, over, section, found):
+    training = resolve(TrainingSection(**written).over(over))
+    assert {name: getattr(getattr(training, section), name) for name in found} == found
+
+
+def test_what_a_slot_has_otherwise_is_resolved_by_who_asks_for_it():
+    section = TrainingSection(**ARM_PPO).over({"algorithm": {"epochs": 0}})
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        resolve(section)
+    for unknown in ({"env": "mars"}, {"preset": "tinny"}, {"preset": ["tiny"]}):
+        with pytest.raises(ValidationError):
+            TrainingSection(**ARM_PPO).over(unknown)
+
+
+def test_a_short_name_of_two_sections_is_refused_with_both_places():
+    words = "env and algorithm both have it: write env.clip or algorithm.clip"
+    assert words in refusal(env=CLIPPED, algorithm="ppo", clip=0.1)
+    with pytest.raises(ConfigError, match=f"clip: {words}"):
+        read_section(None, None, [f"env={CLIPPED}", "algorithm=ppo", "clip=0.1"])
+    section = TrainingSection(env={"name": CLIPPED, "clip": 2}, algorithm="ppo")
+    with pytest.raises(ValidationError, match=words):
+        section.over({"clip": 0.1})
+    training = resolve(section.over({"algorithm": {"clip": 0.1}}))
+    assert (training.env.clip, training.algorithm.clip) == (2, 0.1)
+    assert resolve(TrainingSection(env={"name": CLIPPED}, clip=3)).env.clip == 3, "mtsac has none"
+    with pytest.raises(ValidationError, match=words):
+        training.changed(clip=0.3)
+    assert training.changed(algorithm={"clip": 0.3}).algorithm.clip == 0.3
+
+
+def test_no_suite_here_has_a_field_of_an_algorithm_or_of_the_nets():
+    for suite, algorithm in itertools.product(files_of(SUITES), files_of(ALGORITHMS)):
+        fields = [settings_of(SUITES, suite).model_fields, settings_of(ALGORITHMS, algorithm).model_fields]
+        names = [name for one in (*fields, Network.model_fields) for name in one if name != "name"]
+        assert len(names) == len(set(names))
+        assert not {*names} & {*Training.model_fields}
+
+
+def test_tasks_of_any_suite_are_told_apart_and_there_is_one():
+    points = "anchorleg_toys.points:Points"
+    assert refusal(env={"name": points, "tasks": []}) == "the list of tasks is empty; name one at least"
+    words = "task 'left' is listed 2 times; list each task once"
+    assert refusal(env=points, tasks=["left", "right", "left"]) == words
+    with pytest.raises(ValidationError) as caught:
+        TrainingSection(env={"name": CLIPPED, "tasks": []})
+    assert [error["loc"] for error in caught.value.errors()] == [("env", "tasks")]
+    assert refusal(tasks=["reach-v3", "reach-v3"]) == "task 'reach-v3' is listed 2 times; list each task once"
+
+
+def test_of_a_preset_each_section_counts_for_whom_it_is():
+    arm_ppo = resolve(TrainingSection(preset="arm-ppo"))
+    own_suite = resolve(TrainingSection(preset="arm-ppo", env=CLIPPED))
+    assert (own_suite.algorithm, own_suite.network) == (arm_ppo.algorithm, arm_ppo.network)
+    assert (own_suite.env.horizon, own_suite.total_steps) == (10, arm_ppo.total_steps)
+    own_algorithm = resolve(TrainingSection(preset="arm-pixels", algorithm="anchorleg_toys.drift:Drift"))
+    assert own_algorithm.network == Network()
+    assert own_algorithm.env == resolve(TrainingSection(preset="arm-pixels")).env
 
 
 def test_what_is_typed_goes_as_deep_as_its_dots():
