@@ -8,6 +8,7 @@
     ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
     ├── UnreadCheckpointError (5)  a checkpoint cannot be read now: whether it is the one to go on from is not known
+    ├── UndecidedError (5)         the library of updates cannot be read or built now: the way is not known
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
     ├── RanksError (8)             a rank of the training is lost, or ranks have come to different numbers
@@ -64,6 +65,12 @@ class SaveError(TrainerError):
 
 class UnreadCheckpointError(TrainerError):
     """A checkpoint cannot be read now. It does not mean that it is damaged. Nothing was decided or written."""
+
+    exit_code = 5
+
+
+class UndecidedError(TrainerError):
+    """How updates are made cannot be decided now. It does not mean that it cannot be later. Nothing was decided."""
 
     exit_code = 5
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from needs import is_missing
 from suites import metaworld
 
 pytest.importorskip("metaworld")
@@ -31,7 +33,7 @@ from trainer.envs.vector import VectorEnv
 try:
     load_stepper()
 except StepperUnavailableError as error:
-    pytest.skip(str(error), allow_module_level=True)
+    is_missing(str(error))
 
 pytestmark = pytest.mark.trainer
 SEED = 5
@@ -216,6 +218,25 @@ def test_nothing_may_come_between_the_begin_of_a_step_and_its_end(spec, num_work
         envs.step_wait()
         envs.snapshot()
         envs.step_async(actions_at(1, envs.num_envs))  # and is closed in its midst
+
+
+def test_where_the_system_has_no_thread_to_help_the_callers_steps(spec, by_python, monkeypatch, caplog):
+    monkeypatch.setattr(load_stepper().free, "open_team", lambda _helpers: None)
+    with VectorEnv(spec, 3, "auto") as envs:
+        assert [as_bytes(envs.reset()), *played(envs, range(150))] == by_python
+    assert "the system gives no more threads" in caplog.text
+
+
+def test_where_the_system_has_no_thread_for_a_step_the_caller_makes_it(spec, by_python, monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with VectorEnv(spec, 0, "native") as envs:
+        seen = [as_bytes(envs.reset())]
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            seen += asynchronously(envs, range(2))
+        assert [*seen, *asynchronously(envs, range(2, 150))] == by_python
 
 
 @pytest.mark.parametrize("stop_at_success", [False, True])

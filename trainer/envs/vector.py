@@ -121,9 +121,9 @@ class VectorEnv:
         self._stepping = True
         if self._pool:
             self._guarded(self._pool.post, channel.STEP)
-        elif self._thread and self._group and beside:
-            self._ahead = self._thread.submit(self._group.obey, channel.WorkerMessage(channel.STEP, None, {}))
-        else:
+            return
+        self._ahead = self._begun() if beside else None
+        if self._ahead is None:
             self._ask(channel.STEP)
 
     def step_wait(self) -> Step:
@@ -235,6 +235,17 @@ class VectorEnv:
     @property
     def _is_native(self) -> bool:
         return len(self._native) == len(self.spaces.tasks)
+
+    def _begun(self) -> Future[Any] | None:
+        """A step on the thread; None: there is none, or the system has none left."""
+        if self._thread is None or self._group is None:
+            return None
+        try:
+            return self._thread.submit(self._group.obey, channel.WorkerMessage(channel.STEP, None, {}))
+        except RuntimeError:
+            self._thread.shutdown(wait=False, cancel_futures=True)  # or the step would wait for a thread
+            self._thread = None
+            return None
 
     def _start(self) -> None:
         if self.num_workers > 0 and not self._is_native:

@@ -2,30 +2,51 @@
 
 A library's file name holds the digest of its content, so a damaged one is seen before it is loaded, and processes that
 build at the same time disturb nobody. The folder's name holds the digest of what it is made from, with the flags in CC
-and without the compiler: a node that has none uses what another node has built.
+and without the compiler: a node that has none uses what another node has built. One that cannot be used here, because
+of the system, the processor or its numbers, is left for others. None is ever removed: on a network folder a job
+elsewhere that runs it would lose its pages, and be killed by SIGBUS.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import logging
 import os
 import platform
+import secrets
 import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anchorleg.places import own_folder
 from trainer.machine.processor import processor
 from trainer.machine.signals import run_to_its_end
 
+#: A part of every library.
+_RUNS_HERE = Path(__file__).with_name("runs_here.c")
+#: What compiles where CC names nothing, or nothing that is there.
+_USUAL = ["cc"]
+#: What a folder refuses for a moment is tried again after so many seconds each.
+_PAUSES_S = (1.0, 2.0, 4.0)
+#: Another try would come to the same: no such place, no permission, a full disk, nothing that can be run.
+_FOR_GOOD = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOEXEC, errno.ENOSYS),
+        *(errno.ENOTSUP, errno.EOPNOTSUPP),
+    }
+)
+#: More than any system's `fenv_t`.
+_FENV_BYTES = 256
 #: A second on an idle machine.
 _COMPILE_TIMEOUT_S = 120.0
 #: Older than any compiler's run: nobody works there.
@@ -39,10 +60,18 @@ class NoLibraryError(Exception):
     """A library cannot be had here, and why. It does not mean that its sources are wrong."""
 
 
+class UnreadLibraryError(NoLibraryError):
+    """Whether a library can be had here is not known now: storage failed, or the compiler took too long. It does not
+    mean that another try would fail.
+    """
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a library is made from: `<name>.c` in `sources`, whose C files and headers are its own, as are the headers
     in `shared`; the compiler's `flags`; headers of others in `foreign`, of which `versions` tells.
+
+    `fault`: why one that loads may not be used; None: it may.
     """
 
     name: str
@@ -51,13 +80,14 @@ class Recipe:
     shared: tuple[Path, ...] = ()
     foreign: tuple[Path, ...] = ()
     versions: str = ""
+    fault: Callable[[Library], str | None] = field(default=lambda _: None)
 
     @property
     def digest(self) -> str:
         """Of all of it, of the system and the kind of processor, and of what CC says beside the compiler's name."""
         digest = hashlib.sha256()
         headers = [path for folder in self.shared for path in folder.glob("*.h")]
-        for path in sorted([*self.sources.glob("*.c"), *self.sources.glob("*.h"), *headers]):
+        for path in [*sorted([*self.sources.glob("*.c"), *self.sources.glob("*.h"), *headers]), _RUNS_HERE]:
             digest.update(f"{path.name}\n".encode() + path.read_bytes())
         more = _compiler()[1:]  # CC="gcc -march=native" makes another library; without CC any will do
         on = processor() if any("native" in word for word in more) else ""
@@ -86,49 +116,117 @@ def cache_folder(recipe: Recipe, prefix: str) -> Path:
 
 
 def find_or_build(recipe: Recipe, folder: Path) -> Library:
-    """A library of `recipe` that loads here, from `folder` or new. Errors: NoLibraryError."""
-    try:
-        _make_private(folder)
-        for path in sorted(folder.glob(f"{recipe.name}-*.so")):
-            library = _genuine(path, recipe.name)
-            if library is None:
-                _log.warning("%s is damaged and is built again", path)
-                path.unlink(missing_ok=True)
-            elif _loads(path):
-                return library
-        return _build(recipe, folder)
-    except OSError as error:
-        raise NoLibraryError(f"{folder} cannot be used: {error}") from error
+    """A library of `recipe` that can be used here, from `folder` or new.
+
+    Errors: NoLibraryError; UnreadLibraryError where storage still fails after some seconds, or the compiler takes
+    minutes.
+    """
+    pauses = iter(_PAUSES_S)
+    while True:
+        try:
+            return _found_or_built(recipe, folder)
+        except OSError as error:
+            if error.errno is None or error.errno in _FOR_GOOD:
+                raise NoLibraryError(f"{folder} cannot be used: {error}") from error
+            seconds = next(pauses, None)
+            if seconds is None:
+                raise UnreadLibraryError(f"{folder} cannot be used now: {error}") from error
+        time.sleep(seconds)
+
+
+def _found_or_built(recipe: Recipe, folder: Path) -> Library:
+    _make_private(folder)
+    for path in sorted(folder.glob(f"{recipe.name}-*.so")):
+        library = _genuine(path, recipe.name)
+        if library is None:
+            _log.warning("%s is damaged and is built again", path)
+            _set_aside(path, recipe.name)
+        elif (fault := _fault(recipe, library)) is None:
+            return library
+        else:
+            _log.info("%s is not used here: %s", path, fault)
+    return _build(recipe, folder)
 
 
 def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _ours(folder.lstat()):
-        raise NoLibraryError(f"{folder} belongs to another user, or others may write to it; remove it")
-
-
-def _ours(found: os.stat_result) -> bool:
-    kind = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
-    return kind and found.st_uid == os.getuid() and not found.st_mode & _OTHERS_MAY_WRITE
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise NoLibraryError(f"{folder} belongs to another user, or is a link; remove it")
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        raise NoLibraryError(f"{folder} is not used, as others may write to it: run chmod -R go-w {folder}")
 
 
 def _genuine(path: Path, name: str) -> Library | None:
+    digest = _digest_of_ours(path)
+    return Library(path, digest) if digest and path.name == _file_name(name, digest) else None
+
+
+def _digest_of_ours(path: Path) -> str | None:
+    """Of a file that is this user's, and that nobody else may write to; None: it is not, or is gone."""
     try:
-        if not _ours(path.lstat()):
-            return None
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except FileNotFoundError:  # another process has removed a damaged one meanwhile
+        return _digest(path) if _ours(path.lstat()) else None
+    except FileNotFoundError:  # another process has set a damaged one aside meanwhile
         return None
-    return Library(path, digest) if path.name == f"{name}-{digest}.so" else None
 
 
-def _loads(path: Path) -> bool:
+def _ours(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OTHERS_MAY_WRITE
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _file_name(name: str, digest: str) -> str:
+    return f"{name}-{digest}.so"
+
+
+def _set_aside(path: Path, name: str) -> None:
+    """Give a damaged library another name, and its place back where it is a good one: another process may have put that
+    there since we looked.
+    """
+    aside = path.with_name(f"damaged-{secrets.token_hex(8)}")
     try:
-        ctypes.CDLL(str(path))
+        path.rename(aside)
+    except FileNotFoundError:  # another process was first
+        return
+    digest = _digest_of_ours(aside)
+    if digest and path.name == _file_name(name, digest):
+        _put(aside, path)
+
+
+def _put(made: Path, path: Path) -> None:
+    """`made` also at `path`, where nothing is yet: what another process has built meanwhile stays."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(made, path)
+    except OSError:  # a file system without links
+        if not path.exists():
+            os.replace(made, path)
+
+
+def _fault(recipe: Recipe, library: Library) -> str | None:
+    """Why a library is not to be used here; None: it is."""
+    try:
+        loaded = _loaded(library.path)
     except OSError as error:  # built on a node with a newer C library
-        _log.info("%s does not load here: %s", path, error)
-        return False
-    return True
+        return f"it does not load ({error})"
+    if not loaded.runs_here():
+        return "it is made for a processor with more instructions"
+    return recipe.fault(library)
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    """The library. This thread computes as before: one that is linked for fast mathematics would have it take the
+    smallest numbers for zero. Errors: OSError.
+    """
+    program, before = ctypes.CDLL(None), ctypes.create_string_buffer(_FENV_BYTES)
+    program.fegetenv(before)
+    try:
+        return ctypes.CDLL(str(path))
+    finally:
+        program.fesetenv(before)
 
 
 def _build(recipe: Recipe, folder: Path) -> Library:
@@ -138,41 +236,43 @@ def _build(recipe: Recipe, folder: Path) -> Library:
                 shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as name:
         output = Path(name) / f"{recipe.name}.so"
-        _compile(recipe, output)
+        _compile(recipe, output, _compiler())
         with open(output, "rb") as made:
-            digest = hashlib.sha256(made.read()).hexdigest()[:16]
             os.fsync(made.fileno())
         os.chmod(output, 0o700)
-        path = folder / f"{recipe.name}-{digest}.so"
-        # One that another process has built meanwhile stays: on a network folder a job elsewhere that runs it would
-        # lose its pages, and be killed by SIGBUS.
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(output, path)
-        except OSError:  # a file system without links
-            if not path.exists():
-                os.replace(output, path)
-    if not _loads(path):
-        raise NoLibraryError(f"{path} was built and does not load")
-    return Library(path, digest)
+        digest = _digest(output)
+        library = Library(folder / _file_name(recipe.name, digest), digest)
+        _put(output, library.path)
+    if (fault := _fault(recipe, library)) is not None:
+        raise NoLibraryError(f"{library.path} was built and cannot be used: {fault}")
+    return library
 
 
 def _compiler() -> list[str]:
     try:
-        return shlex.split(os.environ.get("CC", "")) or ["cc"]
+        return shlex.split(os.environ.get("CC", "")) or _USUAL
     except ValueError as error:
         raise NoLibraryError(f"CC={os.environ['CC']!r} is no command ({error})") from error
 
 
-def _compile(recipe: Recipe, output: Path) -> None:
-    compiler = _compiler()
+def _compile(recipe: Recipe, output: Path, compiler: list[str]) -> None:
     include = [word for folder in (*recipe.foreign, *recipe.shared) for word in ("-I", str(folder))]
-    source = recipe.sources / f"{recipe.name}.c"
-    command = [*compiler, *recipe.flags, *include, str(source), "-o", str(output), "-lm", "-lpthread"]
+    sources = [str(recipe.sources / f"{recipe.name}.c"), str(_RUNS_HERE)]
+    command = [*compiler, *recipe.flags, *include, *sources, "-o", str(output), "-lm", "-lpthread"]
     try:
         status, _, errors = run_to_its_end(command, _COMPILE_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoLibraryError(f"the C compiler {compiler[0]!r} cannot be run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        words = f"the C compiler {compiler[0]!r} is not done with the {recipe.name} after {_COMPILE_TIMEOUT_S:.0f} s"
+        raise UnreadLibraryError(words) from error
+    except OSError as error:
+        if error.errno not in _FOR_GOOD:  # no more processes, say
+            raise
+        if len(compiler) > 1 or compiler == _USUAL:
+            raise NoLibraryError(f"the C compiler {compiler[0]!r} cannot be run: {error}") from error
+        # As in a container, which has CC from its host. Flags would be lost by that.
+        _log.warning("the C compiler of CC cannot be run (%s): %s is taken", error, _USUAL[0])
+        _compile(recipe, output, _USUAL)
+        return
     if status:
         lines = errors.decode(errors="replace").strip().splitlines() or [f"status {status}"]
         cause = next((line for line in lines if "error" in line), lines[-1])  # gcc's last line is "terminated."

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from suites import learner_of, state_of
+from suites import SPACES, learner_of, state_of
 
 pytest.importorskip("torch")
 
@@ -15,6 +16,8 @@ from trainer.algorithms.mtsac import learner as sac
 from trainer.algorithms.mtsac import update as sac_update
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
+from trainer.envs.spaces import STATE, ArraySpec
+from trainer.errors import ConfigError
 from trainer.machine import products
 from trainer.nets.distributions import gaussian, sample
 from trainer.nets.inputs import with_task
@@ -53,6 +56,12 @@ def everything(learner):
 
 def equal(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_picture_that_is_called_a_state_is_refused():
+    training = resolve(TrainingSection(preset="debug", tasks=TASKS))
+    with pytest.raises(ConfigError, match="mtsac reads one row of numbers"):
+        sac.actor_and_critics(training, replace(SPACES, obs={STATE: ArraySpec((3, 64, 64), "uint8")}), None)
 
 
 def test_the_log_density_is_that_of_a_squashed_gaussian():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 from dataclasses import replace
@@ -31,8 +32,8 @@ from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError
-from trainer.machine import products
+from trainer.errors import ConfigError, UndecidedError
+from trainer.machine import building, products
 from trainer.machine.building import NoLibraryError, find_or_build
 from trainer.nets import distributions
 
@@ -248,6 +249,16 @@ def test_bits_do_not_depend_on_how_the_compiler_goes_about_it(tmp_path, monkeypa
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+def test_a_library_of_other_numbers_is_not_used_and_left_where_it_is(tmp_path):
+    """What adds and subtracts to round is folded away by fast mathematics: a temperature of 0.3 would be 1."""
+    careless = replace(library.RECIPE, flags=("-O1", "-ffast-math", "-shared", "-fPIC"))
+    with pytest.raises(NoLibraryError, match="was built and cannot be used: it computes other numbers"):
+        find_or_build(careless, tmp_path)
+    (left,) = tmp_path.iterdir()
+    assert find_or_build(library.RECIPE, tmp_path).path != left
+    assert left.exists()
+
+
 def test_every_function_is_called_with_as_many_arguments_as_it_has():
     """ctypes takes more than were declared, as whatever they look like."""
     source = (library.SOURCES / "kernels.c").read_text()
@@ -352,6 +363,38 @@ class TestChoice:
         for way, threads in ((NATIVE, 2), (KERNELS, 1)):
             context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), way)
             assert Algorithm(context)._beside.threads == threads
+
+    @pytest.fixture
+    def stale(self, monkeypatch):
+        """The cache's folder cannot be used, as many times as is said."""
+        monkeypatch.setattr(building, "_PAUSES_S", (0, 0, 0))
+        library.load.cache_clear()
+        real = building._make_private
+
+        def fail(times):
+            left = iter(range(times))
+
+            def make_private(folder):
+                if next(left, None) is not None:
+                    raise OSError(errno.ESTALE, "Stale file handle", str(folder))
+                real(folder)
+
+            monkeypatch.setattr(building, "_make_private", make_private)
+
+        yield fail
+        library.load.cache_clear()
+
+    @pytest.mark.parametrize("recorded", [None, NATIVE])
+    def test_storage_that_fails_for_a_moment_decides_nothing(self, stale, recorded):
+        stale(3)
+        assert choice.choose_native(a_training(), recorded) == (NATIVE, None)
+
+    @pytest.mark.parametrize("recorded", [None, NATIVE])
+    def test_storage_that_keeps_failing_ends_the_job_before_it_has_chosen(self, stale, recorded):
+        stale(99)
+        with pytest.raises(UndecidedError, match=r"had now \(.*Stale file handle.*nothing was decided") as told:
+            choice.choose_native(a_training(), recorded)
+        assert told.value.exit_code == 5
 
     @pytest.mark.parametrize("recorded", [KERNELS, GRAPH])
     def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):

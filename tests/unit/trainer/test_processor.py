@@ -48,3 +48,9 @@ def test_where_nothing_is_told_python_knows_the_kind_at_least(tmp_path: Path, mo
     assert name_of("Features\t: fp\n", tmp_path, monkeypatch)
     monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
     assert processor.processor()
+
+
+def test_variables_that_choose_instructions_are_named() -> None:
+    found = processor.variables({"OPENBLAS_CORETYPE": "Haswell", "MKL_CBWR": "AVX2", "OPENBLAS_L2_SIZE": "512"})
+    assert found == "OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2"
+    assert processor.variables({"MKL_CBWR": "", "PATH": "/bin"}) == "none"

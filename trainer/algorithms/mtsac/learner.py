@@ -116,7 +116,8 @@ def actor_and_critics(
     training: Training, spaces: Spaces, init: torch.Generator | None
 ) -> tuple[PolicyNet, nn.ModuleList]:
     """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
-    if set(spaces.obs) != {STATE} or not isinstance(spaces.action, Box):
+    is_row = set(spaces.obs) == {STATE} and len(spaces.obs[STATE].shape) == 1
+    if not is_row or not isinstance(spaces.action, Box):
         raise ConfigError(
             f"mtsac reads one row of numbers and gives real ones, and {training.env.name} has other spaces: use ppo, "
             "a2c or sac (training.algorithm)"

@@ -7,6 +7,7 @@ with MuJoCo's model and data. Loading compares the sizes.
 from __future__ import annotations
 
 import ctypes
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from trainer.envs.native.build import find_or_build, mujoco_library
 from trainer.envs.suite import StepperUnavailableError
 
 POINTER = np.uintp
+
+_log = logging.getLogger(__name__)
 
 
 class NativeLibrary:
@@ -51,13 +54,13 @@ class NativeLibrary:
         return ctypes.cast(getattr(self._simulator, name), ctypes.c_void_p)
 
     def open_team(self, threads: int) -> int:
-        """`threads` - 1 helping threads. Errors: StepperUnavailableError. Close it."""
+        """`threads` - 1 helping threads, or as many as the system gives; 0: none. Close it."""
         if threads <= 1:
             return 0
         team: int | None = self.free.open_team(threads - 1)
         if team is None:
-            raise StepperUnavailableError(f"the system refuses {threads} threads")
-        return team
+            _log.warning("the system gives no more threads: environments are stepped by one, more slowly")
+        return team or 0
 
     def close_team(self, team: int) -> None:
         """End the threads of `open_team`."""

@@ -95,7 +95,8 @@ static void team_close(struct team *team) {
     free(team);
 }
 
-/* The caller and `helpers` more threads, or NULL. They get no signals: those are for Python's main thread. */
+/* The caller and `helpers` more threads, or as many as the system gives; NULL for none. They get no signals, which are
+   for Python's main thread, but those of their own crashes: blocked, these end the process before it tells where. */
 static struct team *team_open(int helpers) {
     struct team *team = calloc(1, sizeof *team);
     sigset_t every, before;
@@ -106,12 +107,16 @@ static struct team *team_open(int helpers) {
     pthread_cond_init(&team->begun, NULL);
     pthread_cond_init(&team->ended, NULL);
     sigfillset(&every);
+    sigdelset(&every, SIGSEGV);
+    sigdelset(&every, SIGBUS);
+    sigdelset(&every, SIGFPE);
+    sigdelset(&every, SIGILL);
     pthread_sigmask(SIG_BLOCK, &every, &before);
     while (team->threads && team->helpers < helpers &&
            !pthread_create(&team->threads[team->helpers], NULL, help, team))
         team->helpers++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (team->helpers == helpers)
+    if (team->helpers)
         return team;
     team_close(team);
     return NULL;

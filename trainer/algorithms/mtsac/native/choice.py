@@ -5,8 +5,8 @@ from __future__ import annotations
 from trainer.algorithms.common.cuda_graph import KERNELS, NATIVE
 from trainer.algorithms.mtsac.native.library import load
 from trainer.config.training import Training
-from trainer.errors import ConfigError
-from trainer.machine.building import NoLibraryError
+from trainer.errors import ConfigError, UndecidedError
+from trainer.machine.building import NoLibraryError, UnreadLibraryError
 
 #: Operations of a layer of the critics from which a second thread is worth its messages (bench/second_thread.py).
 WORTH_A_THREAD = 2 * 128 * 256 * 256
@@ -17,7 +17,8 @@ def choose_native(training: Training, recorded: str | None) -> tuple[str, str | 
     natively where critics are plain, batches whole and products not rounded, torch has one thread, and there is a
     library.
 
-    Errors: ConfigError where a run was begun natively, and there is no library: its bits are nowhere else.
+    Errors: ConfigError where a run was begun natively, and there is no library: its bits are nowhere else;
+    UndecidedError where it is not known whether there is one.
     """
     off_policy = training.off_policy
     is_whole = off_policy.shards == 1 and off_policy.precision == "float32"
@@ -26,6 +27,11 @@ def choose_native(training: Training, recorded: str | None) -> tuple[str, str | 
         return KERNELS, None
     try:
         load()
+    except UnreadLibraryError as error:
+        raise UndecidedError(
+            f"the library of updates cannot be had now ({error}); nothing was decided, for a training keeps to the way "
+            "that it is begun by: start again when it can be, or set XDG_CACHE_HOME to another folder"
+        ) from error
     except NoLibraryError as error:
         if recorded == NATIVE:
             raise ConfigError(

@@ -138,10 +138,10 @@ void norms(bool fused, const double *vectors, int rows, int count, double *out) 
         out[i] = norm(vectors + i * count, count);
 }
 
-/* `which` of `count` numbers; for the comparison with NumPy. */
+/* `which` of `count` numbers, or after the last function their squares; for the comparison with NumPy. */
 void values(int which, const double *of, int count, double *out) {
     for (int i = 0; i < count; i++)
-        out[i] = numpy(which, of[i]);
+        out[i] = which == FUNCTIONS ? square(of[i]) : numpy(which, of[i]);
 }
 
 /* After `connect_simulator`. */
