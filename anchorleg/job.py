@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import signal
 import sys
@@ -46,6 +47,7 @@ from anchorleg.files import (
     write_bytes,
     write_json,
 )
+from anchorleg.parents import read_parent
 from anchorleg.rollback import rollbacks
 from anchorleg.runid import begin_id, published_attempt, run_id_of
 from anchorleg.signals import answer_hand_over
@@ -106,16 +108,11 @@ def _read_parent(slot_dir: Path, attempt: int) -> tuple[bool, CheckpointRef | No
     Only an absent file is no decision. One that cannot be read is an error (OSError, ValueError): to overlook it would
     show a successor what a ghost published later.
     """
-    try:
-        value = read_json(slot_dir / "attempts" / str(attempt) / "parent.json")
-    except FileNotFoundError:
-        return False, None
-    if value["attempt"] is None:
-        return True, None
-    if not 0 <= value["attempt"] < attempt:
-        raise ValueError(f"attempt {attempt} of {slot_dir} names attempt {value['attempt']} as its parent")
-    path = slot_dir / "attempts" / str(value["attempt"]) / "checkpoints" / value["checkpoint"]
-    return True, CheckpointRef(value["attempt"], value["step"], path)
+    found = read_parent(slot_dir, attempt)
+    if found is None or found.attempt is None:
+        return found is not None, None
+    path = slot_dir / "attempts" / str(found.attempt) / "checkpoints" / found.checkpoint
+    return True, CheckpointRef(found.attempt, found.step, path)
 
 
 def candidates_before(slot_dir: Path, attempt: int, *, backs_until: int | None = None) -> Iterator[CheckpointRef]:
@@ -127,7 +124,7 @@ def candidates_before(slot_dir: Path, attempt: int, *, backs_until: int | None =
     """
     at, bound = attempt - 1, None
     last = attempt - 1 if backs_until is None else backs_until
-    backs = [back for back in rollbacks(slot_dir) if back.attempt <= last]
+    backs = [back for back in rollbacks(slot_dir, attempt - 1) if back.attempt <= last]
     while at >= 0:
         for ref in checkpoints_of(slot_dir, at):
             if (bound is None or ref.step <= bound) and not any(back.hides(ref.attempt, ref.step) for back in backs):
@@ -309,8 +306,12 @@ class Job:
         """Publish `checkpoints/<step>/` with the files that `write(folder)` puts into an empty folder: durable and
         whole, or not at all. One that is published already stays as it is. Returns its path.
 
-        Errors: OSError, those of `write`; SystemExit(75) where a higher attempt has taken over: nothing is published.
+        Errors: OSError, those of `write`; ValueError for a step that is no whole number (1000.0, say: no job would find
+        it); SystemExit(75) where a higher attempt has taken over: nothing is published.
         """
+        if not hasattr(step, "__index__") or operator.index(step) < 0:
+            raise ValueError(f"save_checkpoint({step!r}): a checkpoint's step is a whole number, 1000 and not 1000.0")
+        step = operator.index(step)
         folder = self.attempt_dir / "checkpoints"
         final, unfinished = folder / str(step), folder / f".{step}.unfinished"
         if final.exists():

@@ -8,6 +8,9 @@ From the next attempt on, what attempts up to `attempt` saved after `step` is pa
 are not meant: they descend from what is left. Until that attempt begins, removing the file takes the decision back, and
 what it passes over stays. `without`: a contributor whose experience is not taken in again.
 
+A listing of a network folder may be a minute old. So an attempt may have begun, unseen, when a decision that names the
+one before it was written: where it went on from what is passed over, it is meant, too.
+
 Standard library only: a job's side needs it.
 """
 
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anchorleg.files import create_exclusive, make_folder, read_json
+from anchorleg.parents import read_parent
 
 FOLDER = "rollbacks"
 #: Of a decision; what an editor left beside it is none.
@@ -41,17 +45,34 @@ class Rollback(NamedTuple):
         return attempt <= self.attempt and step > self.step
 
 
-def rollbacks(slot_dir: Path) -> list[Rollback]:
-    """All decisions, oldest first. Errors: OSError; ValueError for one that is damaged: to overlook it would go on from
-    what somebody wanted to be rid of.
+def rollbacks(slot_dir: Path, until: int | None = None) -> list[Rollback]:
+    """All decisions, oldest first, each with the last attempt that it means; `until`: attempts above are not looked at.
+    Errors: OSError; ValueError for one that is damaged: to overlook it would go on from what somebody wanted to be rid
+    of.
     """
     folder, names, found = slot_dir / FOLDER, list[str](), list[Rollback]()
     with contextlib.suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
     for name in sorted(names, key=lambda name: int(name.removesuffix(".json"))):
         with contextlib.suppress(FileNotFoundError):  # taken back just now
-            found.append(_read(folder / name))
+            found.append(_with_unseen(slot_dir, _read(folder / name), until))
     return found
+
+
+def _with_unseen(slot_dir: Path, back: Rollback, until: int | None) -> Rollback:
+    """`back` with the attempts that began unseen. An honest one never starts from what is passed over: it ends the
+    look.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        numbers = sorted(int(name) for name in os.listdir(slot_dir / "attempts") if name.isdigit())
+        for number in (one for one in numbers if back.attempt < one and (until is None or one <= until)):
+            parent = read_parent(slot_dir, number)
+            if parent is None:
+                continue  # it has not decided yet, and has saved nothing
+            if parent.attempt is None or not back.hides(parent.attempt, parent.step):
+                break
+            back = back._replace(attempt=number)
+    return back
 
 
 def can_go_on(checkpoint: Path) -> bool:

@@ -29,7 +29,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from anchorleg.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
-from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, parent_record
+from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, checkpoints_of, parent_record
 from anchorleg.temporary import HeldFolder
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
@@ -48,6 +48,8 @@ ABORT_S = 30.0
 RECORD_WAITS_S = (0.2, 0.5, 1.0, 2.0)
 #: What the shim itself could not do. The program's own codes stay below 126.
 SHIM_FAILED = 70
+#: As the trainer ends where no checkpoint can be told to be good.
+DAMAGED = 3
 #: Of a trainer whose rank was killed (docs/errors.md): the kernel may have done so, for memory.
 RANKS_LOST = 8
 
@@ -144,7 +146,7 @@ class Shim:
         say(f"this job is not needed: {why}")
 
     def decide_parent(self) -> str:
-        """Write `parent.json` and return the folder to start from, empty for none."""
+        """Write `parent.json` and return the folder to start from, empty for none. Errors: OSError, ValueError."""
         parent = next(candidates_before(self.job.slot_dir, self.job.attempt), None)
         write_json(self.job.attempt_dir / "parent.json", parent_record(parent))
         self.start_step = parent.step if parent else 0
@@ -269,7 +271,11 @@ class Shim:
             return 0
         if not self.claim():
             return 0
-        parent = self.decide_parent()
+        try:
+            parent = self.decide_parent()
+        except ValueError as error:  # what says where an attempt began is damaged
+            say(str(error), sys.stderr)
+            return self.end(DAMAGED, str(error))
         self.tidy()
         with HeldFolder(f"anchorleg-{self.spec['token']}", self.scratch_base(), like=_SCRATCH) as scratch:
             try:
@@ -311,6 +317,9 @@ class Shim:
         facts: dict[str, Any] = {"code": code, "deadline": self.deadline_at}
         with contextlib.suppress(OSError):
             superseded = self.job.superseded_by()
+        with contextlib.suppress(OSError):
+            published = checkpoints_of(self.job.slot_dir, self.job.attempt)
+            facts["newest"] = published[0].step if published else None
         with contextlib.suppress(OSError):
             if not self.woken and self.asked in {None, "SIGUSR2"} and self.hand_over_file.exists():
                 self.asked = "asked to" if code == HANDED_OVER else self.asked  # the program saw the file before us

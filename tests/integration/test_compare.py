@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, WORK_S
 
 from anchorleg.job import Job
 from trainer.machine import launching
@@ -50,7 +50,7 @@ def compare(folder: Path, *words: str, **environment: str) -> subprocess.Complet
     return subprocess.run(
         [sys.executable, "-P", "-m", "trainer", "compare", "-c", "section.json", "--run-dir", "all", *words],
         cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}:{folder}", **environment},
-        capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False,
+        capture_output=True, text=True, timeout=WORK_S, check=False,
     )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_presets_of_one_algorithm_are_told_apart_and_trained_in_one_environment(
         return subprocess.run(
             [sys.executable, "-m", "trainer", "compare", *words], cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-            timeout=10 * PATIENCE_S, check=False,
+            timeout=WORK_S, check=False,
         )  # fmt: skip
 
     refused = compared("arm-ppo,cartpole-ppo")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from killing import LONG_S, killed_at, killed_first_at
+from killing import killed_at, killed_first_at
 from relay import NewRelay, Relay
 
 #: Every so many-th call in the quick suite: the whole is some 150 calls of 3 to 6 s each.
@@ -32,7 +32,6 @@ def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(new_rel
 
 
 @pytest.mark.long
-@pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize("share", range(1, SHARES + 1))
 def test_killed_at_every_call_of_a_whole_run_it_goes_on_exactly_once(new_relay: NewRelay, share: int) -> None:
     assert len(killed_at(a_run(new_relay), share, SHARES)) > 50 // SHARES
@@ -50,7 +49,6 @@ def test_killed_at_each_kind_of_call_it_goes_on_exactly_once(new_relay: NewRelay
 
 
 @pytest.mark.long
-@pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize("again", AGAIN_AFTER)
 def test_its_successor_may_be_killed_too(new_relay: NewRelay, again: int) -> None:
     places = killed_at(a_run(new_relay), 3, 5, again)

@@ -29,11 +29,13 @@ def test_a_second_start_names_the_owner_and_changes_nothing(new_relay: NewRelay)
     first = relay.spawn("start")
     relay.wait_for_step(3)
     run_file = (relay.run_dir / "run.json").read_bytes()
+    began = json.loads((relay.run_dir / "lease" / "0").read_text())["since"]
+    since = time.strftime("since %Y-%m-%d %H:%M:%S", time.localtime(began))
 
     for words in (("start",), ("start", "--via", "daemon"), ("tick",), ("start", "--set", "slots=3")):
         second = relay.run(*words)
 
-        second.assert_refused(4, host_name(), f"process {first.pid}", time.strftime("since %Y-%m-%d"))
+        second.assert_refused(4, host_name(), f"process {first.pid}", since)
     assert (relay.run_dir / "run.json").read_bytes() == run_file
     relay.release()
     assert relay.ended(first) == 0

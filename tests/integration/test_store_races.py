@@ -34,6 +34,8 @@ READER = textwrap.dedent(
         if manifest.version > last:
             weights = store.read(place, manifest)  # raises where it is torn, or gone
             assert float(weights["out.bias"][0]) == float(manifest.golden.action[0][0]), manifest.version
+        if looks == 0:
+            print("began", flush=True)
         last, looks = manifest.version, looks + 1
         seen.add(last)
     print(looks, len(seen))
@@ -53,6 +55,8 @@ def races(tmp_path, publications):
             golden = draft.golden.model_copy(update={"action": ((mark, 0.0, 0.0, 0.0),)})
             weights = tensors(seq) | {"out.bias": np.full(8, mark, np.float32)}
             store.publish(place, draft.model_copy(update={"golden": golden}), store.rounded(weights))
+            if seq == 0:
+                assert reader.stdout.readline() == "began\n"
             if seq % 50 == 0:
                 assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
         out, errors = reader.communicate(timeout=PATIENCE_S)

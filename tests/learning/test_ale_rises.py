@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from daemons import LONG_S
 from needs import need_package
 
 pytest.importorskip("torch")
@@ -21,8 +22,6 @@ from trainer.history.read import read_evaluations
 
 pytestmark = [pytest.mark.trainer, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[2]
-#: Minutes, on a slow and busy machine.
-PATIENCE_S = 1800
 GAME = {"id": "ALE/Krull-v5", "kwargs": {"obs_type": "ram"}, "horizon": 27_000}
 TRAINING: dict[str, Any] = {
     "preset": "cartpole-ppo",
@@ -67,7 +66,7 @@ def test_the_score_of_a_game_rises_through_three_hand_overs(tmp_path: Path) -> N
             [sys.executable, HANDING_OVER, str(steps), *words],
             cwd=tmp_path,
             env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONG_S, check=False,
         )  # fmt: skip
         assert done.returncode == expected, done.stdout
         assert "begins an episode anew" not in done.stdout

@@ -92,7 +92,6 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
 def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
     """The bars were written down before the runs. Random policies reach 0 of 50 goals (measured here)."""
     from trainer.evaluation.protocol import evaluate
@@ -112,7 +111,6 @@ def test_reach_is_learned_by_the_tiny_preset_on_three_seeds(undisturbed):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
 def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp_path):
     from slot_digest import slot_digest
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from daemons import wait_for
+from disk_order import disk_order
 from needs import need
 from policies import publish_one
 from sshd import Sshd
@@ -21,7 +22,7 @@ from sshd import Sshd
 from syncd.errors import GoneError, RemoteError, StorageError, TooMuchError, UnreachableError
 from syncd.remote import Remote
 from syncd.store import Shared, SlotPlace, Version
-from syncd.transports import bringing, bulk, master, rsync
+from syncd.transports import bringing, master, rsync
 from syncd.transports.bulk import fetch_tree, saved_there
 from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import Runner
@@ -183,12 +184,12 @@ def test_a_checkpoint_is_durable_before_it_has_its_name(
 ):
     there, into = tmp_path / "200", tmp_path / "laptop" / "200"
     checkpoint(there)
-    durable: list[Path] = []
-    for sync in ("fsync_tree", "fsync_folder"):
-        monkeypatch.setattr(bulk, sync, durable.append)
+    asked = disk_order(monkeypatch, into.parent)
     fetch_tree(runner, str(there), into)
     assert [path.name for path in into.parent.iterdir()] == ["200"]
-    assert durable == [into.with_name("200.part"), into.parent]
+    files = {f"fsync 200.part/{path.name} ({path.stat().st_size})" for path in there.iterdir()}
+    assert set(asked[:-3]) == files
+    assert asked[-3:] == ["fsync 200.part", "replace 200.part → 200", "fsync ."]
 
 
 def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):

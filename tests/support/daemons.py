@@ -22,11 +22,13 @@ from pathlib import Path
 PATIENCE_S = 480.0
 #: The same for a program that does the work of a whole test, a training for instance.
 WORK_S = 3 * PATIENCE_S
+#: The same in tests that are marked `long`: `make test-long` gives them more time.
+LONG_S = 2 * WORK_S
 #: A waiting test looks this often: short beside what is waited for (a job starts in 0.15 s at best).
 LOOK_EVERY_S = 0.02
 #: Each round of a sweep may miss what was forked during it. It waits so long for those that it has killed.
 SWEEP_ROUNDS = 20
-ROUND_S = 12.0
+ROUND_S = PATIENCE_S / SWEEP_ROUNDS
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -157,18 +159,29 @@ def processes_with(variable: str, value: str) -> set[int]:
     Never this process or one that it descends from. Processes of other users that we may not read are not seen.
     """
     wanted = f"{variable}={value}".encode()
-    stats = {pid: fields for pid in _pids() if (fields := _stat(pid)) is not None and fields[0] != "Z"}
-    parents = {pid: int(fields[1]) for pid, fields in stats.items()}
-    found = {pid for pid in stats if wanted in _environment(pid)}
-    grew = True
-    while grew:
-        children = {pid for pid, parent in parents.items() if parent in found} - found
-        found |= children
-        grew = bool(children)
+    parents = _parents()
+    found = _with_descendants({pid for pid in parents if wanted in _environment(pid)}, parents)
     pid = os.getpid()
     while pid > 1:
         found.discard(pid)
         pid = parents.get(pid, 0)
+    return found
+
+
+def family_of(pid: int) -> set[int]:
+    """A process and all that descend from it."""
+    return _with_descendants({pid}, _parents())
+
+
+def _parents() -> dict[int, int]:
+    """Of each living process its parent."""
+    stats = {pid: fields for pid in _pids() if (fields := _stat(pid)) is not None and fields[0] != "Z"}
+    return {pid: int(fields[1]) for pid, fields in stats.items()}
+
+
+def _with_descendants(found: set[int], parents: Mapping[int, int]) -> set[int]:
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found = found | more
     return found
 
 

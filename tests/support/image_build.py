@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import PATIENCE_S
+from daemons import LONG_S, PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "containers" / "Dockerfile"
@@ -27,7 +27,7 @@ TAG = "anchorleg:cpu"
 #: Debian's Python: ch-image is a program for it, whatever comes first on the PATH.
 PYTHON = "/usr/bin/python3"
 #: Debian's packages, torch and all the rest over a slow line, on a busy machine.
-BUILD_TIMEOUT_S = 3000.0
+BUILD_TIMEOUT_S = LONG_S
 
 
 def missing_build_parts() -> list[str]:

@@ -17,12 +17,12 @@ import sys
 import time
 from pathlib import Path
 
+from daemons import PATIENCE_S
+
 #: launchd's own are 10 s and 20 s.
 THROTTLE_S, EXIT_TIMEOUT_S = 1.0, 20.0
 #: What launchd gives to an agent that names no other. `FAKE_LAUNCHD_PATH` comes before it: the test's own `ssh`.
 BARE_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-#: A test's deadline for an end (`daemons.PATIENCE_S`, which a program of its own cannot import).
-PATIENCE_S = 480.0
 
 LABEL = "com.example.sync"
 #: As a user writes it, for a checkout at ~/anchorleg.

@@ -6,10 +6,8 @@ import json
 import subprocess
 import sys
 
+from daemons import WORK_S
 from relay import PROGRAMS, SUPPORT, Relay
-
-#: All calls of a toy run, one after the other, on a busy machine.
-LONG_S = 1800.0
 
 
 def killed_at(relay: Relay, share: int, of: int, again: int = 0) -> list[str]:
@@ -33,7 +31,7 @@ def _killed(relay: Relay, *words: str) -> list[list[str]]:
     env = {**relay.env, "PYTHONPATH": f"{relay.env['PYTHONPATH']}:{SUPPORT}"}
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "every_call.py"), *words],
-        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=LONG_S,
+        cwd=relay.folder, env=env, capture_output=True, text=True, check=False, timeout=WORK_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return [places for _, places in map(json.loads, done.stdout.splitlines())]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_point_mass
+from daemons import PATIENCE_S
 from train_point_mass import TASKS, Interrupted, in_a_process_of_its_own, judge, section
 
 from anchorleg.job import Job
@@ -39,8 +40,6 @@ from trainer.training.progress import TrainingDisplay
 HORIZON = 10
 POOL = 60
 SENDERS = ("alice", "bob")
-#: As `daemons.PATIENCE_S`, in a program that does not have that folder on its path.
-DEADLINE_S = 240.0
 #: Whose rows this process was told to take out.
 NOTICED: list[str] = []
 
@@ -88,7 +87,7 @@ def noticing(removals: Removals, who: str, why: Why, begin: Any = Removals.begin
 
 
 def wait_until(condition: Any) -> None:
-    until = time.monotonic() + DEADLINE_S
+    until = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < until, "nothing happened"
         time.sleep(0.002)

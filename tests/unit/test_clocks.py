@@ -1,17 +1,19 @@
 """No test may fail because its machine is slow: none asserts on a measured time, none has a short deadline of its own.
 
-What something costs is measured by bench/. How long a test waits is `daemons.PATIENCE_S`, one number for all.
+What something costs is measured by bench/. How long a test waits is `daemons.PATIENCE_S`, one number for all, or
+`daemons.WORK_S`; both are shorter than what pytest gives to a whole test, which would not say what was waited for.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import LONG_S, PATIENCE_S, WORK_S
 
 TESTS = Path(__file__).parents[1]
 #: What reads a clock, by the last part of its name, and the fields of `resource.getrusage`.
@@ -19,6 +21,8 @@ CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "proce
 CLOCKS |= {"ru_utime", "ru_stime"}
 #: `wait(2)` is a look at what has come until then; `wait(20)` is a deadline.
 LOOK_S = 5.0
+#: A limit of less is one that is meant to be met: whatever is called with it must give up.
+MEANT_S = 1.0
 #: Calls that give something up after so many seconds: the name → which argument says so (None: only by keyword).
 WAITS: dict[str, int | None] = {
     "wait_for": 2, "communicate": 1, "join": 0, "wait": 0, "run": None, "check_output": None, "check_call": None,
@@ -98,20 +102,68 @@ def too_slow(tree: ast.Module) -> list[int]:
     return lines
 
 
+def catches_it(tried: ast.Try) -> bool:
+    """Whether a program that goes on too long is expected."""
+    return any(one.type is not None and "TimeoutExpired" in ast.unparse(one.type) for one in tried.handlers)
+
+
+class Deadlines:
+    """The deadlines of a module's waits, in seconds, as far as they can be read: [(line, seconds)].
+
+    They are those of `WAITS`, and in any other call what its keywords `…timeout_s` say; none where TimeoutExpired
+    is caught on the spot: that is a look.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._known = {"PATIENCE_S": PATIENCE_S, "WORK_S": WORK_S, "LONG_S": LONG_S}
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and (value := self.seconds(node.value)) is not None:
+                self._known |= {last_name(target): value for target in node.targets}
+        looks = {node for tried in ast.walk(tree) if isinstance(tried, ast.Try) and catches_it(tried)
+                 for part in tried.body for node in ast.walk(part)}  # fmt: skip
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node not in looks]
+        self.all = [(call.lineno, value) for call in calls for value in self._of_call(call)]
+
+    def seconds(self, node: ast.expr) -> float | None:
+        """What a number, a constant of the module, or so many times one of them says."""
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, float | int) else None
+        if isinstance(node, ast.Name):
+            return self._known.get(node.id)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            left, right = self.seconds(node.left), self.seconds(node.right)
+            return None if left is None or right is None else left * right
+        return None
+
+    def _of_call(self, call: ast.Call) -> Iterator[float]:
+        name = last_name(call.func)
+        least = LOOK_S if name == "wait" else 0.0 if name in WAITS else MEANT_S
+        given = [word.value for word in call.keywords if word.arg and word.arg.endswith("timeout_s")]
+        if name in WAITS:
+            given += [word.value for word in call.keywords if word.arg == "timeout"]
+            place = WAITS[name]
+            given += [] if place is None else call.args[place : place + 1]
+        yield from (value for node in given if (value := self.seconds(node)) is not None and value > least)
+
+
 def too_short(tree: ast.Module) -> list[int]:
     """The lines whose deadline is a number of their own, and short."""
-    lines = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or (name := last_name(node.func)) not in WAITS:
-            continue
-        place = WAITS[name]
-        given = [keyword.value for keyword in node.keywords if keyword.arg in {"timeout", "timeout_s"}]
-        given += [] if place is None else node.args[place : place + 1]
-        seconds = [word.value for word in given if isinstance(word, ast.Constant)]
-        seconds = [value for value in seconds if name != "wait" or not isinstance(value, float | int) or value > LOOK_S]
-        if any(isinstance(value, int | float) and value < PATIENCE_S for value in seconds):
-            lines.append(node.lineno)
-    return lines
+    return [line for line, seconds in Deadlines(tree).all if seconds < PATIENCE_S]
+
+
+def too_long(tree: ast.Module) -> list[int]:
+    """The lines whose deadline may come after pytest's own."""
+    return [line for line, seconds in Deadlines(tree).all if seconds > WORK_S and seconds != LONG_S]
+
+
+def limits_of_tests(tree: ast.Module) -> list[float | None]:
+    """What `pytest.mark.timeout(…)` says, where it is a number."""
+    deadlines = Deadlines(tree)
+    return [
+        deadlines.seconds(node.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.timeout"
+    ]
 
 
 EVERY_FILE = sorted(TESTS.rglob("*.py"))
@@ -126,10 +178,17 @@ def test_no_test_depends_on_how_fast_its_machine_is(path: Path) -> None:
         "a time is measured, and asserted to be short: measure it in bench/"
     )
     assert too_short(tree) == [], "a deadline is for what hangs: wait with daemons.PATIENCE_S"
+    assert too_long(tree) == [], "pytest ends the test before that, and says not what was waited for: WORK_S at most"
 
 
 def test_one_wait_ends_before_pytest_ends_the_test(pytestconfig: pytest.Config) -> None:
-    assert float(pytestconfig.getini("timeout")) > 2 * PATIENCE_S
+    [of_long_ones] = re.findall(r"-m long --timeout (\d+)", (TESTS.parent / "Makefile").read_text(encoding="utf-8"))
+    assert WORK_S < float(pytestconfig.getini("timeout")) <= LONG_S < float(of_long_ones)
+    for path in EVERY_FILE:
+        text = path.read_text(encoding="utf-8")
+        for limit in limits_of_tests(ast.parse(text)) if "mark.timeout" in text else []:
+            assert limit is not None, f"{path}: a test's own limit is a number"
+            assert limit >= float(of_long_ones), f"{path}: a test's own limit only shortens what it is given"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +225,37 @@ def test_what_is_no_measured_time_is_left_alone(code: str) -> None:
         "thread.join(1.0)",
         "run(words, timeout=20)",
         "a.wait(9)",
+        "SOON_S = 60.0\nwait_for(there, 'it', SOON_S)",
+        "SOON_S = 3\nthread.join(2 * SOON_S)",
+        "Executor(command_timeout_s=3.0)",
     ],
 )
 def test_a_short_deadline_is_found(code: str) -> None:
     assert too_short(ast.parse(code)) != []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "a.wait(2)",
+        "wait_for(there, 'it', PATIENCE_S)",
+        "cron.read_table(timeout_s=0.2)  # it must give up",
+        "TWICE_S = 2 * PATIENCE_S\nrun(words, timeout=TWICE_S)",
+        "run(words, timeout=WORK_S)",
+        "run(words, timeout=LONG_S)",
+        "try:\n    run(words, timeout=5)\nexcept subprocess.TimeoutExpired:\n    pass",
+        "run(words, timeout=given)",
+    ],
+)
+def test_a_deadline_for_what_hangs_is_left_alone(code: str) -> None:
+    assert too_short(ast.parse(code)) == too_long(ast.parse(code)) == []
+
+
+@pytest.mark.parametrize("code", ["run(words, timeout=10 * PATIENCE_S)", "AGES_S = 1800.0\nwait_for(a, 'b', AGES_S)"])
+def test_a_deadline_after_the_tests_own_is_found(code: str) -> None:
+    assert too_long(ast.parse(code)) != []
+
+
+def test_a_tests_own_limit_is_found() -> None:
+    code = "LONG_S = 1800.0\n@pytest.mark.timeout(LONG_S)\ndef test_it():\n    pass\nx = [pytest.mark.timeout(3600)]"
+    assert sorted(limits_of_tests(ast.parse(code))) == [1800.0, 3600]

@@ -45,8 +45,8 @@ GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
     "anchorleg": """
-        job, live, findings rollback runid, children files notices output places printable shares signals temporary
-        words wrapping""",
+        job, live, findings modes rollback runid, parents, children files notices output places printable shares signals
+        temporary words wrapping""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,
@@ -293,6 +293,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "anchorleg",
         "anchorleg.files",
         "anchorleg.job",
+        "anchorleg.parents",
         "anchorleg.rollback",
         "anchorleg.runid",
         "anchorleg.signals",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
-from anchorleg.files import read_json, read_json_or_none
+from anchorleg.files import read_json_or_none
 from anchorleg.job import CheckpointRef, Job, attempt_numbers
+from anchorleg.parents import read_parent
 from anchorleg.rollback import rollbacks
 from trainer.buffers.experience import CPU, Experience
 from trainer.checkpoints.checkpoint import (
@@ -84,6 +85,22 @@ def find_start(
     return None
 
 
+def begun_with(job: Job, setting: str, pause: Callable[[float], None] = time.sleep) -> Any:
+    """What `setting`, such as `algorithm.demos_sha256`, was to the training that made the newest checkpoint of the
+    job's line; None where there is none, or no such setting. Errors: as `find_start`, but of the identity.
+    """
+    _check_parents(job.slot_dir)
+    for ref in job.candidates():
+        try:
+            value: Any = patiently(ref, partial(read_manifest, ref.path), pause).training
+        except DamagedCheckpointError:
+            continue
+        for name in setting.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+    return None
+
+
 def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.device) -> _Loaded | None:
     """One candidate; None: its nets alone are left. Errors: as `find_start`; DamagedCheckpointError."""
     manifest = read_manifest(ref.path)
@@ -93,14 +110,17 @@ def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.
         raise NoGoodCheckpointError(_old_sentence(ref))
     if manifest.identity != identity(training):
         raise OtherIdentityError(_identity_sentence(ref, manifest, training))
-    _check_spaces(ref, manifest, training)
-    return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device)
+    check = partial(_check_spaces, ref, training)
+    return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device, check)
 
 
-def _check_spaces(ref: CheckpointRef, manifest: CheckpointManifest, training: Training) -> None:
-    """Whether nets and rows fit the environment, whose code is not in the config. Errors: OtherIdentityError."""
-    then = Spaces.from_json(manifest.policy["spaces"]).of_policy.words
-    now = spaces_of(training).of_policy.words
+def _check_spaces(ref: CheckpointRef, training: Training, contents: Contents) -> None:
+    """Whether nets and rows fit the environment, whose code is not in the config; what critics alone see, too, where
+    the checkpoint is of a version that says it. Errors: OtherIdentityError.
+    """
+    spaces, then = spaces_of(training), contents.parts["run"].numbers.get("spaces")
+    now = spaces.words if then else spaces.of_policy.words
+    then = then or Spaces.from_json(contents.policy["spaces"]).of_policy.words
     if then != now:
         raise OtherIdentityError(
             f"the checkpoint of step {ref.step} in {ref.path} is of another environment ({training.env.name} gave "
@@ -113,20 +133,11 @@ def _check_parents(slot_dir: Path) -> None:
     `find_start`.
     """
     try:
-        rollbacks(slot_dir)
+        for attempt in attempt_numbers(slot_dir):
+            read_parent(slot_dir, attempt)
+        rollbacks(slot_dir)  # after those: it reads some of them
     except ValueError as error:
         raise NoGoodCheckpointError(str(error)) from error
-    for attempt in attempt_numbers(slot_dir):
-        path = slot_dir / "attempts" / str(attempt) / "parent.json"
-        try:
-            read_json(path)
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            raise NoGoodCheckpointError(
-                f"{path}, which says where attempt {attempt} began, is damaged: restore it from a backup, or move the "
-                "slot's folder away to start from scratch"
-            ) from error
 
 
 def _lost_step(slot_dir: Path, attempt: int) -> int:
@@ -152,11 +163,13 @@ def load_exact(
     manifest: CheckpointManifest,
     replay_on: Literal["host", "device"] = "host",
     device: torch.device = CPU,
+    check: Callable[[Contents], None] = lambda _: None,
 ) -> tuple[Contents, Experience | None]:
-    """Contents and rows of an exact checkpoint, every byte verified; the rows wherever they are wanted now. Errors:
-    DamagedCheckpointError.
+    """Contents and rows of an exact checkpoint, every byte verified; the rows wherever they are wanted now. `check` is
+    called before a row is read. Errors: DamagedCheckpointError; those of `check`.
     """
     contents = read_contents(folder, manifest)
+    check(contents)
     training = training_of(manifest).model_copy(update={"replay_on": replay_on})
     if (saved := contents.parts.get("experience")) is None:
         return contents, None

@@ -1,8 +1,9 @@
 """What is kept of the checkpoints: the newest ones whole; as nets a few older ones, the best, and those still to
 be evaluated; nothing else.
 
-Only the highest attempt deletes, and it looks before every single deletion. A deletion that fails is tried again after
-the next checkpoint; it never stops the training.
+Only the highest attempt deletes, and it looks before every single deletion. It does so after each checkpoint, and where
+one finds the disk full: then it is tried once more. A deletion that fails is tried again after the next checkpoint; it
+never stops the training.
 """
 
 from __future__ import annotations
@@ -80,8 +81,17 @@ def thin(steps: Sequence[int], keep: int) -> list[int]:
     return left
 
 
-def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet[int]) -> list[str]:
-    """Carry `decide` out for the whole slot. Returns what could not be deleted, one sentence each."""
+def tidy(
+    job: Job,
+    *,
+    keep_exact: int,
+    keep_milestones: int,
+    needed: AbstractSet[int],
+    unlisted: AbstractSet[str] = frozenset(),
+) -> list[str]:
+    """Carry `decide` out for the whole slot. Row files that no whole checkpoint lists go too, but those that `unlisted`
+    names by their paths in the slot's folder. Returns what could not be deleted, one sentence each.
+    """
     found = survey(job)
     decision = decide(found, keep_exact=keep_exact, keep_milestones=keep_milestones, needed=needed)
     troubles = [f"{kept.ref.path} cannot be looked into now, and stays: {kept.unread}" for kept in found if kept.unread]
@@ -94,17 +104,17 @@ def tidy(job: Job, *, keep_exact: int, keep_milestones: int, needed: AbstractSet
         except OSError as error:
             troubles.append(f"could not clear {path}: {error.strerror}")
 
-    for kept in decision.policies:
-        if kept.manifest:
-            attempt(lambda kept=kept: downgrade(kept.ref.path, kept.manifest), kept.ref.path)  # type: ignore[misc]
     for kept in decision.deleted:
         attempt(lambda kept=kept: remove_folder(kept.ref.path), kept.ref.path)  # type: ignore[misc]
+    for kept in decision.policies:  # after these: it writes a manifest, and the disk may be full
+        if kept.manifest:
+            attempt(lambda kept=kept: downgrade(kept.ref.path, kept.manifest), kept.ref.path)  # type: ignore[misc]
     listed = {
         segment.path
         for kept in decision.exact
         if kept.manifest
         for segment in (*kept.manifest.segments, *kept.manifest.contributed, *kept.manifest.peers)
-    }
+    } | unlisted
     whole = [kept.ref.step for kept in decision.exact if kept.in_line]
     oldest = min(whole) if len(whole) >= keep_exact else -1
     stays = [kept for kept in found if kept.manifest is None and kept not in decision.deleted]

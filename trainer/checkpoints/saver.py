@@ -173,22 +173,45 @@ class Saver:
 
     def _save(self, contents: Contents, rows: Unsaved, needed: frozenset[int]) -> Saved:
         began = time.monotonic()
-        job, training = self._job, self._training
+        try:
+            try:
+                listed, foreign = self._published(contents, rows)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                # What a killed job left may be what fills it, or more checkpoints than are asked for by now. No
+                # checkpoint lists yet what was written late, and the next one needs it.
+                own = (*self.segments, *(segment for ring in self.foreign.values() for segment in ring))
+                self._tidied(needed, frozenset(segment.path for segment in own))
+                listed, foreign = self._published(contents, rows)
+        except OSError as error:
+            raise SaveError(failure(contents.step, self._job, error)) from error
+        return Saved(contents.step, time.monotonic() - began, listed, foreign, self._tidied(needed))
+
+    def _published(
+        self, contents: Contents, rows: Unsaved
+    ) -> tuple[tuple[RowsFile, ...], dict[str, tuple[RowsFile, ...]]]:
+        """Write it all; the segments that it lists, own ones and by their kind others'. Errors: OSError (no part
+        remains); SupersededError.
+        """
+        job = self._job
         try:
             self._look()
             listed = self._with_own(contents, rows.own)
             foreign = {kind: self._with_foreign(contents, kind, ring) for kind, ring in rows.foreign.items()}
             contributed, peers = (foreign.get(kind, ()) for kind in FOREIGN)
-            publish(job.attempt_dir, contents, training, listed, contributed, peers, before_rename=self._look)
-        except OSError as error:
+            publish(job.attempt_dir, contents, self._training, listed, contributed, peers, before_rename=self._look)
+        except OSError:
             for kind in (OWN, *FOREIGN):
                 with contextlib.suppress(OSError):
                     rows_path(job.attempt_dir, contents.step, kind).unlink()
-            raise SaveError(failure(contents.step, job, error)) from error
-        return Saved(contents.step, time.monotonic() - began, listed, foreign, self._tidied(needed))
+            raise
+        return listed, foreign
 
-    def _tidied(self, needed: frozenset[int]) -> tuple[str, ...]:
-        """Clear old checkpoints away. Returns what could not be done; whatever it is, the new one is published."""
+    def _tidied(self, needed: frozenset[int], unlisted: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Clear old checkpoints away; `unlisted`: row files that stay though no checkpoint lists them. Returns what
+        could not be done; whatever it is, what is published is published.
+        """
         try:
             slot_dir = self._job.slot_dir
             rows = read_evaluations(slot_dir)
@@ -199,6 +222,7 @@ class Saver:
                     keep_exact=self._training.keep_checkpoints,
                     keep_milestones=self._training.keep_milestones,
                     needed=needed | {best["step"] for best in bests if best is not None},
+                    unlisted=unlisted,
                 )
             )
         except OSError as error:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from daemons import started_at, sweep, wait_for
+from daemons import PATIENCE_S, started_at, sweep, wait_for
 from relay import Relay
 
 from orchestrator.config import load_config
@@ -51,8 +51,6 @@ WRITES = ("write", "create", "append", "make_folder", "remove", "remove_tree", "
 ASKS = ("submit", "poll", "accounting", "wake", "cancel", "release")
 #: No toy run makes so many calls; one that never survives its trap must not run for ever.
 MOST_CALLS = 1000
-#: A controller of a toy run that has not ended by then waits for something that will not come.
-PATIENCE_S = 240.0
 
 relay = Relay(Path.cwd(), dict(os.environ))
 run_dir = RunDir(relay.run_dir)

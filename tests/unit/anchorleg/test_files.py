@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
+from leftovers import unfinished
 
 from anchorleg import files
 from anchorleg.files import (
@@ -20,6 +21,7 @@ from anchorleg.files import (
     publish_folder,
     read_json_or_none,
     read_regular,
+    sweep_temporary,
     write_bytes,
     write_json,
 )
@@ -261,6 +263,22 @@ def test_a_hint_that_is_absent_torn_or_too_deep_is_none(tmp_path: Path) -> None:
     (tmp_path / "deep").write_text("[" * 100_000)
     for name in ("torn", "deep", "absent"):
         assert read_json_or_none(tmp_path / name) is None
+
+
+def test_what_killed_writers_left_goes_and_nothing_else_and_nothing_behind_a_link(tmp_path: Path) -> None:
+    folder, link = tmp_path / "here", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    dead, living = unfinished(folder, "x.json")
+    before = living.stat().st_mtime - 1
+    for other in ("x.json", "x.tmp", ".hidden"):
+        (folder / other).touch()
+        os.utime(folder / other, (0, 0))
+    sweep_temporary(link, before)
+    assert dead.exists()
+    sweep_temporary(folder, before)
+    assert {path.name for path in folder.iterdir()} == {living.name, "x.json", "x.tmp", ".hidden"}
+    sweep_temporary(tmp_path / "absent", before)
 
 
 def test_a_folder_is_never_published_over_another(tmp_path: Path) -> None:

@@ -5,16 +5,29 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import PATIENCE_S
 
-from anchorleg.job import HANDED_OVER, CheckpointRef, Job, Stretch, candidates_before, lineage, parent_record
+from anchorleg.job import (
+    HANDED_OVER,
+    CheckpointRef,
+    Job,
+    Stretch,
+    candidates_before,
+    lineage,
+    parent_record,
+    passed_over,
+)
 from anchorleg.rollback import Rollback, roll_back
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+#: What `parent.json` of attempt 1 may hold after somebody's hand was in it; who followed the circles never came back.
+NO_DECISIONS = ("{}", "null", "[1]", "5", '{"attempt": 0}', '{"attempt": "a", "step": 1, "checkpoint": "1"}', '{"att')
+CIRCLES = [{"attempt": number, "step": 200, "checkpoint": "200"} for number in (1, 2, -1)]
 
 
 class SlotFolder:
@@ -99,6 +112,21 @@ class TestWhereAnAttemptMayStart:
         assert slot.candidates(3) == [(2, 120), (2, 80), (0, 50)]
         assert slot.candidates(1) == [(0, 100), (0, 50)]
 
+    def test_an_attempt_that_began_unseen_before_a_decision_to_go_back_is_meant_too(self, slot: SlotFolder) -> None:
+        slot.attempt(7, 100, 200, 300, parent=None).attempt(8, 350, 400, parent=(7, 300)).roll_back(7, 100)
+        assert slot.candidates(9) == [(7, 100)]
+        assert [ref.step for ref in passed_over(slot.path, 8)] == [400, 350, 300, 200]  # until the next one has begun
+        slot.attempt(9, 450, parent=(8, 400)).attempt(10, parent="undecided")
+        assert slot.candidates(11) == [(7, 100)]
+        slot.attempt(11, 90, 150, 500, parent=(7, 100))
+        assert slot.candidates(12) == [(11, 500), (11, 150), (11, 90), (7, 100)]
+        assert slot.candidates(8) == [(7, 100)]
+
+    def test_what_began_before_a_decision_to_go_back_was_seen_can_be_taken_back_with_it(self, slot: SlotFolder) -> None:
+        slot.attempt(7, 100, 300, parent=None).attempt(8, 400, parent=(7, 300)).roll_back(7, 100)
+        (slot.path / "rollbacks/0.json").unlink()
+        assert slot.candidates(9) == [(8, 400), (7, 300), (7, 100)]
+
     def test_a_damaged_decision_to_go_back_is_an_error(self, slot: SlotFolder) -> None:
         slot.attempt(0, 50, parent=None).roll_back(0, 10)
         (slot.path / "rollbacks/0.json").write_text("{}")
@@ -128,6 +156,22 @@ class TestWhereAnAttemptMayStart:
         parent.unlink()
         parent.mkdir()  # reading it raises an OSError that is not "absent", like a stale handle of a network folder
         with pytest.raises(OSError, match="parent"):
+            slot.candidates(2)
+
+    @pytest.mark.parametrize("text", [*NO_DECISIONS, *(json.dumps(circle) for circle in CIRCLES)])
+    def test_a_decision_that_is_none_is_one_sentence(self, slot: SlotFolder, text: str) -> None:
+        slot.attempt(0, 100, parent=None).attempt(1, 150, parent=(0, 100)).attempt(2, 200)
+        path = slot.path / "attempts/1/parent.json"
+        path.write_text(text)
+        for look in (lambda: list(islice(candidates_before(slot.path, 3), 99)), lambda: lineage(slot.path)):
+            with pytest.raises(ValueError, match=f"{path}, which says where attempt 1 began, is damaged: restore it"):
+                look()
+
+    @pytest.mark.parametrize("text", NO_DECISIONS)
+    def test_who_looks_for_what_began_unseen_is_told_so_too(self, slot: SlotFolder, text: str) -> None:
+        slot.attempt(0, 100, 200, parent=None).attempt(1, 250, parent=(0, 200)).roll_back(0, 100)
+        (slot.path / "attempts/1/parent.json").write_text(text)
+        with pytest.raises(ValueError, match="which says where attempt 1 began, is damaged"):
             slot.candidates(2)
 
     def test_what_is_chosen_is_written_down_before_anything_else(self, slot: SlotFolder) -> None:
@@ -229,6 +273,23 @@ class TestHandOver:
         finally:
             for n, handler in before.items():
                 signal.signal(n, handler)
+
+
+class TestSaving:
+    @pytest.mark.parametrize("step", [1000.0, -1, "1000", None])
+    def test_a_step_that_no_job_would_find_is_refused_in_one_sentence(self, slot: SlotFolder, step: Any) -> None:
+        with pytest.raises(ValueError, match=r"a checkpoint's step is a whole number, 1000 and not 1000\.0"):
+            slot.attempt(0).job(0).save_checkpoint(step, lambda folder: (folder / "x").touch())
+        assert list((slot.path / "attempts/0/checkpoints").iterdir()) == []
+
+    def test_a_step_of_another_kind_of_whole_number_is_found(self, slot: SlotFolder) -> None:
+        class Whole:
+            def __index__(self) -> int:
+                return 7
+
+        step: Any = Whole()
+        slot.attempt(0, parent=None).job(0).save_checkpoint(step, lambda folder: (folder / "x").touch())
+        assert slot.candidates(1) == [(0, 7)]
 
 
 class TestTheEnvironment:

@@ -290,7 +290,11 @@ def test_a_folder_that_cannot_be_linked_in_says_so(tmp_path: Path, monkeypatch: 
 
 
 def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:
-    assert try_folder(tmp_path, clock=lambda: time.time() - 60).skew_s == pytest.approx(60, abs=2)
+    def clock() -> float:
+        dated = next(tmp_path.glob(".doctor-*/dated"), None)
+        return (dated.stat().st_mtime if dated else time.time()) - 60
+
+    assert try_folder(tmp_path, clock=clock).skew_s == 60
 
 
 @pytest.mark.parametrize(
@@ -639,7 +643,7 @@ QOS = "normal||3|\nlong|1||04:00:00\n"
     ("account", "qos", "running", "submitted"),
     [("dev", None, 2, 3), ("root", None, 2, 3), ("root", "long", 1, None), (None, None, 2, 3)],
 )
-def test_the_strictest_limit_of_account_and_qos_counts(
+def test_of_each_limit_the_qos_counts_before_the_account(
     account: str | None, qos: str | None, running: int | None, submitted: int | None
 ) -> None:
     limits = parse_limits(ASSOC, QOS, account, "gpu", qos)
@@ -647,6 +651,11 @@ def test_the_strictest_limit_of_account_and_qos_counts(
     assert parse_limits(ASSOC, QOS, "dev", None, None).wall_s is None
     assert parse_limits(ASSOC, QOS, "root", None, None).wall_s == 86400
     assert parse_limits(ASSOC, QOS, "root", None, "long").wall_s == 4 * 3600
+
+
+def test_a_qos_that_allows_more_than_the_account_counts() -> None:
+    limits = parse_limits("dev||long|long|4|8|04:00:00\n", "long|20|50|2-00:00:00\n", "dev", None, "long")
+    assert (limits.running, limits.submitted, limits.wall_s) == (20, 50, 2 * 86400)
 
 
 def test_limits_that_are_not_told_are_not_invented() -> None:

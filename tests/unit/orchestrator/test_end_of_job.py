@@ -118,6 +118,23 @@ def test_what_a_killed_job_left_on_its_node_the_next_one_removes_and_nothing_of_
             job.wait(PATIENCE_S)
 
 
+@pytest.mark.parametrize("text", ["{}", "null", '{"att'])
+def test_a_damaged_word_on_where_an_attempt_began_ends_the_job_in_a_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "node").mkdir()
+    older = tmp_path / "run/slots/0/attempts/0"
+    older.mkdir(parents=True)
+    (older / "parent.json").write_text(text)
+    assert a_job_of(tmp_path, 0, "", attempt=1).wait(PATIENCE_S) == 3
+    told = f"{older / 'parent.json'}, which says where attempt 0 began, is damaged: restore it from a backup, or move"
+    ended = json.loads((older.parent / "1/exit.json").read_bytes())
+    assert (ended["code"], ended["words"].startswith(told)) == (3, True)
+    said = capfd.readouterr().err
+    assert f"anchorleg: {told}" in said
+    assert "Traceback" not in said
+
+
 def test_where_an_image_unpacks_the_setup_may_say(tmp_path: Path) -> None:
     (tmp_path / "node").mkdir()
     stand_in = tmp_path / "apptainer"
@@ -214,6 +231,19 @@ def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
     shim = a_shim(tmp_path, signal_seen, somebody_asked=somebody_asked)
     shim.end(75)
     assert last_word(tmp_path)["asked"] == reason
+
+
+@pytest.mark.parametrize(
+    ("names", "newest"), [([], None), (["step_1000", "1000.0", ".7.unfinished"], None), (["9", "10", "step_11"], 10)]
+)
+def test_the_record_of_the_end_says_which_checkpoint_a_successor_would_find(
+    tmp_path: Path, names: list[str], newest: int | None
+) -> None:
+    shim = a_shim(tmp_path, None, somebody_asked=False)
+    for name in names:
+        (tmp_path / "slots/0/attempts/0/checkpoints" / name).mkdir(parents=True)
+    shim.end(75)
+    assert last_word(tmp_path)["newest"] == newest
 
 
 def test_a_hand_over_file_is_tried_until_it_is_there_and_the_program_is_woken_once(tmp_path: Path) -> None:

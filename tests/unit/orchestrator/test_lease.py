@@ -220,7 +220,7 @@ class TestTaking:
     ) -> None:
         look = lease_module.living_owner
 
-        def overtaken(folder: RunDir) -> Owner | None:
+        def overtaken(folder: RunDir, **_more: Any) -> Owner | None:
             answer = look(folder)
             own(run_dir, myself())
             return answer
@@ -241,6 +241,19 @@ class TestTaking:
 
     def test_a_run_that_nobody_took_has_no_owner(self, tmp_path: Path) -> None:
         assert living_owner(RunDir(tmp_path / "nowhere")) is None
+
+
+def test_who_passed_by_and_died_on_another_machine_is_waited_for_until_that_is_known(run_dir: RunDir) -> None:
+    now = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 10 * seconds
+
+    owner = Owner(epoch=0, process=somebody_elsewhere(), since=NOW, command="tick --failover")
+    assert create_exclusive(run_dir.lease / "0", to_json(owner.model_dump(mode="json")))
+    lease = Lease.take_patiently(run_dir, "start", monotonic=lambda: now[0], sleep=sleep)
+    assert lease.epoch == 1
+    assert now[0] - 1000.0 > TTL_S
 
 
 class TestAnOwnerElsewhere:
@@ -359,6 +372,14 @@ class TestAStaleOwner:
         own(run_dir, myself(), epoch=1)
         stale.release()
         assert living_owner(run_dir) is not None
+
+    def test_its_late_release_leaves_a_folder_alone_that_was_made_anew(self, run_dir: RunDir) -> None:
+        stale = Lease.take(run_dir, "start", now=NOW)
+        shutil.rmtree(run_dir.lease)
+        run_dir.lease.mkdir()
+        anew = own(run_dir, somebody_elsewhere())
+        stale.release()
+        assert living_owner(run_dir) == anew
 
 
 def test_a_process_that_we_may_not_see_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:

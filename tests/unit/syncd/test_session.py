@@ -6,7 +6,6 @@ import errno
 import hashlib
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -4,7 +4,9 @@ import errno
 import gc
 import json
 import os
+import re
 import weakref
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -35,8 +37,10 @@ from trainer.checkpoints.resume import find_start, training_of
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import identity
-from trainer.envs.spaces import ArraySpec, Box, Spaces
-from trainer.envs.suite import spaces_of
+from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Spaces
+from trainer.envs.step import VectorSpec
+from trainer.envs.suite import spaces_of, suite_of
+from trainer.envs.vector import VectorEnv
 from trainer.errors import (
     ConfigError,
     NoGoodCheckpointError,
@@ -48,7 +52,7 @@ from trainer.errors import (
 )
 from trainer.evaluation.playable import of_checkpoint
 from trainer.machine import device
-from trainer.training.run import capture
+from trainer.training.run import advance, capture, fresh
 
 pytestmark = pytest.mark.trainer
 FILES = (NETS, AVERAGED_NETS, LEARNER, ENVS, STATE, MANIFEST)
@@ -125,6 +129,16 @@ def test_damaged_rows_send_the_loader_back_to_where_they_were_not_needed(run, da
     assert rows[-1].name in start.notes[0]
 
 
+def test_a_manifest_that_lists_too_few_rows_sends_the_loader_one_back(run):
+    _, newest = run.checkpoints(2)
+    manifest = read_manifest(newest)
+    fewer = manifest.model_copy(update={"segments": manifest.segments[1:]}).sealed()
+    (newest / MANIFEST).write_text(fewer.model_dump_json())
+    start = successor(run)
+    assert start.ref.step == 100
+    assert re.search(r"its row files hold \d+ of the ring's \d+ rows", start.notes[0])
+
+
 def test_a_changed_number_in_the_manifest_is_noticed(run):
     _, newest = run.checkpoints(2)
     text = (newest / MANIFEST).read_text()
@@ -196,10 +210,32 @@ def test_an_environment_that_gives_something_else_by_now_is_refused_before_a_row
     run.checkpoints(1)
     now = Spaces({"state": ArraySpec((40,))}, Box(4), run.training.env.tasks, 10)
     monkeypatch.setattr(resume, "spaces_of", lambda training: now)
-    monkeypatch.setattr(resume, "load_exact", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(resume, "read_into", lambda *_: pytest.fail("it was read"))
     told = r"gave state \[39\] float32 for 4 numbers, and now gives state \[40\] float32 for 4 numbers\); bring back"
     with pytest.raises(OtherIdentityError, match=told):
         successor(run)
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
+def test_an_environment_that_shows_its_critics_something_else_is_refused_too(tmp_path, monkeypatch, algorithm):
+    env = {"name": "spots:Spots", "observation": "cameras", "image_size": 16, "critic_sees": "state"}
+    nets = {"actor_hidden": (8,), "critic_hidden": (8,), "encoder": {"arch": "spots:Eye"}}
+    training = resolve(TrainingSection(env=env, algorithm=algorithm, network=nets, num_envs=2))
+    job = Job.standalone(tmp_path)
+    with closing(VectorEnv(VectorSpec(suite_of(training), 2, 0))) as envs:
+        state = fresh(training, resume.CPU, envs)
+        for _ in range(3):
+            advance(state)
+        keeps = saver.Saver.after(job, training, None)
+        keeps.start(capture(state, {}), keeps.unsaved(state.experience))
+        keeps.finish(print)
+        keeps.close()
+    now = Spaces({**envs.spaces.obs, PRIVILEGED: ArraySpec((5,), privileged=True)}, Box(2), ("touch",), 20)
+    assert now.of_policy == envs.spaces.of_policy
+    assert find_start(Job.standalone(tmp_path), training).ref.step == state.step
+    monkeypatch.setattr(resume, "spaces_of", lambda training: now)
+    with pytest.raises(OtherIdentityError, match=r"privileged \[4\] .* now gives .*privileged \[5\] float32"):
+        find_start(Job.standalone(tmp_path), training)
 
 
 def test_a_diverged_net_is_not_captured(run):
@@ -228,7 +264,7 @@ def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monke
 
         def full(fd, failing=failing):
             calls.append(fd)
-            if len(calls) == failing:
+            if len(calls) >= failing:  # also at the second try
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             real(fd)
 
@@ -244,6 +280,7 @@ def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monke
             assert run.saver.published_step == 100
         else:
             break
+    monkeypatch.setattr(os, "fsync", real)
     assert failing > 8
     assert successor(run).ref.step == 200
     assert successor(run).notes == ()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from daemons import PATIENCE_S
 from suites import SPACES
 
 pytest.importorskip("torch")
@@ -30,7 +31,6 @@ from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
-PATIENCE_S = 60.0
 
 
 class Resumed:

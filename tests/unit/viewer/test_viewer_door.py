@@ -187,20 +187,23 @@ def test_a_process_without_free_descriptors_refuses_and_goes_on(
     end_quietly_without_descriptors()  # a line that was let in by the last descriptor has none for its selector
     port, _, thread = serving
     assert asked(port).startswith(b"HTTP/1.1 200 ")  # its thread has begun: it needs a descriptor for that
-    lines = [socket.socket() for _ in range(8)]
-    try:
-        with no_free_descriptor():
+    told: list[bytes] = []
+
+    def is_refused() -> bool:
+        """False: another thread of this process had the descriptor that was kept for refusals."""
+        with contextlib.ExitStack() as stack:
+            lines = [stack.enter_context(socket.socket()) for _ in range(8)]
+            stack.enter_context(no_free_descriptor())
             for line in lines:
                 line.connect(("127.0.0.1", port))
             for line in lines:
                 line.settimeout(2.0)
-                # Another thread of this process may take the descriptor that was kept for refusals: then one waits.
                 with contextlib.suppress(ConnectionError, TimeoutError):
-                    told = line.recv(65_536)
-                    assert told == b"" or told.startswith(b"HTTP/1.1 503 ")
-    finally:
-        for line in lines:
-            line.close()
+                    told.append(line.recv(65_536))
+        return any(told)
+
+    wait_for(is_refused, "a refusal")
+    assert all(one == b"" or one.startswith(b"HTTP/1.1 503 ") for one in told)
     wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
     assert thread.is_alive()
 
@@ -225,11 +228,17 @@ def test_a_page_that_cannot_begin_says_why_in_a_sentence(source: Large) -> None:
     assert "ulimit -n)" in said[0]
 
 
+def handlers() -> list[threading.Thread]:
+    """The threads of connections, by the name that websockets gives them."""
+    return [one for one in threading.enumerate() if "sock_handler" in one.name]
+
+
 def stuck(port: int, source: Large) -> socket.socket:
     """A page that has shown its token and takes nothing any more, while a large picture waits to be sent."""
     line = page(port).__enter__()
     show_token(line, TOKEN)
     line.recv(PATIENCE_S)
+    assert handlers(), "websockets calls its threads otherwise by now: whoever waits for their end waits for nothing"
     sock: socket.socket = line.socket.dup()
     line.recv_flow_control.acquire()  # its reader stands still
     source.size = 20_000_000
@@ -246,9 +255,7 @@ def test_it_ends_although_a_page_takes_nothing_any_more(
         server.shutdown()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        wait_for(
-            lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name], "the end of its threads"
-        )
+        wait_for(lambda: not handlers(), "the end of its threads")
 
 
 def test_a_page_that_takes_nothing_loses_its_connection(
@@ -257,9 +264,7 @@ def test_a_page_that_takes_nothing_loses_its_connection(
     monkeypatch.setattr(door, "SEND_WITHIN_S", 0.2)
     port, *_ = serving
     with stuck(port, source):
-        wait_for(
-            lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name], "the end of its thread"
-        )
+        wait_for(lambda: not handlers(), "the end of its thread")
 
 
 def test_a_page_whose_line_is_slow_is_kept(
@@ -293,10 +298,7 @@ def test_a_page_that_vanished_without_a_word_is_let_go(
         show_token(line, TOKEN)
         line.recv(PATIENCE_S)
         with line.recv_flow_control:
-            wait_for(
-                lambda: not [one for one in threading.enumerate() if "sock_handler" in one.name],
-                "the end of its thread",
-            )
+            wait_for(lambda: not handlers(), "the end of its thread")
 
 
 def test_a_connection_that_is_handed_out_as_one_that_does_not_block_is_served(
