@@ -151,14 +151,17 @@ def plan_of(
     deciding = {
         "demos": demos.manifest.digest,
         "way": learner.name,
-        "version": 2,
+        "version": 3,
         "network": training.network.model_dump(mode="json", exclude={"encoder": {"weights", "weights_sha256"}}),
         "weights": _weights_of(training.network),
         "spaces": spaces_of(training).digest,
         "held_out": HELD_OUT,
     }
     text = json.dumps(deciding, sort_keys=True, separators=(",", ":"))
-    return FitPlan(hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, every, training.seed)
+    part = training.network.encoder.lr_scale
+    return FitPlan(
+        hashlib.sha256(text.encode()).hexdigest(), steps, batch_size, learning_rate, part, every, training.seed
+    )
 
 
 def begun_with(training: Training) -> dict[str, str]:

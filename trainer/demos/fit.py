@@ -24,9 +24,12 @@ from torch import Tensor, nn
 
 from anchorleg.files import make_folder, read_json, remove_folder, write_bytes, write_json
 from anchorleg.job import CheckpointRef, Job, candidates_before
+from trainer.algorithms.common.autograd import in_groups
 from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, under
 from trainer.checkpoints.patience import patiently
+from trainer.checkpoints.retention import leftovers
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
+from trainer.nets.policy import PolicyNet
 
 _TENSORS, _STATE = "fit.safetensors", "state.json"
 #: To walk back to one where the newest is damaged.
@@ -34,7 +37,9 @@ _KEEP = 2
 
 
 class Lesson(Protocol):
-    """What is taught, and how: `name`, and `measures`, what `measure` says, in a phrase."""
+    """What is taught, and how: `name`, and `measures`, what `measure` says, in a phrase. `module`: a policy, or what
+    reads pictures alone.
+    """
 
     name: str
     measures: str
@@ -56,12 +61,15 @@ class Lesson(Protocol):
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How long, and how. `identity`: digest of all that decides the numbers beside these."""
+    """How long, and how. `encoder_part`: of the learning rate, what reads pictures learns at. `identity`: digest of all
+    that decides the numbers beside steps, batches, rate and seed.
+    """
 
     identity: str
     steps: int
     batch_size: int
     learning_rate: float
+    encoder_part: float
     measure_every: int
     seed: int
 
@@ -96,7 +104,11 @@ class Fit:
     @classmethod
     def fresh(cls, learner: Lesson, plan: FitPlan) -> Fit:
         """At the beginning."""
-        optimizer = torch.optim.Adam(learner.module.parameters(), plan.learning_rate)
+        module = learner.module
+        reads = module.encoders if isinstance(module, PolicyNet) else module
+        groups = in_groups(list(module.parameters()), (list(reads.parameters()), plan.encoder_part))
+        rates = [{**group, "lr": plan.learning_rate * group["part"]} for group in groups]
+        optimizer = torch.optim.Adam(rates, plan.learning_rate)
         return cls(learner, optimizer, np.random.default_rng([plan.seed, 0]))
 
     @property
@@ -239,10 +251,11 @@ def _start(
 
 
 def _tidy(job: Job) -> None:
-    """Older checkpoints go. Errors: OSError."""
-    for ref in list(candidates_before(job.slot_dir, job.attempt + 1))[_KEEP:]:
+    """Older checkpoints go, and what a job that was killed left of one. Errors: OSError."""
+    older = [ref.path for ref in candidates_before(job.slot_dir, job.attempt + 1)][_KEEP:]
+    for path in (*leftovers(job, set()), *older):
         if job.superseded_by() is None:
-            remove_folder(ref.path)
+            remove_folder(path)
 
 
 def _report(job: Job, fit: Fit, plan: FitPlan) -> None:

@@ -267,6 +267,7 @@ class TrainingAttempt:
             return HANDED_OVER
         if self.evaluations.last is not None and self.evaluations.last["step"] == self.state.step:
             self.publisher.offer(replace(self.policy(), checkpoint_step=self._own_checkpoint()))  # now with its score
+        self.publisher.complete()
         leave_final(self.job, self.show.say)
         self.intake.complete(self.state.step)  # first: it says again and again that experience is taken
         say_over(self.job, self.state.step, self.show.say)

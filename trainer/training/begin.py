@@ -29,8 +29,9 @@ from trainer.envs.pictures import ready_to_draw
 from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import suite_of
+from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
+from trainer.errors import ConfigError
 from trainer.evaluation.past import read_past
 from trainer.evaluation.process import Begin, EvaluatorProcess
 from trainer.exporting.final import leave_final
@@ -39,8 +40,9 @@ from trainer.machine import products
 from trainer.machine.group import Group
 from trainer.machine.host import read_host
 from trainer.machine.launching import check_ranks
-from trainer.machine.processor import processor
-from trainer.nets.encoders.base import kept_spaces
+from trainer.machine.processor import processor, variables
+from trainer.nets.encoders.base import encoder_for, kept_spaces
+from trainer.sharing.clearing import clear_over
 from trainer.sharing.episodes import clear_all
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
@@ -99,14 +101,14 @@ def run(
         accepts=job.accepts_contributions,
     )
     gpu_memory.check(training, chosen.type, machine.memory_of(chosen))
-    training = _with_weights(job, training, group)
+    must_learn_alike(training, group)
+    training, keep_weights = with_weights(job, training)
     assists = training.uses_experience and not group.is_first
     start = None if assists else find_start(job, training, chosen)
     if not training.uses_experience:
         group.must_agree("the newest good checkpoint", _seen(start))
     if group.is_first:
-        keep_demos()
-        _begin_attempt(job, training, start, show, doubt)
+        _begin_attempt(job, training, start, show, doubt, keep_weights, keep_demos)
     if group.tell(int(start is not None and is_complete(job, training, start))):
         if group.is_first and start is not None:
             _leave_complete(job, training, start, show)
@@ -148,13 +150,23 @@ def run(
         envs.close()
 
 
-def _with_weights(job: Job, training: Training, group: Group) -> Training:
-    if not group.is_first:
-        group.tell()  # a file of weights is kept by now
-    training = with_weights(job, training)
-    if group.is_first:
-        group.tell()
-    return training
+def must_learn_alike(training: Training, group: Group) -> None:
+    """Errors: ConfigError where an encoder that learns keeps statistics of what it reads, and there are ranks, each of
+    which reads other batches; or weights are mixed, which are judged by reading what a resume does not read again.
+    """
+    if group.size == 1 and not training.group.mix:
+        return
+    for key, spec in spaces_of(training).of_policy.obs.items():
+        is_frozen = training.network.freezes(key)
+        encoder = None if is_frozen else encoder_for(key, spec, training.network, None)
+        for layer in encoder.modules() if encoder is not None else ():
+            if layer.training and getattr(layer, "track_running_stats", False):
+                way = "train with one rank" if group.size > 1 else "leave group.mix out"
+                raise ConfigError(
+                    f"{type(encoder).__name__}, which reads {key!r}, keeps running statistics of its batches "
+                    f"({type(layer).__name__}), and ranks, or slots that mix weights, share none: {way}, or have it "
+                    "normalise without them (GroupNorm, LayerNorm)"
+                )
 
 
 def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Group, show: Reporter) -> None:
@@ -167,7 +179,16 @@ def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Gro
     assist(kind(Context(training, spaces, training.num_envs, chosen, experience, numeric["updates"], group)), group)
 
 
-def _begin_attempt(job: Job, training: Training, start: Start | None, show: Reporter, doubt: str | None) -> None:
+def _begin_attempt(
+    job: Job,
+    training: Training,
+    start: Start | None,
+    show: Reporter,
+    doubt: str | None,
+    *keeps: Callable[[], None],
+) -> None:
+    for keep in keeps:
+        keep()
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
     licence = told(training.network.encoder.arch, training.network.encoder.weights)
@@ -182,6 +203,7 @@ def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) 
     say_over(job, step, show.say)
     with contextlib.suppress(OSError):  # they take room alone
         clear_all(job)
+        clear_over(job, training)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
 
@@ -195,13 +217,13 @@ def _numerics_of_all(
         group.share(json.dumps(numeric).encode())
     else:
         numeric = choose(json.loads(group.share()))
-    group.must_agree("the processor, the GPU or the products", _kind(numeric), ONE_KIND)
+    group.must_agree("the processor, its variables, the GPU or the products", _kind(numeric), ONE_KIND)
     return numeric
 
 
 def _kind(numeric: Mapping[str, Any]) -> bytes:
     """32 bytes that tell one kind of machine from another, as far as bits depend on it."""
-    asked = [numeric.get(name) for name in ("device", "processor", "products")]
+    asked = [numeric.get(name) for name in ("device", "processor", "variables", "products")]
     return hashlib.sha256(json.dumps(asked).encode()).digest()
 
 
@@ -236,6 +258,7 @@ def choose_numerics(
     """Decide all that bit equality depends on beside the seed, as it was `recorded` where that is possible here."""
     machine.set_deterministic(training.threads)
     numeric = {"device": machine.device_name(chosen), "threads": training.threads, "processor": processor()}
+    numeric["variables"] = variables()
     for name, now in numeric.items():
         then = recorded.get(name, now)
         if then != now:

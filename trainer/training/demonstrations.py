@@ -22,6 +22,7 @@ from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicyNet
+from trainer.training import copies
 
 #: The folder in a slot that has them, each under its sum.
 DEMOS = "demos"
@@ -48,13 +49,13 @@ def with_demos(job: Job, training: Training) -> Offered:
     """What comes of `algorithm.demos`; writes nothing.
 
     Errors: ConfigError where they are neither there nor kept, are not those that the config names by their sum, or show
-    something else than this training needs.
+    something else than this training needs; as `copies.chosen`.
     """
     if not training.uses_experience or training.off_policy.demos is None:
         return Offered(training, 0, lambda: None)
     settings, folder = training.off_policy, job.slot_dir / DEMOS
     path = Path(str(settings.demos)).expanduser()
-    demos = Demos.open(path if (path / MANIFEST).exists() else _kept_before(path, folder, settings.demos_sha256))
+    demos = Demos.open(path if (path / MANIFEST).exists() else _kept_before(job, path, folder, settings.demos_sha256))
     sha256 = demos.manifest.digest
     if settings.demos_sha256 not in {None, sha256}:
         raise ConfigError(
@@ -72,7 +73,8 @@ def with_demos(job: Job, training: Training) -> Offered:
             raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
 
     doubt = _UNTOLD if demos.manifest.source.paid_by is None else None
-    return Offered(training.changed(demos=str(kept), demos_sha256=sha256), rows, keep, doubt)
+    told = {"demos": str(kept), "demos_sha256": sha256}
+    return Offered(training.changed(algorithm=told), rows, keep, doubt)
 
 
 def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: PolicyNet, device: torch.device) -> None:
@@ -84,12 +86,15 @@ def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: Pol
     ring.lay(kept, episodes_of(demos, spaces, kept, Preparation(policy, device).read), np.asarray(rows))
 
 
-def _kept_before(path: Path, folder: Path, sha256: str | None) -> Path:
-    """The one copy that an attempt before this one made."""
-    found = [each.parent for each in folder.glob(f"*/{MANIFEST}") if sha256 in {None, each.parent.name}]
-    if len(found) != 1:
-        raise ConfigError(
-            f"there are no demonstrations in {path} (algorithm.demos), and {folder} has no copy of them: give the "
-            "folder that `trainer demos record` or `import` made"
-        )
-    return found[0]
+def _kept_before(job: Job, path: Path, folder: Path, told: str | None) -> Path:
+    """The copy that an attempt before this one made."""
+    sha256 = copies.chosen(
+        job,
+        folder,
+        (each.parent.name for each in folder.glob(f"*/{MANIFEST}")),
+        setting="algorithm.demos_sha256",
+        told=told,
+        gone=f"there are no demonstrations in {path} (algorithm.demos)",
+        advice="give the folder that `trainer demos record` or `import` made",
+    )
+    return folder / sha256

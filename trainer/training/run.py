@@ -258,8 +258,9 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
             raise NotFiniteError(f"{name} is not finite at step {run.step}", what=[name])
     episodes = {"episodes": run.episodes} if run.training.group.rows else {}
     counts = {"updates": run.updates, **episodes, **_learners(run)}
+    told = {"wanted": list(run.wanted), "numeric": dict(numeric), "spaces": run.collector.envs.spaces.words}
     parts = {
-        "run": State({}, {**counts, "wanted": list(run.wanted), "numeric": dict(numeric)}),
+        "run": State({}, {**counts, **told}),
         "algorithm": learned,
         "collector": run.collector.state(),
         "meter": run.meter.state(),

@@ -14,6 +14,8 @@ pytest.importorskip("imageio_ffmpeg")
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from leftovers import unfinished
+from listener import Listener
 from point_demos import POINTS, SIZE, recorded
 
 from anchorleg.job import Job
@@ -32,6 +34,7 @@ from trainer.envs.step import Step, VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
+from trainer.training import begin
 from trainer.training.demonstrations import DEMOS, with_demos
 from trainer.training.memory import check
 from trainer.training.run import advance, fresh
@@ -277,6 +280,39 @@ def test_a_file_of_a_copy_that_is_gone_or_cut_is_made_anew(demos, tmp_path):
     block.write_bytes(whole[:-1])
     demos.copy_to(tmp_path / "copy")
     assert block.read_bytes() == whole
+
+
+def test_of_several_copies_that_of_the_newest_checkpoint_is_taken(demos, tmp_path):
+    folder, slot = tmp_path / "demos", tmp_path / "run/slots/0"
+    other = recorded(tmp_path / "other", seed=1)
+    demos.copy_to(folder)
+    few = {"demos": str(folder), "evaluation_goals": 0, "num_workers": 0, "checkpoint_interval": 20}
+    asked = training(demos).changed(**few, total_steps=40)
+    listener = Listener()
+    assert begin.run(Job.standalone(tmp_path / "run"), asked, listener) == 0
+    shutil.rmtree(folder)
+    other.copy_to(slot / DEMOS / other.manifest.digest)
+    assert begin.run(Job.standalone(tmp_path / "run"), asked.changed(total_steps=60), listener) == 0
+    assert any("going on at step 42 " in line for line in listener.said)
+
+
+def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_is(demos, tmp_path):
+    job, other = Job.standalone(tmp_path / "run"), recorded(tmp_path / "other", seed=1)
+    for each in (demos, other):
+        each.copy_to(job.slot_dir / DEMOS / each.manifest.digest)
+    asked = training(demos).changed(demos=str(tmp_path / "gone"))
+    both = ", ".join(sorted(each.manifest.digest for each in (demos, other)))
+    with pytest.raises(ConfigError, match=rf"copies of several: name one by algorithm\.demos_sha256 \({both}\)$"):
+        with_demos(job, asked)
+    offered = with_demos(job, asked.changed(demos_sha256=other.manifest.digest))
+    assert offered.training.off_policy.demos_sha256 == other.manifest.digest
+
+
+def test_what_a_job_that_was_killed_at_its_copy_left_goes(demos, tmp_path):
+    demos.copy_to(tmp_path / "copy")
+    dead, living = unfinished(tmp_path / "copy" / BLOCKS, demos.manifest.blocks[0].path)
+    demos.copy_to(tmp_path / "copy")
+    assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_a_copy_that_is_all_there_is_cannot_be_made_from_itself(demos, tmp_path):

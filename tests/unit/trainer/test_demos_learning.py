@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 import safetensors
 import torch
 from demos import SIZE, all_of, episode, recorded, silent, training
+from leftovers import unfinished
 from spots import Eye
 
 from anchorleg.job import Job
@@ -31,7 +32,7 @@ from trainer.demos.footage import BatchNeed, Footage
 from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.matching import names_of
 from trainer.demos.recording import record, trained
-from trainer.demos.store import Demos, DemosWriter
+from trainer.demos.store import BLOCKS, Demos, DemosWriter
 from trainer.envs.frames import FrameStacks
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces, drawn_actions
 from trainer.envs.suite import spaces_of
@@ -120,6 +121,13 @@ def films_of(folder, *all_frames, success=None):
     for number, frames in enumerate(all_frames):
         writer.add(DemoEpisode(name=str(number), frames=len(frames), fps=10.0, success=success), {IMAGE: frames})
     return writer.finish()
+
+
+def test_what_an_import_that_was_killed_left_of_a_block_goes_with_the_next_block(tmp_path):
+    (tmp_path / "films" / BLOCKS).mkdir(parents=True)
+    dead, living = unfinished(tmp_path / "films" / BLOCKS, "000000.safetensors")
+    films_of(tmp_path / "films", episode(0, 6))
+    assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_no_frame_is_drawn_that_shows_nothing_new_and_a_film_without_motion_teaches_nothing(tmp_path):
@@ -400,6 +408,21 @@ def test_every_episode_is_either_learned_from_or_held_out():
         assert len(held) == max(1, round(0.1 * count))
 
 
+@pytest.mark.parametrize("by_actions", [True, False])
+def test_what_reads_pictures_learns_at_its_part_of_the_rate(demos, tmp_path, by_actions):
+    moved = {}
+    for part in (1.0, 0.1):
+        network = {"encoder": {"arch": "spots:Eye", "lr_scale": part}}
+        before = begin.learner_of(demos, training(network), by_actions=by_actions).module.state_dict()
+        done, _ = fitted(demos, tmp_path / str(part), by_actions=by_actions, steps=1, every=1, network=network)
+        after = done.learner.module.state_dict()
+        moved[part] = {name: float((after[name] - tensor).abs().max()) for name, tensor in before.items()}
+    for name, far in moved[1.0].items():
+        is_read = not by_actions or name.startswith("encoders.")
+        assert moved[0.1][name] == pytest.approx(far * (0.1 if is_read else 1.0), rel=1e-3), name
+    assert max(moved[1.0].values()) == pytest.approx(1e-3, rel=1e-3)  # Adam's first step
+
+
 def test_a_fit_with_other_settings_does_not_go_on_there(demos, tmp_path):
     fitted(demos, tmp_path / "run", by_actions=True, steps=2, every=1)
     with pytest.raises(OtherIdentityError, match="use the old ones, or another --run-dir"):
@@ -415,6 +438,16 @@ def test_a_longer_fit_goes_on_and_is_the_one_that_was_long_from_the_start(demos,
         for name, t in whole.learner.module.state_dict().items()
     )
     assert [row.step for row in longer.rows] == [0, 2, 4, 5, 6, 8]
+
+
+def test_what_a_job_that_was_killed_left_of_a_checkpoint_goes_when_the_next_one_has_saved(demos, tmp_path):
+    fitted(demos, tmp_path, by_actions=False, steps=2, every=1)
+    folder = tmp_path / "slots/0/attempts/0/checkpoints"
+    for name in (".3.unfinished", ".1.deleted"):
+        (folder / name).mkdir()
+        (folder / name / "fit.safetensors").touch()
+    fitted(demos, tmp_path, by_actions=False, steps=3, every=1)
+    assert [path.name for path in folder.iterdir()] == ["2"]
 
 
 def test_a_loss_that_is_no_number_ends_it(demos, tmp_path):

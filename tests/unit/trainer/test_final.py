@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from listener import Listener
 from point_mass import PointMasses
 from slot_digest import slot_digest
 from suites import state_of
@@ -29,17 +30,6 @@ from trainer.training import attempt
 from trainer.training.begin import run
 
 pytestmark = pytest.mark.trainer
-
-
-class Listener:
-    def __init__(self):
-        self.said = []
-
-    def say(self, sentence):
-        self.said.append(sentence)
-
-    def progress(self, progress):
-        pass
 
 
 def train(run_dir, *, deadline=None, **fields):

@@ -29,11 +29,12 @@ def test_a_checkpoint_that_was_removed_is_asked_for(tmp_path: Path) -> None:
         find_start(Job(tmp_path, 0, 1), TRAINING)
 
 
-def test_a_damaged_word_on_where_an_attempt_began_is_named_and_nothing_is_guessed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ['{"attempt": ', "{}", "null", '{"attempt": 1, "step": 0, "checkpoint": "0"}'])
+def test_a_damaged_word_on_where_an_attempt_began_is_named_and_nothing_is_guessed(tmp_path: Path, text: str) -> None:
     for number in range(3):
         an_attempt(tmp_path, number, saved=0, from_scratch=True)
     path = tmp_path / "slots/0/attempts/1/parent.json"
-    path.write_text('{"attempt": ')
+    path.write_text(text)
     with pytest.raises(NoGoodCheckpointError, match=f"{path}, which says where attempt 1 began, is damaged"):
         find_start(Job(tmp_path, 0, 3), TRAINING)
 

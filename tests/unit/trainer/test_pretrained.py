@@ -1,0 +1,162 @@
+"""The file of weights that a training begins with: which copy of it counts, when one is made, and when none is."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from listener import Listener
+from safetensors.torch import save_file
+
+from anchorleg.job import Job
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.suite import spaces_of
+from trainer.errors import ConfigError, OtherIdentityError
+from trainer.machine.group import Group
+from trainer.nets import weights
+from trainer.nets.encoders.base import encoder_for
+from trainer.training import begin
+from trainer.training.pretrained import with_weights
+
+pytestmark = pytest.mark.trainer
+ENV = {"name": "spots:Spots", "observation": "cameras", "image_size": 16}
+
+
+def asked(file=None, *, arch="drq", encoder=(), **fields):
+    """Of a training that sees pictures."""
+    reads = {"arch": arch, **({"weights": str(file)} if file is not None else {}), **dict(encoder)}
+    few = {"random_steps": 4, "batch_size": 4, "buffer_size": 100, "random_shift": 0}
+    return resolve(
+        TrainingSection(
+            **{
+                "env": ENV,
+                "algorithm": {"name": "sac", **few},
+                "network": {"actor_hidden": (8,), "critic_hidden": (8,), "encoder": reads},
+                "num_envs": 2, "num_workers": 0, "total_steps": 8, "checkpoint_interval": 4, "evaluation_goals": 0,
+                **fields,
+            }
+        )
+    )  # fmt: skip
+
+
+def made(path, seed, **fields):
+    """A file for the encoder of `asked`."""
+    training = asked(**fields)
+    spec = spaces_of(training).obs["image"]
+    save_file(encoder_for("image", spec, training.network, torch.Generator().manual_seed(seed)).state_dict(), path)
+    return path
+
+
+def train(folder, file, **fields):
+    """What one attempt that came to its end said."""
+    listener = Listener()
+    assert begin.run(Job.standalone(folder), asked(file, **fields), listener) == 0
+    return listener.said
+
+
+def kept_in(folder):
+    return sorted(path.stem for path in (folder / "slots/0" / weights.WEIGHTS).glob("*"))
+
+
+def test_of_several_copies_that_of_the_newest_checkpoint_is_taken(tmp_path):
+    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
+    train(run, file)
+    weights.kept_copy(made(tmp_path / "b.safetensors", 2), run / "slots/0" / weights.WEIGHTS)
+    file.unlink()
+    assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
+
+
+def test_a_file_of_another_net_is_not_kept(tmp_path):
+    file, run = tmp_path / "a.safetensors", tmp_path / "run"
+    save_file({"odd": torch.zeros(3)}, file)
+    with pytest.raises(ConfigError, match="holds the weights of another net than drq"):
+        train(run, file)
+    assert kept_in(run) == []
+    made(file, 1)
+    train(run, file)
+    assert kept_in(run) == [weights.sha256_of(file)]
+
+
+def test_a_folder_that_describes_another_net_is_refused_though_no_shape_shows_it(tmp_path):
+    fields = {"arch": "timesformer_tiny", "env": {**ENV, "observation": "clips", "frame_stack": 2}}
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    made(folder / "model.safetensors", 1, **fields)
+    (folder / "config.json").write_text('{"num_attention_heads": 7}')
+    with pytest.raises(ConfigError, match="describes another net than timesformer_tiny: num_attention_heads is 7"):
+        train(tmp_path / "run", folder, **fields)
+    assert kept_in(tmp_path / "run") == []
+
+
+def test_the_slots_own_copy_counts_as_the_file_that_it_was_made_of(tmp_path):
+    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
+    train(run, file)
+    made(file, 2)  # as `trainer demos fit --out` does
+    with pytest.raises(OtherIdentityError, match=r"encoder\.weights_sha256"):
+        train(run, file, total_steps=12)
+    [sha256] = kept_in(run)
+    copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, sha256)
+    assert any("going on at step 8 " in line for line in train(run, copy, total_steps=12))
+    assert kept_in(run) == [sha256]
+
+
+def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_is(tmp_path):
+    job, gone = Job.standalone(tmp_path / "run"), tmp_path / "gone.safetensors"
+    with pytest.raises(ConfigError, match=r"there is no file of weights .*gone\.safetensors .* has no copy: give the"):
+        with_weights(job, asked(gone))
+    folder = job.slot_dir / weights.WEIGHTS
+    both = sorted(weights.kept_copy(made(tmp_path / f"{seed}.safetensors", seed), folder).stem for seed in (1, 2))
+    words = rf"copies of several: name one by network\.encoder\.weights_sha256 \({', '.join(both)}\)$"
+    with pytest.raises(ConfigError, match=words):
+        with_weights(job, asked(gone))
+    training, _ = with_weights(job, asked(gone, encoder={"weights_sha256": both[0]}))
+    assert training.network.encoder.weights == str(weights.place_of(folder, both[0]))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"source_sha256": "ab" * 32}, {"source_sha256": "../../else", "numbers_sha256": "0"}, {"numbers_sha256": "0"}],
+)
+def test_a_file_that_only_says_that_it_is_a_copy_is_what_it_is(tmp_path, metadata):
+    path = tmp_path / "a.safetensors"
+    save_file({"x": torch.zeros(3)}, path, metadata=metadata)
+    assert weights.sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+MIX = {"group": {"mix": True}, "init_seed": 0}
+RANKS = Group(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "group", "way"),
+    [({}, RANKS, "train with one rank"), (MIX, Group.alone(), r"leave group\.mix out")],
+    ids=["ranks", "mix"],
+)
+def test_an_encoder_with_running_statistics_is_refused_before_the_first_step(tmp_path, fields, group, way):
+    training = asked(arch="normed:Normed", **fields)
+    if group.size > 1:
+        training = training.changed(shards=2)
+    words = rf"Normed, which reads 'image', keeps running statistics .* \(BatchNorm2d\), .*: {way}, or have it"
+    with pytest.raises(ConfigError, match=words):
+        begin.run(Job.standalone(tmp_path), training, Listener(), group=group)
+
+
+@pytest.mark.parametrize(
+    ("arch", "more", "group"),
+    [
+        ("normed:Normed", {}, Group.alone()),
+        ("normed:Normed", {"freeze": True}, RANKS),
+        ("drq", {}, RANKS),
+    ],
+)  # fmt: skip
+def test_whose_statistics_stay_or_are_nobody_elses_may_train(arch, more, group):
+    begin.must_learn_alike(asked(arch=arch, encoder=more), group)
+
+
+def test_normalisation_by_a_files_numbers_is_the_same_everywhere():
+    training = asked(arch="r3d18", env={**ENV, "observation": "clips", "frame_stack": 2})
+    begin.must_learn_alike(training, RANKS)
