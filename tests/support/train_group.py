@@ -26,6 +26,7 @@ import torch.utils.tensorboard  # noqa: F401 - before the forks, as in train_poi
 from train_contributed import wait_until
 from train_point_mass import Interrupted, Judged, in_a_process_of_its_own, judge, section
 
+from anchorleg.files import write_bytes
 from anchorleg.job import Job
 from syncd import store
 from trainer.envs.spaces import STATE
@@ -135,7 +136,7 @@ def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
 def kept(job: Job, sha256: str, data: bytes) -> None:
     folder = job.run_dir / "kept"
     folder.mkdir(exist_ok=True)
-    (folder / sha256).write_bytes(data)
+    write_bytes(folder / sha256, data)  # whole, whoever is killed while slots keep the same
     _keep(job, sha256, data)
 
 
