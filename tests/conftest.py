@@ -6,20 +6,31 @@ import importlib
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from environment import kept_environment
-from needs import need, need_drawing
+from mounts import mounted
+from needs import need_drawing, unskipped
 from relay import NewRelay, Relay
 
 # Whoever is started by a script with `&` ignores Ctrl-C, and so would all programs that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    return report if item.get_closest_marker("may_skip") else unskipped(report)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return unskipped((yield))
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +71,7 @@ def eyes_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system that is soon full: 8 MB, of which the code of a run takes two."""
-    need("a file system of a test's own", [] if os.geteuid() == 0 else ["root"])
     where = tmp_path / "disk"
     where.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", where], capture_output=True, text=True, check=False
-    )
-    need("a file system of a test's own", [] if mounted.returncode == 0 else [f"mount: {mounted.stderr.strip()}"])
-    try:
+    with mounted(where, "size=8m"):
         yield where
-    finally:
-        subprocess.run(["umount", "-l", where], check=True)

@@ -6,8 +6,8 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 
+from daemons import family_of
 from relay import PROGRAMS, NewRelay, Relay
 
 from orchestrator.processes import ProcessId, is_alive
@@ -125,11 +125,7 @@ def test_the_second_run_of_a_job_takes_nothing_from_the_first_one(new_relay: New
 
 def kill_job(relay: Relay, supervisor: ProcessId) -> None:
     """SIGKILL the supervisor and everything below it, as a node that loses its power would."""
-    rows = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split("\n")
-    parents = {int(pid): int(parent) for pid, parent in (row.split() for row in rows if row.strip())}
-    family = {supervisor.pid}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
+    family = family_of(supervisor.pid)
     for number in (signal.SIGSTOP, signal.SIGKILL):  # all stand still first: no parent writes down a child's death
         for pid in family:
             with contextlib.suppress(ProcessLookupError):

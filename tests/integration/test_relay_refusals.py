@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
+from mounts import mounted
 from relay import NewRelay, Relay
 
 
@@ -89,13 +91,9 @@ def test_a_run_folder_that_may_not_be_written(new_relay: NewRelay, tmp_path: Pat
     relay = new_relay()
     relay.run_dir.mkdir(parents=True)
     relay.run_dir.chmod(0o555)
-    if os.geteuid() == 0:  # whom permissions do not stop
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", relay.run_dir], check=True)
-    try:
+    is_root = os.geteuid() == 0  # whom permissions do not stop
+    with mounted(relay.run_dir, "ro") if is_root else contextlib.nullcontext():
         relay.run("start").assert_refused(7, f"run_dir: {relay.run_dir}", "cannot be written", "choose another folder")
-    finally:
-        if os.geteuid() == 0:
-            subprocess.run(["umount", relay.run_dir], check=True)
 
 
 def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) -> None:

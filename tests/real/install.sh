@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs what the real tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, mmdebstrap; sshd, rsync,
-# cron, plistutil, systemd-analyze; OSMesa to draw without a screen; Chromium. No daemon is started for good.
-# Already there: nothing is done. Without root or apt: says so and ends with 0, except where CI=true.
+# Installs what the tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, mmdebstrap; sshd, rsync,
+# cron, plistutil, systemd-analyze; OSMesa to draw without a screen; Chromium; git, a C compiler. No daemon is started
+# for good.
+# Already there: nothing is done. Without root, apt or a package: says so and ends with 0, except where CI=true.
 set -u
 
 packages=''
@@ -23,6 +24,10 @@ need cron crontab
 need libplist-utils plistutil
 need systemd systemd-analyze
 need chromium chromium
+need git git
+need gcc cc
+# What is compiled from source includes it.
+echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1 || packages="$packages libc6-dev"
 # MuJoCo draws through it where there is no GPU and no screen.
 [ -n "$(find /usr/lib -name 'libOSMesa.so.8*' 2>/dev/null)" ] || packages="$packages libosmesa6"
 # A newcomer's account on a cluster makes a virtual environment with the system's Python.
@@ -38,7 +43,7 @@ if [ -z "$packages" ]; then
 fi
 
 give_up() {
-    echo "install: $1; not installed:$packages. The tests on these real parts will be skipped." >&2
+    echo "install: $1; not installed:$packages. The tests that need these will be skipped." >&2
     [ "${CI:-}" = true ] && exit 1
     exit 0
 }
@@ -59,12 +64,27 @@ if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
     trap 'exit 130' INT TERM HUP
     printf '#!/bin/sh\n%s\nexit 101\n' "$mark" | $sudo tee "$policy" >/dev/null && $sudo chmod 755 "$policy"
 fi
-install() {
+install() { # what apt has; the rest is in $unknown: apt-get takes all or none, and Ubuntu's Chromium is a snap
+    known='' unknown=''
+    for package in $packages; do
+        if [ -n "$(apt-cache show "$package" 2>/dev/null)" ]; then
+            known="$known $package"
+        else
+            unknown="$unknown $package"
+        fi
+    done
     # shellcheck disable=SC2086 # a list of words
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q \
-        --no-install-recommends $packages
+    [ -z "$known" ] || $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q \
+        --no-install-recommends $known
 }
-install || { $sudo apt-get -o DPkg::Lock::Timeout=300 update -q && install; }
+install
 result=$?
+if [ "$result" -ne 0 ] || [ -n "$unknown" ]; then # its lists may be old, or not there yet
+    $sudo apt-get -o DPkg::Lock::Timeout=300 update -q
+    install
+    result=$?
+fi
 [ "$result" -eq 0 ] || give_up 'apt-get failed'
-echo "install: done:$packages"
+packages=$unknown
+[ -z "$packages" ] || give_up 'apt has no such package here'
+echo "install: done:$known"

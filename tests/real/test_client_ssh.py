@@ -29,9 +29,7 @@ from syncd.store import Origin, Shared, Version, publish, rounded
 from syncd.transports.factory import open_transport
 from syncd.wire.transport import News
 
-NEEDS_RSYNC = pytest.mark.skipif(
-    shutil.which("rsync") is None and os.environ.get("CI") != "true", reason="rsync is not there"
-)
+NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not there")
 SYNCD = str(Path(sys.executable).parent / "syncd")
 #: How long the connection is left alone, to see that waiting costs no login.
 IDLE_S = 6.0

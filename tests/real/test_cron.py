@@ -12,37 +12,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crontabs import OTHERS, RUN, install, make_stand_in, others_in_it, table
 from daemons import PATIENCE_S, alone, wait_for
 from needs import need
-from relay import NewRelay, Relay
+from relay import SUPPORT, NewRelay, Relay
 
-#: What somebody else has in the table; none of it is ever due.
-OTHERS = b"# mine\nMAILTO=nobody\n0 5 31 2 *  echo 100\\% \t\n"
 #: cron(8) begins each job with no more than this.
 CRONS_PATH = "/usr/bin:/bin"
 
 
-def table() -> bytes:
-    return subprocess.run(["crontab", "-l"], capture_output=True, check=False, timeout=PATIENCE_S).stdout
-
-
-def install(content: bytes) -> None:
-    command = ["crontab", "-"] if content else ["crontab", "-r"]
-    subprocess.run(command, input=content, capture_output=True, check=bool(content), timeout=PATIENCE_S)
-
-
 @pytest.fixture
-def crontab() -> Iterator[None]:
-    """The user's table holds `OTHERS`; what was there before comes back.
+def crontab() -> Iterator[bytes]:
+    """The user's own table by the real crontab(1): what it holds, with `OTHERS` behind. It is as before at the end.
 
     A user has one table. Whoever else runs these tests, in another checkout, waits.
     """
     need("cron", [name for name in ("crontab",) if shutil.which(name) is None])
-    with alone("crontab"):
-        before = table()
-        install(OTHERS)
-        yield
-        install(before)
+    with alone("crontab"), others_in_it() as whole:
+        yield whole
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`crontab` has a table of its own, with `OTHERS` in it: no daemon ticks it, and the user's stays away."""
+    make_stand_in(tmp_path / "stand-in")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'stand-in'}:{os.environ['PATH']}")
+    install(OTHERS)
 
 
 def lines_of(relay: Relay) -> list[str]:
@@ -57,7 +52,8 @@ def run_id_of(relay: Relay) -> str:
 def as_cron_does(relay: Relay, line: str) -> subprocess.CompletedProcess[str]:
     """Run a line's command: its own shell, almost no environment, the home folder."""
     command = line.split(" ", 5)[5].replace("\\%", "%")
-    env = {"HOME": relay.env["HOME"], "LOGNAME": "somebody", "SHELL": "/bin/sh", "PATH": CRONS_PATH}
+    path = f"{Path(shutil.which('crontab') or '/').parent}:{CRONS_PATH}"
+    env = {"HOME": relay.env["HOME"], "LOGNAME": "somebody", "SHELL": "/bin/sh", "PATH": path}
     return subprocess.run(
         ["/bin/sh", "-c", command], cwd="/", env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
@@ -68,7 +64,7 @@ def tick_silently(relay: Relay, line: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.usefixtures("crontab")
+@pytest.mark.usefixtures("stand_in")
 class TestTheTable:
     def test_a_run_is_ticked_to_its_end_and_takes_its_line_out(self, new_relay: NewRelay) -> None:
         name = "a 100% toy's"
@@ -189,12 +185,42 @@ class TestTheTable:
         assert not relay.run_dir.exists()
 
 
+@pytest.mark.usefixtures("stand_in")
+def test_the_users_table_is_put_right_after_a_test_that_was_killed() -> None:
+    theirs, newer = b"MAILTO=me\n0 5 31 2 *  true\n", b"0 6 31 2 *  true\n"
+    install(theirs)
+    code = "import os; from crontabs import others_in_it\nwith others_in_it(): os.kill(os.getpid(), 9)"
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    killed = subprocess.run([sys.executable, "-c", code], env=env, check=False, timeout=PATIENCE_S)
+    assert killed.returncode == -9
+    assert table() == theirs + OTHERS  # theirs is in force meanwhile
+    install(table() + f"* * * * * true # anchorleg {RUN}-0123abcd\n".encode() + newer)
+
+    with others_in_it() as whole:
+        assert whole == table() == theirs + newer + OTHERS
+
+    assert table() == theirs + newer
+
+
+def test_the_real_crontab_takes_a_line_as_it_is_and_gives_it_back(new_relay: NewRelay, crontab: bytes) -> None:
+    name = "a 100% toy's"
+    relay = new_relay(name, total=10_000, run_name=RUN, run_dir=f"runs/{name}")
+
+    for _ in range(2):  # in the place of the older one
+        begun = relay.run("start", "--via", "cron")
+        assert begun.code == 0, begun.words
+        [line] = lines_of(relay)
+        assert table() == crontab + line.encode() + b"\n"
+
+    assert relay.run("stop", "--now").code == 0
+    assert table() == crontab
+
+
 @pytest.mark.long
-@pytest.mark.usefixtures("crontab")
-def test_the_real_daemon_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
+def test_the_real_daemon_takes_a_run_to_its_end(new_relay: NewRelay, crontab: bytes) -> None:
     need("cron", [name for name in ("cron",) if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None])
     need("cron's daemon", [] if os.getuid() == 0 else ["root"])
-    relay = new_relay(total=40, training={"max_runtime_seconds": 1})
+    relay = new_relay(RUN, total=40, training={"max_runtime_seconds": 1})
     assert relay.run("start", "--via", "cron").code == 0
     assert len(lines_of(relay)) == 1
     daemon = subprocess.Popen([shutil.which("cron", path="/usr/sbin") or "cron", "-f"], start_new_session=True)
@@ -204,6 +230,6 @@ def test_the_real_daemon_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
         daemon.terminate()
         daemon.wait(PATIENCE_S)
 
-    assert table() == OTHERS
+    assert table() == crontab
     relay.assert_exactly_once(40)
     assert relay.status()["state"] == "finished"

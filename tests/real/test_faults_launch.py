@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from relay import PATIENT, NewRelay
 from slurm_cluster import PrivateSlurm, SlurmCluster
-from slurm_relay import assert_kept_once, ends, ever, on_slurm, rows_of
+from slurm_relay import assert_kept_once, ends, ever, on_slurm, rows_of, start_impatient
+
+from orchestrator.decisions.verdicts import NOT_SEEN_THERE
 
 pytestmark = pytest.mark.slurm
 
@@ -74,6 +76,30 @@ def test_a_job_that_runs_and_never_begins_is_replaced(
     relay.assert_exactly_once(60)
     (ended, _) = relay.events("ended")
     assert (ended["verdict"], "never began" in ended["cause"]) == ("node failed", True)
+    assert relay.status()["slots"][0]["failures"] == 0
+
+
+def test_a_node_that_does_not_see_the_runs_folder_is_not_the_programs_fault(
+    private_slurm: PrivateSlurm, new_relay: NewRelay, tmp_path: Path
+) -> None:
+    """Slurm cannot open the job's output and ends it within a second (0:53); here the folder is away meanwhile."""
+    slurm = private_slurm(nodes=1)
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
+    controller = start_impatient(relay, record=2)
+    slurm.wait_for(lambda: rows_of(slurm, relay), "the job")
+    (job,) = rows_of(slurm, relay)
+
+    away = Path(job.work_dir).rename(tmp_path / "away")
+    slurm.ask("scontrol", "release", str(job.job_id))
+    slurm.wait_for(lambda: not rows_of(slurm, relay), "its end")
+    away.rename(job.work_dir)
+    slurm.wait_for(lambda: rows_of(slurm, relay), "the next job")
+    slurm.ask("scontrol", "release", str(rows_of(slurm, relay)[0].job_id))
+
+    assert relay.ended(controller) == 0, relay.output()
+    assert ends(slurm, relay) == ["FAILED", "COMPLETED"]
+    (ended, _) = relay.events("ended")
+    assert (ended["verdict"], ended["cause"]) == ("node failed", f"{NOT_SEEN_THERE} (FAILED)")
     assert relay.status()["slots"][0]["failures"] == 0
 
 

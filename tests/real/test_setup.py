@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import subprocess
@@ -17,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pydantic
 import pytest
+from accounts import Account, missing_account_parts, throw_away_accounts
 from daemons import PATIENCE_S, WORK_S
 from needs import need
 from policies import publish_one
@@ -29,8 +28,7 @@ from syncd import store
 from syncd.access.settings import Settings
 
 SYNCD = Path(sys.executable).parent / "syncd"
-ROOT = Path(__file__).parents[2]
-PASSWORD = "correct horse battery staple"
+PASSPHRASE = "correct horse battery staple"
 
 
 @dataclass
@@ -72,28 +70,12 @@ def newcomer(tmp_path: Path) -> Newcomer:
     return Newcomer(home, {**env, "HOME": str(home), "PATH": f"{home / 'bin'}:{env['PATH']}"})
 
 
-@dataclass
-class Account:
-    """A user of this machine for the length of one test."""
-
-    name: str
-    home: Path
-
-
 @pytest.fixture
 def account() -> Iterator[Account]:
-    need("a throw-away account", [] if os.geteuid() == 0 and shutil.which("useradd") else ["root and useradd"])
-    name = f"al{secrets.token_hex(4)}"
-    home = Path("/tmp") / name
-    subprocess.run(
-        ["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True, timeout=PATIENCE_S
-    )
-    try:
-        subprocess.run(["chpasswd"], input=f"{name}:{PASSWORD}".encode(), check=True, timeout=PATIENCE_S)
-        yield Account(name, home)
-    finally:
-        subprocess.run(["userdel", "--force", "--remove", name], timeout=PATIENCE_S, capture_output=True, check=False)
-        shutil.rmtree(home, ignore_errors=True)
+    """A user of this machine for the length of one test."""
+    need("accounts of a test's own", missing_account_parts())
+    with throw_away_accounts("new", env=os.environ) as (_, (made,)):
+        yield made
 
 
 @pytest.fixture
@@ -103,26 +85,13 @@ def with_password(new_sshd: Callable[..., Sshd]) -> Sshd:
     )
 
 
-def python_of(account: Account) -> str:
-    """An interpreter of this version that another account may run: this one may lie in somebody's home."""
-    system = f"/usr/bin/python3.{sys.version_info.minor}"
-    for program in (sys.executable, system):
-        command = ["su", "-s", "/bin/sh", account.name, "-c", f"{program} -c ''"]
-        if subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0:
-            return program
-    need("an interpreter for other accounts", [system])
-    raise AssertionError
-
-
 def run_folder_of(account: Account) -> Path:
     """A run folder with a policy in it, and a `syncd` where people have one."""
     run = account.home / "project" / "runs" / "mt10"
     publish_one(store.Shared(run / "shared"), 1, 1)
     programs = account.home / "project" / ".venv" / "bin"
     programs.mkdir(parents=True)
-    site = Path(pydantic.__file__).parents[1]
-    (programs / "syncd").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}:{site} exec {python_of(account)} -m syncd "$@"\n')
-    (programs / "syncd").chmod(0o755)
+    shutil.copy(account.syncd(), programs)
     subprocess.run(["chown", "-R", account.name, account.home], check=True, timeout=PATIENCE_S)
     return run
 
@@ -130,7 +99,7 @@ def run_folder_of(account: Account) -> Path:
 def test_from_an_empty_home_to_a_mirror_with_one_password(
     newcomer: Newcomer, account: Account, with_password: Sshd, tmp_path: Path
 ):
-    run = run_folder_of(account)
+    run, password = run_folder_of(account), account.password()
     authorized = account.home / ".ssh" / "authorized_keys"
     authorized.parent.mkdir(mode=0o755)
     authorized.write_text("ssh-ed25519 AAAAsomebody-else else")  # without a newline at its end
@@ -142,11 +111,11 @@ def test_from_an_empty_home_to_a_mirror_with_one_password(
         assert with_password.fingerprint() in person.seen
         person.type("y")
         person.wait_for(f"Password of {account.name}@127.0.0.1:")
-        person.type(PASSWORD)
+        person.type(password)
         assert person.end() == 0, person.seen
     finally:
         person.close()
-    assert PASSWORD not in person.seen
+    assert password not in person.seen
     for step in ("key", "host key", "login", "folder", "syncd there", "connection", "stored"):
         assert re.search(rf"^✓ {step}\b", person.seen, re.MULTILINE), person.seen
     assert "1 policy is there" in person.seen
@@ -159,7 +128,7 @@ def test_from_an_empty_home_to_a_mirror_with_one_password(
     assert settings.remote is not None
     assert settings.remote.path == str(run / "shared")
     assert settings.remote.command == str(account.home / "project" / ".venv" / "bin" / "syncd")
-    assert PASSWORD not in "".join(
+    assert password not in "".join(
         path.read_text() for path in newcomer.home.rglob("*") if path.is_file() and "ssh" not in path.name
     )
 
@@ -190,7 +159,7 @@ def test_where_there_is_no_syncd_the_line_that_it_advises_brings_it_there(
     known = newcomer.home / ".ssh" / "known_hosts"
     key = newcomer.home / ".ssh" / "id_ed25519"
     config.write_text(
-        f"Host cluster\n  HostName 127.0.0.1\n  Port {with_password.port}\n  User {account.name}\n"
+        f"Host cluster\n  HostName 127.0.0.1\n  Port {with_password.port}\n  User {account.opened()}\n"
         f'  IdentityFile "{key}"\n  UserKnownHostsFile "{known}"\n'
     )
     known.write_text(with_password.host_key_line + "\n")
@@ -264,7 +233,7 @@ def test_a_key_that_nobody_unlocks_is_named_before_a_password_is_asked_for(
 ):
     """The site would take it: to install it once more would help nobody."""
     key = newcomer.home / ".ssh" / "id_ed25519"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", PASSWORD, "-f", key], check=True, timeout=PATIENCE_S)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", PASSPHRASE, "-f", key], check=True, timeout=PATIENCE_S)
     sshd.add_key(key.with_name("id_ed25519.pub").read_text().strip())
     words = ("setup", f"{sshd.user}@127.0.0.1:/run", "--port", sshd.port, "--yes-host-key", sshd.fingerprint())
     seen = refused(newcomer, words, is_typed=is_typed)
@@ -290,7 +259,7 @@ def test_where_a_second_factor_is_asked_for_no_key_is_installed(
 
 def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, account: Account, with_password: Sshd):
     """As older guides have it, before `syncd` comes into play: ssh-keygen, ssh-copy-id, and a line to see it work."""
-    run = run_folder_of(account)
+    run, password = run_folder_of(account), account.password()
     with open(newcomer.home / ".ssh" / "config", "a", encoding="utf-8") as config:
         config.write(f"Host cluster\n  HostName 127.0.0.1\n  Port {with_password.port}\n  User {account.name}\n")
         config.write(f'  IdentityFile "{newcomer.home / ".ssh" / "id_ed25519"}"\n')
@@ -310,7 +279,7 @@ def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, acc
         person.wait_for("Are you sure you want to continue connecting")
         person.type("yes")
         person.wait_for("password:")
-        person.type(PASSWORD)
+        person.type(password)
         assert person.end() == 0, person.seen
     finally:
         person.close()
@@ -321,6 +290,7 @@ def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, acc
 
 
 def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, with_password: Sshd):
+    account.password()
     words = ("setup", f"{account.name}@127.0.0.1:/tmp", "--port", with_password.port)
     person = newcomer.type(*words, "--yes-host-key", with_password.fingerprint())
     try:

@@ -16,10 +16,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
 #: Every so many-th call; the start differs, so that the tests together meet more of them.
 EVERY = 9
-LONG_S = 1800.0
 
 
-@pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize(("share", "again"), [(2, 0), (5, 0), (8, 0), (4, 3)])
 def test_killed_at_calls_spread_over_a_whole_run_it_goes_on_exactly_once(
     new_relay: NewRelay, slurm: SlurmCluster, share: int, again: int

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pwd
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -18,10 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from daemons import PATIENCE_S, started_at, wait_for
+from daemons import PATIENCE_S, alone, started_at, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = ("useradd", "userdel", "usermod", "groupadd", "groupdel", "runuser")
+TOOLS = ("useradd", "userdel", "usermod", "chpasswd", "groupadd", "groupdel", "runuser")
+#: The name of each folder with homes of accounts begins so. Its maker holds a lock on it as long as he lives.
+FOLDERS = "al-class-"
 #: The packages of this Python are for its own version only.
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -45,6 +49,13 @@ class Account:
         """Let a login by key in (sshd takes an account without any password for a locked one). Returns its name."""
         _do("usermod", "-p", "*", self.name)
         return self.name
+
+    def password(self) -> str:
+        """Give it a password, each time another one: a killed test leaves an account that anybody may log in at."""
+        password = secrets.token_urlsafe()
+        command, line = ["chpasswd"], f"{self.name}:{password}"
+        subprocess.run(command, input=line, text=True, check=True, capture_output=True, timeout=PATIENCE_S)
+        return password
 
     def syncd(self) -> Path:
         """Its `syncd`, as a program that a login can call."""
@@ -93,20 +104,22 @@ def missing_account_parts() -> list[str]:
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [name for name in TOOLS if shutil.which(name) is None]
     packages = Path(sysconfig.get_path("purelib"))
-    missing += [f"{path} that others can read" for path in (REPOSITORY, packages) if not _is_open(path)]
+    missing += [f"{path} that others can read: {why}" for path in (REPOSITORY, packages) if (why := _closed(path))]
     if _interpreter() is None:
-        missing.append(f"a {VERSION} that others can run")
+        missing.append(f"a {VERSION} that others can run: {_closed(Path(sys.executable).resolve())}")
     return missing
 
 
-def _is_open(path: Path) -> bool:
-    return all(above.stat().st_mode & 0o001 for above in (path, *path.parents))
+def _closed(path: Path) -> str:
+    """What on the way to `path` keeps others out, and how; empty: nothing."""
+    modes = {place: stat.S_IMODE(place.stat().st_mode) for place in (*reversed(path.parents), path)}
+    return next((f"{place} has mode {mode:04o}" for place, mode in modes.items() if not mode & 0o001), "")
 
 
 def _interpreter() -> Path | None:
     """This Python where others may run it, else the system's of the same version."""
     mine, systems = Path(sys.executable).resolve(), shutil.which(VERSION, path="/usr/bin:/usr/local/bin")
-    if _is_open(mine):
+    if not _closed(mine):
         return mine
     return Path(systems) if systems else None
 
@@ -126,11 +139,17 @@ def _python_in(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def throw_away_accounts(*names: str, env: Mapping[str, str]) -> Iterator[tuple[str, list[Account]]]:
-    """(their common group, an account for each of `names`); all of it is gone at the end. Root is needed."""
+    """(their common group, an account for each of `names`); all of it is gone at the end. Root is needed.
+
+    What a killed test left of its own goes first.
+    """
+    _sweep()
     mark = secrets.token_hex(3)
-    group = f"al{mark}"
-    folder = Path(tempfile.mkdtemp(prefix="al-class-"))
+    group = _group(mark)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
     folder.chmod(0o755)
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     accounts = []
     try:
         _do("groupadd", group)
@@ -144,12 +163,52 @@ def throw_away_accounts(*names: str, env: Mapping[str, str]) -> Iterator[tuple[s
             accounts.append(Account(account, home, python, {**kept, **own, "OMP_NUM_THREADS": "1"}))
         yield group, accounts
     finally:
-        for account in accounts:
-            account.end()
-            wait_for(lambda uid=account.uid: not _killed(uid), f"the end of what {account.name} runs")  # type: ignore[misc]
-            subprocess.run(["userdel", "--force", account.name], check=False, capture_output=True, timeout=PATIENCE_S)
-        subprocess.run(["groupdel", group], check=False, capture_output=True, timeout=PATIENCE_S)
-        shutil.rmtree(folder, ignore_errors=True)
+        for made in accounts:
+            made.end()
+            _remove(made.name)
+        _remove_what_they_shared(group, folder)
+        os.close(held)
+
+
+def _group(mark: str) -> str:
+    return f"al{mark}"
+
+
+def _sweep() -> None:
+    """Remove the accounts whose makers are dead, as SIGKILL leaves them, with their groups and folders."""
+    with alone("accounts"):
+        for entry in pwd.getpwall():
+            home, mark = Path(entry.pw_dir), entry.pw_name[-6:]
+            if home.parent.name.startswith(FOLDERS) and entry.pw_name == home.name + mark and not _is_held(home.parent):
+                with contextlib.suppress(KeyError):  # its maker was just at it
+                    _remove(entry.pw_name)
+                _remove_what_they_shared(_group(mark), home.parent)
+
+
+def _is_held(folder: Path) -> bool:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _remove(name: str) -> None:
+    """End what an account runs, and the account. Errors: KeyError where there is none."""
+    uid = pwd.getpwnam(name).pw_uid
+    wait_for(lambda: not _killed(uid), f"the end of what {name} runs")
+    subprocess.run(["userdel", "--force", name], check=False, capture_output=True, timeout=PATIENCE_S)
+
+
+def _remove_what_they_shared(group: str, folder: Path) -> None:
+    subprocess.run(["groupdel", group], check=False, capture_output=True, timeout=PATIENCE_S)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _killed(uid: int) -> list[int]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemons import PATIENCE_S
+from needs import need
 
 _FOLDERS = ("dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "var/tmp")
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -41,7 +42,7 @@ class Container:
 
     @classmethod
     def make(cls, image: Path) -> Container:
-        """Fill the folder `image`. Errors: RuntimeError where the kernel does not let us enter it."""
+        """Fill the folder `image`. Skips the test where the kernel does not let us enter it, whoever we are."""
         for name in _FOLDERS:
             (image / name).mkdir(parents=True, exist_ok=True)
         for name, target in _LINKS.items():
@@ -56,8 +57,7 @@ class Container:
         for bind in binds:
             (image / bind.lstrip("/")).mkdir(parents=True, exist_ok=True)
         probe = made.run([made.python, "-c", "import json"])
-        if probe.returncode != 0:
-            raise RuntimeError(f"ch-run cannot enter a container here: {probe.stderr.strip()}")
+        need("a container that may be entered", [] if probe.returncode == 0 else [probe.stderr.strip()])
         return made
 
     def command_line(
