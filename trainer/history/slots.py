@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,28 @@ from anchorleg.runid import run_id_of
 from syncd import store
 from trainer.errors import ConfigError
 from trainer.history.journal import EVALUATIONS, METRICS
-from trainer.history.read import read, read_evaluations
+from trainer.history.read import read_evaluations, rows_of
 
-Rows = Sequence[Mapping[str, Any]]
+#: Rows, to be gone through as often as one likes.
+Rows = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class RowsOnDisk:
+    """Rows that are read, one at a time, whenever somebody goes through them: all those of a long training on fifty
+    tasks would fill 3 GB. Errors: those of `read`.
+    """
+
+    read: Callable[[], Iterator[Mapping[str, Any]]]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return self.read()
 
 
 @dataclass(frozen=True)
 class History:
-    """One slot of one run. Rows as `trainer.history.journal` writes them, oldest first.
+    """One slot of one run. Rows as `trainer.history.journal` writes them, oldest first; to go through `rows` is to read
+    them (`told_where`).
 
     `folder`: its run's, or its run's in a mirror. `training`: the resolved training section, empty where it is not at
     hand (a mirror, a run without orchestrator).
@@ -30,7 +44,7 @@ class History:
     run_id: str
     slot: int
     rows: Rows
-    evaluations: Rows
+    evaluations: Sequence[Mapping[str, Any]]
     training: Mapping[str, Any]
 
 
@@ -41,7 +55,7 @@ def find_histories(path: Path) -> list[History]:
     """
     path = path.expanduser().resolve()
     with told_where(path):
-        found = [history for history in _below(path) if history.rows]
+        found = [history for history in _below(path) if any(True for _ in history.rows)]
     if not found:
         raise ConfigError(f"{path} has no metrics yet: a training writes its first row after metrics_interval steps")
     return found
@@ -81,15 +95,16 @@ def _of_slot(folder: Path) -> History:
         folder=home,
         run_id=_run_id(home),
         slot=int(folder.name) if folder.name.isdigit() else 0,
-        rows=read(folder),
+        rows=RowsOnDisk(lambda: rows_of(folder)),
         evaluations=read_evaluations(folder),
         training=read_json_or_none(folder / "config.json") or {},
     )
 
 
 def _of_place(place: store.SlotPlace) -> History:
-    metrics, evaluations = (store.read_metrics(place, name.removesuffix(".jsonl")) for name in (METRICS, EVALUATIONS))
-    return History(place.path.parent, place.run_id, place.slot, metrics, evaluations, {})
+    metrics, evaluations = (name.removesuffix(".jsonl") for name in (METRICS, EVALUATIONS))
+    rows = RowsOnDisk(lambda: store.rows_of_curve(place, metrics))
+    return History(place.path.parent, place.run_id, place.slot, rows, store.read_metrics(place, evaluations), {})
 
 
 def _run_id(run_dir: Path) -> str:

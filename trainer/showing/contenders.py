@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training, differences_in, group_identity
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.history.slots import History, find_histories
+from trainer.history.slots import History, find_histories, told_where
 from trainer.showing.alike import learned_with, training_in
 from trainer.showing.comparison import Contender, Seeded, as_far_as_all, together
 from trainer.showing.learning import evaluated, learned_from_others
@@ -69,14 +70,14 @@ def _slot(history: History) -> _Slot | None:
         )
     if not history.evaluations:
         return None
-    return _Slot(
-        training,
-        learned_with(training, history),
-        _seeded(history, training),
-        history.folder,
-        history.slot,
-        learned_from_others(history.rows),
-    )
+    at, steps, in_group = array("d"), 0, False
+    with told_where(history.folder):
+        for row in history.rows:
+            at.append(row["at"])
+            steps = int(row["to"])
+            in_group = in_group or learned_from_others(row)
+    seeded = _seeded(history, training, steps, seconds_of(at))
+    return _Slot(training, learned_with(training, history), seeded, history.folder, history.slot, in_group)
 
 
 def _samples(found: Sequence[_Slot]) -> list[_Slot]:
@@ -124,12 +125,11 @@ def _said(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:
-    """What the training behind `rows` took, without the time between its jobs. Where a clock was set back, a row took
-    the usual time.
+def seconds_of(at: Sequence[float]) -> float:
+    """What a training took whose rows were written `at` (unix seconds), without the time between its jobs. Where a
+    clock was set back, a row took the usual time.
     """
-    at = np.array([row["at"] for row in rows], np.float64)
-    apart = np.diff(at)
+    apart = np.diff(np.array(at, np.float64))
     forward = apart[apart >= 0]
     if not forward.size:
         return 0.0
@@ -138,15 +138,15 @@ def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:
     return float(np.where(is_told, apart, usual).sum() + usual)
 
 
-def _seeded(history: History, training: Training) -> Seeded:
+def _seeded(history: History, training: Training, steps: int, seconds: float) -> Seeded:
     algorithm = find(ALGORITHMS, training.algorithm.name)
     actor = algorithm.sizes(training, spaces_of(training))[0]
     return Seeded(
         seed=training.seed,
         evaluations=tuple(evaluated(row) for row in history.evaluations),
         returns=tuple(float(np.mean(list(row["returns"].values()))) for row in history.evaluations),
-        steps=int(history.rows[-1]["to"]),
-        seconds=seconds_of(history.rows),
+        steps=steps,
+        seconds=seconds,
         parameters=actor.parameters,
         num_envs=training.num_envs,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ EPISODES_A_POINT = 20
 MAX_WINDOW_SHARE = 0.2
 #: Points of a curve over several slots: more than that no picture of ours shows.
 MAX_POINTS = 300
+#: What rows tell of each task, and curves are made of.
+_MEASURES = ("episodes", "success", "return")
 
 
 @dataclass(frozen=True)
@@ -78,33 +81,63 @@ class Curves:
 
 
 def curves_of(run: str, slot: int, rows: Rows, evaluations: Rows, key: str = "") -> Curves:
-    """The curves of rows as `trainer.history.read` has them. `rows` must not be empty. Pure."""
-    tasks = tuple(sorted({task for row in rows for task in row["tasks"]}))
-    episodes = _table(rows, tasks, "episodes")
-    solved = episodes * _table(rows, tasks, "success")
-    earned = episodes * _table(rows, tasks, "return")
+    """The curves of rows as `trainer.history.read` has them, which are gone through once. There must be one. Pure."""
+    columns = _Columns()
+    for row in rows:
+        columns.add(row)
+    tasks = tuple(sorted(columns.tasks))
+    episodes = columns.table(tasks, "episodes")
+    solved = episodes * columns.table(tasks, "success")
+    earned = episodes * columns.table(tasks, "return")
     window = window_rows(episodes)
-    lengths = [row["to"] - row["from"] for row in rows]
     return Curves(
         run=run,
         slot=slot,
         tasks=tasks,
-        step=np.array([row["to"] for row in rows], np.float64),
+        step=np.array(columns.steps, np.float64),
         success=_pooled(solved, episodes, window),
         returns=_pooled(earned, episodes, window),
         raw_success=_pooled(solved, episodes, 1),
         raw_returns=_pooled(earned, episodes, 1),
         window_rows=window,
-        window_steps=int(window * np.median(lengths)),
+        window_steps=int(window * np.median(columns.lengths)),
         evaluations=tuple(evaluated(row) for row in evaluations),
-        in_group=learned_from_others(rows),
+        in_group=columns.in_group,
         key=key,
     )
 
 
-def learned_from_others(rows: Rows) -> bool:
-    """Whether a slot with these rows was in a group: what slots of one come to are not several results."""
-    return any("group" in row for row in rows)
+class _Columns:
+    """What curves need of rows, as they come: of each row a number a task and measure, and not the row itself."""
+
+    def __init__(self) -> None:
+        self.steps, self.lengths = array("d"), array("d")
+        self.in_group = False
+        self.tasks: dict[str, dict[str, array[float]]] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Errors: KeyError, TypeError, AttributeError for a row that is no training's."""
+        told = row["tasks"]
+        for task in told.keys() - self.tasks.keys():
+            before = [0.0] * len(self.steps)
+            self.tasks[task] = {name: array("d", before) for name in _MEASURES}
+        for task, columns in self.tasks.items():
+            measured = told.get(task, {})
+            for name in _MEASURES:
+                columns[name].append(measured.get(name, 0.0))
+        self.steps.append(row["to"])
+        self.lengths.append(row["to"] - row["from"])
+        self.in_group = self.in_group or learned_from_others(row)
+
+    def table(self, tasks: Sequence[str], name: str) -> F64:
+        """[R, K], 0 where a row lacks it. The columns go with it."""
+        columns = [self.tasks[task].pop(name) for task in tasks]
+        return np.array(columns, np.float64).reshape(len(tasks), len(self.steps)).T.copy()
+
+
+def learned_from_others(row: Mapping[str, Any]) -> bool:
+    """Whether a slot with this row was in a group: what slots of one come to are not several results."""
+    return "group" in row
 
 
 def evaluated(row: Mapping[str, Any]) -> Evaluated:
@@ -177,11 +210,6 @@ def find_curves(*paths: Path) -> list[Curves]:
         with histories.told_where(one.folder):
             curves.append(curves_of(run, one.slot, one.rows, one.evaluations, key_of(one)))
     return curves
-
-
-def _table(rows: Rows, tasks: Sequence[str], name: str) -> F64:
-    """[R, K], 0 where a row lacks it."""
-    return np.array([[row["tasks"].get(task, {}).get(name, 0.0) for task in tasks] for row in rows], np.float64)
 
 
 def _pooled(sums: F64, episodes: F64, window: int) -> F64:

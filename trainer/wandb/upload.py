@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from anchorleg.files import publish_folder, read_json_or_none, write_json
 from trainer.errors import ConfigError, SaveError
 from trainer.history.slots import History, Rows
 from trainer.wandb.destination import Destination, name_of_slot
-from trainer.wandb.points import Point, define_axes, numbered, points
+from trainer.wandb.points import START, Point, define_axes, merged, numbered
 from trainer.wandb.runfile import has_ended
 
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
@@ -92,19 +92,19 @@ def gaps(rows: Rows) -> list[tuple[int, int]]:
 def write(history: History, out: Path, there: Destination) -> Written:
     """Make the folder `out/offline-run-<time>-<id>` hold this history; one that holds it already is left as it is.
 
-    Whatever was there of this run is replaced when the new one is complete. Errors: SaveError; ConfigError without
-    `wandb`; those of `points`.
+    Whatever was there of this run is replaced when the new one is complete. Its lines are made twice, one at a time: to
+    know them again, and to write them. Errors: SaveError; ConfigError without `wandb`; those of `points`.
     """
-    name, lines = name_of(history, there), points(history.rows, history.evaluations)
-    made_from = {"sha256": _digest(there, history.training, lines)}
-    last_step = max(line.step for line in lines)
+    name = name_of(history, there)
+    sha256, steps, last_step = summed_up(history, there)
+    made_from = {"sha256": sha256}
     for folder in _folders(out, name):
         if read_json_or_none(folder / MADE_FROM) == made_from:
-            return Written(name, folder, len(lines), last_step, is_new=False)
+            return Written(name, folder, steps, last_step, is_new=False)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as scratch:
-            made = _record(history, lines, Path(scratch), there)
+            made = _record(history, Path(scratch), there)
             _fsync_all(made)
             write_json(made / MADE_FROM, made_from)
             final, older = out / made.name, _folders(out, name)
@@ -117,10 +117,10 @@ def write(history: History, out: Path, there: Destination) -> Written:
         raise SaveError(
             f"{out.absolute()} cannot be written: {error.strerror or error}; choose another --out"
         ) from None
-    return Written(name, final, len(lines), last_step, is_new=True)
+    return Written(name, final, steps, last_step, is_new=True)
 
 
-def _record(history: History, lines: Sequence[Point], scratch: Path, there: Destination) -> Path:
+def _record(history: History, scratch: Path, there: Destination) -> Path:
     """Let `wandb` write the run below `scratch`; returns its folder. Errors: SaveError, ConfigError, OSError."""
     wandb = library()
     for variable in _UNWANTED:
@@ -134,7 +134,7 @@ def _record(history: History, lines: Sequence[Point], scratch: Path, there: Dest
             **there.of_slot(history.run_id, history.slot),
         )
         define_axes(run)
-        for number, values in numbered(lines):
+        for number, values in numbered(_lines(history)):
             run.log(values, step=number)
         run.finish(exit_code=0)
         wandb.teardown()  # its process closes the log after `finish`, and ends here
@@ -149,9 +149,20 @@ def _record(history: History, lines: Sequence[Point], scratch: Path, there: Dest
     return made
 
 
-def _digest(there: Destination, training: Mapping[str, Any], lines: Sequence[Point]) -> str:
-    value = [asdict(there), dict(training), lines]
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+def summed_up(history: History, there: Destination) -> tuple[str, int, int]:
+    """(sha256 of all that its run is made of, how many lines it has, the highest of their steps). Errors: those of
+    `points`.
+    """
+    steps, last_step = 0, 0
+    digest = hashlib.sha256(json.dumps([asdict(there), dict(history.training)], sort_keys=True).encode())
+    for line in _lines(history):
+        digest.update(json.dumps(line, sort_keys=True).encode())
+        steps, last_step = steps + 1, max(last_step, line.step)
+    return digest.hexdigest(), steps, last_step
+
+
+def _lines(history: History) -> Iterable[Point]:
+    return merged(history.rows, history.evaluations, START)
 
 
 def _folders(out: Path, name: str) -> list[Path]:

@@ -158,14 +158,14 @@ def test_one_of_two_is_better_or_the_other(mine, theirs):
 
 
 def test_the_time_between_two_jobs_is_nobodys():
-    rows = [{"at": at} for at in (0, 10, 20, 30, 5030, 5040)]
-    assert seconds_of(rows) == 60
-    assert seconds_of(rows[:1]) == 0
+    at = [0, 10, 20, 30, 5030, 5040]
+    assert seconds_of(at) == 60
+    assert seconds_of(at[:1]) == 0
 
 
 def test_a_row_before_which_the_clock_was_set_back_took_the_usual_time():
-    assert seconds_of([{"at": at} for at in (0, 10, 20, 30, -3570, -3560)]) == 60
-    assert seconds_of([{"at": at} for at in (100, 50)]) == 0
+    assert seconds_of([0, 10, 20, 30, -3570, -3560]) == 60
+    assert seconds_of([100, 50]) == 0
 
 
 def test_where_no_success_is_told_returns_are_compared():

@@ -7,6 +7,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from long_history import with_its_peak, write_long_history
 
 pytest.importorskip("torch")
 
@@ -381,3 +382,20 @@ def test_seeds_that_end_above_the_largest_are_refused(tmp_path):
     assert len(contest.entries({"one": last}, 1, tmp_path)) == 1
     with pytest.raises(ConfigError, match="2 seeds from 4294967295 on end above the largest, 4294967295"):
         contest.entries({"one": last}, 2, tmp_path)
+
+
+def test_long_histories_are_compared_without_ever_being_in_memory(trained):
+    runs = [trained(), trained(seed=1), trained(seed=2)]
+    contenders_at(runs)  # loads what an algorithm needs
+    written = [write_long_history(run / "slots/0/attempts/0/metrics.jsonl") for run in runs]
+    (found,), peak = with_its_peak(lambda: contenders_at(runs))
+    assert [(seed.steps, seed.seconds) for seed in found.seeds] == [(20_000, 2000.0)] * 3
+    assert peak < written[0] / 4
+
+
+def test_a_row_of_something_else_is_a_sentence(trained):
+    run = trained()
+    rows = run / "slots/0/attempts/0/metrics.jsonl"
+    rows.write_text(rows.read_text() + json.dumps({"from": 100, "to": 200}) + "\n")
+    with pytest.raises(ConfigError, match=r"something in it was not written by a training \(no 'at'\)"):
+        contenders_at([run])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from long_history import with_its_peak, write_long_history
 from rich.console import Console
 
 pytest.importorskip("matplotlib")
@@ -339,3 +340,24 @@ class TestAGroup:
         other = curves_of("run", 1, [a_row(0, (1, 1, 1.0))], [])
         assert summaries([one, other])[0].is_group
         assert not summaries([one])[0].is_group
+
+
+def test_long_histories_become_curves_without_ever_being_in_memory(tmp_path):
+    written = 0
+    for slot in range(3):
+        attempt = tmp_path / "run/slots" / str(slot) / "attempts/0"
+        attempt.mkdir(parents=True)
+        write_json(attempt / "parent.json", {"attempt": None, "step": 0, "checkpoint": None})
+        written = write_long_history(attempt / "metrics.jsonl")
+    found, peak = with_its_peak(lambda: find_curves(tmp_path / "run"))
+    assert [(curves.step[-1], curves.mean("returns")[-1]) for curves in found] == [(20_000, 1.5)] * 3
+    assert peak < written / 4
+
+
+def test_a_task_that_comes_late_and_a_row_without_one_have_no_episodes_there():
+    rows = [a_row(0, (2, 1, 4.0)), a_row(1, (1, 1, 3.0), (4, 1, 8.0)), a_row(2)]
+    curves = curves_of("run", 0, rows, [])
+    assert curves.tasks == ("push-v3", "reach-v3")
+    assert np.array_equal(curves.raw_success, [[np.nan, 0.5], [0.25, 1.0], [np.nan, np.nan]], equal_nan=True)
+    assert np.array_equal(curves.raw_returns, [[np.nan, 2.0], [2.0, 3.0], [np.nan, np.nan]], equal_nan=True)
+    assert curves_of("run", 0, [a_row(0)], []).success.shape == (1, 0)

@@ -18,7 +18,7 @@ from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import retention, saver
 from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
-from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, SupersededError
+from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, SaveError, SupersededError
 from trainer.training.rollback import newest_before
 
 pytestmark = pytest.mark.trainer
@@ -94,6 +94,15 @@ def test_a_decision_to_go_back_that_is_taken_back_leaves_all_as_it_was(tmp_path)
     decision.unlink()
     run.steps().publish()
     assert PointRun(tmp_path).start.ref.step == 500
+
+
+def test_the_parent_of_a_job_that_began_unseen_by_who_went_back_stays_until_the_job_after_it(tmp_path):
+    folders = PointRun(tmp_path).checkpoints(3)
+    unseen = PointRun(tmp_path)
+    roll_back(unseen.job.slot_dir, Rollback(0, 100, 0.0))
+    folders += unseen.checkpoints(1)
+    assert [folder.exists() for folder in folders] == [True] * 4
+    assert PointRun(tmp_path).start.ref.step == 100
 
 
 def test_nobody_goes_back_to_what_was_cut_down_to_its_nets(tmp_path):
@@ -243,3 +252,84 @@ def test_a_deletion_that_fails_is_told_and_stops_nothing(tmp_path, monkeypatch):
     run.saver.finish(said.append)
     assert run.saver.published_step == 400
     assert "Permission denied" in said[0]
+
+
+def full_while(monkeypatch, is_full):
+    """No checkpoint can be written as long as `is_full()`; how often one was tried."""
+    real, tries = saver.publish, []
+
+    def publish(*args, **more):
+        tries.append(is_full())
+        if tries[-1]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args, **more)
+
+    monkeypatch.setattr(saver, "publish", publish)
+    return tries
+
+
+def test_what_a_killed_job_left_makes_room_for_the_checkpoint_that_finds_the_disk_full(tmp_path, monkeypatch):
+    run = PointRun(tmp_path)
+    run.checkpoints(1)
+    unfinished = run.job.attempt_dir / "checkpoints" / ".000000000200.4711.tmp"
+    unfinished.mkdir()
+    (unfinished / "learner.safetensors").write_text("half of it")
+    rows = run.job.attempt_dir / "rows" / "000000000200.safetensors"
+    rows.write_text("of no checkpoint")
+    successor = PointRun(tmp_path)
+    tries = full_while(monkeypatch, lambda: unfinished.exists() or rows.exists())
+    assert successor.steps().publish().exists()
+    assert tries == [True, False]
+    assert PointRun(tmp_path).start.ref.step == 200
+
+
+@pytest.mark.parametrize("milestones", [0, 10])
+def test_fewer_checkpoints_that_are_to_stay_make_room_for_one_that_finds_the_disk_full(
+    tmp_path, monkeypatch, milestones
+):
+    run = PointRun(tmp_path, keep_milestones=milestones)
+    folders = run.checkpoints(3)
+    successor = PointRun(tmp_path, keep_milestones=milestones, keep_checkpoints=1)
+
+    def whole():
+        return [path for path in folders if path.exists() and read_manifest(path).kind == "exact"]
+
+    tries = full_while(monkeypatch, lambda: whole() != folders[2:])
+    assert successor.steps().publish().exists()
+    assert (tries, whole()) == ([True, False], [])
+
+
+def test_a_disk_that_stays_full_costs_a_second_try_and_nothing_that_stands(tmp_path, monkeypatch):
+    run = PointRun(tmp_path)
+    folders = run.checkpoints(2)
+    tries = full_while(monkeypatch, lambda: True)
+    run.steps()
+    with pytest.raises(SaveError, match="the disk is full"):
+        run.publish()
+    assert tries == [True, True]
+    assert sorted((run.job.attempt_dir / "checkpoints").iterdir()) == folders
+    assert PointRun(tmp_path).start.ref.step == 200
+
+
+def test_rows_that_were_written_late_stay_for_the_checkpoint_that_is_tried_again(tmp_path, monkeypatch):
+    run = PointRun(tmp_path, buffer_size=3000)
+    run.checkpoints(1)
+    full = [True]
+    tries = full_while(monkeypatch, lambda: full[0])
+    for _ in range(3):
+        run.steps()
+        with pytest.raises(SaveError):
+            run.publish()
+    contents, rows = run.captured()
+    assert [path for path in os.listdir(run.job.attempt_dir / "rows") if "-late-" in path]
+
+    def tidied(*args, real=saver.tidy, **more):
+        full[0] = False
+        return real(*args, **more)
+
+    monkeypatch.setattr(saver, "tidy", tidied)
+    tries.clear()
+    run.saver.start(contents, rows)
+    run.saver.finish(print)
+    assert tries == [True, False]
+    assert PointRun(tmp_path, buffer_size=3000).start.ref.step == contents.step

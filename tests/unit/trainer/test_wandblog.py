@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from long_history import with_its_peak, write_long_history
 from typer.testing import CliRunner
 
 from anchorleg.files import write_json
@@ -17,7 +18,7 @@ from trainer.history.slots import History, find_histories
 from trainer.wandb.destination import Destination
 from trainer.wandb.points import points
 from trainer.wandb.runfile import BLOCK_BYTES, HEADER, last_record
-from trainer.wandb.upload import gaps, library, name_of
+from trainer.wandb.upload import gaps, library, name_of, summed_up
 
 
 def a_row(number, **more):
@@ -61,6 +62,24 @@ def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
 def test_a_damaged_line_leaves_a_gap_that_can_be_named():
     assert gaps([a_row(0), a_row(1), a_row(2)]) == []
     assert gaps([a_row(0), a_row(3), a_row(4)]) == [(100, 300)]
+
+
+def test_a_long_history_is_known_again_without_ever_being_in_memory(tmp_path):
+    run = a_run(tmp_path / "mt10", [])
+    written = write_long_history(run / "slots/0/attempts/0/metrics.jsonl")
+
+    def told():
+        (history,) = find_histories(run)
+        return summed_up(history, Destination()), gaps(history.rows)
+
+    ((sha256, steps, last_step), holes), peak = with_its_peak(told)
+    assert (steps, last_step, holes) == (2000, 20_000, [])
+    assert peak < written / 4
+    assert told()[0][0] == sha256
+    with open(run / "slots/0/attempts/0/metrics.jsonl", "a") as file:
+        file.write(json.dumps(a_row(200)) + "\n")
+    assert told()[0][1:] == (2001, 20_100)
+    assert told()[0][0] != sha256
 
 
 @pytest.mark.parametrize(

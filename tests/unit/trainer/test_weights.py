@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 import safetensors
 import torch
+from leftovers import unfinished
 from safetensors.torch import save_file
 
 from trainer.config.settings import EncoderSettings, Network
@@ -72,6 +73,17 @@ def test_a_file_of_every_kind_enters_the_net_and_is_kept_as_one_that_has_the_sam
     assert weights.kept_copy(path, tmp_path / "slot/weights") == kept
     assert kept.stat().st_mtime_ns == before, "it was there"
     assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_what_a_job_that_was_killed_at_its_copy_left_goes(tmp_path):
+    path = laid("safetensors", tmp_path, numbers(an_encoder(1)))
+    kept = weights.kept_copy(path, tmp_path / "slot/weights")
+    for again in (False, True):
+        dead, living = unfinished(kept.parent, kept.name)
+        if again:
+            kept.unlink()
+        assert weights.kept_copy(path, tmp_path / "slot/weights") == kept
+        assert (dead.exists(), living.exists()) == (False, True)
 
 
 def test_no_file_is_read_for_shapes_alone_or_for_an_observation_that_another_net_reads(tmp_path):
