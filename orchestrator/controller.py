@@ -24,6 +24,7 @@ from orchestrator.decisions.plan import Limits, is_held, is_over, plan, with_roo
 from orchestrator.decisions.requests import Request, events_of, with_request, with_slots
 from orchestrator.decisions.sightings import WORD_MISSING
 from orchestrator.decisions.turns import turns_of
+from orchestrator.errors import ConfigError
 from orchestrator.executors.base import Executor, JobRequest, Poll, SubmitOutcome, SubmitRefused, Submitted
 from orchestrator.garbage import collected_later
 from orchestrator.observe import gather_facts, newly_ended
@@ -164,7 +165,9 @@ class Controller:
         return new
 
     def tick(self) -> None:
-        """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError."""
+        """Observe, fold, plan, act. At most three writes of the ledger. Errors: LeaseLost, RunFolderError, OSError;
+        ConfigError, when all else is done, where what is to be submitted is not installed here.
+        """
         with collected_later():
             self._tick()
 
@@ -190,8 +193,11 @@ class Controller:
         limits = self.limits
         actions = plan(self.ledger, self.control, limits, folders, now, self._random_hex)
         self._hold(limits, now)
-        submits = [action for action in actions if isinstance(action, Submit)]
-        requests = make_job_folders(self.run, self.run_dir, submits)
+        missing: ConfigError | None = None
+        try:
+            requests = make_job_folders(self.run, self.run_dir, [one for one in actions if isinstance(one, Submit)])
+        except ConfigError as error:
+            missing, requests, actions = error, {}, [one for one in actions if not isinstance(one, Submit)]
         # Not `now`: the intent is younger than the poll, which may serve the next ticks too and cannot have the job.
         self.ledger = with_intents(self.ledger, actions, self._now())
         self.ledger = with_room_words(self.ledger, self.control, limits, folders, now)
@@ -207,6 +213,8 @@ class Controller:
             drop_old_job_folders(self.run_dir, self.ledger, ended)
         self._look_again_soon()
         self._on_tick()
+        if missing is not None:
+            raise missing
 
     def _note_news(self, before: Ledger) -> None:
         """Kept until they are told: a full disk may end this tick before its save, and the next one sees no change."""
@@ -304,8 +312,8 @@ class Controller:
 
     def _act(self, actions: Sequence[Action], requests: dict[str, JobRequest]) -> None:
         """Do what was planned: what ends jobs first, so that a queued successor is gone before its slot is free."""
-        self._cancel([action for action in actions if isinstance(action, Cancel)])
-        self._release([action for action in actions if isinstance(action, Release)])
+        self._ask([action for action in actions if isinstance(action, Cancel)], self.executor.cancel, "cancelled")
+        self._ask([action for action in actions if isinstance(action, Release)], self.executor.release, "released")
         self._hand_over([action for action in actions if isinstance(action, HandOver)])
         last: SubmitOutcome | None = None
         for action in actions:
@@ -363,23 +371,15 @@ class Controller:
         slot = with_attempt(self.ledger.slots[action.slot], action.attempt, **update)
         self.ledger = with_slot(self.ledger, action.slot, attempts=slot.attempts)
 
-    def _cancel(self, actions: Sequence[Cancel]) -> None:
+    def _ask(self, actions: Sequence[Cancel | Release], ask: Callable[[list[str]], str | None], kind: str) -> None:
         if not actions:
             return
         self.lease.check()
-        complaint = self.executor.cancel([action.job_id for action in actions])
+        complaint = ask([action.job_id for action in actions])
         for one in actions:
             where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
-            self._event("cancelled", **where, why=one.why, complaint=complaint)
-
-    def _release(self, actions: Sequence[Release]) -> None:
-        if not actions:
-            return
-        self.lease.check()
-        complaint = self.executor.release([action.job_id for action in actions])
-        for one in actions:
-            where = {"slot": one.slot, "attempt": one.attempt, "job_id": one.job_id}
-            self._event("released", **where, why="its node failed to start it", complaint=complaint)
+            why = one.why if isinstance(one, Cancel) else "its node failed to start it"
+            self._event(kind, **where, why=why, complaint=complaint)
 
     def _save(self) -> None:
         self.lease.check()

@@ -82,7 +82,11 @@ class LocalDisk:
 
     def exists(self, path: Path) -> bool:
         """See `Disk`."""
-        return os.path.exists(path)
+        try:
+            os.stat(path)  # os.path.exists takes a server that fails for a moment (ESTALE, EIO) for an absence
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def version(self, path: Path) -> object:
         """See `Disk`."""

@@ -32,7 +32,8 @@ class Claim(Lenient):
 class Exit(Lenient):
     """How the claimant's program ended. `code` is negative for a signal. `deadline`: when it would have been asked to
     hand over, unix seconds on the node's clock. `asked`: by what it was first asked to end; `terminated`: whether a
-    SIGTERM came, then or later. `given`: of an end with 0, what the program was given (`orchestrator.given`).
+    SIGTERM came, then or later. `given`: of an end with 0, what the program was given (`orchestrator.given`). `newest`:
+    the highest step of the checkpoints in its folder, as its own node saw it; None: it has none.
     """
 
     token: str | None
@@ -47,6 +48,7 @@ class Exit(Lenient):
     superseded_by: int | None = None
     words: str = ""
     given: str = ""
+    newest: int | None = None
 
 
 class Progress(Lenient):
@@ -95,7 +97,8 @@ class Evidence(Frozen):
 
     `duplicates`: jobs that ended without a claim, by their own record; `declined`: those of them that were queued
     behind another job and were not needed. `log_tail`: the end of the claimant's error output, read only when an end
-    is to be judged: a job that was killed leaves no other word.
+    is to be judged: a job that was killed leaves no other word. `has_output`: an output file of it is there, or nobody
+    looked.
     """
 
     claim: Claim | None = None
@@ -107,6 +110,12 @@ class Evidence(Frozen):
     duplicates: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     log_tail: str = ""
+    has_output: bool = True
+
+
+def has_left_nothing(evidence: Evidence) -> bool:
+    """Whether its job has not even an output file, which the batch system makes before the script runs."""
+    return evidence.claim is None and not evidence.has_output
 
 
 def is_complete(evidence: Evidence) -> bool:

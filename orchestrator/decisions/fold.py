@@ -29,7 +29,7 @@ from orchestrator.decisions.models import (
     SubmissionState,
     Verdict,
 )
-from orchestrator.decisions.outcomes import AGAIN_S
+from orchestrator.decisions.outcomes import AGAIN_S, after_refusal
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
 from orchestrator.decisions.verdicts import judge, made_progress
@@ -52,7 +52,7 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
     memory = nodes.decayed(ledger.nodes, facts.now)
     slots = []
     for before in ledger.slots:
-        slot, memory = _fold_slot(before, memory, facts, events)
+        slot, memory = _fold_slot(before, memory, facts, events, had_jobs=ledger.had_jobs)
         slots.append(slot)
     update: dict[str, Any] = {"slots": tuple(slots), "nodes": memory}
     error = facts.poll.error
@@ -66,7 +66,7 @@ def fold(ledger: Ledger, facts: Facts) -> tuple[Ledger, list[Event]]:
 
 
 def _fold_slot(
-    slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
+    slot: Slot, memory: tuple[BadNode, ...], facts: Facts, events: list[Event], *, had_jobs: bool
 ) -> tuple[Slot, tuple[BadNode, ...]]:
     slot = _with_sane_waits(slot, facts)
     if _has_no_news(slot, facts):
@@ -99,7 +99,7 @@ def _fold_slot(
             if after.ahead:
                 slot = slot.model_copy(update={"ahead_not_before": facts.now + ahead.AHEAD_WAIT_S})
     slot = leftovers.with_leftovers(ahead.promoted(slot, facts.now), facts)
-    slot, memory = _give_up_waiting(slot, memory, events)
+    slot, memory = _give_up_waiting(slot, memory, facts.now, events, had_jobs=had_jobs)
     return _with_newest_attempts(slot, looked_at, facts), memory
 
 
@@ -259,8 +259,12 @@ def _accuse(
     return memory
 
 
-def _give_up_waiting(slot: Slot, memory: tuple[BadNode, ...], events: list[Event]) -> tuple[Slot, tuple[BadNode, ...]]:
-    """A waiting job that can never run ends its slot, with Slurm's reason, or the exclusions that made it so."""
+def _give_up_waiting(
+    slot: Slot, memory: tuple[BadNode, ...], now: float, events: list[Event], *, had_jobs: bool
+) -> tuple[Slot, tuple[BadNode, ...]]:
+    """A waiting job that can never run is as one that was refused, with Slurm's reason; or it ends the exclusions that
+    made it so.
+    """
     current = slot.current
     for submission in current.live if current is not None and slot.status is SlotStatus.ACTIVE else ():
         seen = submission.sighting
@@ -270,8 +274,12 @@ def _give_up_waiting(slot: Slot, memory: tuple[BadNode, ...], events: list[Event
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
             return slot, nodes.forgiven(memory)
         why = f"job {submission.job_id} {reason_of(seen.reason, seen.partition).words} (Slurm says {seen.reason})"
-        events.append({"kind": "given up", "slot": slot.index, "job_id": submission.job_id, "why": why})
-        return slot.model_copy(update={"status": SlotStatus.FAILED, "why": why}), memory
+        after = after_refusal(why, now, had_jobs=had_jobs)
+        if after["why"] != slot.why:  # until the queue shows our cancel
+            kind = "put off" if had_jobs else "given up"
+            events.append({"kind": kind, "slot": slot.index, "job_id": submission.job_id, "why": why})
+            slot = slot.model_copy(update=after)
+        return slot, memory
     return slot, memory
 
 

@@ -311,3 +311,8 @@ class Ledger(Frozen):
     blind_told: bool = False
     nodes: tuple[BadNode, ...] = ()
     slots: tuple[Slot, ...] = ()
+
+    @property
+    def had_jobs(self) -> bool:
+        """Whether a job of any slot has run: all ask the scheduler for the same, so what they ask for can be had."""
+        return any(slot.jobs > 0 for slot in self.slots)

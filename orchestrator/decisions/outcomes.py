@@ -14,7 +14,7 @@ from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted,
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
 TEMPORARY_WAIT_S = 15.0
-#: Refused for good, but the run had jobs before: an account or a partition that is there no more may come back.
+#: Refused for good, but the run had jobs before: an account, a partition or a limit of before may come back.
 AGAIN_S = 3600.0
 #: A queued successor was refused: its slot has a job that runs, and no need of it for long.
 AHEAD_REFUSED_WAIT_S = 600.0
@@ -30,8 +30,7 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
     else:
         update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-    # All slots ask for the same: a job of any of them showed that it can be had.
-    of_slot = _of_the_slot(outcome, now, had_jobs=any(slot.jobs > 0 for slot in ledger.slots))
+    of_slot = _of_the_slot(outcome, now, had_jobs=ledger.had_jobs)
     if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
         of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, SubmitRefused) else {}
     if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.exclude:
@@ -70,26 +69,32 @@ def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool) -> dict[
         return {"why": "", "not_before": 0.0}
     if isinstance(outcome, Uncertain):
         return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
-    if outcome.kind == "permanent" and had_jobs:
-        return {
-            "why": f"{outcome.words} (the run had jobs before: it is tried again)",
-            "not_before": now + AGAIN_S,
-        }
     if outcome.kind == "permanent":
-        return {"status": SlotStatus.FAILED, "why": outcome.words}
+        return after_refusal(outcome.words, now, had_jobs=had_jobs)
     if outcome.kind == "quota":
         return {"why": full_words(outcome.words), "not_before": 0.0}
     return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
 
 
+def after_refusal(words: str, now: float, *, had_jobs: bool) -> dict[str, Any]:
+    """What a slot is to be after a refusal for good, by sbatch or by a reason to wait that never passes: over, unless
+    its run had jobs before.
+    """
+    if not had_jobs:
+        return {"status": SlotStatus.FAILED, "why": words}
+    return {"why": f"{words} (the run had jobs before: it is tried again)", "not_before": now + AGAIN_S}
+
+
 def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused | None:
     """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is.
 
-    One limit counts for all. And whoever wishes for something else (`is_wished`), such as a stop, does not wait for a
-    hundred submissions, each of which may take a minute.
+    One limit counts for all, and so does a scheduler that does not answer: each try would take as long. And whoever
+    wishes for something else (`is_wished`), such as a stop, does not wait for a hundred submissions.
     """
     if isinstance(last, SubmitRefused) and last.kind == "quota":
         return last
+    if isinstance(last, Uncertain):
+        return SubmitRefused(kind="temporary", words=last.why)
     return SubmitRefused(kind="temporary", words="something else was wished for meanwhile") if is_wished else None
 
 

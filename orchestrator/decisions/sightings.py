@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 
 from anchorleg.job import DO_NOT_REQUEUE
-from orchestrator.decisions.evidence import Evidence, Exit, is_complete
+from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
 
@@ -42,6 +42,7 @@ RECORD_WAIT_S = 60.0
 #: A controller that comes back from hanging may answer squeue before it has worked off the sbatch that it finds
 #: waiting: within seconds, or more where many wait. A submission must be missing for so long, whatever its age.
 SETTLE_S = 30.0
+OUTPUT_MISSING = "it has failed, and no file of it is visible yet"
 RECORD_MISSING = "it has ended; its own record of the end is not visible yet"
 WORD_MISSING = "it was told to end (SIGTERM); the queue has not said yet by whom"
 #: A reason that no time will change must be seen for so long: administrators change limits and partitions, and for a
@@ -236,11 +237,18 @@ def _waiting_since(submission: Submission, error: str, at: float) -> float:
 
 
 def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence, at: float) -> Gone | Blind:
-    """A terminal row. After a clean end the job's own record must be there, and says more: wait for it a little."""
+    """A terminal row. What the job must have left, and says more, is waited for a little: its record of a clean end, or
+    its output, where it ended before it began.
+    """
+    missing = ""
     if row.raw_state == "COMPLETED" and _claims(submission, evidence) and evidence.exit is None:
-        since = _waiting_since(submission, RECORD_MISSING, at)
+        missing = RECORD_MISSING
+    elif row.raw_state == "FAILED" and has_left_nothing(evidence):
+        missing = OUTPUT_MISSING
+    if missing:
+        since = _waiting_since(submission, missing, at)
         if at - since < RECORD_WAIT_S:
-            return Blind(since=since, error=RECORD_MISSING, proven_at=since + RECORD_WAIT_S)
+            return Blind(since=since, error=missing, proven_at=since + RECORD_WAIT_S)
     word = {"raw_state": row.raw_state, "node": row.node, "ran_s": _ran_s(row)}
     return Gone(proof=f"the {source} says {row.raw_state}", at=at, **word)
 

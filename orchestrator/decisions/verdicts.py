@@ -7,7 +7,7 @@ import signal
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
 from anchorleg.words import roughly
-from orchestrator.decisions.evidence import Evidence, Exit, is_complete
+from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
 
@@ -21,6 +21,11 @@ _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
 )
 _ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)
+#: The kernel says of it what it says of a disk; torch names a file there without a folder, `</torch_3118_1>`. It is the
+#: node's memory, which comes back with the end of a job, and what fills it is mostly the program itself.
+_NO_SHARED_MEMORY = re.compile(
+    r"^(?=.*(?:</torch_|/dev/shm)).*No space left on device.*|(?:out of|insufficient) shared memory", re.MULTILINE
+)
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -30,6 +35,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "out of memory",
     ),
+    (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
     *_NO_ROOM,
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
@@ -70,10 +76,18 @@ LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
 
 
+#: Of a job whose output files are not there, which the batch system makes before the job's script runs.
+NOT_SEEN_THERE = "it left no file: its node does not see the run's folder"
+
+
 def made_progress(evidence: Evidence) -> bool:
-    """Whether the attempt left a checkpoint beyond where it began."""
+    """Whether the attempt left a checkpoint beyond where it began, such that a successor finds it. What the program
+    reports of one counts only where nobody was there to look at its end: a listing may be a minute old.
+    """
     steps = [evidence.newest_checkpoint]
-    if evidence.progress is not None:
+    if evidence.exit is not None:
+        steps.append(evidence.exit.newest)
+    elif evidence.progress is not None:
         steps.append(evidence.progress.checkpoint_step)
     return any(step is not None and step > evidence.start_step for step in steps)
 
@@ -104,19 +118,28 @@ def judge(
         if ended.code == 0:
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
-            return Verdict.NO_PROGRESS, "it ended with exit code 0 before its total, and saved nothing new"
+            words = "it ended with exit code 0 before its total, and saved nothing new"
+            return Verdict.NO_PROGRESS, _untrue_report(evidence) or words
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
             if made_progress(evidence) or asked or (progress is None and _used_its_time(ended)):
                 return Verdict.HANDED_OVER, ended.asked or ""
-            return Verdict.NO_PROGRESS, "it wants another job and left no new checkpoint"
+            return Verdict.NO_PROGRESS, _untrue_report(evidence) or "it wants another job and left no new checkpoint"
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
         return _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
         return Verdict.NOT_NEEDED, "its slot had no use for it any more"
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
+
+
+def _untrue_report(evidence: Evidence) -> str:
+    """Of an attempt that made no progress, that it says so otherwise; empty where it does not."""
+    saved = evidence.progress.checkpoint_step if evidence.progress is not None else evidence.start_step
+    if saved <= evidence.start_step:
+        return ""
+    return f"it reports a checkpoint of step {saved:,}, and none of that number is in checkpoints/"
 
 
 def _used_its_time(ended: Exit) -> bool:
@@ -169,6 +192,8 @@ def _by_the_scheduler(
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     if evidence.claim is None and not word and not evidence.log_tail.strip():
         return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
+    if has_left_nothing(evidence) and not no_room:
+        return Verdict.NODE_FAILED, f"{NOT_SEEN_THERE} ({gone.raw_state or gone.proof})"
     if evidence.claim is None:
         cause = f"{_BEFORE_IT_BEGAN} ({last_words or no_room or gone.raw_state or gone.proof})"
     else:
@@ -208,7 +233,8 @@ def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
 
 def disk_words(log_tail: str) -> str:
     """That a job found no room to write, in words; empty where it did not say so."""
-    return next((words for pattern, words in _NO_ROOM if pattern.search(log_tail)), "")
+    of_disks = _NO_SHARED_MEMORY.sub("", log_tail)
+    return next((words for pattern, words in _NO_ROOM if pattern.search(of_disks)), "")
 
 
 def cause_in(log_tail: str) -> str:

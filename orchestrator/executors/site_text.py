@@ -23,6 +23,10 @@ _MOMENT = re.compile(r"\b1\d{9}\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
+#: On jobs that run, on those submitted, and on walltime (seconds); None: no limit.
+_Limits = tuple[int | None, int | None, int | None]
+
+
 class SiteLimits(Frozen):
     """What a user may have: `running` jobs, `submitted` ones (running and waiting), `wall_s` for each; None: no limit.
 
@@ -77,14 +81,15 @@ def is_older(version: str, than: tuple[int, int]) -> bool:
 def parse_limits(
     assoc: str, qos: str, account: str | None, partition: str | None, wanted_qos: str | None
 ) -> SiteLimits:
-    """The strictest limits on one user's jobs, from `sacctmgr -nP show` of ASSOC_FORMAT and QOS_FORMAT.
+    """The limits on one user's jobs, from `sacctmgr -nP show` of ASSOC_FORMAT and QOS_FORMAT.
 
-    An association of another account or partition does not count. Without an account it is not known which of the
-    user's is charged: of each limit that account's counts which allows most. Without a wanted QOS the default one
-    counts.
+    Of each limit the QOS's holds where it has one, else the association's (slurm.schedmd.com/resource_limits.html).
+    An association of another account or partition does not count; of several of one account the strictest does. Without
+    an account it is not known which of the user's is charged: of each limit that account's counts which allows most.
+    Without a wanted QOS the default one counts.
     """
     qos_rows = [line.split("|") for line in qos.splitlines() if line.count("|") == QOS_FORMAT.count(",")]
-    of_accounts: dict[str, list[list[str]]] = {}
+    of_accounts: dict[str, list[_Limits]] = {}
     for line in assoc.splitlines():
         fields = line.split("|")
         if len(fields) != ASSOC_FORMAT.count(",") + 1:
@@ -94,17 +99,21 @@ def parse_limits(
         if is_other or (account and of_account != account):
             continue
         name = wanted_qos or default_qos or (every_qos if "," not in every_qos else "")
-        of_qos = [row[1:] for row in qos_rows if name and row[0] == name]
-        of_accounts.setdefault(of_account, []).extend([limits, *of_qos])
+        of_qos: _Limits = next((_limits(row[1:]) for row in qos_rows if name and row[0] == name), (None, None, None))
+        holds = [own if first is None else first for first, own in zip(of_qos, _limits(limits), strict=True)]
+        of_accounts.setdefault(of_account, []).append((holds[0], holds[1], holds[2]))
     if not of_accounts:
         return SiteLimits(told=False, why="it shows no association of yours")
     running, submitted, wall_s = (_most(found) for found in zip(*map(_least, of_accounts.values()), strict=True))
     return SiteLimits(told=True, running=running, submitted=submitted, wall_s=wall_s)
 
 
-def _least(rows: list[list[str]]) -> tuple[int | None, ...]:
-    """Of limits on jobs that run, on those submitted, and on walltime; None: no limit."""
-    found = [(_number(running), _number(submitted), told_duration_s(longest)) for running, submitted, longest in rows]
+def _limits(fields: Sequence[str]) -> _Limits:
+    running, submitted, longest = fields
+    return _number(running), _number(submitted), told_duration_s(longest)
+
+
+def _least(found: Sequence[_Limits]) -> tuple[int | None, ...]:
     return tuple(min((one for one in limits if one is not None), default=None) for limits in zip(*found, strict=True))
 
 

@@ -190,6 +190,8 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     if returncode == 0:
         return Submitted(job_id=ids[-1]) if ids else Uncertain(why=f"sbatch printed no job id: {own_words(stdout)!r}")
     words = own_words(stderr)
+    if ids:  # it was accepted, whatever failed behind that
+        return Uncertain(why=words or f"sbatch printed the id {ids[-1]} and ended with {returncode}")
     if _NO_ANSWER.search(stderr):
         return Uncertain(why=words)
     if _NOT_ASKED.search(stderr):

@@ -37,7 +37,7 @@ from orchestrator.hosts.host import (
 from orchestrator.processes import host_name
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import Lease, read_owner
-from orchestrator.run.ledger import EPOCHS_KEPT
+from orchestrator.run.ledger import EPOCHS_KEPT, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import StartRequest
 
@@ -54,12 +54,13 @@ def start_with_cron(asked: StartRequest, out: Console) -> None:
     if asked.config.relay.preemption_notice != "none":
         raise ConfigError("relay.preemption_notice: it needs a controller that stays: start without --via cron.")
     cron.read_table()  # before anything is begun
+    known = read_control(run_dir).number
     tell_notes(asked)
     if hand_to_living_owner(asked):
         return
     lease = take_for_start(asked)
     try:
-        run = begin_run(asked)
+        run = begin_run(asked, known)
         cron.register(run, run_dir, time.time())
         log = Log(run_dir)
         hook = Hook(run, run_dir, log.say)

@@ -13,13 +13,13 @@ from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
 from orchestrator.hosts.host import hand_to_living_owner, tell_notes
 from orchestrator.run.begin import prepare_folder
-from orchestrator.run.lease import highest_epoch, living_owner, read_owner
+from orchestrator.run.lease import PASSING_TIMEOUT_S, highest_epoch, living_owner, read_owner
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.starting import StartRequest
 
 #: It has its lease within a second or two, or it has said why not; beyond that a passing tick is waited for.
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = PASSING_TIMEOUT_S + 30.0
 LOOK_S = 0.05
 #: A scheduler that is asked for the first jobs answers by then, or the person need not wait for it: a refusal for good
 #: is better told here than in a log.

@@ -22,7 +22,7 @@ from orchestrator.hosts.leaving import grace_of
 from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Onlooker, living_owner
-from orchestrator.run.ledger import load_ledger
+from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.pick import make_executor
 from orchestrator.run.program import commands_of
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -171,7 +171,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
         told = f"would tell {owner} to go on with {slots_words(waiting)}"
         notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
-    wish_to_run(asked, dry)
+    wish_to_run(asked, dry, read_control(dry).number)
     return _rehearsed("start", revised, dry, notes, again=True)
 
 

@@ -48,6 +48,8 @@ from orchestrator.screens.summary import summarise
 from orchestrator.screens.tables import summary_lines, summary_table
 from orchestrator.screens.timeline import clock
 
+#: Ends that no person wished: of a machine, or of a time that is over, after which somebody types `start`.
+_NOBODYS = frozenset({PREEMPTED, TIME_OVER})
 _WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
 
 
@@ -56,14 +58,14 @@ def start(asked: StartRequest, out: Console) -> None:
 
     Where a living controller has the run and slots wait for a person, it is told to go on with them.
     """
-    run_dir = asked.run_dir
+    run_dir, known = asked.run_dir, read_control(asked.run_dir).number
     tell_notes(asked)
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
         return
     lease = take_for_start(asked)
     try:
-        run = begin_run(asked)
+        run = begin_run(asked, known)
         with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
             controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
@@ -132,17 +134,26 @@ def take_for_start(asked: StartRequest) -> Lease:
     return Lease.take_patiently(asked.run_dir, "start --via daemon" if in_background else "start")
 
 
-def begin_run(asked: StartRequest) -> Run:
-    """Make or revise the run, remember it, and wish that it goes on. The caller holds the lease."""
+def begin_run(asked: StartRequest, known: int) -> Run:
+    """Make or revise the run, remember it, and wish that it goes on (`known`: see `wish_to_run`). The caller holds the
+    lease.
+    """
     run = begin(asked.config, asked.path, asked.run_dir, os.environ, time.time(), forked=asked.forked_from)
     register(run, asked.run_dir, time.time())
-    wish_to_run(asked, asked.run_dir)
+    wish_to_run(asked, asked.run_dir, known)
     return run
 
 
-def wish_to_run(asked: StartRequest, run_dir: RunDir) -> None:
-    """Wish that the run goes on, until its time is over where one was given; a `start` without one takes it away."""
+def wish_to_run(asked: StartRequest, run_dir: RunDir, known: int) -> None:
+    """Wish that the run goes on, until its time is over where one was given; a `start` without one takes it away.
+
+    `known`: the newest wish when the command began. What a person wished since then, while it waited, counts.
+    """
     before, now = read_control(run_dir), time.time()
+    if before.number > known and before.by not in _NOBODYS:
+        if before.wish != "run":
+            print(f"note: `orchestrator {before.by}` was typed after this start, and counts.", file=sys.stderr)
+        return
     if before.wish != "run" or before.until is not None or asked.for_s is not None:
         write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
 

@@ -34,17 +34,22 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
         found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
         now_s = time.time()
         made = [
-            (slot, ref, roll_back(run_dir.slot(slot), Rollback(newest, ref.step, now_s, why, without)))
+            (slot, newest, ref, roll_back(run_dir.slot(slot), Rollback(newest, ref.step, now_s, why, without)))
             for slot, (newest, ref) in found
         ]
     except ValueError as error:
         raise RunFolderError(f"{run_dir.path}: what attempts decided cannot be read ({error})") from None
     told = []
-    for slot, ref, decision in made:
+    for slot, newest, ref, decision in made:
         told.append(
             f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, the "
             f"newest checkpoints stay: remove {decision} to take it back."
         )
+        if (begun := attempt_numbers(run_dir.slot(slot))[-1]) > newest:
+            told.append(
+                f"slot {slot}: attempt {begun} has begun meanwhile. Where it went on from a later step than that, what "
+                "it saves is passed over, too, by the job after it."
+            )
     some = " ".join(str(slot) for slot in slots)
     now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
     return "\n".join([*told, f"A job that runs goes on until its hand-over, and for nothing: {now} once it has ended."])

@@ -19,7 +19,7 @@ from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.hosts.leaving import grace_of
 from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
-from orchestrator.run.ledger import load_ledger, write_control
+from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.status import RunView, SlotView, run_view
@@ -50,7 +50,7 @@ def wish_to_stop(run_dir: RunDir, *, at_once: bool, grace_s: float) -> Control:
 def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console) -> None:
     """Ask for the end and wait for it: by the living owner, else by ticking here.
 
-    Errors: LeaseHeld where the owner lives and does not do it; StopUnfinished; Interrupted.
+    Errors: LeaseHeld where the owner lives and does not do it, or was told to go on; StopUnfinished; Interrupted.
     """
     run = load_run(run_dir)
     load_ledger(run_dir, run.run_id)
@@ -62,6 +62,9 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     told = False
     with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
         while not interrupted():
+            newer = read_control(run_dir)
+            if newer.number > wish.number and newer.wish == "run":
+                raise LeaseHeld(_overruled(run.config.run_name))
             owner = living_owner(run_dir)
             if owner is None:
                 # The whole time again: what is left of it may have gone into waiting for the owner.
@@ -86,6 +89,13 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
 def _not_yet(owner: Owner, number: int, name: str) -> str:
     written = f"the wish to stop is written (control/{number}.json)"
     return f"{written}, but {owner} has not ended the jobs yet. `orchestrator status {name}` shows when it has."
+
+
+def _overruled(name: str) -> str:
+    return (
+        f"`orchestrator start {name}` was typed after this stop, and counts: the run goes on. `orchestrator stop "
+        f"{name}` again ends it."
+    )
 
 
 def _stop_here(

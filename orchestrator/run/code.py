@@ -12,7 +12,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from anchorleg.files import fsync_folder, publish_folder
+from anchorleg.files import fsync_folder, publish_folder, write_bytes
 
 PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
 #: Of these a program of one's own may import: `anchorleg.job`, `orchestrator.integrations`.
@@ -65,10 +65,13 @@ def code_hash() -> str:
 
 
 def fix_code(code_dir: Path) -> str:
-    """Copy the packages to `code_dir/<hash>` unless they are there. Returns the hash. Errors: OSError."""
+    """Copy the packages to `code_dir/<hash>`; of a copy that is there, mend what is missing or cut short. Returns the
+    hash. Errors: OSError.
+    """
     contents = _contents()
     code = _hash_of(contents)
     if (code_dir / code).is_dir():
+        _mend(code_dir / code, contents)
         return code
     code_dir.mkdir(parents=True, exist_ok=True)
     temporary = code_dir / f".{code}.{secrets.token_hex(4)}.tmp"
@@ -79,14 +82,32 @@ def fix_code(code_dir: Path) -> str:
             with open(target, "wb") as file:
                 file.write(data)
                 os.fsync(file.fileno())
-        links = temporary / FOR_PROGRAMS
-        links.mkdir()
-        for name in IMPORTABLE:
-            (links / name).symlink_to(f"../{name}")
-        fsync_folder(links)
+        _link(temporary / FOR_PROGRAMS)
         publish_folder(temporary, code_dir / code)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         if not (code_dir / code).is_dir():  # otherwise somebody else was faster with the same content
             raise
     return code
+
+
+def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
+    """A purge of old files, or a crash of the file server, takes single files; jobs of the run may be reading it."""
+    for name, data in contents:
+        path = folder / name
+        try:
+            is_whole = path.stat().st_size == len(data)
+        except FileNotFoundError:
+            is_whole = False
+        if not is_whole:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+    _link(folder / FOR_PROGRAMS)
+
+
+def _link(links: Path) -> None:
+    if missing := [name for name in IMPORTABLE if not (links / name).is_symlink()]:
+        links.mkdir(exist_ok=True)
+        for name in missing:
+            (links / name).symlink_to(f"../{name}")
+        fsync_folder(links)

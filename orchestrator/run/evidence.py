@@ -66,7 +66,9 @@ def read_evidence(
     disk, files = run_dir.disk, _files(run_dir.path, slot, attempt)
     names = disk.names(files.folder)
     if not names:
-        return Evidence(log_tail=log_tail(run_dir, token) if with_log and token else "")
+        if not with_log or not token:
+            return Evidence()
+        return Evidence(log_tail=log_tail(run_dir, token), has_output=bool(output_files(run_dir, token)))
 
     def record(model: type[Frozen], name: str) -> Any:
         return read_record(model, files.of(name), disk) if name in names else None
@@ -90,6 +92,7 @@ def read_evidence(
         duplicates=tuple(sorted(one.token for one in duplicates)),
         declined=tuple(sorted(one.token for one in duplicates if one.unneeded is not None)),
         log_tail=log_tail(run_dir, speaker) if speaker and (with_log or bad_end) else "",
+        has_output=claim is not None or not with_log or token is None or bool(output_files(run_dir, token)),
     )
 
 
@@ -126,14 +129,18 @@ def newer_attempts(run_dir: RunDir, slot: Slot) -> list[int]:
     return sorted((number for number in numbers if number > known), reverse=True)
 
 
+def output_files(run_dir: RunDir, token: str) -> list[str]:
+    """The names of a job's output files in its folder."""
+    return sorted(name for name in run_dir.disk.names(run_dir.job(token)) if name.startswith("job-"))
+
+
 def log_tail(run_dir: RunDir, token: str) -> str:
     """The last lines of a job's error output."""
-    folder = run_dir.job(token)
-    names = sorted(name for name in run_dir.disk.names(folder) if name.startswith("job-") and name.endswith(".err"))
+    names = [name for name in output_files(run_dir, token) if name.endswith(".err")]
     if not names:
         return ""
     try:
-        return run_dir.disk.tail(folder / names[-1], LOG_TAIL_BYTES).decode(errors="replace")
+        return run_dir.disk.tail(run_dir.job(token) / names[-1], LOG_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
 

@@ -32,8 +32,8 @@ from orchestrator.run.rundir import RunDir
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
 #: A tick of hands, of cron or of a job is soon over, if Slurm answers: whoever meets one waits for its end, and until
-#: its ledger is seen.
-PASSING_TIMEOUT_S = 120.0
+#: its ledger is seen; of one that died on another machine, until that is known.
+PASSING_TIMEOUT_S = TTL_S + 60.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
 LATE_S = 75.0
 PASSING_LOOK_S = 0.1
@@ -175,17 +175,19 @@ class Lease:
         return self.owner.epoch
 
     @classmethod
-    def take(cls, run_dir: RunDir, command: str, *, now: float) -> Lease:
+    def take(
+        cls, run_dir: RunDir, command: str, *, now: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> Lease:
         """Own the next epoch. Errors: LeaseHeld, naming the living owner."""
         run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
         # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
         epoch = highest_epoch(run_dir) + 1
-        if owner := living_owner(run_dir):
+        if owner := living_owner(run_dir, monotonic=monotonic):
             raise LeaseHeld(
                 f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
                 "stop` ends it and the run's jobs."
             )
-        if (unseen := unseen_ledger(run_dir, epoch - 1)) is not None:
+        if (unseen := unseen_ledger(run_dir, epoch - 1, monotonic=monotonic)) is not None:
             raise LeaseHeld(
                 f"{run_dir.ledger(unseen).name}, which the last controller wrote elsewhere, is not seen on this "
                 "machine yet: a shared folder may need a minute. Try again."
@@ -198,17 +200,24 @@ class Lease:
         return lease
 
     @classmethod
-    def take_patiently(cls, run_dir: RunDir, command: str) -> Lease:
+    def take_patiently(
+        cls,
+        run_dir: RunDir,
+        command: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Lease:
         """As `take`, but an owner that only passes by is waited for. Errors: LeaseHeld."""
-        give_up_at = time.monotonic() + PASSING_TIMEOUT_S
+        give_up_at = monotonic() + PASSING_TIMEOUT_S
         while True:
             try:
-                return cls.take(run_dir, command, now=time.time())
+                return cls.take(run_dir, command, now=time.time(), monotonic=monotonic)
             except LeaseHeld:
-                owner = living_owner(run_dir)
-                if (owner is not None and not owner.passes) or time.monotonic() > give_up_at:
+                owner = living_owner(run_dir, monotonic=monotonic)
+                if (owner is not None and not owner.passes) or monotonic() > give_up_at:
                     raise
-            time.sleep(PASSING_LOOK_S)
+            sleep(PASSING_LOOK_S)
 
     def check(self) -> None:
         """Call before every submission and cancellation. Errors: LeaseLost, OSError."""

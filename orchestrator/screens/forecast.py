@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from orchestrator.decisions.models import Attempt
+from orchestrator.decisions.models import Attempt, Verdict
+from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import Frozen
 
 
@@ -46,9 +47,12 @@ def forecast(
 
 
 def waits_between(attempts: Sequence[Attempt]) -> list[float]:
-    """Seconds from the end of each attempt to the beginning of the next, where both are known."""
+    """Seconds from the end of each attempt to the beginning of the next, where both are known. After an end that a
+    person wished nobody waits for the next job.
+    """
     return [
         max(0.0, after.started_at - before.ended_at)
         for before, after in pairwise(attempts)
         if before.ended_at is not None and after.started_at is not None
+        if before.asked != ASKED_TO and before.verdict is not Verdict.CANCELLED
     ]

@@ -24,7 +24,7 @@ class NewestJobs:
 
         Errors: RunFolderError where its history is damaged.
         """
-        folder, told = self._run_dir.slot(slot.index), moments_of(events)
+        folder, told = self._run_dir.slot(slot.index), moments_of(slot, events)
         numbers, known = attempt_numbers(folder), self._ended.get(slot.index, {})
         claimed = (n for n in reversed(numbers) if n in known or has_claim(self._run_dir, slot.index, n))
         newest = list(islice(claimed, self._most))[::-1]

@@ -137,7 +137,7 @@ def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
             then = {
                 "waits": "it starts as soon as Slurm lets it",
                 "person": "it is left alone until a person has acted",
-                "for ever": "it is taken out of the queue, and the slot stops",
+                "for ever": "it is taken out of the queue",
             }[reason.kind]
             return Situation("pending", reason.words, then, seen.reason, reason.kind)
         case JobState.ENDING | JobState.ENDED:

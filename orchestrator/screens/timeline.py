@@ -135,6 +135,10 @@ def _given_up(event: Event, _now: float) -> str:
     return f"stopped the slot: {event.get('why') or 'its job can never run'}"
 
 
+def _put_off(event: Event, _now: float) -> str:
+    return f"another job is tried later: {event.get('why') or 'this one can never run'}"
+
+
 def _not_accepted(event: Event, _now: float) -> str:
     return f"{_job(event)} was not accepted after all: {event.get('why') or 'the scheduler does not know it'}"
 
@@ -163,6 +167,7 @@ _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
     "node excluded": _excluded,
     "nodes forgiven": _forgiven,
     "given up": _given_up,
+    "put off": _put_off,
     "requested": _requested,
 }
 KINDS = frozenset(_SENTENCES)

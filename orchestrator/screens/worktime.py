@@ -34,11 +34,14 @@ class Sign(Lenient):
 
 
 class Moments(NamedTuple):
-    """Of a slot, unix seconds: its first event; by token, a submission; by attempt, proof of its end."""
+    """Of a slot, unix seconds by the controllers' clocks: its first event; by token, a submission; by attempt, proof of
+    its end, and of those without one the last change of the heartbeat that was seen.
+    """
 
     begun_at: float | None
     submitted: Mapping[str, float]
     proven: Mapping[int, float]
+    beats: Mapping[int, float]
 
 
 def run_goodput(run_dir: RunDir, now: float) -> RunGoodput:
@@ -59,7 +62,7 @@ def run_goodput(run_dir: RunDir, now: float) -> RunGoodput:
 
 def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float, *, over: bool) -> SlotFacts:
     """The facts of one slot. `events`: its own, oldest first. Errors: RunFolderError where its history is damaged."""
-    folder, told = run_dir.slot(slot.index), moments_of(events)
+    folder, told = run_dir.slot(slot.index), moments_of(slot, events)
     stretches = stretches_of(folder)
     attempts = [n for n in attempt_numbers(folder) if has_claim(run_dir, slot.index, n)]
     jobs = [
@@ -69,8 +72,8 @@ def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float,
     return facts_with(slot, jobs, told, over=over)
 
 
-def moments_of(events: Iterable[Event]) -> Moments:
-    """Of one slot's events, oldest first."""
+def moments_of(slot: Slot, events: Iterable[Event]) -> Moments:
+    """Of one slot and its events, oldest first."""
     submitted: dict[str, float] = {}
     proven: dict[int, float] = {}
     begun_at = None
@@ -82,7 +85,9 @@ def moments_of(events: Iterable[Event]) -> Moments:
         if event["kind"] == "ended":
             # By attempt, the first: a controller that was killed behind the event tells an end again.
             proven.setdefault(event["attempt"], at)
-    return Moments(begun_at, submitted, proven)
+    live = [attempt for attempt in slot.attempts if attempt.verdict is None and attempt.live]
+    beats = {one.number: one.heartbeat_changed_at for one in live if one.heartbeat_changed_at is not None}
+    return Moments(begun_at, submitted, proven, beats)
 
 
 def stretches_of(folder: Path, oldest: int = 0) -> dict[int, Stretch]:
@@ -130,7 +135,9 @@ def job_facts(
     if ended is not None:
         sign = Sign(**ended.model_dump(include=set(Sign.model_fields)))
     seen_at = max(claim.at, sign.at, progress.at if progress is not None else 0.0)
-    alive = ended is None and attempt not in told.proven and attempt == newest and now - seen_at <= HEARTBEAT_SILENT_S
+    # By the node's clock, which may be behind, only where no controller has watched its heart.
+    beat_at = max(seen_at, told.beats.get(attempt, seen_at))
+    alive = ended is None and attempt not in told.proven and attempt == newest and now - beat_at <= HEARTBEAT_SILENT_S
     start = _start_step(run_dir, folder)
     kept = (_kept_until(run_dir, slot, attempt, progress, stretch) or start) - start if stretch is not None else 0
     if ended is not None and ended.code == 0 and progress is None:

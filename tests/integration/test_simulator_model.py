@@ -152,16 +152,14 @@ def left_by_the_model(case: dict[str, Any]) -> dict[str, Any]:
 def comparable(left: dict[str, Any]) -> dict[str, Any]:
     """Names, fields and decisions; not times, hosts, pids and digests. Some hold only what nobody decides by."""
     passing = {"at", "pid", "host", "job_id", "step", "asked_at", "started_at", "first_progress_at", "checkpoint_step"}
-    times = {"deadline", "given"}
+    told = {"deadline", "given", "newest"}
     shown: dict[str, Any] = {}
     for name, value in left.items():
         plain = "duplicate" if name.startswith("duplicate-") else name
         if plain in {"heartbeat.json", "progress.json"}:
             shown[plain] = plain == "progress.json" or "beat" in value
         elif isinstance(value, dict):
-            kept = {
-                key: item is not None if key in times else item for key, item in value.items() if key not in passing
-            }
+            kept = {key: item is not None if key in told else item for key, item in value.items() if key not in passing}
             shown[plain] = kept if plain != "parent.json" else value
         else:
             shown[plain] = value

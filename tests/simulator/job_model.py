@@ -18,6 +18,7 @@ from memory_disk import Server
 from queue_model import score
 
 from anchorleg import job as job_module
+from anchorleg import parents
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates_before, parent_record
 from orchestrator.given import given
 from orchestrator.run.rundir import RunDir
@@ -50,13 +51,13 @@ class ListedFolder:
 @contextmanager
 def seen_by(server: Server, client: str | None) -> Iterator[None]:
     """`anchorleg.job` looks at the simulated folder, with the eyes of one machine (None: the server's own)."""
-    before = job_module.os, job_module.read_json
+    before = job_module.os, parents.read_json
     job_module.os = ListedFolder(server, client)
-    job_module.read_json = lambda path: json.loads(server.read(client, str(path)))
+    parents.read_json = lambda path: json.loads(server.read(client, str(path)))
     try:
         yield
     finally:
-        job_module.os, job_module.read_json = before
+        job_module.os, parents.read_json = before
 
 
 class Run:
@@ -321,6 +322,7 @@ class Run:
         superseded = self.superseded_by()
         facts = {"code": code, "asked": self.asked, "superseded_by": superseded, "words": ""}
         facts["terminated"] = self.terminated
+        facts["newest"] = self.saved_step if self.saved_step > self.base_step else None
         facts |= {"asked_at": self.asked_at, "first_progress_at": self.first_progress_at}
         facts["deadline"] = self.began_at + self.world.profile.walltime_s - self.world.lead_s
         if code == 0:

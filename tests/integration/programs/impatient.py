@@ -2,7 +2,7 @@
 
 Names: `submit` (an intent without a trace was never submitted), `command` (a Slurm command is killed),
 `refused` (the next try after a submission that could not be made), `silent` (a heartbeat counts as stopped), `left` (a
-job that has ended and is still there is cancelled).
+job that has ended and is still there is cancelled), `record` (what a job has left is seen).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from orchestrator.executors.slurm import SlurmExecutor
 CONSTANTS = {
     "left": ("orchestrator.decisions.leftovers", "LEFT_S"),
     "refused": ("orchestrator.decisions.outcomes", "TEMPORARY_WAIT_S"),
+    "record": ("orchestrator.decisions.sightings", "RECORD_WAIT_S"),
     "silent": ("orchestrator.decisions.sightings", "HEARTBEAT_SILENT_S"),
 }
 ARGUMENTS = {"submit": "submit_grace_s", "command": "command_timeout_s"}

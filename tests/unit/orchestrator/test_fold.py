@@ -79,7 +79,7 @@ class TestAdoption:
 
     def test_a_newer_claim_that_has_ended_meanwhile_is_judged_at_once(self) -> None:
         name = token(0, 3)
-        evidence = Evidence(claim=a_claim(name), exit=an_exit(75, name), progress=progress(500))
+        evidence = Evidence(claim=a_claim(name), exit=an_exit(75, name, newest=500), progress=progress(500))
         ledger, _ = a_look().finding(evidence, attempt=3).folded_into(a_run(a_slot()))
         assert only_slot(ledger).attempts[0].verdict is Verdict.HANDED_OVER
         assert next_attempt(only_slot(ledger), newest_folder=3) == 4
@@ -244,7 +244,8 @@ class TestEnds:
 
     def test_the_end_is_told_once_with_what_was_saved(self) -> None:
         run = a_run(a_slot().with_attempt(a_job()))
-        evidence = Evidence(claim=a_claim(), exit=an_exit(75, asked="deadline"), progress=progress(500, step=510))
+        ended = an_exit(75, asked="deadline", newest=500)
+        evidence = Evidence(claim=a_claim(), exit=ended, progress=progress(500, step=510))
         ledger, events = a_look().reading(evidence).folded_into(run)
         ended = [event for event in events if event["kind"] == "ended"]
         assert [(e["verdict"], e["cause"], e["step"], e["checkpoint_step"]) for e in ended] == [

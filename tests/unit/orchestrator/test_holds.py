@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from builders import NOW, SlotBuilder, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, token
+from builders import NOW, Look, SlotBuilder, a_job, a_look, a_row, a_run, a_slot, a_wish, gone, token
 
 from orchestrator.decisions.actions import Action, Cancel, Release, Submit
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import BadNode, Ledger, Seen, SlotStatus, Verdict
 from orchestrator.decisions.nodes import excluded
+from orchestrator.decisions.outcomes import AGAIN_S
 from orchestrator.decisions.plan import RELEASE_WAIT_S, Limits, plan
 from orchestrator.decisions.sightings import FOR_EVER_S
 from orchestrator.decisions.verdicts import LAUNCH_FAILED, judge
@@ -68,6 +69,25 @@ class TestJobsThatWouldWaitForEver:
         assert "lower slurm.time_limit" in ledger.slots[0].why
         assert "Slurm says PartitionTimeLimit" in ledger.slots[0].why
         assert [type(action) for action in planned(ledger)] == [Cancel]
+
+    def test_where_the_run_had_jobs_before_the_slot_tries_again_in_an_hour(self) -> None:
+        began = a_run(a_slot().with_attempt(a_job()), a_slot(1, jobs=5))
+        ledger = looked("PartitionTimeLimit", 0, FOR_EVER_S, ledger=began)
+        slot = ledger.slots[0]
+        assert (slot.status, slot.not_before) == (SlotStatus.ACTIVE, NOW + FOR_EVER_S + AGAIN_S)
+        assert "lower slurm.time_limit" in slot.why
+        assert [type(action) for action in planned(ledger)] == [Cancel]
+        still, events = self.queue_shows(JobState.PENDING, "PENDING").folded_into(ledger)
+        assert (still.slots[0].not_before, events) == (slot.not_before, [])
+        ours = a_job(sighting=slot.attempts[0].submissions[0].sighting, cancelled_at=NOW, cancelled_for="for ever")
+        ledger = a_run(a_slot().with_attempt(ours).but(why=slot.why, not_before=slot.not_before), a_slot(1, jobs=5))
+        ended = self.queue_shows(JobState.ENDED, "CANCELLED").folded_into(ledger)[0].slots[0]
+        assert (ended.status, ended.why, ended.failures) == (SlotStatus.ACTIVE, slot.why, 0)
+        assert ended.not_before == slot.not_before
+
+    @staticmethod
+    def queue_shows(state: JobState, raw: str) -> Look:
+        return a_look(NOW + 99).seeing(a_row(state=state, raw=raw, reason="PartitionTimeLimit", partition="gpu"))
 
     def test_what_one_of_its_partitions_does_not_take_may_run_in_another_one(self) -> None:
         for reason in ("PartitionTimeLimit", "PartitionNodeLimit", "QOSMaxWallDurationPerJobLimit"):

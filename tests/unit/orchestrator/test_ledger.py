@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from orchestrator.run.ledger import (
     control_at,
     drop_old_epochs,
     load_ledger,
+    newest_epoch,
     read_control,
     save_ledger,
     write_control,
@@ -135,6 +138,28 @@ class TestTheLedger:
         save_ledger(run_dir, a_run(epoch=EPOCHS_KEPT + 2), NOW)
         drop_old_epochs(run_dir)
         assert not run_dir.ledger(0).exists()
+
+
+def test_a_server_that_fails_for_a_moment_does_not_make_an_older_ledger_the_newest(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir.lease.mkdir()
+    for epoch in (0, 1):
+        (run_dir.lease / str(epoch)).touch()
+        save_ledger(run_dir, a_run(epoch=epoch), NOW)
+    stat = os.stat
+
+    def stale(path: Any, **more: Any) -> os.stat_result:
+        if str(path) == str(run_dir.ledger(1)):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(os, "stat", stale)
+    with pytest.raises(OSError, match="Stale"):
+        newest_epoch(run_dir)
+    monkeypatch.undo()
+    assert newest_epoch(run_dir) == 1
+    assert not run_dir.disk.exists(run_dir.ledger(1) / "below a file")
 
 
 class TestControl:

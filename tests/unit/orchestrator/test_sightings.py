@@ -26,6 +26,7 @@ from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
 from orchestrator.decisions.sightings import (
     HEARTBEAT_SILENT_S,
+    OUTPUT_MISSING,
     RAN_TWICE,
     RECORD_MISSING,
     RECORD_WAIT_S,
@@ -204,6 +205,19 @@ class TestWhenItWillBeDecided:
         for found in (record, word):
             assert isinstance(found, Blind)
             assert found.proven_at == NOW + RECORD_WAIT_S
+
+    def test_the_output_of_a_job_that_failed_before_it_began_is_waited_for_a_minute(self) -> None:
+        failed = a_look().seeing(a_row(state=JobState.ENDED, raw="FAILED"))
+        nothing = Evidence(has_output=False)
+        found = seen_by(failed, evidence=nothing)
+        assert isinstance(found, Blind)
+        assert (found.error, found.proven_at) == (OUTPUT_MISSING, NOW + RECORD_WAIT_S)
+        waited = a_job(sighting=found.model_copy(update={"since": NOW - RECORD_WAIT_S}))
+        assert isinstance(seen_by(failed, waited, nothing), Gone)
+        assert isinstance(seen_by(failed, evidence=Evidence()), Gone)
+        assert isinstance(seen_by(failed, evidence=Evidence(claim=a_claim(), has_output=False)), Gone)
+        cancelled = a_look().seeing(a_row(state=JobState.ENDED, raw="CANCELLED"))
+        assert isinstance(seen_by(cancelled, evidence=nothing), Gone)
 
     def test_a_word_is_waited_for_also_where_the_sigterm_came_in_the_middle_of_a_hand_over(self) -> None:
         for terminated, kind in ((True, Blind), (False, Gone)):

@@ -308,6 +308,9 @@ def test_a_controller_that_did_not_answer_may_have_taken_the_job() -> None:
         (1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (receive failure)\n"),
         (1, "", "sbatch: error: the moon is in the wrong phase\n"),
         (-9, "", ""),
+        (1, "4711\n", ""),
+        (1, "4711\n", "sbatch-wrapper: Permission denied\n"),
+        (127, "4711;cluster2\n", "sbatch: error: AssocMaxSubmitJobLimit\n"),
     ],
 )
 def test_an_answer_that_excludes_nothing_is_uncertain(returncode: int, stdout: str, stderr: str) -> None:

@@ -9,7 +9,8 @@ from builders import NOW, a_job, a_slot, an_intent, blind, gone, token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, SubmissionState
+from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import JobState
 from orchestrator.screens.forecast import forecast, waits_between
 from orchestrator.screens.situation import Around, situation
@@ -218,5 +219,14 @@ class TestForecast:
             Attempt(number=0, started_at=0.0, ended_at=100.0),
             Attempt(number=1, started_at=130.0, ended_at=200.0),
             Attempt(number=2),
+        ]
+        assert waits_between(attempts) == [30.0]
+
+    @pytest.mark.parametrize("end", [{"asked": ASKED_TO}, {"verdict": Verdict.CANCELLED}])
+    def test_what_a_person_stopped_is_no_wait(self, end: dict[str, Any]) -> None:
+        attempts = [
+            Attempt(number=0, started_at=0.0, ended_at=100.0),
+            Attempt(number=1, started_at=130.0, ended_at=200.0, **end),
+            Attempt(number=2, started_at=90_000.0),
         ]
         assert waits_between(attempts) == [30.0]

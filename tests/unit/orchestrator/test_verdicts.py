@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from orchestrator.decisions.evidence import Evidence, Exit
 from orchestrator.decisions.models import Verdict
-from orchestrator.decisions.verdicts import CAUSES, DISK_FULL, cause_in, judge, made_progress, told_to_others
+from orchestrator.decisions.verdicts import (
+    CAUSES,
+    DISK_FULL,
+    NOT_SEEN_THERE,
+    cause_in,
+    judge,
+    made_progress,
+    told_to_others,
+)
 
 
 def left(exit_: Exit | None = None, **more: object) -> Evidence:
@@ -23,12 +31,13 @@ def verdict_of(evidence: Evidence, raw_state: str = "") -> Verdict:
     [
         (left(an_exit(0)), Verdict.FINISHED),
         (left(an_exit(0), progress=progress(1000, 1000)), Verdict.FINISHED),
-        (left(an_exit(0), progress=progress(500, 1000)), Verdict.HANDED_OVER),
+        (left(an_exit(0, newest=500), progress=progress(500, 1000)), Verdict.HANDED_OVER),
         (left(an_exit(0), progress=progress(500, 1000), start_step=500), Verdict.NO_PROGRESS),
         (left(an_exit(75, asked="deadline")), Verdict.HANDED_OVER),
         (left(an_exit(75), newest_checkpoint=7), Verdict.HANDED_OVER),
         (left(an_exit(75)), Verdict.NO_PROGRESS),
-        (left(an_exit(75), progress=progress(500), start_step=400), Verdict.HANDED_OVER),
+        (left(an_exit(75, newest=500), progress=progress(500), start_step=400), Verdict.HANDED_OVER),
+        (left(an_exit(75, newest=500), start_step=400), Verdict.HANDED_OVER),
         (left(an_exit(75), progress=progress(400), start_step=400), Verdict.NO_PROGRESS),
         (left(an_exit(93)), Verdict.DO_NOT_REQUEUE),
         (left(an_exit(1)), Verdict.CRASHED),
@@ -148,12 +157,24 @@ def test_a_word_that_contains_egl_is_not_a_failed_renderer(line: str) -> None:
         (left(newest_checkpoint=10), True),
         (left(newest_checkpoint=10, start_step=10), False),
         (left(newest_checkpoint=20, start_step=10), True),
-        (left(progress=progress(20), start_step=10), True),
+        (left(progress=progress(20), start_step=10), True),  # it was killed, and nobody looked
+        (left(an_exit(75), progress=progress(20), start_step=10), False),
+        (left(an_exit(75, newest=10), progress=progress(20), start_step=10), False),
+        (left(an_exit(75, newest=20), progress=progress(10), start_step=10), True),
+        (left(an_exit(75), newest_checkpoint=20, start_step=10), True),
         (left(progress=progress(10, step=99), start_step=10), False),
     ],
 )
 def test_progress_is_a_checkpoint_beyond_the_start_and_nothing_less(evidence: Evidence, moved: bool) -> None:
     assert made_progress(evidence) is moved
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_a_checkpoint_that_no_successor_finds_is_no_progress_and_the_cause_says_so(code: int) -> None:
+    reported = left(an_exit(code, asked="deadline"), progress=progress(1000, 9000))
+    told = "it reports a checkpoint of step 1,000, and none of that number is in checkpoints/"
+    assert judge(reported, gone()) == (Verdict.NO_PROGRESS, told)
+    assert "reports" not in judge(left(an_exit(code), progress=progress(0, 9000)), gone())[1]
 
 
 def test_a_kill_after_the_time_was_up_is_the_walltimes() -> None:
@@ -186,6 +207,16 @@ def test_a_job_that_slurm_has_forgotten_before_it_began_is_not_the_programs_faul
     assert judge(Evidence(), gone("FAILED"))[0] is Verdict.CRASHED
 
 
+def test_a_job_that_left_not_even_its_output_is_not_the_programs_fault() -> None:
+    """The batch system makes the files before the script runs: its node does not see the run's folder."""
+    nothing = Evidence(has_output=False)
+    verdict, cause = judge(nothing, gone("FAILED"))
+    assert (verdict, cause) == (Verdict.NODE_FAILED, f"{NOT_SEEN_THERE} (FAILED)")
+    assert judge(nothing, gone("FAILED"), disk_full=True)[0] is Verdict.NO_ROOM
+    assert judge(nothing, gone("CANCELLED"))[0] is Verdict.CANCELLED
+    assert judge(left(has_output=False), gone("FAILED"))[0] is Verdict.CRASHED
+
+
 ERRNO_28 = "OSError: [Errno 28] No space left on device"
 
 
@@ -212,6 +243,19 @@ def test_a_full_disk_is_the_cause_where_the_job_said_so_or_could_say_nothing(
 def test_a_program_that_found_no_room_has_not_crashed() -> None:
     full = left(an_exit(1), log_tail="OSError: [Errno 122] Disk quota exceeded")
     assert judge(full, gone("FAILED")) == (Verdict.NO_ROOM, "the disk quota is used up (exit code 1)")
+
+
+OF_TORCH = "RuntimeError: unable to write to file </torch_3118_7>: No space left on device (28)"
+
+
+@pytest.mark.parametrize("line", [OF_TORCH, f"{ERRNO_28}: '/dev/shm/sem.x'", "DataLoader: out of shared memory."])
+def test_a_full_shared_memory_is_no_full_disk(line: str) -> None:
+    words = "the machine's shared memory (/dev/shm) is full"
+    crashed = left(an_exit(1), log_tail=f"step 12\n{line}\n")
+    assert judge(crashed, gone("FAILED")) == (Verdict.CRASHED, f"{words} (exit code 1)")
+    assert judge(left(log_tail=line), gone("FAILED")) == (Verdict.CRASHED, words)
+    assert verdict_of(left(log_tail=line), "NODE_FAIL") is Verdict.NODE_FAILED
+    assert judge(left(log_tail=f"{line}\n{ERRNO_28}"), gone("NODE_FAIL"))[0] is Verdict.NO_ROOM
 
 
 def test_a_job_that_a_restarted_slurmctld_takes_from_its_node_has_not_crashed() -> None:

@@ -110,6 +110,17 @@ def test_a_silent_newest_job_is_not_taken_for_a_running_one(folder):
     assert folder.facts(now=300).jobs[0].open
 
 
+def test_a_job_whose_heart_a_controller_has_just_seen_runs_whatever_its_nodes_clock_says(folder):
+    beat = {"at": NOW - 150, "first_progress_at": 700}
+    folder.attempt(0, claimed=600, progress=(NOW - 160, 50, 0), beat=beat)
+    job = Submission(token="t0", intent_at=500, state=SubmissionState.SUBMITTED, job_id="7")
+    watched = {"number": 0, "claimed_by": "t0", "submissions": (job,)}
+    slot = Slot(index=0, attempts=(Attempt(**watched, heartbeat_changed_at=NOW - 10),))
+    times = folder.times(slot=slot)
+    assert (times.blind_s, times.lost_s) == (0, 0)
+    assert not folder.facts(Slot(index=0, attempts=(Attempt(**watched, heartbeat_changed_at=NOW - 130),))).jobs[0].open
+
+
 def test_a_program_that_reports_nothing_counts_by_its_checkpoints_and_its_exit(folder):
     folder.attempt(0, claimed=0, saved=(100,), ended={"at": 95})
     folder.attempt(1, claimed=100, parent=(0, 100), ended={"at": 195, "code": 1})
