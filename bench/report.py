@@ -505,7 +505,7 @@ writes are the most of any tick.
 
 ## The simulator
 
-`python bench/simulator.py 40`: the real controller over simulated months (30 days, four slots each) with outages of
+`python bench/simulator.py 20`: the real controller over simulated months (30 days, four slots each) with outages of
 slurmctld and slurmdbd, lost answers, one id run twice, node failures with ghosts, preemption, clock steps, full disks,
 late files, crashes at any call, two controllers at once, jobs that run failover ticks and a command hook. Up to twenty
 invariants are checked after each event. `--seed N --story` tells one month alone. `goodput` here includes what faults
