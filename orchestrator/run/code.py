@@ -106,7 +106,8 @@ def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
 
 
 def _link(links: Path) -> None:
-    if missing := [name for name in IMPORTABLE if not (links / name).is_symlink()]:
+    # In a copy of a run folder they may be folders.
+    if missing := [name for name in IMPORTABLE if not os.path.lexists(links / name)]:
         links.mkdir(exist_ok=True)
         for name in missing:
             (links / name).symlink_to(f"../{name}")
