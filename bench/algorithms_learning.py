@@ -230,7 +230,7 @@ def seeded(rows: Sequence[dict[str, str]]) -> Seeded:
 
 def known() -> tuple[dict[Key, list[list[str]]], set[Key]]:
     """(the rows that there are, by training; those trainings whose settings are today's: the others are made anew when
-    asked for, and stay until then).
+    asked for, stay until then, and count only where an algorithm has no others).
     """
     file = figures.newest("algorithms_learning_runs")
     found: dict[Key, list[list[str]]] = {}
@@ -258,10 +258,12 @@ def main() -> None:
         under_way = {pool.submit(trained, *key): key for key in asked if key not in todays}
         for done in as_completed(under_way):
             made[under_way[done]] = done.result()
+            todays.add(under_way[done])
             figures.save("algorithms_learning_runs", HEAD, [line for key in sorted(made) for line in made[key]])
     rows = []
     for name in NAMES:
-        lines = [line for key in sorted(made) if (key[0], key[2]) == (name, chosen.steps) for line in made[key]]
+        keys = [key for key in sorted(made) if (key[0], key[2]) == (name, chosen.steps)]
+        lines = [line for key in todays.intersection(keys) or keys for line in made[key]]
         if lines:
             rows.append(summary(name, lines, chosen.steps))
             print(", ".join(map(str, rows[-1])))

@@ -57,7 +57,7 @@ def cpu_ms(do: Any, count: int) -> float:
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     machine.set_deterministic(1)
     ready_to_draw(resolve(TrainingSection(env={"name": "arm", "observation": "cameras"}, algorithm="sac")).env)
     rows = []

@@ -4,7 +4,7 @@
 bench/hour_search.py, `SEEDS` seeds each, one after another, on a machine that does nothing else (about seven hours;
 `--minutes 5 --seeds 1` tries it, and writes hour_try.csv). Runs that are complete in hour.csv are not made again; one
 that was interrupted is thrown away, and begins anew. `python bench/hour.py --again 100` makes the hour of ours with
-that seed once more, and writes it beside the published one (hour_again.csv).
+that seed once more, in a folder of its own, and writes it beside the published one (hour_again.csv).
 
 Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so the hour has
 starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone: its
@@ -51,7 +51,7 @@ from learning import difference, words  # noqa: E402 - beside this file
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.history.read import read, read_evaluations  # noqa: E402
-from trainer.machine.products import choose_products  # noqa: E402
+from trainer.machine.products import PLAIN, choose_products  # noqa: E402
 
 GOALS, SEEDS = 50, 3
 #: stable-baselines3 as above, but its products computed as `trainer` has them.
@@ -64,14 +64,12 @@ POINTS = 6
 #: The search has seed 0.
 FIRST_SEED = 100
 HEAD = ["side", "seed", "machine", "settings", "minutes", "step", *MT10, "mean"]
-AGAIN = ["seed", "machine", "steps", "published", "again", "difference"]
+AGAIN = ["seed", "machine", "at", "its steps", "published", "steps", "again", "difference"]
 
 
-def by_relay(seed: int, minutes: float) -> list[list[str]]:
-    """The curve of preset `laptop`, trained by the relay; its plot goes to bench/out/hour-<seed>/, and of the first
-    seed films.
-    """
-    folder = figures.OWN / f"{'hour' if minutes == MINUTES else 'hour-try'}-{seed}"
+def by_relay(seed: int, minutes: float, name: str) -> list[list[str]]:
+    """The curve of preset `laptop`, trained by the relay; its plot goes to bench/out/<name>-<seed>/."""
+    folder = figures.OWN / f"{name}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run_dir = folder / "run"
     config = {
@@ -105,17 +103,26 @@ def by_relay(seed: int, minutes: float) -> list[list[str]]:
     last = json.loads(call("trainer", "evaluate", str(run_dir), "--goals", str(GOALS), "--json"))
     points = [*read_evaluations(slot), {"step": int(at[-1, 0]), **last}]
     curve = {point["step"]: point for point in points}
-    for task in MT10 if seed == FIRST_SEED else ():
-        call("trainer", "play", str(run_dir), "--task", task, "--out", str(folder / f"{task}.mp4"))
     call("trainer", "plot", str(run_dir))
     return [line(OURS, seed, float(np.interp(step, *at.T)), step, curve[step]["success"]) for step in sorted(curve)]
+
+
+def films(seed: int, name: str) -> None:
+    """A film of each task beside its plot; none where this machine cannot draw, as `trainer play` says."""
+    folder = figures.OWN / f"{name}-{seed}"
+    for task in MT10:
+        play = [sys.executable, "-m", "trainer", "play", "run", "--task", task, "--out", f"{task}.mp4"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(play, cwd=folder, env=env, check=False, stdout=subprocess.DEVNULL, timeout=900)
 
 
 def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
     """The curve of stable-baselines3's best candidate, as `side` has its products computed."""
     run, lines, spent = begin(THEIRS, best(THEIRS), seed), [], 0.0
     if side == HELPED:
-        print(f"products by {choose_products(max(CANDIDATES[THEIRS, best(THEIRS)]['nets']))[0]}", flush=True)
+        chosen, _ = choose_products(max(CANDIDATES[THEIRS, best(THEIRS)]["nets"]))
+        if chosen == PLAIN:
+            sys.exit("on this machine `trainer` chooses what torch has anyhow: this hour would tell nothing new")
     for point in range(POINTS):
         began = time.monotonic()
         if not point:
@@ -140,6 +147,11 @@ def settings_of(side: str) -> str:
     laptop = resolve(TrainingSection(preset="laptop")).model_dump(mode="json", include={*LEARNED})
     values = laptop if side == OURS else CANDIDATES[THEIRS, best(THEIRS)]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def current(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Those of hour.csv whose settings are today's; the others stay in it until their run is made anew."""
+    return [row for row in rows if row[3] == settings_of(row[0])]
 
 
 def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -208,13 +220,22 @@ def before(curve: Sequence[tuple[float, float]], step: float) -> tuple[float, fl
 def again(seed: int, minutes: float) -> None:
     """The hour of ours once more, beside the published one. Nothing of hour.csv is changed."""
     name = "hour_again" if minutes == MINUTES else "hour_again_try"
-    rows = [row for row in figures.read(figures.committed("hour"))[1:] if row[:2] == [OURS, str(seed)]]
-    published = rows[-1][-1] if rows and rows[-1][3] == settings_of(OURS) else ""
-    last = by_relay(seed, minutes)[-1]
-    off = f"{float(last[-1]) - float(published):+.3f}" if published else ""
+    rows = current(figures.read(figures.committed("hour"))[1:])
+    published = [(row[5], row[-1]) for row in rows if row[:2] == [OURS, str(seed)]]
+    lines = by_relay(seed, minutes, name.replace("_", "-"))
+    found = compared(published, [(line[5], line[-1]) for line in lines])
     path = figures.newest(name)
     before = [row for row in figures.read(path)[1:] if row[0] != str(seed)] if path.exists() else []
-    figures.save(name, AGAIN, [*before, [str(seed), last[2], last[5], published, last[-1], off]])
+    figures.save(name, AGAIN, [*before, *([str(seed), lines[0][2], *row] for row in found)])
+
+
+def compared(published: Sequence[tuple[str, str]], again: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Rows of two curves of (steps, success): where both were evaluated after the same steps, and at their ends."""
+    known = dict(published)
+    both = [["evaluation", step, known[step], step, success] for step, success in again[:-1] if step in known]
+    ends = [["end", *(published[-1] if published else ("", "")), *again[-1]]]
+    rows = [*both, *ends]
+    return [[*row, f"{float(row[4]) - float(row[2]):+.3f}" if row[2] else ""] for row in rows]
 
 
 def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> None:
@@ -223,13 +244,19 @@ def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> N
     if name == "hour" and due(searched(), sides=(THEIRS,)) is not None:
         sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
     path = figures.newest(name)
-    lines = figures.read(path)[1:] if path.exists() else []
-    lines = [row for row in lines if row[3] == settings_of(row[0])]
+    every = figures.read(path)[1:] if path.exists() else []
+    lines = current(every)
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         for side in sides:
-            if not any((row[0], row[1]) == (side, str(seed)) for row in lines):
-                lines += by_relay(seed, minutes) if side == OURS else by_sb3(seed, minutes, side)
-                figures.save(name, HEAD, lines)
+            key = (side, str(seed))
+            if not any((row[0], row[1]) == key for row in lines):
+                folder = name.replace("_", "-")
+                found = by_relay(seed, minutes, folder) if side == OURS else by_sb3(seed, minutes, side)
+                lines += found
+                every = [row for row in every if (row[0], row[1]) != key] + found
+                figures.save(name, HEAD, every)
+                if side == OURS and seed == FIRST_SEED:
+                    films(seed, folder)
     figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
     figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)

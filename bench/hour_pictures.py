@@ -1,4 +1,4 @@
-"""What bench/hour.py made, as pictures: the curves of all its runs, and a film of the first one's agents.
+"""What bench/hour.py made, as pictures: the curves of all its runs, and a film of its first seed's agents.
 
 `python bench/hour_pictures.py` writes bench/out/hour-curve.png and, where this machine has run the hour to its end,
 bench/out/hour-film.webp; with `--replace` both go to docs/images/, so that word is for who ran the published hour.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import figures
 import imageio_ffmpeg
+from hour import FIRST_SEED, current
 
 from trainer.config.tasknames import MT10
 from trainer.showing import canvas
@@ -56,10 +57,11 @@ def film(folder: Path, out: Path) -> None:
 
 def main() -> None:
     """Both, as far as there is something to draw."""
-    _, *lines = figures.read(figures.newest("hour"))
+    _, *rows = figures.read(figures.newest("hour"))
+    lines = current(rows)
     IMAGES.mkdir(parents=True, exist_ok=True)
     curves(lines, IMAGES / "hour-curve.png")
-    made = figures.OWN / f"hour-{lines[0][1]}"
+    made = figures.OWN / f"hour-{FIRST_SEED}"
     if all((made / f"{task}.mp4").is_file() for task in MT10):
         film(made, IMAGES / "hour-film.webp")
 

@@ -39,7 +39,6 @@ AGENTS = {"tiles.js", "scene.js", "playback.js", "orbit.js"}
 #: Mbit/s and ms of a slow line, there and back.
 SLOW_BITS_S, SLOW_MS = 1_000_000, 100
 SLOTS, JOBS, RUNS = 100, 10, 100
-#: Ticks of /proc/PID/stat a second.
 _BEHIND = re.compile(r"([\d.]+) s behind")
 ENV = {name: value for name, value in os.environ.items() if name != "DISPLAY"} | {"SSH_CONNECTION": "1 2 3 4"}
 
@@ -60,11 +59,6 @@ class Player(threading.Thread):
             if self.over.wait(0.1):
                 return
             self._agent.pose(*(swing(3 * k + i) for i in range(3)), at=time.time(), step=3 * k + 1)
-
-
-def processor_s(pid: int) -> float:
-    """Processor time that the threads of a process have taken, to the nanosecond (sched-stats.rst of Linux)."""
-    return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def memory_mb(pid: int) -> float:
@@ -152,9 +146,14 @@ def of_a_page(pages: Pages, folder: Path, heap_minutes: float) -> Iterator[tuple
     """(what, unit, value, aim) of a page with one agent."""
     with an_agent(folder) as run, a_viewer(folder, str(run), env=ENV) as url:
         pid = server_pid(folder)
-        before, began = processor_s(pid), time.monotonic()
+        before, began = figures.processor_s(pid), time.monotonic()
         time.sleep(LOOK_S)
-        yield "server, nobody looks", "ms in 10 s", 1e4 * (processor_s(pid) - before) / (time.monotonic() - began), 1
+        yield (
+            "server, nobody looks",
+            "ms in 10 s",
+            1e4 * (figures.processor_s(pid) - before) / (time.monotonic() - began),
+            1,
+        )
         quick = Counted(pages, url)
         yield "page", "s on loopback", quick.there_s, 0.5
         quick.page.locator('[data-agent="0"]').get_by_text("in training · slot 0").wait_for()
@@ -164,9 +163,14 @@ def of_a_page(pages: Pages, folder: Path, heap_minutes: float) -> Iterator[tuple
             if found := _BEHIND.search(quick.page.locator('[data-agent="0"]').inner_text()):
                 behind.append(float(found[1]))
         yield "step to screen, 95 of 100", "s", sorted(behind)[int(0.95 * len(behind))], 1.0
-        before, began = processor_s(pid), time.monotonic()
+        before, began = figures.processor_s(pid), time.monotonic()
         yield "page with an agent", "ms a second", quick.busy_ms_s(LOOK_S), ""
-        yield "server, one page", "% of a core", 100 * (processor_s(pid) - before) / (time.monotonic() - began), 2
+        yield (
+            "server, one page",
+            "% of a core",
+            100 * (figures.processor_s(pid) - before) / (time.monotonic() - began),
+            2,
+        )
         yield "server, one page", "MB", memory_mb(pid), 40
         other = pages.open("about:blank")  # what is in front; the page does not know it without a window, so it is told
         quick.page.evaluate(

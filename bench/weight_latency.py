@@ -169,9 +169,8 @@ def logins_of(server: Sshd, laptop: Laptop) -> int:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Processor seconds that these processes took so far, to the nanosecond."""
-    threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    """Processor seconds that these processes took so far."""
+    return sum(map(figures.processor_s, pids))
 
 
 def idle(name: str, seconds: float, shared: Path, server: Sshd, scratch: Path) -> list[object]:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 DAY_S = 86_400.0
-#: The seeds of the long suite, and of the quick one; `bench/simulator.py` runs a thousand.
+#: The seeds of the long suite, and of the quick one; `bench/simulator.py` runs as many as it is told.
 SEEDS = 20
 QUICK_SEEDS = 10
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -108,3 +111,35 @@ def test_the_committed_figures_are_whole() -> None:
             head, *rows = csv.reader(file)
         assert rows, path
         assert {len(row) for row in rows} == {len(head)}, path
+
+
+def test_what_is_committed_while_a_benchmark_runs_is_not_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", tmp_path, *who, *words], check=True, capture_output=True, timeout=PATIENCE_S)
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "measured")
+    figures = figures_of(tmp_path / "bench", monkeypatch=monkeypatch)
+    before = figures.this_code()
+    git("commit", "--allow-empty", "-m", "later")
+    figures.save("tick", ["slots"], [[4]])
+    assert before.startswith("commit ")
+    assert before != figures.this_code()
+    assert figures.measured_on(tmp_path / "bench" / "out")["tick"].endswith(before)
+
+
+def test_processor_time_has_that_of_threads_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = figures_of(tmp_path / "bench", monkeypatch=monkeypatch)
+
+    def work() -> None:
+        while time.thread_time() < 0.05:
+            pass
+
+    before = figures.processor_s(os.getpid())
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert figures.processor_s(os.getpid()) - before >= 0.05

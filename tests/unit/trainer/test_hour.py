@@ -266,12 +266,13 @@ def runs_made(hour, monkeypatch):
     """(side, seed) of each run from now on; each has a success of 0.5."""
     made = []
 
-    def make(seed, _minutes, side="ours"):
+    def make(seed, _minutes, side):
         made.append((side, seed))
         return [hour.line(side, seed, 60.0, 1, dict.fromkeys(MT10, 0.5))]
 
-    monkeypatch.setattr(hour, "by_relay", make)
+    monkeypatch.setattr(hour, "by_relay", lambda seed, minutes, _name: make(seed, minutes, "ours"))
     monkeypatch.setattr(hour, "by_sb3", make)
+    monkeypatch.setattr(hour, "films", lambda *_: None)
     return made
 
 
@@ -287,6 +288,35 @@ def test_runs_of_other_settings_are_made_again(script, monkeypatch):
     hour.hour(1, hour.MINUTES)
     assert made == [("ours", hour.FIRST_SEED)]
     assert [each[-1] for each in hour.figures.read(hour.figures.newest("hour"))[1:]] == ["0.400", "0.500"]
+
+
+def test_runs_of_other_settings_stay_until_they_are_made_again(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
+    runs_made(hour, monkeypatch)
+    old = hour.line("ours", hour.FIRST_SEED, 60.0, 1, dict.fromkeys(MT10, 0.9))
+    old[3] = "00000000"
+    hour.figures.save("hour", hour.HEAD, [old])
+    hour.hour(1, hour.MINUTES, (hour.HELPED,))
+    assert [each[-1] for each in hour.figures.read(hour.figures.newest("hour"))[1:]] == ["0.900", "0.500"]
+    assert hour.current([old]) == []  # and does not count
+
+
+def test_a_machine_that_cannot_draw_loses_no_hour(script, monkeypatch):
+    hour = script("hour")
+    monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
+    draws = hour.films
+    runs_made(hour, monkeypatch)
+    monkeypatch.setattr(hour, "films", draws)
+    said = []
+
+    def cannot(command, **_):
+        said.append((command[3], len(hour.figures.read(hour.figures.newest("hour")))))
+        return subprocess.CompletedProcess(command, 2)
+
+    monkeypatch.setattr(hour.subprocess, "run", cannot)
+    hour.hour(2, hour.MINUTES, ("ours",))
+    assert said == [("play", 2)] * len(MT10)  # of the first seed alone; its row is there before
 
 
 def test_what_the_library_of_products_brings_is_told_beside_the_claims(script, monkeypatch):
@@ -315,6 +345,9 @@ def test_the_side_with_our_library_has_it(script, monkeypatch):
     assert chosen == []
     assert {each[0] for each in hour.by_sb3(100, 60.0, hour.HELPED)} == {hour.HELPED}
     assert chosen == [256]
+    monkeypatch.setattr(hour, "choose_products", lambda _width: ("plain", None))
+    with pytest.raises(SystemExit, match="would tell nothing new"):
+        hour.by_sb3(100, 60.0, hour.HELPED)
 
 
 def test_an_hour_made_again_stands_beside_the_published_one(script, monkeypatch):
@@ -322,21 +355,35 @@ def test_an_hour_made_again_stands_beside_the_published_one(script, monkeypatch)
     monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
     runs_made(hour, monkeypatch)
     hour.figures.COMMITTED.mkdir()
-    published = [hour.line("ours", 100, 60.0, 1, dict.fromkeys(MT10, rate)) for rate in (0.2, 0.53)]
+    published = [hour.line("ours", 100, 60.0, step, dict.fromkeys(MT10, rate)) for step, rate in ((1, 0.2), (2, 0.53))]
     (hour.figures.COMMITTED / "hour.csv").write_text("\n".join(",".join(f'"{cell}"' for cell in each) for each in
                                                                [hour.HEAD, *published]))  # fmt: skip
+    folders = []
+    relay = hour.by_relay
+    monkeypatch.setattr(hour, "by_relay", lambda *told: folders.append(told[2]) or relay(*told))
     for _ in range(2):
         hour.again(100, hour.MINUTES)
+    assert set(folders) == {"hour-again"}  # the published run's folder stays as it is
     hour.again(101, hour.MINUTES)
     _, *rows = hour.figures.read(hour.figures.newest("hour_again"))
-    assert [[each[0], *each[3:]] for each in rows] == [["100", "0.530", "0.500", "-0.030"], ["101", "", "0.500", ""]]
+    assert [[each[0], *each[2:]] for each in rows] == [
+        ["100", "end", "2", "0.530", "1", "0.500", "-0.030"],
+        ["101", "end", "", "", "1", "0.500", ""],
+    ]
+    curves = [("10", "0.1"), ("20", "0.2"), ("25", "0.3")], [("10", "0.1"), ("20", "0.1"), ("30", "0.4"), ("33", "0.5")]
+    assert hour.compared(*curves) == [
+        ["evaluation", "10", "0.1", "10", "0.1", "+0.000"],
+        ["evaluation", "20", "0.2", "20", "0.1", "-0.100"],
+        ["end", "25", "0.3", "33", "0.5", "+0.200"],
+    ]
 
 
 def test_an_hour_that_was_interrupted_has_no_film(script, monkeypatch, tmp_path):
     pictures = script("hour_pictures")
     monkeypatch.setattr(pictures, "IMAGES", tmp_path / "images")
     (tmp_path / "own" / "hour-100").mkdir(parents=True)
-    pictures.figures.save("hour", ["side"], [["ours", "100", "amd", "s", "60", "1", "0.5"]])
+    settings = script("hour").settings_of("ours")
+    pictures.figures.save("hour", ["side"], [["ours", "100", "amd", settings, "60", "1", "0.5"]])
     filmed = []
     monkeypatch.setattr(pictures, "film", lambda *which: filmed.append(which))
     pictures.main()
@@ -361,6 +408,20 @@ def test_rows_of_other_settings_stay_until_they_are_made_anew(script, bench, nam
     rows, todays = found.known()
     assert rows[key] in (line, [line])
     assert todays == set()
+
+
+def test_old_seeds_are_not_averaged_with_new_ones(script, monkeypatch):
+    bench = script("algorithms_learning")
+    lines = {seed: ["arm-ppo", str(seed), str(bench.STEPS), str(bench.STEPS)] for seed in (0, 1)}
+    full = {seed: [*line, *["1"] * (len(bench.HEAD) - len(line))] for seed, line in lines.items()}
+    bench.figures.save("algorithms_learning_runs", bench.HEAD, list(full.values()))
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    monkeypatch.setattr(bench, "trained", lambda _name, seed, _steps: [full[seed]])
+    monkeypatch.setattr(sys, "argv", ["bench", "--algorithms", "arm-ppo", "--seeds", "1"])
+    bench.main()
+    assert [row[:2] for row in bench.figures.read(bench.figures.newest("algorithms_learning"))[1:]] == [
+        ["arm-ppo", "1"]
+    ]
 
 
 def test_the_hour_waits_for_the_search(script):
