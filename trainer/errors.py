@@ -33,6 +33,11 @@ from anchorleg.job import DO_NOT_REQUEUE
 _FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 
 
+def may_pass(error: OSError) -> bool:
+    """Whether another try may come to something else."""
+    return error.errno not in {None, *_FOR_GOOD}
+
+
 class TrainerError(Exception):
     """Something that a user is told in one sentence, without a traceback."""
 
@@ -136,7 +141,7 @@ class DamagedCheckpointError(Exception):
         of it; None: it is damaged, or gone.
         """
         cause = self.__cause__
-        return cause.errno if isinstance(cause, OSError) and cause.errno not in _FOR_GOOD else None
+        return cause.errno if isinstance(cause, OSError) and may_pass(cause) else None
 
 
 class SupersededError(Exception):

@@ -15,10 +15,15 @@ from daemons import WORK_S
 
 pytest.importorskip("torch")
 
+import torch
 from ppo_runs import LOST, ROOT, SHARDED, SHARDED_UPDATES, SHARED, SHARED_UPDATES, attempt
+from safetensors.torch import save_file
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER
+from trainer.config.section import TrainingSection, resolve
+from trainer.envs.suite import spaces_of
+from trainer.nets.encoders.base import encoder_for
 
 pytestmark = pytest.mark.trainer
 PROGRAM = Path(__file__).parents[1] / "support" / "train_ranks.py"
@@ -84,6 +89,25 @@ def test_ranks_of_other_processors_are_refused_before_they_train(
     words = "of rank 1 differs from those of rank 0, and so would what they learn; ask for nodes of one kind"
     assert words in capfd.readouterr().out
     assert not list((tmp_path / "run/slots/0").rglob("step-*"))
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "sac", "random_steps": 4}, {"name": "ppo", "rollout_steps": 4}])
+def test_a_file_of_weights_that_only_the_node_of_rank_0_has_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked: dict[str, Any] = {
+        "env": {"name": "spots:Spots", "observation": "cameras", "image_size": 16},
+        "algorithm": {**algorithm, "batch_size": 4, "shards": 2},
+        "network": {"actor_hidden": [8], "critic_hidden": [8], "encoder": {"arch": "spots:Eye"}},
+        "num_envs": 2, "num_workers": 0, "total_steps": 16, "checkpoint_interval": 8, "evaluation_goals": 0,
+    }  # fmt: skip
+    training = resolve(TrainingSection(**asked))
+    eye = encoder_for("image", spaces_of(training).obs["image"], training.network, torch.Generator().manual_seed(1))
+    save_file(eye.state_dict(), tmp_path / "eye.safetensors")
+    asked["network"]["encoder"]["weights"] = "~/eye.safetensors"
+    assert attempts(tmp_path, ("run", 2, {"away": "1"}), training=asked) == [[0, 0]]
+    assert slot_of(tmp_path)["parts"]["run"][1]["updates"] > 0
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "flag": {"truncated": "no"},
     "measures": {"measures": (1.0,)},
     "at its end": {"obs": {STATE: np.zeros(1, np.float32)}, "terminated": True},
+    "numpy success": {"success": np.True_},  # as a comparison of NumPy's gives it
+    "numpy arrays": {"reward": np.array([0.5]), "truncated": np.array([False]), "success": np.array([1])},
     "double": {"obs": {STATE: np.array([0.25, 0.5])}},  # as good as single: it is rounded
 }
 

@@ -28,14 +28,18 @@ from trainer.training.progress import TrainingDisplay
 TRAINING = json.loads(sys.argv[3])
 #: Instead of a signal's number: the rank whose processor is another one.
 OTHER = "other processor"
+#: The rank whose home is another one, as on another node.
+AWAY = "away"
 
 
 def rank_of(job: Job, place: RankPlace, signals: dict[str, str]) -> int:
     """The exit code of one rank, in this process."""
     os.environ["ANCHORLEG_RANK"] = str(place.rank)
-    hurt({number: word for number, word in signals.items() if number != OTHER})
+    hurt({number: word for number, word in signals.items() if number not in {OTHER, AWAY}})
     if signals.get(OTHER) == str(place.rank):
         begin.processor = lambda: "another"
+    if signals.get(AWAY) == str(place.rank):
+        os.environ["HOME"] = str(job.run_dir)
     if place.rank == 0:
         job.listen()
     group = Group.join(place, job.attempt_dir)

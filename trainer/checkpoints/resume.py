@@ -150,10 +150,13 @@ def _lost_step(slot_dir: Path, attempt: int) -> int:
         folder = slot_dir / "attempts" / str(at)
         progress: dict[str, Any] = read_json_or_none(folder / "progress.json") or {}
         furthest = max(furthest, int(progress.get("checkpoint_step", 0)))
-        parent: dict[str, Any] | None = read_json_or_none(folder / "parent.json")
-        if parent is not None and parent["attempt"] is None:
+        parent = read_parent(slot_dir, at)
+        if parent is None:
+            at -= 1
+        elif parent.attempt is None:
             break
-        at = parent["attempt"] if parent is not None else at - 1
+        else:
+            at = parent.attempt
     return furthest
 
 

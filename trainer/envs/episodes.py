@@ -113,7 +113,7 @@ class EnvSlot:
         outcome = self._env.step(action)
         stats.length += 1
         if self._check is not None:
-            self._check.outcome(outcome, f"at step {stats.length} of its episode")
+            outcome = self._check.outcome(outcome, f"at step {stats.length} of its episode")
         stats.total += float(outcome.reward)  # some tasks reward in np.float32, which would make the sum one too
         stats.solved = outcome.success or (stats.solved and self._once_is_enough)
         stopped = self.spec.stop_at_success and outcome.success

@@ -23,6 +23,7 @@ from safetensors.numpy import load, save
 from trainer.envs.snapshots import SnapshotWay, way_of
 from trainer.envs.spaces import Actions, Box, Discrete, Obs, drawn_actions
 from trainer.envs.suite import TOLD, EpisodeLostError, Outcome
+from trainer.errors import may_pass
 from trainer.state import State
 
 #: The ways beside those of `snapshots`.
@@ -137,10 +138,14 @@ class ExactEnv:
         return outcome
 
     def snapshot(self) -> State:
-        """Its state, or what it takes to play the episode again. Where it cannot be taken any more, that alone."""
+        """Its state, or what it takes to play the episode again. Where it cannot be taken any more, that alone. Errors:
+        MemoryError, OSError where it may be possible a moment later: the job after this one plays the episode on.
+        """
         try:
             return self.taken()
-        except Exception as error:  # noqa: BLE001 - somebody else's code, which plays on
+        except Exception as error:  # somebody else's code, which plays on
+            if isinstance(error, MemoryError) or (isinstance(error, OSError) and may_pass(error)):
+                raise
             why = " ".join(str(error).split()) or type(error).__name__
             told = f"its state could not be taken ({why}), so a resume begins this episode anew"
             return State({}, {"way": ANEW, "seed": self._seed, "steps": self._steps, TOLD: told})

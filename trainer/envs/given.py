@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from trainer.envs.suite import Outcome
 
 #: A replay keeps rewards in single precision, where a larger one would be infinite.
 _LARGEST = float(np.finfo(np.float32).max)
+_FLAGS = ("terminated", "truncated", "success")
 
 
 class EnvFaultError(Exception):
@@ -60,20 +62,20 @@ class GivenCheck:
         except EnvFaultError as error:
             raise EnvFaultError(f"{when}: {error}") from None
 
-    def outcome(self, outcome: Outcome, when: str) -> None:
-        """All that a step gave."""
+    def outcome(self, outcome: Outcome, when: str) -> Outcome:
+        """All that a step gave, its reward and flags as Python's own: a checkpoint keeps no others."""
         try:
-            self._check_outcome(outcome)
+            return self._checked(outcome)
         except EnvFaultError as error:
             raise EnvFaultError(f"{when}: {error}") from None
 
-    def _check_outcome(self, outcome: Outcome) -> None:
+    def _checked(self, outcome: Outcome) -> Outcome:
         self._check_obs(outcome.obs)
-        real_reward(outcome.reward)
-        for name in ("terminated", "truncated", "success"):
-            true_or_false(name, getattr(outcome, name))
+        reward = real_reward(outcome.reward)
+        terminated, truncated, success = (true_or_false(name, getattr(outcome, name)) for name in _FLAGS)
         if len(outcome.measures) != self._measures:
             raise EnvFaultError(f"it has {len(outcome.measures)} measures, its settings name {self._measures}")
+        return replace(outcome, reward=reward, terminated=terminated, truncated=truncated, success=success)
 
     def _check_obs(self, obs: Any) -> None:
         if not isinstance(obs, Mapping) or obs.keys() != self._wanted.keys():

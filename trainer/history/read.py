@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from anchorleg.files import read_json_or_none
 from anchorleg.job import Stretch, attempt_numbers, candidates_before, lineage
+from anchorleg.parents import read_parent
 from trainer.history.journal import EVALUATIONS, METRICS
 
 #: What an evaluation may be judged by, as its row says; one that says nothing is judged by success.
@@ -122,15 +122,17 @@ def evaluators(slot_dir: Path) -> list[tuple[int, int | None]]:
 
 
 def _beside(slot_dir: Path, line: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
-    """Attempts outside the `line` that began on it: (attempt, the last step that it has in common with the line)."""
+    """Attempts outside the `line` that began on it: (attempt, the last step that it has in common with the line).
+    Errors: OSError, ValueError, as `lineage`.
+    """
     untils = {stretch.attempt: stretch.until for stretch in line}
     for attempt in attempt_numbers(slot_dir):
         if attempt in untils:
             continue
-        parent: dict[str, Any] = read_json_or_none(slot_dir / "attempts" / str(attempt) / "parent.json") or {}
-        if (elder := parent.get("attempt")) in untils:
-            until = untils[elder]
-            yield attempt, parent["step"] if until is None else min(parent["step"], until)
+        parent = read_parent(slot_dir, attempt)
+        if parent is not None and parent.attempt in untils:
+            until = untils[parent.attempt]
+            yield attempt, parent.step if until is None else min(parent.step, until)
 
 
 def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

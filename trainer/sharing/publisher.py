@@ -28,7 +28,7 @@ from trainer.errors import SupersededError
 from trainer.history.read import of_average
 from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
-from trainer.sharing.clearing import Clearing, clear_over
+from trainer.sharing.clearing import COLLECT_EVERY_S, Clearing, clear_over
 from trainer.sharing.curves import PublishedCurves
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
@@ -43,6 +43,11 @@ AVERAGED_EVERY = 10
 CURVES_REST = 30.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
+#: Where the training is over nothing needs that lead, and nobody clears away later what is left then: thousands of
+#: files take minutes on a slow folder. Less than what is taken for a stall (`relay.stall_seconds`).
+OVER_WAIT_S = 300.0
+#: While it waits for that it looks this often whether the job is to end.
+_LOOK_S = 0.1
 
 _NOT_CLEARED = "old policies cannot be cleared away"
 
@@ -161,12 +166,20 @@ class Publisher:
         self._notices.tell(say)
 
     def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
-        """Finish what waits; give up after `wait_s`."""
+        """Finish what waits; give up after `wait_s`; where the training is over, `OVER_WAIT_S` later, or as soon as the
+        job is to end.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(wait_s)
+        if self._thread is None:
+            return
+        self._thread.join(wait_s)
+        until = time.monotonic() + OVER_WAIT_S
+        while self._is_over and self._thread.is_alive() and time.monotonic() < until:
+            if self._job.hand_over_reason() is not None:
+                return
+            self._thread.join(_LOOK_S)
 
     def _wake(self) -> None:
         if self._thread is None and not self._is_superseded:
@@ -178,11 +191,12 @@ class Publisher:
         while True:
             with self._changed:
                 while not (self._waiting or self._curves_may_go() or self._closing):
-                    self._changed.wait()
+                    if not self._changed.wait(COLLECT_EVERY_S):
+                        break  # nothing is published for long, as where no checkpoint has room: clear away all the same
                 taken, self._waiting = self._waiting, None
                 curves = self._curves_may_go() or (self._closing and self._curves_due)
                 self._curves_due = self._curves_due and not curves
-                is_last = taken is None and not curves
+                is_last = self._closing and taken is None and not curves
             if is_last:
                 self._clear_over()
                 return

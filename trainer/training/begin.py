@@ -102,7 +102,7 @@ def run(
     )
     gpu_memory.check(training, chosen.type, machine.memory_of(chosen))
     must_learn_alike(training, group)
-    training, keep_weights = with_weights(job, training)
+    training, keep_weights = with_weights(job, training, group)
     assists = training.uses_experience and not group.is_first
     start = None if assists else find_start(job, training, chosen)
     if not training.uses_experience:

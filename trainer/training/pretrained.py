@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.job import Job
+from trainer.checkpoints.resume import begun_with
 from trainer.config.training import Training
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
+from trainer.machine.group import Group
 from trainer.nets import weights
 from trainer.nets.encoders.base import arch_of, encoder_for
 from trainer.training import copies
 
+_SETTING = "network.encoder.weights_sha256"
 
-def with_weights(job: Job, training: Training) -> tuple[Training, Callable[[], None]]:
+
+def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, Callable[[], None]]:
     """`training` with the sum of the file that its encoder comes from, and the slot's own copy as its place; and what
-    makes that copy where it is not there yet. Writes nothing.
+    makes that copy where it is not there yet. Writes nothing. Rank 0 alone looks at the file.
 
     Errors: ConfigError where the file is neither there nor kept, is none, or is not the one that the config names by
-    its sum; as `copies.chosen`. Of what makes the copy: ConfigError where the file is of another net, and then nothing
-    is kept; SaveError.
+    its sum; SaveError where nobody knows whether it is there; as `copies.chosen` and `Group`. Of what makes the copy:
+    ConfigError where the file is of another net, and then nothing is kept; SaveError.
     """
     encoder = training.network.encoder
     if encoder.weights is None:
         return training, lambda: None
     path, folder = Path(encoder.weights).expanduser(), job.slot_dir / weights.WEIGHTS
-    is_there = os.path.exists(path)
-    sha256 = weights.sha256_of(path) if is_there else _kept_before(job, path, folder, encoder.weights_sha256)
-    if encoder.weights_sha256 not in {None, sha256}:
-        raise ConfigError(
-            f"{path} is not the file that network.encoder.weights_sha256 names ({encoder.weights_sha256}): its sum is "
-            f"{sha256}"
-        )
+    keeps = group.is_first and _is_there(job, path, folder, encoder.weights_sha256)
+    sha256 = _sum_of(job, path, folder, encoder.weights_sha256, is_there=keeps) if group.is_first else ""
+    sha256 = group.share(sha256.encode()).decode()
     kept = weights.place_of(folder, sha256)
 
     def keep() -> None:
@@ -45,7 +44,35 @@ def with_weights(job: Job, training: Training) -> tuple[Training, Callable[[], N
             raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
 
     told = {**encoder.model_dump(mode="json"), "weights": str(kept), "weights_sha256": sha256}
-    return training.changed(network={"encoder": told}), keep if is_there else lambda: None
+    return training.changed(network={"encoder": told}), keep if keeps else lambda: None
+
+
+def _is_there(job: Job, path: Path, folder: Path, told: str | None) -> bool:
+    """Whether the file of `path` is to be read. Where that cannot be found out, the copy in `folder` is enough if the
+    config or a checkpoint names its sum: a copy of another file must not be taken for it. Errors: SaveError.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        if (told or begun_with(job, _SETTING)) in weights.sums_in(folder):
+            return False
+        raise SaveError(
+            f"{path} (network.encoder.weights) cannot be looked at ({error.strerror}), and nothing was decided: let "
+            "this account read it, or, where storage failed, start again"
+        ) from error
+    return True
+
+
+def _sum_of(job: Job, path: Path, folder: Path, told: str | None, *, is_there: bool) -> str:
+    """`told`: the one that the config names."""
+    sha256 = weights.sha256_of(path) if is_there else _kept_before(job, path, folder, told)
+    if told not in {None, sha256}:
+        raise ConfigError(
+            f"{path} is not the file that network.encoder.weights_sha256 names ({told}): its sum is {sha256}"
+        )
+    return sha256
 
 
 def _kept_before(job: Job, path: Path, folder: Path, told: str | None) -> str:
@@ -54,7 +81,7 @@ def _kept_before(job: Job, path: Path, folder: Path, told: str | None) -> str:
         job,
         folder,
         weights.sums_in(folder),
-        setting="network.encoder.weights_sha256",
+        setting=_SETTING,
         told=told,
         gone=f"there is no file of weights {path} (network.encoder.weights) on this machine",
         advice="give the path of a .safetensors or .pth file, or of a folder with shards",

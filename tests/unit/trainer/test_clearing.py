@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 import time
 
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -18,6 +20,7 @@ from train_point_mass import judge, section
 from anchorleg.job import Job
 from syncd import store
 from trainer.config.group import GroupSettings
+from trainer.sharing import publisher as publishing
 from trainer.sharing.clearing import COLLECT_EVERY_S, OTHERS_EVERY_S, Clearing, clear_over
 from trainer.training.begin import run
 from trainer.training.progress import TrainingDisplay
@@ -58,6 +61,23 @@ def test_where_no_policy_has_room_old_ones_go_all_the_same(learning):
     assert ["the disk is full" in line for line in learning.said] == [True]
 
 
+def test_it_goes_on_where_nothing_is_published_any_more(learning, monkeypatch):
+    looked, again = [], threading.Event()
+
+    def look(clearing):
+        looked.append(clearing)
+        if len(looked) == 3:
+            again.set()
+        return []
+
+    monkeypatch.setattr(publishing, "COLLECT_EVERY_S", 0.001)
+    monkeypatch.setattr(Clearing, "when_due", look)
+    publisher = learning.publisher()
+    publisher.offer(learning.at(100))
+    assert again.wait(PATIENCE_S)
+    publisher.close()
+
+
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_when_the_training_is_over_the_newest_policies_stay_alone(learning, is_complete):
     past(learning.place, NOW)
@@ -69,6 +89,35 @@ def test_when_the_training_is_over_the_newest_policies_stay_alone(learning, is_c
     publisher.close()
     counts = count_of(learning.place), count_of(learning.place.averaged)
     assert counts == ((KEPT, store.AVERAGES.newest) if is_complete else (301, 145))
+
+
+@pytest.mark.parametrize("asked", [None, "deadline"])
+def test_clearing_away_at_the_end_is_waited_for_until_the_job_is_to_end(learning, monkeypatch, asked):
+    """`close` looks for that once it would have given up a folder that hangs."""
+    past(learning.place, NOW)
+    looked, cleared, clear = threading.Event(), threading.Event(), publishing.clear_over
+
+    def slow(*about):
+        looked.wait(PATIENCE_S)
+        troubles = clear(*about)
+        cleared.set()
+        return troubles
+
+    def reason():
+        if asked is None:
+            looked.set()
+        return asked
+
+    monkeypatch.setattr(publishing, "clear_over", slow)
+    monkeypatch.setattr(learning.job, "hand_over_reason", reason)
+    publisher = learning.publisher()
+    publisher.offer(learning.at(100))
+    publisher.complete()
+    publisher.close(wait_s=0.0)
+    assert cleared.is_set() is (asked is None)
+    looked.set()
+    publisher._thread.join(PATIENCE_S)
+    assert count_of(learning.place) == KEPT
 
 
 def test_a_slot_whose_group_may_be_behind_keeps_its_last_day(learning):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
 
@@ -20,7 +22,7 @@ from trainer.config.suites import Gymnasium
 from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, FIRST_S, REPLAY, ExactEnv, Exactness, choose
 from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
-from trainer.envs.step import VectorSpec
+from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import EpisodeLostError, SuiteRef
 from trainer.envs.suites.gymnasium.arrays import ActionMap, Observations
 from trainer.envs.suites.gymnasium.env import GymnasiumEnv
@@ -420,6 +422,42 @@ def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episod
     with caplog.at_level(logging.WARNING), vector(**hoarder, workers=workers) as envs:
         assert (envs.restore(state).obs["state"][:, 1] == 0).all()  # the first observation of an episode
         stepped(envs, 5, 2)
+
+
+def refuse_once(monkeypatch, error):
+    real, times = odd_envs.Keeper.snapshot, []
+
+    def snapshot(env):
+        times.append(env)
+        if len(times) == 1:
+            raise error
+        return real(env)
+
+    monkeypatch.setattr(odd_envs.Keeper, "snapshot", snapshot)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ESTALE, "Stale file handle")])
+def test_a_snapshot_that_fails_for_a_moment_loses_no_episode(error, monkeypatch):
+    with vector("odd_envs:Keeper") as envs:
+        envs.reset()
+        stepped(envs, 5, 0)
+        refuse_once(monkeypatch, error)
+        with pytest.raises(EnvError, match=r"^environment 0 \(Keeper\) failed: "):
+            envs.snapshot()
+    env = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
+    env.reset(0, 1)
+    refuse_once(monkeypatch, error)
+    with pytest.raises(type(error)):
+        env.snapshot()
+    assert env.snapshot().numbers["way"] == "own"
+
+
+@pytest.mark.parametrize("error", [io.UnsupportedOperation("fileno"), FileNotFoundError(errno.ENOENT, "gone")])
+def test_a_snapshot_that_another_try_would_not_make_either_ends_nothing(error, monkeypatch):
+    env = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
+    env.reset(0, 1)
+    refuse_once(monkeypatch, error)
+    assert env.snapshot().numbers["way"] == ANEW
 
 
 def test_an_attribute_that_becomes_something_else_in_mid_episode_does_so_too():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,16 @@ def test_numbers_that_only_need_to_be_rounded_are_taken():
         envs.reset()
         steps = [envs.step(STILL) for _ in range(3)]
     assert steps[-1].obs["state"].tolist() == [[0.25, 0.5]] * 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("fault", ["numpy success", "numpy arrays"])
+def test_flags_and_rewards_of_numpys_become_a_state_that_a_file_can_keep(fault, workers):
+    with odd(fault, workers) as envs:
+        envs.reset()
+        steps = [envs.step(STILL) for _ in range(3)]
+        json.dumps(envs.snapshot().numbers)
+    assert steps[-1].success.tolist() == [True] * 2
 
 
 def test_steps_of_our_own_suites_are_not_looked_at_once_more():

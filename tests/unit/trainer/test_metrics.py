@@ -55,6 +55,14 @@ def test_an_attempt_is_cut_at_its_successors_parent(tmp_path):
     assert gaps(read(slot)) == []
 
 
+def test_a_damaged_decision_of_an_attempt_beside_the_line_is_told_by_its_path(tmp_path):
+    slot = a_slot(tmp_path, [(None, 0, [], [10]), (0, 10, [], []), (0, 10, [], [])])
+    damaged = slot / "attempts/1/parent.json"
+    damaged.write_text("[]")
+    with pytest.raises(ValueError, match=f"^{damaged}, which says where attempt 1 began, is damaged: restore it"):
+        read_evaluations(slot)
+
+
 def test_an_attempt_that_died_before_its_first_checkpoint_is_not_counted(tmp_path):
     slot = a_slot(tmp_path, [(None, 0, [(0, 10)], []), (0, 10, [(10, 20)], []), (0, 10, [(10, 20), (20, 30)], [])])
     assert spans(slot) == [(0, 10, 0), (10, 20, 2), (20, 30, 2)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 
 import pytest
 
@@ -15,7 +17,7 @@ from safetensors.torch import save_file
 from anchorleg.job import Job
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError, OtherIdentityError
+from trainer.errors import ConfigError, OtherIdentityError, SaveError
 from trainer.machine.group import Group
 from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
@@ -107,14 +109,42 @@ def test_the_slots_own_copy_counts_as_the_file_that_it_was_made_of(tmp_path):
 def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_is(tmp_path):
     job, gone = Job.standalone(tmp_path / "run"), tmp_path / "gone.safetensors"
     with pytest.raises(ConfigError, match=r"there is no file of weights .*gone\.safetensors .* has no copy: give the"):
-        with_weights(job, asked(gone))
+        with_weights(job, asked(gone), Group.alone())
     folder = job.slot_dir / weights.WEIGHTS
     both = sorted(weights.kept_copy(made(tmp_path / f"{seed}.safetensors", seed), folder).stem for seed in (1, 2))
     words = rf"copies of several: name one by network\.encoder\.weights_sha256 \({', '.join(both)}\)$"
     with pytest.raises(ConfigError, match=words):
-        with_weights(job, asked(gone))
-    training, _ = with_weights(job, asked(gone, encoder={"weights_sha256": both[0]}))
+        with_weights(job, asked(gone), Group.alone())
+    training, _ = with_weights(job, asked(gone, encoder={"weights_sha256": both[0]}), Group.alone())
     assert training.network.encoder.weights == str(weights.place_of(folder, both[0]))
+
+
+def unreadable(monkeypatch, file, number):
+    """From now on a look at `file` fails so."""
+    real = os.stat
+
+    def stat(path, *args, **more):
+        if path == file:
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+
+
+def test_a_training_goes_on_with_its_copy_where_the_file_cannot_be_looked_at_any_more(tmp_path, monkeypatch):
+    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
+    train(run, file)
+    unreadable(monkeypatch, file, errno.EACCES)
+    assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_a_file_that_cannot_be_looked_at_is_not_taken_for_one_that_is_not_there(tmp_path, monkeypatch, number):
+    file = made(tmp_path / "a.safetensors", 1)
+    unreadable(monkeypatch, file, number)
+    words = rf"{file} \(network\.encoder\.weights\) cannot be looked at \({os.strerror(number)}\)"
+    with pytest.raises(SaveError, match=words):
+        train(tmp_path / "run", file)
 
 
 @pytest.mark.parametrize(
