@@ -100,7 +100,9 @@ class RunConfig(Section):
         {}, description="Settings of your own program: the file ANCHORLEG_CONFIG, and `@{name}` in command."
     )
     notify: list[str] | None = Field(
-        None, min_length=1, description="Command to run when a slot finishes or fails, or the queue is unseen for long."
+        None,
+        min_length=1,
+        description="Command to run when a slot finishes, fails or is put off, or the queue is unseen for long.",
     )
 
     @model_validator(mode="before")

@@ -313,13 +313,14 @@ class Shim:
 
         What a folder that fails just now does not tell is not known; the record is written without it.
         """
-        superseded: int | None = None
-        facts: dict[str, Any] = {"code": code, "deadline": self.deadline_at}
+        facts: dict[str, Any] = {"code": code, "deadline": self.deadline_at, "superseded_by": None}
         with contextlib.suppress(OSError):
-            superseded = self.job.superseded_by()
+            facts["superseded_by"] = self.job.superseded_by()
         with contextlib.suppress(OSError):
             published = checkpoints_of(self.job.slot_dir, self.job.attempt)
             facts["newest"] = published[0].step if published else None
+            if not published and (name := misnamed(self.job.attempt_dir / "checkpoints")):
+                facts["misnamed"] = name
         with contextlib.suppress(OSError):
             if not self.woken and self.asked in {None, "SIGUSR2"} and self.hand_over_file.exists():
                 self.asked = "asked to" if code == HANDED_OVER else self.asked  # the program saw the file before us
@@ -330,7 +331,7 @@ class Shim:
                 from orchestrator.given import given  # noqa: PLC0415 - as all that the start can do without
 
                 facts["given"] = given(self.spec["command"], self.settings)
-        facts |= {"asked": self.asked, "terminated": self.terminated, "words": words, "superseded_by": superseded}
+        facts |= {"asked": self.asked, "terminated": self.terminated, "words": words}
         try:
             self.write_end(self.record(**self.times(), **facts))
         except OSError as error:
@@ -340,9 +341,15 @@ class Shim:
         self.tidy()  # after the record: what is slow here must not keep the next job waiting
         if self.watch is not None:
             tick_if_alone(self.watch, (self.spec["failover"], sys.executable), self.environ, say)
-        if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None:
+        if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or facts["superseded_by"] is not None:
             return 0
         return 128 - code if code < 0 else code
+
+
+def misnamed(folder: Path) -> str:
+    """A name in `folder` that holds a step and is none: no next job finds what is there. Errors: OSError."""
+    names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not name.startswith("."))
+    return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from orchestrator.screens.cells import slots_words
@@ -81,6 +82,9 @@ def _of_slot(slot: SlotView, name: str) -> list[tuple[str, str, bool]]:
         found.append((f"{slot.state}: {slot.why}", f"orchestrator explain {{slot}} {name}", False))
     elif slot.state == "pending" and slot.kind == "for ever":
         found.append((f"its job can never run: {slot.why}", f"orchestrator explain {{slot}} {name}", True))
+    elif slot.state == "waiting" and slot.kind == "for ever":
+        words = re.sub(r"^job \S+ ", "its job ", slot.why)  # so that slots of one mind share a line
+        found.append((f"put off: {words}", f"orchestrator explain {{slot}} {name}", True))
     elif slot.failures:
         cause = f"failure {slot.failures} of {slot.failure_budget} in a row" + (
             f": {slot.last_cause}" if slot.last_cause else ""

@@ -33,7 +33,8 @@ class Exit(Lenient):
     """How the claimant's program ended. `code` is negative for a signal. `deadline`: when it would have been asked to
     hand over, unix seconds on the node's clock. `asked`: by what it was first asked to end; `terminated`: whether a
     SIGTERM came, then or later. `given`: of an end with 0, what the program was given (`orchestrator.given`). `newest`:
-    the highest step of the checkpoints in its folder, as its own node saw it; None: it has none.
+    the highest step of the checkpoints in its folder, as its own node saw it; None: it has none. `misnamed`: where it
+    has none, a name there that holds a step and is none.
     """
 
     token: str | None
@@ -49,6 +50,14 @@ class Exit(Lenient):
     words: str = ""
     given: str = ""
     newest: int | None = None
+    misnamed: str = ""
+
+    @property
+    def tells_newest(self) -> bool:
+        """Whether its node looked for checkpoints. It may have failed to, and a run's older copy of the code does not
+        look.
+        """
+        return "newest" in self.model_fields_set
 
 
 class Progress(Lenient):
@@ -118,7 +127,22 @@ def has_left_nothing(evidence: Evidence) -> bool:
     return evidence.claim is None and not evidence.has_output
 
 
+def saved_step(ended: Exit | None, progress: Progress | None, on_disk: int | None) -> int | None:
+    """The step of the newest checkpoint that an attempt left, such that a successor finds it; None: it left none.
+
+    `on_disk`: as its folder is seen from here, which may be a minute old. What the program reports of one counts only
+    where nobody looked at its end, or where no successor is to come.
+    """
+    steps = [on_disk, ended.newest if ended is not None else None]
+    if progress is not None and (ended is None or not ended.tells_newest or _is_complete(ended, progress)):
+        steps.append(progress.checkpoint_step)
+    return max([step for step in steps if step is not None], default=None)
+
+
 def is_complete(evidence: Evidence) -> bool:
     """Whether the program ended well, and with all that it was to do."""
-    ended, progress = evidence.exit, evidence.progress
+    return _is_complete(evidence.exit, evidence.progress)
+
+
+def _is_complete(ended: Exit | None, progress: Progress | None) -> bool:
     return ended is not None and ended.code == 0 and (progress is None or progress.checkpoint_step >= progress.total)

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.decisions import ahead, ends, leftovers, nodes, stalls
 from orchestrator.decisions.adoption import adopt
 from orchestrator.decisions.clocks import with_clock_set_back
-from orchestrator.decisions.evidence import Evidence, Progress
+from orchestrator.decisions.evidence import Evidence, Progress, saved_step
 from orchestrator.decisions.facts import Event, Facts, event
 from orchestrator.decisions.halving import with_metric_of, with_rungs
 from orchestrator.decisions.models import (
@@ -202,8 +202,9 @@ def _is_uncertain(attempt: Attempt) -> bool:
 
 
 def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
-    reported = [evidence.progress.checkpoint_step] if evidence.progress else []
-    on_disk = [attempt.checkpoint_step] if attempt.checkpoint_step is not None else []
+    saved = saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint)
+    if saved is None and evidence.progress is not None:
+        saved = evidence.start_step  # which the next job goes on from
     facts_of_end = {
         "job_id": _job_id(attempt),
         "node": attempt.node,
@@ -211,7 +212,7 @@ def _ended(slot: Slot, attempt: Attempt, evidence: Evidence) -> Event:
         "verdict": attempt.verdict,
         "cause": attempt.cause,
         "step": evidence.progress.step if evidence.progress else None,
-        "checkpoint_step": max([*reported, *on_disk], default=None),
+        "checkpoint_step": saved,
     }
     return event("ended", slot, attempt, **facts_of_end)
 
@@ -295,7 +296,7 @@ def _fold_attempt(attempt: Attempt, evidence: Evidence, facts: Facts) -> Attempt
             "node": claim.host,
             "ahead": False,
             "start_step": evidence.start_step,
-            "checkpoint_step": evidence.newest_checkpoint,
+            "checkpoint_step": saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint),
         }
         update |= {name: value for name, value in news.items() if getattr(attempt, name) != value}
         if attempt.claim_seen_at is None:

@@ -1,7 +1,7 @@
 """What people want to be told: the few changes that the command hook hears of. Pure.
 
-Kinds: `finished`, `failed`, `paused` (of a slot), `run finished`, `blind` (the queue has not been seen for long) and
-`sighted` (it is seen again). Each is told once, because each is a change of the ledger.
+Kinds: `finished`, `failed`, `paused`, `put off` (of a slot), `run finished`, `blind` (the queue has not been seen for
+long) and `sighted` (it is seen again). Each is told once, because each is a change of the ledger.
 """
 
 from __future__ import annotations
@@ -10,12 +10,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
+from orchestrator.decisions.outcomes import TRIED_AGAIN
 
 #: An outage shorter than this is an ordinary restart of the scheduler, and nobody's business.
 BLIND_LONG_S = 600.0
 
 _OVER = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
 _KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStatus.PAUSED: "paused"}
+
+
+def is_put_off(slot: Slot) -> bool:
+    """Whether its job was refused for good, or could never run, and is tried again each hour."""
+    return slot.status is SlotStatus.ACTIVE and slot.why.endswith(TRIED_AGAIN)
+
+
+def _was_put_off(slot: Slot) -> bool:
+    """Whether the job before its newest one was put off already: it never began, and would have waited for ever."""
+    before = [attempt for attempt in slot.attempts[-2:-1] if attempt.started_at is None]
+    return any(one.stuck_since is not None and one.cancelled_at is not None for a in before for one in a.submissions)
 
 
 def _is_finished(slots: Sequence[Slot]) -> bool:
@@ -38,6 +50,8 @@ def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, 
     for old, new in zip(before.slots, after.slots, strict=False):
         if new.status is not old.status and new.status in _KINDS and not new.on_request:
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
+        if is_put_off(new) and not is_put_off(old) and not _was_put_off(new):
+            told.append(("put off", {"slot": new.index, "words": new.why, "step": new.step}))
     if _is_finished(after.slots[:slots]) and not _is_finished(before.slots[:slots]):
         told.append(("run finished", {"words": _finished_words(after.slots[:slots])}))
     return told

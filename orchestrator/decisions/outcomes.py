@@ -10,6 +10,9 @@ from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState
 from orchestrator.decisions.nodes import forgiven
 from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted, Uncertain
 
+#: How the words of a slot end that was refused for good, and is tried again in an hour.
+TRIED_AGAIN = "(the run had jobs before: it is tried again)"
+
 #: The user's job limit is reached: so long no more jobs are tried than there were then; afterwards, one more.
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
@@ -82,18 +85,19 @@ def after_refusal(words: str, now: float, *, had_jobs: bool) -> dict[str, Any]:
     """
     if not had_jobs:
         return {"status": SlotStatus.FAILED, "why": words}
-    return {"why": f"{words} (the run had jobs before: it is tried again)", "not_before": now + AGAIN_S}
+    return {"why": f"{words} {TRIED_AGAIN}", "not_before": now + AGAIN_S}
 
 
 def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused | None:
     """Why the next job of this tick is not even tried, after the answer `last` to the one before; None: it is.
 
-    One limit counts for all, and so does a scheduler that does not answer: each try would take as long. And whoever
-    wishes for something else (`is_wished`), such as a stop, does not wait for a hundred submissions.
+    One limit counts for all, and so does a scheduler that does not answer: each try would take as long. An answer that
+    is only unclear came at once. And whoever wishes for something else (`is_wished`), such as a stop, does not wait for
+    a hundred submissions.
     """
     if isinstance(last, SubmitRefused) and last.kind == "quota":
         return last
-    if isinstance(last, Uncertain):
+    if isinstance(last, Uncertain) and last.silent:
         return SubmitRefused(kind="temporary", words=last.why)
     return SubmitRefused(kind="temporary", words="something else was wished for meanwhile") if is_wished else None
 

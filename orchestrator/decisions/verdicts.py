@@ -7,7 +7,7 @@ import signal
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER
 from anchorleg.words import roughly
-from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete
+from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete, saved_step
 from orchestrator.decisions.models import Gone, Submission, Verdict
 from orchestrator.decisions.sightings import CANCELLED_BY, RAN_TWICE, was_not_launched
 
@@ -21,11 +21,16 @@ _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
 )
 _ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)
-#: The kernel says of it what it says of a disk; torch names a file there without a folder, `</torch_3118_1>`. It is the
-#: node's memory, which comes back with the end of a job, and what fills it is mostly the program itself.
+#: The kernel says of it what it says of a disk. Names there have no folder: torch's `</torch_3118_1>`, Python's
+#: `'/psm_0ba1'`. A lock of Python's is not named; its call is in the traceback. It is the node's memory, which comes
+#: back with the end of a job, and what fills it is mostly the program itself.
 _NO_SHARED_MEMORY = re.compile(
-    r"^(?=.*(?:</torch_|/dev/shm)).*No space left on device.*|(?:out of|insufficient) shared memory", re.MULTILINE
+    r"^(?=.*(?:</torch_|/dev/shm|'/psm_|'/sem\.)).*No space left on device.*"
+    r"|SemLock\((?:.*\n){1,6}?.*No space left on device.*"
+    r"|(?:out of|insufficient) shared memory",
+    re.MULTILINE,
 )
+_SHARED_MEMORY_FULL = "the machine's shared memory (/dev/shm) is full"
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -35,7 +40,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "out of memory",
     ),
-    (_NO_SHARED_MEMORY, "the machine's shared memory (/dev/shm) is full"),
+    (_NO_SHARED_MEMORY, _SHARED_MEMORY_FULL),
     *_NO_ROOM,
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
@@ -66,6 +71,7 @@ _SCHEDULER_WORDS = {
 #: Of what ended without a record of its own.
 _BEFORE_IT_BEGAN = "it ended before it began"
 _WITHOUT_A_WORD = "it ended without a word"
+_MISNAMED = "no next job finds what it saved: in checkpoints/ a name must be the step in digits alone"
 _NOT_AGAIN = "it asked not to be run again (exit code 93)"
 #: A crash as `_crash` tells it: what it left behind, and how it ended.
 _CRASH = re.compile(r"(?:(.*) \()?((?:exit code|killed by signal) \d+)(?(1)\))", re.DOTALL)
@@ -81,15 +87,9 @@ NOT_SEEN_THERE = "it left no file: its node does not see the run's folder"
 
 
 def made_progress(evidence: Evidence) -> bool:
-    """Whether the attempt left a checkpoint beyond where it began, such that a successor finds it. What the program
-    reports of one counts only where nobody was there to look at its end: a listing may be a minute old.
-    """
-    steps = [evidence.newest_checkpoint]
-    if evidence.exit is not None:
-        steps.append(evidence.exit.newest)
-    elif evidence.progress is not None:
-        steps.append(evidence.progress.checkpoint_step)
-    return any(step is not None and step > evidence.start_step for step in steps)
+    """Whether the attempt left a checkpoint beyond where it began, such that a successor finds it."""
+    saved = saved_step(evidence.exit, evidence.progress, evidence.newest_checkpoint)
+    return saved is not None and saved > evidence.start_step
 
 
 def judge(
@@ -119,13 +119,15 @@ def judge(
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, and saved nothing new"
-            return Verdict.NO_PROGRESS, _untrue_report(evidence) or words
+            return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
-            if made_progress(evidence) or asked or (progress is None and _used_its_time(ended)):
+            believed = asked or (progress is None and _used_its_time(ended))
+            if made_progress(evidence) or (believed and not ended.misnamed):
                 return Verdict.HANDED_OVER, ended.asked or ""
-            return Verdict.NO_PROGRESS, _untrue_report(evidence) or "it wants another job and left no new checkpoint"
+            words = "it wants another job and left no new checkpoint"
+            return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
         return _crash(ended, evidence.log_tail)
@@ -134,8 +136,10 @@ def judge(
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
-def _untrue_report(evidence: Evidence) -> str:
-    """Of an attempt that made no progress, that it says so otherwise; empty where it does not."""
+def _not_found(evidence: Evidence, ended: Exit) -> str:
+    """Of an attempt that made no progress, that it thinks otherwise; empty where it does not."""
+    if ended.misnamed:
+        return f"{_MISNAMED}, not {ended.misnamed}"
     saved = evidence.progress.checkpoint_step if evidence.progress is not None else evidence.start_step
     if saved <= evidence.start_step:
         return ""
@@ -237,11 +241,17 @@ def disk_words(log_tail: str) -> str:
     return next((words for pattern, words in _NO_ROOM if pattern.search(of_disks)), "")
 
 
+def _full_since(log_tail: str) -> str:
+    """That a disk was full after the shared memory, which is what the program ended of; empty where it was not."""
+    *_, last = _NO_SHARED_MEMORY.finditer(log_tail)
+    return disk_words(log_tail[last.end() :])
+
+
 def cause_in(log_tail: str) -> str:
     """A known cause in the end of a log, else its last line; empty where there is nothing."""
     for pattern, words in CAUSES:
         if pattern.search(log_tail):
-            return words
+            return (words == _SHARED_MEMORY_FULL and _full_since(log_tail)) or words
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     return lines[-1][:160] if lines else ""
 
@@ -252,6 +262,8 @@ def told_to_others(verdict: str, cause: str) -> str:
     """
     if verdict == Verdict.DO_NOT_REQUEUE:
         return _NOT_AGAIN
+    if cause.startswith(_MISNAMED):
+        return _MISNAMED
     if verdict != Verdict.CRASHED:
         return cause
     left, how = crash.groups("") if (crash := _CRASH.fullmatch(cause)) else (cause, "")

@@ -127,9 +127,13 @@ class Submitted(Frozen):
 
 
 class Uncertain(Frozen):
-    """No readable answer: it may have been accepted. Look for the working folder before anything else."""
+    """No readable answer: it may have been accepted. Look for the working folder before anything else.
+
+    `silent`: the scheduler did not answer at all, and another try now would wait as long.
+    """
 
     why: str
+    silent: bool = False
 
 
 class SubmitRefused(Frozen):

@@ -101,7 +101,7 @@ class LocalExecutor:
             if child.poll() is not None and read_json_or_none(job_dir / "local.json") is None:
                 return SubmitRefused(kind="temporary", words=f"the supervisor ended at once: {_last_words(job_dir)}")
             self._sleep(0.02)
-        return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s")
+        return Uncertain(why=f"the supervisor wrote nothing within {START_TIMEOUT_S:.0f} s", silent=True)
 
     def poll(self) -> Poll:
         """Every job that is on this machine, or was, as far as that can be told from here."""

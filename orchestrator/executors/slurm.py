@@ -128,7 +128,9 @@ class SlurmExecutor:
         command = ["sbatch", "--parsable", *options, request.script]
         answer = run_command(command, self._submit_env, self._timeout_s)
         if isinstance(answer, NoAnswer):
-            return Uncertain(why=answer.why) if answer.started else SubmitRefused(kind="temporary", words=answer.why)
+            if not answer.started:
+                return SubmitRefused(kind="temporary", words=answer.why)
+            return Uncertain(why=answer.why, silent=True)
         return read_submission(answer.returncode, answer.stdout, answer.stderr)
 
     def poll(self) -> Poll:

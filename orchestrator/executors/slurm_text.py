@@ -193,7 +193,7 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     if ids:  # it was accepted, whatever failed behind that
         return Uncertain(why=words or f"sbatch printed the id {ids[-1]} and ended with {returncode}")
     if _NO_ANSWER.search(stderr):
-        return Uncertain(why=words)
+        return Uncertain(why=words, silent=True)
     if _NOT_ASKED.search(stderr):
         return SubmitRefused(kind="temporary", words=words)
     if _QUOTA.search(stderr) or (_POLICY in stderr and not _JOB_LIMIT.search(stderr)):

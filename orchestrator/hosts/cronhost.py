@@ -34,12 +34,14 @@ from orchestrator.hosts.host import (
     take_for_start,
     tell_notes,
 )
+from orchestrator.hosts.stopping import after_stop
 from orchestrator.processes import host_name
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import Lease, read_owner
 from orchestrator.run.ledger import EPOCHS_KEPT, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import StartRequest
+from orchestrator.screens.status import run_view
 
 #: What the owner of a lease says of itself that cron has started.
 TICK = "tick --cron"
@@ -74,6 +76,9 @@ def start_with_cron(asked: StartRequest, out: Console) -> None:
     hook.close()
     if controller.over and not controller.is_asked:
         cron.unregister(run.run_id, run_dir)
+        if controller.control.wish != "run":
+            out.print(after_stop(run_view(run_dir)), soft_wrap=True)
+            return
         report_failures(controller.ledger, name)
         nothing = f"{name} is finished: there is nothing to look after."
         out.print(already_finished(run.config) if was_over else nothing, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,10 +12,10 @@ from rich.console import Console
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
-from orchestrator.hosts.host import hand_to_living_owner, tell_notes
+from orchestrator.hosts.host import KNOWN, hand_to_living_owner, tell_notes
 from orchestrator.run.begin import prepare_folder
 from orchestrator.run.lease import PASSING_TIMEOUT_S, highest_epoch, living_owner, read_owner
-from orchestrator.run.ledger import load_ledger
+from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.starting import StartRequest
 
@@ -29,6 +30,7 @@ FIRST_TICK_S = 20.0
 def start_in_background(asked: StartRequest, words: list[str], out: Console) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
+    known = read_control(run_dir).number
     tell_notes(asked)
     if hand_to_living_owner(asked):
         return
@@ -41,6 +43,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
         start_of_log = log.tell()
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "orchestrator", *words],
+            env={**os.environ, KNOWN: str(known)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -169,7 +169,8 @@ def dry_start(asked: StartRequest) -> Rehearsal:
         ledger = load_ledger(run_dir, before.run_id)
         waiting = waiting_for_start(ledger, before.config.slots)
         told = f"would tell {owner} to go on with {slots_words(waiting)}"
-        notes.append(told if waiting and config == before.config else f"would be refused: {owner} has this run")
+        is_told = waiting and config == before.config and read_control(dry).wish == "run"
+        notes.append(told if is_told else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
     wish_to_run(asked, dry, read_control(dry).number)
     return _rehearsed("start", revised, dry, notes, again=True)

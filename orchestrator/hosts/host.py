@@ -15,7 +15,9 @@ from rich.console import Console
 
 from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger, SlotStatus
+from orchestrator.disk import read_json
 from orchestrator.doubts import warnings_of
 from orchestrator.errors import (
     ConfigError,
@@ -36,6 +38,7 @@ from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
 from orchestrator.processes import is_alive
 from orchestrator.run import wandbnotes
 from orchestrator.run.begin import begin, executor_for, prepare_folder
+from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
 from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
@@ -48,6 +51,8 @@ from orchestrator.screens.summary import summarise
 from orchestrator.screens.tables import summary_lines, summary_table
 from orchestrator.screens.timeline import clock
 
+#: In the environment of a process that a `start` puts into the background: the newest wish when that was typed.
+KNOWN = "ANCHORLEG_KNOWN_WISH"
 #: Ends that no person wished: of a machine, or of a time that is over, after which somebody types `start`.
 _NOBODYS = frozenset({PREEMPTED, TIME_OVER})
 _WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
@@ -58,7 +63,7 @@ def start(asked: StartRequest, out: Console) -> None:
 
     Where a living controller has the run and slots wait for a person, it is told to go on with them.
     """
-    run_dir, known = asked.run_dir, read_control(asked.run_dir).number
+    run_dir, known = asked.run_dir, int(os.environ.pop(KNOWN, read_control(asked.run_dir).number))
     tell_notes(asked)
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
@@ -70,7 +75,7 @@ def start(asked: StartRequest, out: Console) -> None:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
             controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
             controller.reactivate()
-            if controller.over and not is_paused(controller.ledger):
+            if controller.over and controller.control.wish == "run" and not is_paused(controller.ledger):
                 display.note(already_finished(run.config))
             with notices_heeded(run, run_dir, display.note):
                 while True:
@@ -150,25 +155,46 @@ def wish_to_run(asked: StartRequest, run_dir: RunDir, known: int) -> None:
     `known`: the newest wish when the command began. What a person wished since then, while it waited, counts.
     """
     before, now = read_control(run_dir), time.time()
-    if before.number > known and before.by not in _NOBODYS:
-        if before.wish != "run":
-            print(f"note: `orchestrator {before.by}` was typed after this start, and counts.", file=sys.stderr)
+    typed = _typed_between(run_dir, known, before.number)
+    if typed is not None and typed.wish != "run":
+        print(f"note: `orchestrator {typed.by}` was typed after this start, and counts.", file=sys.stderr)
+        return
+    if typed is not None and typed == before:
         return
     if before.wish != "run" or before.until is not None or asked.for_s is not None:
         write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
 
 
-def hand_to_living_owner(asked: StartRequest) -> bool:
-    """Where a living controller has the run, and slots of it wait for `start` or its end is set or taken away: wish
-    that. True: done.
+def _typed_between(run_dir: RunDir, known: int, newest: int) -> Control | None:
+    """The newest wish of a person above the number `known`. One that was damaged or taken away is none."""
+    for number in range(newest, known, -1):
+        with suppress(FileNotFoundError, ValueError):
+            wish = Control.model_validate(read_json(run_dir.disk, run_dir.control / f"{number}.json"))
+            if wish.by not in _NOBODYS:
+                return wish
+    return None
 
-    Errors: LeaseHeld where the config was changed too, which only the run's next controller can take up.
+
+def hand_to_living_owner(asked: StartRequest) -> bool:
+    """Where a living controller has the run, mend its code; and if slots of it wait for `start`, or its end is set or
+    taken away, wish that. True: done.
+
+    Errors: LeaseHeld where the controller is stopping the run, or the config was changed too, which only the run's next
+    controller can take up.
     """
     run_dir, name = asked.run_dir, asked.config.run_name
-    owner, before = living_owner(run_dir), read_control(run_dir)
-    if owner is None or owner.passes or not run_dir.run_file.exists() or before.wish != "run":
+    owner = living_owner(run_dir)
+    if owner is None or owner.passes or not run_dir.run_file.exists():
         return False
     run = load_run(run_dir)
+    if code_hash() == run.code:
+        fix_code(run_dir.code)
+    before = read_control(run_dir)
+    if before.wish != "run":
+        raise LeaseHeld(
+            f"this run has a controller: {owner}, and a stop is under way ({before.by}); type `orchestrator start "
+            f"{name}` again when it has ended."
+        )
     ledger = load_ledger(run_dir, run.run_id)
     waiting = waiting_for_start(ledger, run.config.slots)
     if not waiting and asked.for_s is None and before.until is None:

@@ -65,8 +65,10 @@ def code_hash() -> str:
 
 
 def fix_code(code_dir: Path) -> str:
-    """Copy the packages to `code_dir/<hash>`; of a copy that is there, mend what is missing or cut short. Returns the
+    """Copy the packages to `code_dir/<hash>`; of a copy that is there, mend what is missing or differs. Returns the
     hash. Errors: OSError.
+
+    It may be done beside whoever owns the run: each file that is mended comes whole, with the content of before.
     """
     contents = _contents()
     code = _hash_of(contents)
@@ -96,7 +98,7 @@ def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
     for name, data in contents:
         path = folder / name
         try:
-            is_whole = path.stat().st_size == len(data)
+            is_whole = path.read_bytes() == data
         except FileNotFoundError:
             is_whole = False
         if not is_whole:

@@ -122,12 +122,13 @@ def wait_for_word(
 
 def unseen_ledger(run_dir: RunDir, epoch: int, *, monotonic: Callable[[], float] = time.monotonic) -> int | None:
     """The epoch, `epoch` or one before it, whose owner left a newer ledger than the one that is seen here; None: we see
-    all of it, or have waited for `LATE_S`.
+    all of it, or have waited for `LATE_S`. Errors: OSError where it cannot be told now.
     """
     known = (int(name) for name in run_dir.disk.names(run_dir.lease) if name.isdigit())
     for taken in sorted((one for one in known if one <= epoch), reverse=True):
-        released = read_json_or_none(run_dir.disk, run_dir.lease / f"{taken}.released")
-        if released is None:  # it was silent for longer than any file is late, or died here
+        try:
+            released = read_json(run_dir.disk, run_dir.lease / f"{taken}.released")
+        except (FileNotFoundError, ValueError):  # it was silent for longer than any file is late, or died here
             return None
         told, seen = released.get("beat", -1), _beat(run_dir, taken)
         if seen is None and told < 0:
@@ -178,7 +179,7 @@ class Lease:
     def take(
         cls, run_dir: RunDir, command: str, *, now: float, monotonic: Callable[[], float] = time.monotonic
     ) -> Lease:
-        """Own the next epoch. Errors: LeaseHeld, naming the living owner."""
+        """Own the next epoch. Errors: LeaseHeld, naming the living owner; OSError where it cannot be told now."""
         run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
         # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
         epoch = highest_epoch(run_dir) + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
+from orchestrator.decisions.news import is_put_off
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.executors.base import JobState
 from orchestrator.screens.timeline import at_and_in, clock
@@ -17,7 +18,7 @@ from orchestrator.screens.timeline import at_and_in, clock
 class Situation:
     """`state`: one word or two. `why`: what it waits for or ended of, empty where it does not wait. `next`: what comes.
 
-    `reason`: the scheduler's own word for a waiting job, `kind`: whether waiting helps.
+    `reason`: the scheduler's own word for a waiting job, `kind`: whether waiting helps, of a refused slot too.
     """
 
     state: str
@@ -87,7 +88,8 @@ def _without_job(slot: Slot, around: Around) -> Situation:
     if not around.wanted:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
-        return Situation("waiting", slot.why, f"tries again {at_and_in(slot.not_before, around.now)}")
+        again = f"tries again {at_and_in(slot.not_before, around.now)}"
+        return Situation("waiting", slot.why, again, kind="for ever" if is_put_off(slot) else None)
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
         return Situation("waiting", slot.why or "its last job's end is not clear yet", "the next looks decide")

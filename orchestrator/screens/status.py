@@ -252,7 +252,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
         successor=_successor(slot),
         step=progress.get("step", slot.step or None),
         total=progress.get("total", slot.total),
-        checkpoint_step=progress.get("checkpoint_step", _saved(slot)),
+        checkpoint_step=_saved(slot, progress),
         progress={name: value for name, value in progress.items() if name not in own},
         best=slot.best,
         jobs=slot.jobs,
@@ -285,8 +285,13 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
     return _with_rate(view, slot, run, progress, around.now)
 
 
-def _saved(slot: Slot) -> int | None:
-    """The step of the newest save that is known: of an attempt that has ended, or what a later one started from."""
+def _saved(slot: Slot, progress: Mapping[str, Any]) -> int | None:
+    """The step of the newest save that is known: as a job that is not over reports it, of an attempt that has ended, or
+    what a later one started from.
+    """
+    over = {attempt.number for attempt in slot.attempts if attempt.verdict is not None}
+    if progress and progress["attempt"] not in over:
+        return int(progress["checkpoint_step"])
     for attempt in reversed(slot.attempts):
         if attempt.checkpoint_step is not None:
             return attempt.checkpoint_step

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Stretch, attempt_numbers, checkpoints_of, lineage
-from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress
+from orchestrator.decisions.evidence import Claim, Exit, Lenient, Progress, saved_step
 from orchestrator.decisions.models import Slot, SlotStatus
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 from orchestrator.disk import read_json_or_none
@@ -139,7 +139,9 @@ def job_facts(
     beat_at = max(seen_at, told.beats.get(attempt, seen_at))
     alive = ended is None and attempt not in told.proven and attempt == newest and now - beat_at <= HEARTBEAT_SILENT_S
     start = _start_step(run_dir, folder)
-    kept = (_kept_until(run_dir, slot, attempt, progress, stretch) or start) - start if stretch is not None else 0
+    kept = 0
+    if stretch is not None:
+        kept = (_kept_until(run_dir, slot, attempt, ended, progress, stretch) or start) - start
     if ended is not None and ended.code == 0 and progress is None:
         kept = max(kept, 1)  # a program that reports nothing, and is done
     return JobFacts(
@@ -174,9 +176,11 @@ def _start_step(run_dir: RunDir, folder: Path) -> int:
     return step if isinstance(step, int) else 0
 
 
-def _kept_until(run_dir: RunDir, slot: int, attempt: int, progress: Progress | None, stretch: Stretch) -> int | None:
+def _kept_until(
+    run_dir: RunDir, slot: int, attempt: int, ended: Exit | None, progress: Progress | None, stretch: Stretch
+) -> int | None:
     """The step up to which the attempt's work counts: its successor's start, else its newest checkpoint."""
     if stretch.until is not None:
         return stretch.until
-    saved = [ref.step for ref in checkpoints_of(run_dir.slot(slot), attempt)]
-    return max([*saved, *([progress.checkpoint_step] if progress is not None else [])], default=None)
+    on_disk = next((ref.step for ref in checkpoints_of(run_dir.slot(slot), attempt)), None)
+    return saved_step(ended, progress, on_disk)

@@ -167,6 +167,31 @@ class TestStop:
         assert "orchestrator stop toy` again" in relay.output()
         assert relay.status()["wish"] == "stop"
 
+    def test_one_that_is_typed_while_a_controller_comes_up_in_the_background_counts(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=50, held_at=10)
+        driver = relay.folder / "stopped_meanwhile.py"
+        driver.write_text(
+            "import subprocess\n"
+            "from pathlib import Path\n"
+            "from types import SimpleNamespace\n"
+            "from orchestrator import cli\n"
+            "from orchestrator.hosts import detached\n"
+            "from orchestrator.run.ledger import write_control\n"
+            "from orchestrator.run.rundir import RunDir\n"
+            "class Later(subprocess.Popen):\n"
+            "    def __init__(self, *words, **more):\n"
+            f"        write_control(RunDir(Path({str(relay.run_dir)!r})), 'stop', now=1.0, by='stop')\n"
+            "        super().__init__(*words, **more)\n"
+            "detached.subprocess = SimpleNamespace(Popen=Later, DEVNULL=subprocess.DEVNULL)\n"
+            "cli.main()\n"
+        )
+
+        start = relay.spawn("start", "--via", "daemon", driver=(str(driver),))
+
+        assert relay.ended(start) == 0, relay.output()
+        assert "note: `orchestrator stop` was typed after this start, and counts." in relay.output()
+        assert (relay.status()["wish"], relay.attempts()) == ("stop", [])
+
 
 class TestRehearsals:
     def test_a_start_shows_the_config_the_script_and_the_jobs_and_makes_no_folder(self, new_relay: NewRelay) -> None:

@@ -206,6 +206,7 @@ def test_what_a_hanging_controller_was_asked_may_have_happened(private_slurm: Pr
     blind = executor.poll()
 
     assert isinstance(outcome, Uncertain)
+    assert outcome.silent
     assert "timed out" in outcome.why
     assert blind.error is not None
     assert "timed out" in blind.error

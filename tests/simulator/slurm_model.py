@@ -58,20 +58,22 @@ class SimExecutor:
                 cluster.inbox.append((token, lambda: cluster.accept(request.job_dir, request.after, request.exclude)))
             world.pass_time(COMMAND_TIMEOUT_S)
             self.gate("sbatch", token, False)
-            return Uncertain(why=f"sbatch did not answer within {COMMAND_TIMEOUT_S:g} s")
+            return Uncertain(why=f"sbatch did not answer within {COMMAND_TIMEOUT_S:g} s", silent=True)
         if rng.random() < world.profile.refused:
             return SubmitRefused(kind="temporary", words="Resource temporarily unavailable")
         lost = rng.random() < world.profile.lost_answer
         if lost and rng.random() < 0.5:
             world.pass_time(10.0)
-            return Uncertain(why="Socket timed out on send/recv operation")
+            return Uncertain(why="Socket timed out on send/recv operation", silent=True)
         job = cluster.accept(request.job_dir, request.after, request.exclude)
         self.gate("sbatch", token, False)
         if job is None and not lost:
             return SubmitRefused(kind="quota", words="AssocMaxSubmitJobLimit")
+        if job is not None and lost and rng.random() < 0.5:  # a site's wrapper that fails behind it, and at once
+            return Uncertain(why=f"sbatch printed the id {job.job_id} and ended with 1")
         if lost or job is None:
             world.pass_time(10.0)
-            return Uncertain(why="Socket timed out on send/recv operation")
+            return Uncertain(why="Socket timed out on send/recv operation", silent=True)
         return Submitted(job_id=job.job_id)
 
     def _no_answer(self) -> str | None:

@@ -73,13 +73,19 @@ class TestSubmitting:
         assert len(world.cluster.submitted) == 1
         assert "sbatch gave no answer within 60 s" in world.slot.why
 
-    def test_after_an_unclear_answer_the_other_slots_do_not_try_in_the_same_tick(self, tmp_path: Path) -> None:
+    def test_after_no_answer_the_other_slots_do_not_try_in_the_same_tick(self, tmp_path: Path) -> None:
         world = World(tmp_path, slots=5)
-        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 45 s")]
+        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 45 s", silent=True)]
         world.tick()
         assert len(world.cluster.submitted) == 1
         assert {slot.why for slot in world.ledger.slots[1:]} == {"sbatch gave no answer within 45 s"}
         world.tick(after=TEMPORARY_WAIT_S)
+        assert len(world.cluster.submitted) == 5
+
+    def test_an_answer_that_is_unclear_and_comes_at_once_puts_no_other_slot_off(self, tmp_path: Path) -> None:
+        world = World(tmp_path, slots=5)
+        world.cluster.answers = [Uncertain(why=f"sbatch printed the id {n} and ended with 1") for n in range(5)]
+        world.tick()
         assert len(world.cluster.submitted) == 5
 
     def test_an_unclear_submission_that_came_to_nothing_is_repeated_after_the_grace(self, world: World) -> None:

@@ -234,16 +234,23 @@ def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
 
 
 @pytest.mark.parametrize(
-    ("names", "newest"), [([], None), (["step_1000", "1000.0", ".7.unfinished"], None), (["9", "10", "step_11"], 10)]
+    ("names", "newest", "misnamed"),
+    [
+        ([], None, ""),
+        (["step_1000", ".7.unfinished"], None, "step_1000"),
+        (["1000.0"], None, "1000.0"),
+        ([".7.unfinished", "README", "unfinished", "step_7\udcff"], None, ""),
+        (["9", "10", "step_11"], 10, ""),
+    ],
 )
 def test_the_record_of_the_end_says_which_checkpoint_a_successor_would_find(
-    tmp_path: Path, names: list[str], newest: int | None
+    tmp_path: Path, names: list[str], newest: int | None, misnamed: str
 ) -> None:
     shim = a_shim(tmp_path, None, somebody_asked=False)
     for name in names:
         (tmp_path / "slots/0/attempts/0/checkpoints" / name).mkdir(parents=True)
     shim.end(75)
-    assert last_word(tmp_path)["newest"] == newest
+    assert (last_word(tmp_path)["newest"], last_word(tmp_path).get("misnamed", "")) == (newest, misnamed)
 
 
 def test_a_hand_over_file_is_tried_until_it_is_there_and_the_program_is_woken_once(tmp_path: Path) -> None:

@@ -253,6 +253,19 @@ class TestEnds:
         ]
         assert a_look(NOW + 1).folded_into(ledger)[1] == []
 
+    @pytest.mark.parametrize(("start_step", "saved"), [(0, 0), (400, 400)])
+    def test_a_checkpoint_that_no_successor_finds_is_not_told_as_saved(self, start_step: int, saved: int) -> None:
+        ended = an_exit(75, asked="deadline", newest=None)
+        lost = Evidence(claim=a_claim(), exit=ended, progress=progress(1000, 9000), start_step=start_step)
+        ledger, events = a_look().reading(lost).folded_into(a_run(a_slot().with_attempt(a_job())))
+        assert [event["checkpoint_step"] for event in events if event["kind"] == "ended"] == [saved]
+        assert only_slot(ledger).attempts[0].checkpoint_step is None
+
+    def test_what_a_program_that_is_done_reports_as_saved_is_told_so(self) -> None:
+        done = Evidence(claim=a_claim(), exit=an_exit(0, newest=None), progress=progress(1000, 1000))
+        _, events = a_look().reading(done).folded_into(a_run(a_slot().with_attempt(a_job())))
+        assert [event["checkpoint_step"] for event in events if event["kind"] == "ended"] == [1000]
+
     def test_only_the_newest_attempts_stay_but_never_without_a_live_one(self) -> None:
         slot = a_slot().with_attempt(a_job(token(0, 0)))
         for number in range(1, 8):

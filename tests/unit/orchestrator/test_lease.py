@@ -166,6 +166,11 @@ class TestLateFiles:
             now[0] = 1_000.0 + passed_s
             assert (unseen_ledger(here, 0, monotonic=lambda: now[0]) == 0) is is_held
 
+    def test_a_release_that_cannot_be_read_for_a_moment_is_not_taken_for_none(self, run_dir: RunDir) -> None:
+        self.owned(run_dir, 2)
+        with pytest.raises(OSError, match=r"Stale.*0\.released"):
+            Lease.take(RunDir(run_dir.path, StaleDisk()), "start", now=NOW)
+
     def test_a_damaged_one_is_somebody_elses_to_tell(self, run_dir: RunDir) -> None:
         self.owned(run_dir, 2)
         run_dir.ledger(0).write_text("{")

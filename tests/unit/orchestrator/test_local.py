@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.executors.base import JobRequest, SubmitRefused
-from orchestrator.executors.local import LocalExecutor
+from orchestrator.executors.base import JobRequest, SubmitRefused, Uncertain
+from orchestrator.executors.local import START_TIMEOUT_S, LocalExecutor
 from orchestrator.executors.supervisor import Supervisor
 from orchestrator.processes import myself
 
@@ -40,6 +40,14 @@ def test_why_a_supervisor_ended_at_once_is_in_the_refusal(tmp_path: Path) -> Non
     outcome = executor.submit(JobRequest(job_dir=str(folder), script=f"{folder}/job.sh"))
     assert isinstance(outcome, SubmitRefused)
     assert outcome.words == "the supervisor ended at once: KeyError: 'lead_s'"
+
+
+def test_a_supervisor_that_writes_nothing_was_silent(tmp_path: Path) -> None:
+    times = iter([0.0, 2 * START_TIMEOUT_S])
+    executor = LocalExecutor(tmp_path, {**os.environ}, python="true", clock=lambda: next(times))
+    outcome = executor.submit(JobRequest(job_dir=str(tmp_path), script="job.sh"))
+    assert isinstance(outcome, Uncertain)
+    assert outcome.silent
 
 
 def test_a_job_whose_end_is_written_is_on_no_gpu_any_more(tmp_path: Path) -> None:

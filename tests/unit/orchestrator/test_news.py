@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from builders import NOW, a_run, a_slot
+from one_run import POLL_S, World
 
 from orchestrator.decisions.models import SlotStatus
-from orchestrator.decisions.news import BLIND_LONG_S, news_of
+from orchestrator.decisions.news import BLIND_LONG_S, is_put_off, news_of, news_of_slots
+from orchestrator.decisions.outcomes import AGAIN_S, after_refusal
+from orchestrator.decisions.sightings import FOR_EVER_S
+from orchestrator.executors.base import JobState, SubmitRefused
 
 RUNNING = a_run(a_slot(), a_slot(1, status=SlotStatus.FINISHED))
 
@@ -46,3 +52,55 @@ def test_a_long_blindness_is_told_once_and_so_is_its_end() -> None:
 def test_a_short_blindness_has_no_end_to_tell() -> None:
     short = a_run(a_slot(), blind_since=NOW)
     assert news_of(short, short.model_copy(update={"blind_since": None}), 1, NOW + 5)[1] == []
+
+
+def test_a_slot_that_is_put_off_is_told_once() -> None:
+    before, put_off = a_run(a_slot(jobs=1)), after_refusal("no such account", NOW, had_jobs=True)
+    after = a_run(a_slot(jobs=1, **put_off))
+    told = ("put off", {"slot": 0, "words": put_off["why"], "step": 0})
+    assert news_of_slots(before, after, 1) == [told]
+    assert news_of_slots(after, after, 1) == []
+    failed = a_run(a_slot(jobs=1, not_before=NOW + AGAIN_S, why="job 7 failed: out of memory (failure 5 of 6)"))
+    assert news_of_slots(before, failed, 1) == []
+
+
+def put_off_news(world: World) -> int:
+    return len([kind for kind, _ in world.told if kind == "put off"])
+
+
+def test_what_slurm_refuses_each_hour_is_told_the_first_time(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.cluster.answers = [SubmitRefused(kind="permanent", words="Invalid account") for _ in range(3)]
+    world.tick(after=POLL_S)
+    for submissions in (3, 4):
+        world.tick(after=AGAIN_S)
+        world.tick(after=POLL_S)
+        assert (len(world.cluster.submitted), is_put_off(world.slot)) == (submissions, True)
+        assert put_off_news(world) == 1
+
+
+def test_a_job_that_can_never_run_is_told_the_first_time_and_again_after_one_that_ran(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.tick(after=POLL_S)
+    for told, which in ((1, 1), (1, 2), (1, 3)):
+        never_runs(world, which)
+        assert (is_put_off(world.slot), put_off_news(world)) == (True, told)
+        world.tick(after=AGAIN_S)
+    attempt = world.slot.attempts[-1].number
+    world.job_claims(attempt, exit_code=75)
+    world.tick(after=POLL_S)
+    never_runs(world, 5)
+    assert put_off_news(world) == 2
+
+
+def never_runs(world: World, which: int) -> None:
+    """The job that was submitted at this place waits for what cannot come, and is cancelled."""
+    world.job_shows(JobState.PENDING, which, reason="PartitionTimeLimit")
+    for _ in range(2):
+        world.tick(after=FOR_EVER_S)
+    world.job_shows(JobState.ENDED, which, raw="CANCELLED")
+    world.tick(after=POLL_S)

@@ -20,6 +20,7 @@ from orchestrator.disk import LocalDisk
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
 from orchestrator.executors.base import Poll
 from orchestrator.hosts.dry import dry_stop
+from orchestrator.hosts.stopping import after_stop
 from orchestrator.run import registry
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
 from orchestrator.run.code import FOR_PROGRAMS, fix_code
@@ -35,6 +36,7 @@ from orchestrator.run.submission import (
     make_job_folder,
     make_job_folders,
 )
+from orchestrator.screens.explain import explain
 from orchestrator.screens.status import RunView, run_view
 from orchestrator.screens.summary import summarise
 
@@ -436,6 +438,19 @@ class TestStatus:
         fresh = a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token(), started_at=NOW)
         assert self.view(run_dir, fresh).slots[0].checkpoint_step is None
 
+    def test_a_checkpoint_that_no_successor_finds_is_not_shown_as_saved(self, run_dir: RunDir) -> None:
+        put(run_dir, "progress.json", {"step": 1000, "total": 9000, "checkpoint_step": 1000, "at": 1})
+        job = a_job(state=SubmissionState.ENDED)
+        over = {"verdict": Verdict.NO_PROGRESS, "claimed_by": token(), "started_at": NOW - 60}
+        for start_step, saved in ((0, None), (400, 400)):
+            waits = a_slot().with_attempt(job, **over, start_step=start_step)
+            (shown,) = self.view(run_dir, waits).slots
+            assert (shown.step, shown.checkpoint_step) == (1000, saved)
+            assert ("saved slot 0" in after_stop(run_view(run_dir))) == (saved is not None)
+            facts = explain(run_dir, 0, now=NOW).facts
+            assert ("its newest checkpoint is of step 400" in facts) == (saved is not None)
+            assert "its newest checkpoint is of step 1,000" not in facts
+
     def test_status_changes_nothing(self, run_dir: RunDir) -> None:
         with_ledger(run_dir, a_run(a_slot().with_attempt(a_job(sighting=seen()))))
         before = {path: path.read_bytes() for path in run_dir.path.rglob("*") if path.is_file()}
@@ -635,20 +650,23 @@ class TestFixedCode:
         assert not list((tmp_path / "code").rglob("*.pyc"))
         assert (tmp_path / "code" / first / "orchestrator" / "templates" / "train.sbatch").is_file()
 
-    def test_what_is_missing_or_cut_short_in_a_copy_is_mended(self, tmp_path: Path) -> None:
+    def test_what_is_missing_or_differs_in_a_copy_is_mended(self, tmp_path: Path) -> None:
         copy = tmp_path / "code" / fix_code(tmp_path / "code")
         whole = (copy / "anchorleg" / "job.py").read_bytes()
         (copy / "anchorleg" / "job.py").unlink()
         (copy / "orchestrator" / "shim.py").write_bytes(b"")
+        zeroed = (copy / "orchestrator" / "failover.py").read_bytes()
+        (copy / "orchestrator" / "failover.py").write_bytes(bytes(len(zeroed)))
         shutil.rmtree(copy / "syncd" / "wire")
         (copy / FOR_PROGRAMS / "anchorleg").unlink()
-        untouched = (copy / "orchestrator" / "jobend.py").stat()
+        untouched = (copy / "orchestrator" / "jobend.py").stat().st_ino
         assert fix_code(tmp_path / "code") == copy.name
         assert (copy / "anchorleg" / "job.py").read_bytes() == whole
         assert (copy / "orchestrator" / "shim.py").stat().st_size > 0
         assert (copy / "syncd" / "wire" / "live.py").is_file()
         assert (copy / FOR_PROGRAMS / "anchorleg" / "job.py").is_file()
-        assert (copy / "orchestrator" / "jobend.py").stat() == untouched
+        assert (copy / "orchestrator" / "failover.py").read_bytes() == zeroed
+        assert (copy / "orchestrator" / "jobend.py").stat().st_ino == untouched
         assert not list(copy.rglob("*.tmp"))
 
     def test_what_programs_may_import_lies_apart_and_moves_with_the_run(self, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.executors.base import JobState, SubmitRefused, Submitted, Uncertain
+from orchestrator.executors.base import JobRequest, JobState, SubmitRefused, Submitted, Uncertain
+from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import (
     UnreadableError,
     accounting_is_disabled,
@@ -294,7 +295,7 @@ def test_what_passes_by_itself_is_a_temporary_refusal(case: str) -> None:
 
 def test_a_controller_that_did_not_answer_may_have_taken_the_job() -> None:
     assert submission("controller hangs") == Uncertain(
-        why="Batch job submission failed: Socket timed out on send/recv operation"
+        why="Batch job submission failed: Socket timed out on send/recv operation", silent=True
     )
 
 
@@ -315,6 +316,21 @@ def test_a_controller_that_did_not_answer_may_have_taken_the_job() -> None:
 )
 def test_an_answer_that_excludes_nothing_is_uncertain(returncode: int, stdout: str, stderr: str) -> None:
     assert isinstance(read_submission(returncode, stdout, stderr), Uncertain)
+
+
+def test_an_sbatch_that_hangs_was_silent(tmp_path: Path) -> None:
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    executor = SlurmExecutor(tmp_path, {"PATH": f"{tmp_path}:/usr/bin:/bin"}, command_timeout_s=0.2)
+    outcome = executor.submit(JobRequest(job_dir=str(tmp_path), script="job.sh"))
+    assert outcome == Uncertain(why="sbatch did not answer within 0.2 s", silent=True)
+
+
+def test_only_a_scheduler_that_did_not_answer_was_silent() -> None:
+    for stdout, stderr in (("4711\n", ""), ("", "sbatch: error: the moon is in the wrong phase\n"), ("", "")):
+        outcome = read_submission(1, stdout, stderr)
+        assert isinstance(outcome, Uncertain)
+        assert not outcome.silent
 
 
 @given(st.integers(1, 255), st.text(), st.text())

@@ -158,7 +158,8 @@ def test_a_word_that_contains_egl_is_not_a_failed_renderer(line: str) -> None:
         (left(newest_checkpoint=10, start_step=10), False),
         (left(newest_checkpoint=20, start_step=10), True),
         (left(progress=progress(20), start_step=10), True),  # it was killed, and nobody looked
-        (left(an_exit(75), progress=progress(20), start_step=10), False),
+        (left(an_exit(75), progress=progress(20), start_step=10), True),  # its node could not look, or did not
+        (left(an_exit(75, newest=None), progress=progress(20), start_step=10), False),
         (left(an_exit(75, newest=10), progress=progress(20), start_step=10), False),
         (left(an_exit(75, newest=20), progress=progress(10), start_step=10), True),
         (left(an_exit(75), newest_checkpoint=20, start_step=10), True),
@@ -171,10 +172,20 @@ def test_progress_is_a_checkpoint_beyond_the_start_and_nothing_less(evidence: Ev
 
 @pytest.mark.parametrize("code", [0, 75])
 def test_a_checkpoint_that_no_successor_finds_is_no_progress_and_the_cause_says_so(code: int) -> None:
-    reported = left(an_exit(code, asked="deadline"), progress=progress(1000, 9000))
+    reported = left(an_exit(code, asked="deadline", newest=None), progress=progress(1000, 9000))
     told = "it reports a checkpoint of step 1,000, and none of that number is in checkpoints/"
     assert judge(reported, gone()) == (Verdict.NO_PROGRESS, told)
     assert "reports" not in judge(left(an_exit(code), progress=progress(0, 9000)), gone())[1]
+
+
+@pytest.mark.parametrize("more", [{"asked": "deadline"}, {"asked": "asked to"}, {"deadline": NOW, "started_at": 0.0}])
+def test_a_checkpoint_whose_name_is_not_its_step_is_no_progress_and_is_named(more: dict[str, object]) -> None:
+    verdict, cause = judge(left(an_exit(75, newest=None, misnamed="step_1000", **more)), gone())
+    assert verdict is Verdict.NO_PROGRESS
+    assert cause.endswith("a name must be the step in digits alone, not step_1000")
+    assert "step_1000" not in told_to_others(verdict, cause)
+    assert verdict_of(left(an_exit(75, newest=None, **more))) is Verdict.HANDED_OVER
+    assert verdict_of(left(an_exit(75, newest=500, **more))) is Verdict.HANDED_OVER
 
 
 def test_a_kill_after_the_time_was_up_is_the_walltimes() -> None:
@@ -248,7 +259,33 @@ def test_a_program_that_found_no_room_has_not_crashed() -> None:
 OF_TORCH = "RuntimeError: unable to write to file </torch_3118_7>: No space left on device (28)"
 
 
-@pytest.mark.parametrize("line", [OF_TORCH, f"{ERRNO_28}: '/dev/shm/sem.x'", "DataLoader: out of shared memory."])
+#: As Python 3.11 and 3.13 tell it.
+OF_A_LOCK = f"""\
+    sl = self._semlock = _multiprocessing.SemLock(
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^
+{ERRNO_28}"""
+OF_A_LOCK_IN_WHOLE = f"""\
+    sl = self._semlock = _multiprocessing.SemLock(
+                         ~~~~~~~~~~~~~~~~~~~~~~~~^
+        kind, value, maxvalue, self._make_name(),
+        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        unlink_now)
+        ^^^^^^^^^^^
+{ERRNO_28}"""
+OF_PYTHON = f"{ERRNO_28}: '/psm_0ba195b6'"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        OF_TORCH,
+        OF_A_LOCK,
+        OF_A_LOCK_IN_WHOLE,
+        OF_PYTHON,
+        f"{ERRNO_28}: '/dev/shm/sem.x'",
+        "DataLoader: out of shared memory.",
+    ],
+)
 def test_a_full_shared_memory_is_no_full_disk(line: str) -> None:
     words = "the machine's shared memory (/dev/shm) is full"
     crashed = left(an_exit(1), log_tail=f"step 12\n{line}\n")
@@ -256,6 +293,16 @@ def test_a_full_shared_memory_is_no_full_disk(line: str) -> None:
     assert judge(left(log_tail=line), gone("FAILED")) == (Verdict.CRASHED, words)
     assert verdict_of(left(log_tail=line), "NODE_FAIL") is Verdict.NODE_FAILED
     assert judge(left(log_tail=f"{line}\n{ERRNO_28}"), gone("NODE_FAIL"))[0] is Verdict.NO_ROOM
+
+
+@pytest.mark.parametrize("of_memory", [OF_TORCH, OF_A_LOCK, OF_A_LOCK_IN_WHOLE])
+def test_of_a_full_disk_and_a_full_shared_memory_the_later_one_ended_the_program(of_memory: str) -> None:
+    on_disk = f"{ERRNO_28}: '/scratch/ann/psm_1'"
+    disk_last, memory_last = f"{of_memory}\nstep 12\n{on_disk}\n", f"{on_disk}\nstep 12\n{of_memory}\n"
+    assert verdict_of(left(an_exit(1), log_tail=disk_last)) is Verdict.NO_ROOM
+    assert verdict_of(left(log_tail=disk_last), "FAILED") is Verdict.NO_ROOM
+    assert verdict_of(left(an_exit(1), log_tail=memory_last)) is Verdict.CRASHED
+    assert verdict_of(left(log_tail=memory_last), "FAILED") is Verdict.CRASHED
 
 
 def test_a_job_that_a_restarted_slurmctld_takes_from_its_node_has_not_crashed() -> None:

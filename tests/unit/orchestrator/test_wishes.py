@@ -1,19 +1,28 @@
-"""Which of two commands counts, where a `start` and a `stop` meet."""
+"""Which of two commands counts, where a `start` and a `stop` meet. And what a `start` does beside a controller."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crontabs import make_stand_in
 from one_run import World
 from rich.console import Console
 
+from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.errors import LeaseHeld
 from orchestrator.hosts import host, stopping
+from orchestrator.hosts.cronhost import start_with_cron
+from orchestrator.hosts.detached import start_in_background
+from orchestrator.hosts.dry import dry_start
 from orchestrator.hosts.leaving import PREEMPTED
 from orchestrator.hosts.stopping import wish_to_stop
-from orchestrator.run.ledger import TIME_OVER, read_control, write_control
+from orchestrator.run.code import fix_code
+from orchestrator.run.ledger import TIME_OVER, read_control, save_ledger, write_control
+from orchestrator.run.rundir import save_run
 from orchestrator.run.starting import StartRequest
 
 
@@ -44,6 +53,84 @@ def test_a_stop_that_was_typed_while_a_start_waited_counts(
     host.begin_run(asked(world, for_s=for_s), known)
     assert read_control(world.run_dir).wish == "stop-now"
     assert "note: `orchestrator stop --now` was typed after this start, and counts." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", [host.start, start_with_cron])
+def test_a_run_that_was_stopped_meanwhile_is_not_called_finished(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    start: Callable[[StartRequest, Console], None],
+) -> None:
+    make_stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+    def begun(*_given: Any, **_more: Any) -> Any:
+        wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)
+        return world.run
+
+    monkeypatch.setattr(host, "begin", begun)
+    world.lease.release()
+    start(asked(world), Console())
+    said = capsys.readouterr()
+    assert "note: `orchestrator stop` was typed after this start, and counts." in said.err
+    assert "is finished" not in said.out + said.err
+    if start is start_with_cron:
+        assert said.out == "toy is stopped. Go on with `orchestrator start toy`.\n"
+
+
+def test_a_stop_that_was_typed_counts_also_where_a_notice_followed_it(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = read_control(world.run_dir).number
+    wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)
+    write_control(world.run_dir, "stop", now=world.time, by=PREEMPTED)
+    host.begin_run(asked(world), known)
+    assert read_control(world.run_dir).wish == "stop"
+    assert "note: `orchestrator stop` was typed after this start, and counts." in capsys.readouterr().err
+    write_control(world.run_dir, "run", now=world.time, by="start")
+    write_control(world.run_dir, "stop", now=world.time, by=PREEMPTED)
+    host.begin_run(asked(world), known)
+    assert read_control(world.run_dir).wish == "run"
+
+
+def in_background(asked: StartRequest, out: Console) -> None:
+    start_in_background(asked, ["start"], out)
+
+
+@pytest.mark.parametrize("start", [host.start, in_background])
+def test_a_start_beside_a_controller_that_stops_the_run_is_refused_and_names_the_stop(
+    world: World, start: Callable[[StartRequest, Console], None]
+) -> None:
+    save_ledger(world.run_dir, with_a_failed_slot(world), world.time)
+    wish_to_stop(world.run_dir, at_once=True, grace_s=0.0)
+    words = r"a stop is under way \(stop --now\); type `orchestrator start toy` again when it has ended\."
+    with pytest.raises(LeaseHeld, match=words):
+        start(asked(world), Console())
+    assert read_control(world.run_dir).wish == "stop-now"
+    assert "would be refused" in dry_start(asked(world)).notes[-1]
+
+
+def with_a_failed_slot(world: World) -> Ledger:
+    slot = Slot(index=0, status=SlotStatus.FAILED, why="its job failed")
+    return Ledger(run_id=world.run.run_id, epoch=world.lease.epoch, slots=(slot,))
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_start_beside_a_living_controller_mends_the_code(world: World, is_waiting: bool) -> None:
+    world.run = world.run.model_copy(update={"code": fix_code(world.run_dir.code)})
+    save_run(world.run_dir, world.run)
+    shim = world.run_dir.code / world.run.code / "orchestrator" / "shim.py"
+    whole = shim.read_bytes()
+    shim.unlink()
+    if is_waiting:
+        save_ledger(world.run_dir, with_a_failed_slot(world), world.time)
+        host.start(asked(world), Console())
+    else:
+        with pytest.raises(LeaseHeld):
+            host.start(asked(world), Console())
+    assert shim.read_bytes() == whole
 
 
 @pytest.mark.parametrize("by", [PREEMPTED, TIME_OVER])

@@ -104,6 +104,20 @@ def test_an_attempt_outside_the_history_kept_nothing_whatever_it_saved_later(fol
     assert [job.kept for job in folder.facts().jobs] == [100, 0, 80]
 
 
+@pytest.mark.parametrize(
+    ("ended", "kept"),
+    [
+        ({"newest": None}, 0),  # none of them is where a next job looks
+        ({"newest": 60}, 60),
+        ({}, 100),  # its node could not look
+        ({"newest": None, "code": 0}, 0),
+    ],
+)
+def test_what_a_job_reports_as_saved_and_no_successor_finds_is_not_kept(folder, ended, kept):
+    folder.attempt(0, claimed=0, progress=(90, 100, 100), ended={"at": 95, **ended})
+    assert [job.kept for job in folder.facts(over=True).jobs] == [kept]
+
+
 def test_a_silent_newest_job_is_not_taken_for_a_running_one(folder):
     folder.attempt(0, claimed=100, beat={"at": 200})
     assert not folder.facts().jobs[0].open

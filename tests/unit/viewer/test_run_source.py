@@ -13,6 +13,9 @@ import pytest
 from builders import NOW
 from watched_runs import TASKS, a_watched_run
 
+from orchestrator.decisions.outcomes import after_refusal
+from orchestrator.run.ledger import load_ledger, save_ledger
+from orchestrator.run.rundir import load_run
 from orchestrator.screens.secondlook import SecondLook
 from orchestrator.screens.status import run_view
 from viewer.differences import changes
@@ -75,6 +78,25 @@ def test_a_command_names_a_folder_as_a_shell_takes_it(tmp_path: Path, folder: st
     view = run_view(a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1), NOW)
     full = view.model_copy(update={"run_dir": folder, "second_look": SecondLook(at=NOW, free_bytes=0)})
     assert [one.command for one in troubles_of(full, NOW) if "disk" in one.words] == [command]
+
+
+def test_slots_that_are_put_off_for_ever_are_a_trouble_with_slurms_reason(tmp_path: Path) -> None:
+    folder = a_watched_run(tmp_path / "mt10", NOW, slots=2, jobs=1)
+    run = load_run(folder)
+    ledger = load_ledger(folder, run.run_id)
+    assert ledger is not None
+    slots = []
+    for slot in ledger.slots:
+        limit = f"job 8100{slot.index} can never run: lower slurm.time_limit (Slurm says PartitionTimeLimit)"
+        update = {"attempts": (), "failures": 0, **after_refusal(limit, NOW, had_jobs=True)}
+        slots.append(slot.model_copy(update=update))
+    save_ledger(folder, ledger.model_copy(update={"slots": tuple(slots)}), NOW)
+    (trouble,) = [one for one in page(folder.path).troubles if "put off" in one.words]
+    assert trouble.words == (
+        "Slots 0-1: put off: its job can never run: lower slurm.time_limit (Slurm says PartitionTimeLimit) "
+        "(the run had jobs before: it is tried again)"
+    )
+    assert (trouble.command, trouble.urgent) == ("orchestrator explain 0 mt10", True)
 
 
 def test_looking_writes_nothing(tmp_path: Path) -> None:
