@@ -16,7 +16,7 @@ _FOLDER_MODE = 0o2750
 _FILE_MODE = 0o640
 
 
-def make_folder(folder: Path) -> None:
+def make_shared_folder(folder: Path) -> None:
     """Make `folder` and what is missing above it, durably.
 
     Inside a setgid folder new ones are 2750, whatever the umask says; elsewhere the umask decides. Errors: OSError.

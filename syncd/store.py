@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.errors import DamagedPolicyError, MissingBlobError, StorageError
 from syncd.shared.accounts import close_to_others, insist_ours
 from syncd.shared.counts import Counts, day_of, given_to, take_back
@@ -98,8 +98,8 @@ __all__ = [
     "hold",
     "in_doubt",
     "insist_ours",
-    "make_folder",
     "make_incoming",
+    "make_shared_folder",
     "mark_untrue",
     "newest",
     "note_removed",
@@ -175,11 +175,11 @@ def publish(
     sealed = manifest.to_bytes()
     if len(sealed) > MAX_MANIFEST_BYTES:
         raise ValueError(f"the manifest has {len(sealed)} bytes; {MAX_MANIFEST_BYTES} is the most: fewer golden rows")
-    make_folder(place.manifests)
+    make_shared_folder(place.manifests)
     if encoder is not None:
         _have(place, encoder)
     path = place.blob(own.blob.sha256)
-    make_folder(path.parent)
+    make_shared_folder(path.parent)
     put(path, own.data)  # even if it is there: its age must be that of its last publication, or `collect` may take it
     before_manifest()
     _make_visible(place, manifest, sealed)
@@ -193,11 +193,11 @@ def _have(place: SlotPlace, encoder: Packed) -> None:
         with contextlib.suppress(OSError):
             if known.stat().st_size == encoder.blob.bytes:
                 if known != path:
-                    make_folder(path.parent)
+                    make_shared_folder(path.parent)
                     os.link(known, path)
                 os.utime(path)
                 return
-    make_folder(path.parent)
+    make_shared_folder(path.parent)
     put(path, encoder.data)
 
 

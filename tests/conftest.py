@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    return report if item.get_closest_marker("may_skip") else unskipped(report)
+    return unskipped(report, [words for mark in item.iter_markers("may_skip") for words in mark.args])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

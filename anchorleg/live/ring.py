@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from anchorleg.modes import file_mode, make_folder
+from anchorleg.modes import file_mode, make_shared_folder
 
 CELLS = 8
 CELL_BYTES = 64 * 1024
@@ -56,7 +56,7 @@ class RingWriter:
         if len(payload) > MAX_PAYLOAD_BYTES:
             return False
         if not self._number:
-            make_folder(self._path.parent)
+            make_shared_folder(self._path.parent)
             self._mode = file_mode(self._path.parent)
             # Readers go by the number, and look for the very next one: after a lost file the clock says where to go on.
             self._number = newest_number(self._path) or int(time.time() * 1000)

@@ -15,7 +15,7 @@ from typing import Any
 from anchorleg.live.batches import FACTS, JPEG, ORIGIN_TRAINING, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import ANY, FILE, Asked
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 
 
 class Showing:
@@ -38,7 +38,7 @@ class Showing:
         self._next_at = float("-inf")
         self._warned = False
         with contextlib.suppress(OSError):  # a watcher leaves its wish in the run's folder
-            make_folder(run / str(slot))
+            make_shared_folder(run / str(slot))
 
     def wanted(self) -> int:
         """Pictures a second that somebody wants to see; 0: nobody looks."""

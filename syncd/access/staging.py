@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from anchorleg.files import read_regular
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.access import places
 from syncd.errors import StorageError, UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, STAGING_PREFIX, Inbox
@@ -59,7 +59,7 @@ class Staging:
             raise UnreachableError(f"another rsync of {self._inbox.who} brings segments now: {FOR_NOW} it is done")
         self._place = place
         try:
-            make_folder(above)
+            make_shared_folder(above)
             for name in folder_names(above):
                 if name.startswith(self._here):
                     _remove(above / name)

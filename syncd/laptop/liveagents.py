@@ -14,7 +14,7 @@ from pathlib import Path
 from anchorleg.live.batches import POSE, BadBatchError, checked
 from anchorleg.live.ring import CELL_BYTES, CELLS, RingWriter
 from anchorleg.live.wanted import FILE, Living, folder_of, read, ring_name, wishes_of
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from anchorleg.notices import Notices
 from syncd.errors import NoRoomError, StorageError
 from syncd.laptop.mirror import Mirror
@@ -138,7 +138,7 @@ class LiveAgents:
             for folder in {each for each in here if each.parent.name == run_id} - wanted:
                 withdraw(folder)
             for folder in wanted:
-                make_folder(folder)
+                make_shared_folder(folder)
         except OSError as error:
             self._trouble(f"contributors' agents cannot be offered: {error.filename}: {error.strerror}")
 

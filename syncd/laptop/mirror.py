@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.files import fsync_folder, is_full, read_json, sweep_temporary, write_json
-from anchorleg.modes import make_folder
+from anchorleg.files import LEFT_BEHIND_S, fsync_folder, is_full, read_json, sweep_temporary, write_json
+from anchorleg.modes import make_shared_folder
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
 from syncd.laptop.capacity import Capacity, CapacityLimits
 from syncd.laptop.sums import KnownSums
@@ -216,7 +216,7 @@ class Mirror:
         if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
             raise DamagedPolicyError("its manifest is that of another run, slot or version")
         came = len(sealed) + sum(self._bring_blob(target, manifest, blob, fetch) for blob in manifest.blobs)
-        make_folder(place.manifests)
+        make_shared_folder(place.manifests)
         if not put_once(place.manifest(version), sealed) and place.manifest(version).read_bytes() != sealed:
             if _is_whole(place, version):
                 raise DamagedPolicyError("this version was here before with other content")
@@ -236,7 +236,7 @@ class Mirror:
             with contextlib.suppress(OSError, DamagedPolicyError):
                 unpack(known.read_bytes(), blob)
                 if known != final:
-                    make_folder(final.parent)
+                    make_shared_folder(final.parent)
                     final.unlink(missing_ok=True)
                     os.link(known, final)
                 os.utime(final)  # its age counts from its last publication, or `collect` may take it
@@ -249,7 +249,7 @@ class Mirror:
         except DamagedPolicyError:
             part.unlink(missing_ok=True)
             raise
-        make_folder(final.parent)
+        make_shared_folder(final.parent)
         os.replace(part, final)
         fsync_folder(final.parent)
         return len(data)
@@ -274,7 +274,7 @@ class Mirror:
         if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
             part.unlink(missing_ok=True)
             raise DamagedPolicyError(f"it is not made of lines of JSON, {CHUNK_ROWS} at most")
-        make_folder(place.metrics)
+        make_shared_folder(place.metrics)
         os.replace(part, place.metrics / target.file_name)
         fsync_folder(place.metrics)
         self.capacity.changed(place)
@@ -317,6 +317,7 @@ class Mirror:
                 for folder in inbox.live_folders():
                     prune_live(folder, now=self._clock())
                     sweep_temporary(folder, math.inf)
+            sweep_temporary(self.folder / "state", self._clock() - LEFT_BEHIND_S)  # actors write there, too
         with contextlib.suppress(OSError), os.scandir(self._parts) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from anchorleg.files import read_json_or_none
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, Shared, folder_names, put_once
 
@@ -46,7 +46,7 @@ def inbox_of(shared: Shared, uid: int) -> Inbox | None:
 
 def claim_inbox(shared: Shared, uid: int) -> Inbox:
     """The inbox of account `uid`, from now on whatever it is called. For the folder's owner. Errors: OSError."""
-    make_folder(shared.accounts)
+    make_shared_folder(shared.accounts)
     _insist_ours(shared.accounts)
     found = inbox_of(shared, uid)
     if found is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json, read_json_or_none
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.shared.layout import put_json
 
 #: Rows are kept by day, of so many: a week's board and the day that is under way, and as many of a clock that is wrong.
@@ -151,7 +151,7 @@ def given_to(inbox: Path, run_id: str, slot: int) -> Counts:
 
 def note_seen(inbox: Path, now: float) -> None:
     """The contributor has connected. Errors: OSError."""
-    make_folder(inbox)
+    make_shared_folder(inbox)
     put_json(inbox / "seen.json", {"at": now})
 
 
@@ -183,7 +183,7 @@ def _parsed(value: object) -> Counts:
 
 def _add(inbox: Path, writer: str, more: Counts, *, are_believed: bool) -> None:
     path = inbox / "counts" / f"{writer}.json"
-    make_folder(path.parent)
+    make_shared_folder(path.parent)
     try:
         before = _parsed(read_json(path))
     except (FileNotFoundError, ValueError):  # any other trouble is not "none so far": the totals would begin anew

@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.shared.layout import SlotPlace, put
 
 #: Rows of one chunk: 0.2 MB of metrics on MT10 and 0.8 on MT50, the most that one new row makes a laptop fetch.
@@ -65,7 +65,7 @@ class GrowingCurve:
         """
         left, last = ({}, []) if anew else (self._left, self._last)
         self._left, self._last = {}, []
-        make_folder(self._place.metrics)
+        make_shared_folder(self._place.metrics)
         coming = map(_line, rows)
         while news := [*islice(coming, CHUNK_ROWS - len(last))]:
             number, last = len(left) - bool(last), last + news

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json_or_none
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.shared.layout import put_json
 
 #: The first time; twice as long each time, a day at most. Who stays out of trouble for a week begins anew.
@@ -47,7 +47,7 @@ def hold(inbox: Path, why: str, *, now: float) -> Hold:
     last = _last(inbox)
     times = last.times + 1 if last is not None and in_doubt(inbox, now) else 1
     made = Hold(at=now, until=now + min(LONGEST_S, FIRST_S * 2.0 ** min(times - 1, 10)), why=why, times=times)
-    make_folder(inbox)
+    make_shared_folder(inbox)
     put_json(inbox / "held.json", made.model_dump())
     return made
 
@@ -62,7 +62,7 @@ def release(inbox: Path) -> bool:
 def mark_untrue(inbox: Path, run_id: str, slot: int) -> None:
     """What this contributor gave this slot was not true: its rows must leave, also after a kill. Errors: OSError."""
     place = _untrue(inbox, run_id, slot)
-    make_folder(place.parent)
+    make_shared_folder(place.parent)
     put_json(place, {})
 
 

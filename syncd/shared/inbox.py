@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import fsync_folder, read_json_or_none
 from anchorleg.live.wanted import LANE
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.shared import holds
 from syncd.shared.counts import Counts, note
 from syncd.shared.layout import NAME, SHA256, SLOT, Shared, checked_name, checked_sha256, folder_names, put_json
@@ -165,7 +165,7 @@ class Inbox:
         if not target.exists() and (not keep or self._is_quarantine_full()):
             path.unlink(missing_ok=True)
             return
-        make_folder(target.parent)
+        make_shared_folder(target.parent)
         put_json(reason_of(target), verdict.model_dump())
         _move(path, target)
 
@@ -181,7 +181,7 @@ class Inbox:
         verdict = InboxVerdict(
             sha256=checked_sha256(sha256), accepted=accepted, reason=reason, sentence=sentence[:500], at=now
         )
-        make_folder(self.path / "verdicts")
+        make_shared_folder(self.path / "verdicts")
         put_json(self.path / "verdicts" / f"{sha256}.json", verdict.model_dump())
         return verdict
 
@@ -265,7 +265,7 @@ class Inbox:
 
         May be repeated; a second call finishes what a killed first one began. The learner takes the rows out.
         """
-        make_folder(self.path)
+        make_shared_folder(self.path)
         if not self.is_dropped:
             put_json(self.path / "dropped.json", {"at": now, "by": by})
         moved = 0
@@ -308,7 +308,7 @@ def reason_of(path: Path) -> Path:
 
 def _move(path: Path, target: Path) -> None:
     """Rename, durably. Where `path` is gone and `target` is there it was done before."""
-    make_folder(target.parent)
+    make_shared_folder(target.parent)
     try:
         os.replace(path, target)
     except FileNotFoundError:

@@ -33,7 +33,7 @@ from itertools import islice
 from pathlib import Path
 
 from anchorleg.files import fsync_folder
-from anchorleg.modes import is_a_groups, make_folder
+from anchorleg.modes import is_a_groups, make_shared_folder
 from syncd.errors import StorageError
 from syncd.shared.accounts import called, claim_inbox, inbox_of
 from syncd.shared.counts import Counts, counts
@@ -63,7 +63,7 @@ def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
     if not is_a_groups(shared.path):
         return False
     folder = shared.incoming(run_id, slot)
-    make_folder(folder)
+    make_shared_folder(folder)
     if stat.S_IMODE(os.stat(folder).st_mode) != INCOMING_MODE:
         os.chmod(folder, INCOMING_MODE)
     return True

@@ -6,12 +6,11 @@ import contextlib
 import re
 from collections.abc import Iterable
 
-from anchorleg.files import sweep_temporary
+from anchorleg.files import LEFT_BEHIND_S, sweep_temporary
 from syncd.shared.inbox import STAGING_PREFIX, Inbox, InboxFile, live_files, reason_of, regular_files, verdict_files
 from syncd.shared.layout import SHA256, folder_names
 from syncd.shared.offers import withdraw
 from syncd.shared.removal import remove_tree
-from syncd.shared.retention import UNLISTED_S
 
 #: What nobody looked into within a week goes from quarantine, and the oldest where there is too much.
 QUARANTINE_S = 7 * 86_400.0
@@ -49,7 +48,7 @@ def prune(inbox: Inbox, *, now: float) -> None:
         if changed_at < now - ABANDONED_S:
             withdraw(folder)
         else:
-            sweep_temporary(folder, now - UNLISTED_S)
+            sweep_temporary(folder, now - LEFT_BEHIND_S)
     _sweep(inbox, now)
     _sweep_landings(inbox, now - ABANDONED_S)
 
@@ -62,7 +61,7 @@ def _sweep(inbox: Inbox, now: float) -> None:
     runs = [] if inbox.path.is_symlink() or untrue.is_symlink() else [untrue / run for run in folder_names(untrue)]
     accounts = inbox.path.parents[1] / "accounts"  # of all, and nobody else looks there
     for folder in (accounts, inbox.path, inbox.path / "verdicts", inbox.path / "counts", *runs, *quarantine, *new):
-        sweep_temporary(folder, now - UNLISTED_S)
+        sweep_temporary(folder, now - LEFT_BEHIND_S)
     for place in quarantine:
         for file in regular_files(place, _REASON.fullmatch):
             if file.arrived_at < now - ABANDONED_S and not file.path.with_name(file.path.name[:64]).exists():

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from anchorleg.modes import file_mode, make_folder
+from anchorleg.modes import file_mode, make_shared_folder
 from anchorleg.words import roughly, sized
 from syncd.shared.counts import day_ends_at, rows_today
 from syncd.shared.holds import held
@@ -117,7 +117,7 @@ class Reception:
         if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._final.name:
             self._part.unlink(missing_ok=True)
             return Refusal("damaged", "what arrived is not what its name says (sha256 differs)", DAMAGED_RETRY_S)
-        make_folder(self._final.parent)
+        make_shared_folder(self._final.parent)
         put(self._final, data)
         self._part.unlink(missing_ok=True)
         return Stored()
@@ -163,7 +163,7 @@ def receive(
                 QUOTA_RETRY_S,
             )
         quota.begun()
-    make_folder(part.parent)
+    make_shared_folder(part.parent)
     return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
 
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from anchorleg.files import sweep_temporary
+from anchorleg.files import LEFT_BEHIND_S, sweep_temporary
 from syncd.shared.layout import SHA256, SlotPlace, Version, folder_names
 
-#: A reader has the manifest and fetches its blob: it gets this long. Also what an unfinished file of a living writer
-#: may be old before it counts as left behind by a dead one.
+#: A reader has the manifest and fetches its blob: it gets this long.
 UNLISTED_S = 600.0
 #: Where nobody clears away again, a blob without a manifest must be this old: a writer makes the two within seconds.
 LAST_UNLISTED_S = 60.0
@@ -71,8 +70,8 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
             _drop(place, version, () if keep.is_last else _blobs_of(place, version, made_at[version]), now)
         named = {sha256 for version in sorted(staying) for sha256 in _blobs_of(place, version, made_at[version])}
         _sweep_blobs(place, named, now - (LAST_UNLISTED_S if keep.is_last else UNLISTED_S))
-        sweep_slot(place, before=now - UNLISTED_S)
-        sweep_temporary(place.slot_itself.path.parent, now - UNLISTED_S)
+        sweep_slot(place, before=now - LEFT_BEHIND_S)
+        sweep_temporary(place.slot_itself.path.parent, now - LEFT_BEHIND_S)
     except OSError as error:
         troubles.append(f"{error.filename or place.path}: old policies cannot be cleared away ({error.strerror})")
     return troubles

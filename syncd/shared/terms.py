@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import read_json_or_none
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.shared.layout import Shared, put_json
 
 _NUMBERS = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
@@ -49,7 +49,7 @@ def set_terms(shared: Shared, run_id: str, terms: Terms) -> None:
     """Make these the run's terms, durably; without any, where there were none, nothing is written. Errors: OSError."""
     if terms != terms_of(shared.runs, run_id):
         path = terms_file(shared.runs, run_id)
-        make_folder(path.parent)
+        make_shared_folder(path.parent)
         put_json(path, terms.model_dump())
 
 

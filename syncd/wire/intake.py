@@ -15,7 +15,7 @@ from pathlib import Path
 from anchorleg.live.batches import POSE, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked, folder_of, ring_name
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.errors import NoRoomError
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
@@ -149,7 +149,7 @@ class LiveIntake:
             is_allowed = may_show(self._inbox, self._wall())
             for key, asked in self._asked.items():
                 if is_allowed and self._is_there(*key):
-                    make_folder(self._folder(*key))
+                    make_shared_folder(self._folder(*key))
                     wishes += _wishes(*key, asked)
                 else:
                     self._withdraw(*key)
@@ -193,7 +193,7 @@ class LiveIntake:
         if agent not in self._writers:
             self._check(agent, 0)
             self._writers[agent] = RingWriter(path)
-        make_folder(path.parent)  # another connection of the contributor's may have ended
+        make_shared_folder(path.parent)  # another connection of the contributor's may have ended
         self._writers[agent].write(kind, payload)
 
     def _check(self, _agent: Agent, size: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from anchorleg.live.batches import MOST_SCENE_BYTES
 from anchorleg.live.wanted import folder_of
-from anchorleg.modes import make_folder
+from anchorleg.modes import make_shared_folder
 from syncd.errors import GoneError, NoRoomError, StorageError, SyncError
 from syncd.shared.layout import Shared, put
 
@@ -164,7 +164,7 @@ class Scenes:
                 return
             path = self._path(scene)
             try:
-                make_folder(path.parent)
+                make_shared_folder(path.parent)
                 put(path, self._data)
                 prune_scenes(path.parent, self._most)
                 self._changed(scene.agent)

@@ -7,7 +7,7 @@ set -u
 
 packages=''
 need() { # need PACKAGE COMMAND
-    command -v "$2" >/dev/null 2>&1 || [ -x "/usr/sbin/$2" ] || packages="$packages $1"
+    command -v "$2" >/dev/null 2>&1 || [ -x "${SBIN:-/usr/sbin}/$2" ] || packages="$packages $1"
 }
 need slurmctld slurmctld
 need slurmd slurmd

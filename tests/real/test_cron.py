@@ -202,6 +202,29 @@ def test_the_users_table_is_put_right_after_a_test_that_was_killed() -> None:
     assert table() == theirs + newer
 
 
+@pytest.mark.usefixtures("stand_in")
+def test_a_users_table_without_a_last_newline_keeps_its_command() -> None:
+    install(b"0 5 31 2 * true")
+    with others_in_it() as whole:
+        assert whole == table() == b"0 5 31 2 * true\n" + OTHERS
+    assert table() == b"0 5 31 2 * true\n"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_users_table_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
+    theirs, broken = b"0 5 31 2 * true\n", tmp_path / "stand-in" / "crontab.broken"
+    install(theirs)
+    broken.touch()
+    with pytest.raises(RuntimeError, match="Input/output error"), others_in_it():
+        pass
+    broken.unlink()
+    assert table() == theirs
+    with pytest.raises(RuntimeError, match="Input/output error"), others_in_it():
+        broken.touch()
+    broken.unlink()
+    assert table() == theirs + OTHERS  # the next run takes ours out
+
+
 def test_the_real_crontab_takes_a_line_as_it_is_and_gives_it_back(new_relay: NewRelay, crontab: bytes) -> None:
     name = "a 100% toy's"
     relay = new_relay(name, total=10_000, run_name=RUN, run_dir=f"runs/{name}")

@@ -91,10 +91,11 @@ def test_a_node_that_does_not_see_the_runs_folder_is_not_the_programs_fault(
 
     away = Path(job.work_dir).rename(tmp_path / "away")
     slurm.ask("scontrol", "release", str(job.job_id))
-    slurm.wait_for(lambda: not rows_of(slurm, relay), "its end")
+    slurm.wait_for(lambda: job.job_id not in {row.job_id for row in rows_of(slurm, relay)}, "its end")
     away.rename(job.work_dir)
-    slurm.wait_for(lambda: rows_of(slurm, relay), "the next job")
-    slurm.ask("scontrol", "release", str(rows_of(slurm, relay)[0].job_id))
+    slurm.wait_for(lambda: {row.job_id for row in rows_of(slurm, relay)} - {job.job_id}, "the next job")
+    (row,) = (row for row in rows_of(slurm, relay) if row.job_id != job.job_id)
+    slurm.ask("scontrol", "release", str(row.job_id))
 
     assert relay.ended(controller) == 0, relay.output()
     assert ends(slurm, relay) == ["FAILED", "COMPLETED"]

@@ -19,7 +19,7 @@ from relay import NewRelay
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(3600),
-    pytest.mark.may_skip("an image without CUDA needs a folder with another torch than PyPI's, and pip told of it"),
+    pytest.mark.may_skip("pip knows no folder with a torch for the CPU"),
 ]
 
 INSIDE = "/opt/venv/bin/python3"

@@ -65,7 +65,7 @@ def cgroup_slurm(private_slurm: PrivateSlurm) -> Iterator[SlurmCluster]:
         left.rmdir()
 
 
-@pytest.mark.may_skip("many machines have cgroups of version 2 alone, which slurmd takes from systemd")
+@pytest.mark.may_skip("no cgroup (version 1)")
 def test_a_job_that_the_kernel_kills_for_its_memory(cgroup_slurm: SlurmCluster, new_relay: NewRelay) -> None:
     relay = on_slurm(new_relay, cgroup_slurm, pace_s=0.005, command=HUNGRY)
 

@@ -18,7 +18,8 @@ _RUNS_LINE = re.compile(rf"# anchorleg {RUN}-[0-9a-f]+\n?$".encode())
 _STAND_IN = """\
 #!/bin/sh
 case $1 in
--l) cat "$0.table" 2>/dev/null || { echo 'no crontab for me' >&2; exit 1; } ;;
+-l) [ -e "$0.broken" ] && { echo 'Input/output error' >&2; exit 1; }
+    cat "$0.table" 2>/dev/null || { echo 'no crontab for me' >&2; exit 1; } ;;
 -) cat >"$0.$$" && mv "$0.$$" "$0.table" ;;
 -r) rm "$0.table" ;;
 esac
@@ -26,8 +27,11 @@ esac
 
 
 def table() -> bytes:
-    """What `crontab` has; empty where it has none."""
-    return subprocess.run(["crontab", "-l"], capture_output=True, check=False, timeout=PATIENCE_S).stdout
+    """What `crontab` has; empty where it says that it has none. Errors: RuntimeError where it fails otherwise."""
+    done = subprocess.run(["crontab", "-l"], capture_output=True, check=False, timeout=PATIENCE_S)
+    if done.returncode != 0 and b"no crontab for" not in done.stderr:
+        raise RuntimeError(f"crontab -l ended with {done.returncode}: {done.stderr.decode()}")
+    return done.stdout
 
 
 def install(content: bytes) -> None:
@@ -41,9 +45,10 @@ def others_in_it() -> Iterator[bytes]:
     """The table has `OTHERS` behind what it had, which stays in force. Yields all of it.
 
     At both ends what is of the tests is taken out, and nothing else: one whom SIGKILL takes leaves it to the next one,
-    and what the user changes meanwhile stays.
+    and what the user changes meanwhile stays. Errors: as `table`, before anything is changed.
     """
     before = _without_ours(table())
+    before += b"\n" if before and not before.endswith(b"\n") else b""
     install(before + OTHERS)
     try:
         yield before + OTHERS

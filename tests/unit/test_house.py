@@ -221,6 +221,13 @@ def test_the_ground_is_the_standard_library_alone(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= set(sys.stdlib_module_names) | {GROUND}
 
 
+def test_what_a_group_reads_is_made_for_it() -> None:
+    """`anchorleg.files.make_folder` follows the umask, which may close a group's folder to the group."""
+    closed = re.compile(r"^from anchorleg\.files import .*\bmake_folder\b", re.MULTILINE)
+    files = [*(ROOT / "syncd").rglob("*.py"), *(ROOT / "anchorleg" / "live").rglob("*.py")]
+    assert [path for path in files if closed.search(path.read_text())] == []
+
+
 def test_a_login_node_loads_neither_torch_nor_numpy() -> None:
     paths = [path for path in modules_of("orchestrator") if path.name != "__main__.py" and path not in INTEGRATIONS]
     modules = [name_of(path) for path in paths]

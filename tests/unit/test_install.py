@@ -18,8 +18,8 @@ SUDO = '#!/bin/sh\ncase "$*" in *apt-get*) echo "$*" >>"$0.told" ;; esac\n'
 def installing(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """It on a machine that has the commands in `path` alone."""
     return subprocess.run(
-        ["/bin/sh", str(INSTALL)], env={"PATH": str(path), **env}, capture_output=True, text=True, check=False,
-        timeout=PATIENCE_S,
+        ["/bin/sh", str(INSTALL)], env={"PATH": str(path), "SBIN": str(path), **env},
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
 
 

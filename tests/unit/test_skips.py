@@ -31,8 +31,16 @@ def part():
 def test_part(part):
     pass
 
-@pytest.mark.may_skip("not everywhere")
+@pytest.mark.may_skip("no daemon")
 def test_allowed(part):
+    pass
+
+@pytest.mark.may_skip("no daemon")
+def test_says_other():
+    pytest.skip("no disk")
+
+@pytest.mark.may_skip
+def test_says_nothing(part):
     pass
 
 @pytest.mark.xfail
@@ -42,6 +50,7 @@ def test_expected():
 def test_good():
     pass
 """
+NOT_ALLOWED = ("test_says_other", "test_says_nothing")
 TOY_FILE = 'import pytest\npytest.importorskip("a_package_that_nobody_has")\n'
 
 
@@ -67,12 +76,15 @@ def outcomes(folder: Path, **env: str) -> dict[str, str]:
 def test_elsewhere_a_skip_is_a_skip(tmp_path: Path) -> None:
     found = outcomes(tmp_path)
     good = {"test_expected": "XFAIL", "test_good": "PASSED"}
-    assert found == dict.fromkeys(("test_body", "test_mark", "test_part", "test_allowed"), "SKIPPED") | good
+    assert (
+        found == dict.fromkeys(("test_body", "test_mark", "test_part", "test_allowed", *NOT_ALLOWED), "SKIPPED") | good
+    )
 
 
 def test_in_ci_it_is_a_failure_unless_the_test_may(tmp_path: Path) -> None:
     assert outcomes(tmp_path, CI="true") == {
         "test_body": "FAILED", "test_mark": "ERROR", "test_part": "ERROR", "test_toy_file": "ERROR",
+        "test_says_other": "FAILED", "test_says_nothing": "ERROR",
         "test_allowed": "SKIPPED", "test_expected": "XFAIL", "test_good": "PASSED",
     }  # fmt: skip
 

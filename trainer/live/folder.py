@@ -31,7 +31,7 @@ class LiveFolder:
         data = packed_scene(parts)
         name = hashlib.sha256(data).hexdigest()
         path = self._path / f"{name}{SCENE}"
-        store.make_folder(self._path)
+        store.make_shared_folder(self._path)
         if not path.exists():
             store.put_once(path, data)
         self._scenes[task] = name
@@ -47,7 +47,7 @@ class LiveFolder:
     def _put(self, lane: str, kind: int, payload: bytes) -> None:
         if lane not in self._rings:
             path = self._path / f"{lane}{RING}"
-            store.make_folder(self._path)
+            store.make_shared_folder(self._path)
             store.put_once(path, b"")  # in a group's folder the group may read it
             self._rings[lane] = RingWriter(path)
         self._rings[lane].write(kind, payload)

@@ -461,6 +461,16 @@ def test_tidying_removes_what_a_killed_client_left_in_the_tree(server: Server, m
     assert {path for path in mirror.folder.rglob("*") if path.is_file()} == whole
 
 
+def test_tidying_removes_what_a_killed_client_left_of_its_own_notes(mirror: Mirror) -> None:
+    (left, others) = (mirror.folder / "state" / f".status.json.{pid}.0a0b0c0d.tmp" for pid in (4711, 4712))
+    left.parent.mkdir(parents=True)
+    for path in (left, others):
+        path.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    mirror.tidy()
+    assert (left.exists(), others.exists()) == (False, True)  # an actor may be about to rename it
+
+
 def test_tidying_removes_what_a_killed_client_left_of_an_agent_at_play(mirror: Mirror) -> None:
     folder = mirror.shared.inbox_folder / "ben" / "live" / RUN / "0"
     folder.mkdir(parents=True)
@@ -481,7 +491,9 @@ def test_a_curve_is_read_once_however_often_it_is_listed(
     for changed in (False, True, False):
         assert mirror.wanted(offers, changed=changed) == []
     assert reads == [here]
-    here.write_bytes(read_bytes(here).replace(b"1", b"2"))  # as many bytes
+    other = here.with_name("other")
+    other.write_bytes(read_bytes(here).replace(b"1", b"2"))  # as many bytes, and maybe at the same time
+    other.replace(here)
     assert mirror.wanted(offers, changed=False) == offers
 
 

@@ -96,7 +96,7 @@ class TestCompiler:
             find_or_build(recipe, folder)
         assert "/nonexistent/gcc" in caplog.text
 
-    @pytest.mark.may_skip("other processors have another register for it")
+    @pytest.mark.may_skip("another register elsewhere")
     @pytest.mark.skipif(platform.machine() != "x86_64", reason="another register elsewhere")
     def test_it_changes_nothing_of_how_this_program_computes(self, recipe, folder):
         """This library has denormals taken for zero, as what gcc before 13 links for fast mathematics does."""
@@ -128,7 +128,7 @@ class TestProcessor:
         with pytest.raises(NoLibraryError, match="for a processor with more instructions"):
             find_or_build(recipe, folder)
 
-    @pytest.mark.may_skip("other processors have other names")
+    @pytest.mark.may_skip("other names elsewhere")
     @pytest.mark.skipif(platform.machine() != "x86_64" or not CPUINFO.exists(), reason="other names elsewhere")
     @pytest.mark.parametrize(
         ("flag", "name"), [("-msse4.2", "sse4_2"), ("-mavx2", "avx2"), ("-mfma", "fma"), ("-mavx512vl", "avx512vl")]

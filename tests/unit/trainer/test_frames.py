@@ -193,7 +193,7 @@ def test_rows_that_point_to_where_no_row_ever_was_are_refused(back):
             ring.put_back(Block(block.starts, block.counts, arrays))
 
 
-@pytest.mark.may_skip("how much memory a machine promises, is not ours to set")
+@pytest.mark.may_skip("vm.overcommit_memory 2")
 @pytest.mark.skipif(
     Path("/proc/sys/vm/overcommit_memory").exists()
     and Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2",
