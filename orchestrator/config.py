@@ -100,9 +100,7 @@ class RunConfig(Section):
         {}, description="Settings of your own program: the file ANCHORLEG_CONFIG, and `@{name}` in command."
     )
     notify: list[str] | None = Field(
-        None,
-        min_length=1,
-        description="Command to run when a slot finishes, fails or is put off, or the queue is unseen for long.",
+        None, min_length=1, description="Command for a slot that finishes, fails or is put off, or a queue long unseen."
     )
 
     @model_validator(mode="before")
