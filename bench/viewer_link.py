@@ -281,7 +281,7 @@ def on_the_line(rows: list[list[Any]]) -> None:
     with tempfile.TemporaryDirectory() as scratch, throw_away_sshd() as server:
         shared = store.Shared(Path(scratch) / "shared")
         publish_one(shared, 1, 1, wide=WIDE)
-        store.make_folder(shared.slot(RUN, 1).path)
+        store.make_shared_folder(shared.slot(RUN, 1).path)
         agents = Agents(shared)
         agents.start()
         fast = server.new_client("fast")

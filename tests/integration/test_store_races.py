@@ -57,18 +57,21 @@ def races(tmp_path, publications):
         return marks.stat().st_size > found or reader.poll() is not None
 
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
-        for seq in range(publications):
-            mark = float(store.rounded({"x": np.float32([seq])})["x"][0])  # weights and manifest say the same number
-            draft = a_draft(place, 0, seq)
-            golden = draft.golden.model_copy(update={"action": ((mark, 0.0, 0.0, 0.0),)})
-            weights = tensors(seq) | {"out.bias": np.full(8, mark, np.float32)}
-            found = marks.stat().st_size
-            store.publish(place, draft.model_copy(update={"golden": golden}), store.rounded(weights))
-            if seq in waits:
-                wait_for(partial(has_read_more, found), "another version that is read")
-            if seq % 50 == 0:
-                assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
-        out, errors = reader.communicate(timeout=PATIENCE_S)
+        try:
+            for seq in range(publications):
+                mark = float(store.rounded({"x": np.float32([seq])})["x"][0])  # weights and manifest say the same
+                draft = a_draft(place, 0, seq)
+                golden = draft.golden.model_copy(update={"action": ((mark, 0.0, 0.0, 0.0),)})
+                weights = tensors(seq) | {"out.bias": np.full(8, mark, np.float32)}
+                found = marks.stat().st_size
+                store.publish(place, draft.model_copy(update={"golden": golden}), store.rounded(weights))
+                if seq in waits:
+                    wait_for(partial(has_read_more, found), "another version that is read")
+                if seq % 50 == 0:
+                    assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
+            out, errors = reader.communicate(timeout=PATIENCE_S)
+        finally:
+            reader.kill()  # where the writer failed it would read for ever
     assert reader.returncode == 0, errors
     looks, seen = map(int, out.split())
     return looks, seen

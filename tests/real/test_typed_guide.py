@@ -177,8 +177,8 @@ class World:
         found: list[Holder | None] = []
 
         def is_there() -> bool:
-            found.append(holder(self.mirror))
-            return found[-1] is not None
+            found.append(holder(self.mirror))  # of a new one the pid stands there a moment after its lock
+            return found[-1] is not None and started_at(found[-1].pid) is not None
 
         wait_for(is_there, "somebody who keeps the mirror")
         assert found[-1] is not None

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from anchorleg.files import LEFT_BEHIND_S
 from syncd.cli import app
 from syncd.errors import ConfigError
 from syncd.shared import holds
@@ -25,7 +26,6 @@ from syncd.shared.layout import Shared
 from syncd.shared.offers import offered
 from syncd.shared.pruning import ACCEPTED_S, QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
-from syncd.shared.retention import UNLISTED_S
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0
@@ -502,9 +502,9 @@ class TestPruning:
         folder.mkdir(parents=True, exist_ok=True)
         left = folder / f".{sha(b'a')}.17.0a0b0c0d.tmp"
         left.write_text("half")
-        prune(inbox, now=time.time() + UNLISTED_S / 2)
+        prune(inbox, now=time.time() + LEFT_BEHIND_S / 2)
         assert left.exists()
-        prune(inbox, now=time.time() + UNLISTED_S + 5)
+        prune(inbox, now=time.time() + LEFT_BEHIND_S + 5)
         assert not left.exists()
         assert folder.exists()
 

@@ -327,7 +327,7 @@ def test_another_connection_of_the_same_one_that_ends_does_not_end_this_one(watc
 
 def test_who_changes_what_it_offers_all_the_time_is_followed_once_a_second(far, monkeypatch):
     made: list[Path] = []
-    monkeypatch.setattr(intake, "make_folder", made.append)
+    monkeypatch.setattr(intake, "make_shared_folder", made.append)
     for _ in range(100):
         far.intake.offer(OfferLive(agents=(PlayedSlot(run_id=RUN, slot=0),)))
         far.intake.turn()

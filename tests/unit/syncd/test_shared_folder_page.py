@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from anchorleg.files import LEFT_BEHIND_S
 from syncd.shared import inbox, pruning
 from syncd.shared.curves import CHUNK_ROWS
 from syncd.shared.layout import Shared
@@ -46,6 +47,7 @@ def test_every_number_in_it_is_the_codes():
     ]
     assert [number for number in numbers if number not in PAGE] == []
     assert (LEARNERS.every_s, UNLISTED_S, AVERAGES.every_s) == (60, 600, 600)  # "one a minute", "ten minutes"
+    assert LEFT_BEHIND_S == 600  # "goes after ten minutes"
 
 
 def test_every_field_of_a_manifest_has_its_row():

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policies import a_draft, publish_one, tensors
 
+from anchorleg.files import LEFT_BEHIND_S
 from syncd import store
 from syncd.errors import ConfigError, DamagedPolicyError
 from syncd.shared import curves
@@ -289,7 +290,7 @@ class TestClearingAway:
         foreign.write_text("mine")
         collect(place, now=time.time())
         assert all((folder / ".LATEST.json.77.abcd.tmp").exists() for folder in left)
-        collect(place, now=time.time() + UNLISTED_S + 5)
+        collect(place, now=time.time() + LEFT_BEHIND_S + 5)
         assert not any((folder / ".LATEST.json.77.abcd.tmp").exists() for folder in left)
         assert foreign.exists()
         assert store.newest(place) == manifest
