@@ -263,7 +263,7 @@ def main() -> None:
     rows = []
     for name in NAMES:
         keys = [key for key in sorted(made) if (key[0], key[2]) == (name, chosen.steps)]
-        lines = [line for key in todays.intersection(keys) or keys for line in made[key]]
+        lines = [line for key in [key for key in keys if key in todays] or keys for line in made[key]]
         if lines:
             rows.append(summary(name, lines, chosen.steps))
             print(", ".join(map(str, rows[-1])))

@@ -27,7 +27,7 @@ READER = textwrap.dedent(
     from syncd import store
     place = store.Shared(Path(sys.argv[1])).slot("demo-0123abcd", 0)
     marks = open(sys.argv[3], "ab", buffering=0)
-    last, looks, seen = (-1, -1), 0, set()
+    last = (-1, -1)
     while last[1] < int(sys.argv[2]) - 1:
         manifest = store.newest(place)
         if manifest is None:
@@ -37,21 +37,21 @@ READER = textwrap.dedent(
             marks.write(b".")
             weights = store.read(place, manifest)  # raises where it is torn, or gone
             assert float(weights["out.bias"][0]) == float(manifest.golden.action[0][0]), manifest.version
-        last, looks = manifest.version, looks + 1
-        seen.add(last)
-    print(looks, len(seen))
+        last = manifest.version
     """
 )
 
 
 def races(tmp_path, publications):
-    """A reader in a process of its own beside a writer that publishes as fast as it can and clears away."""
+    """A reader in a process of its own beside a writer that publishes as fast as it can and clears away, and waits now
+    and then until another version was read: how many are read between is the machine's affair.
+    """
     shared = Shared(tmp_path)
     place = shared.slot(RUN, 0)
     marks = tmp_path / "marks"  # one for each version that the reader found
     marks.touch()
     command = [sys.executable, "-c", READER, str(tmp_path), str(publications), str(marks)]
-    waits = (0, publications // 3, publications // 2)  # so that it reads while others are published
+    waits = (0, publications // 3, publications // 2)
 
     def has_read_more(found):
         return marks.stat().st_size > found or reader.poll() is not None
@@ -69,20 +69,16 @@ def races(tmp_path, publications):
                     wait_for(partial(has_read_more, found), "another version that is read")
                 if seq % 50 == 0:
                     assert store.collect(place, now=time.time(), keep=Keep(newest=5)) == []
-            out, errors = reader.communicate(timeout=PATIENCE_S)
+            _, errors = reader.communicate(timeout=PATIENCE_S)
         finally:
             reader.kill()  # where the writer failed it would read for ever
     assert reader.returncode == 0, errors
-    looks, seen = map(int, out.split())
-    return looks, seen
 
 
 def test_a_reader_beside_a_writer_never_sees_a_torn_policy(tmp_path):
-    _, seen = races(tmp_path, 2_500)
-    assert seen > 3  # it read while others were published: how many is the machine's affair
+    races(tmp_path, 2_500)
 
 
 @pytest.mark.long
 def test_ten_thousand_publications_are_never_torn(tmp_path):
-    _, seen = races(tmp_path, 10_000)
-    assert seen > 3
+    races(tmp_path, 10_000)
