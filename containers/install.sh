@@ -30,7 +30,8 @@ system)
     ;;
 python)
     python3 -m venv /opt/venv
-    /opt/venv/bin/python - >/tmp/requirements.txt <<'END'
+    # Not in /tmp: Apptainer has the building machine's there, and others may build beside.
+    /opt/venv/bin/python - >/opt/venv/requirements.txt <<'END'
 import tomllib
 
 with open("pyproject.toml", "rb") as file:
@@ -40,8 +41,8 @@ END
     wheels=${3:-none}
     [ "$wheels" = none ] || export PIP_FIND_LINKS="$wheels"
     /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check -c constraints.txt \
-        -r /tmp/requirements.txt
-    rm /tmp/requirements.txt
+        -r /opt/venv/requirements.txt
+    rm /opt/venv/requirements.txt
     built=$(/opt/venv/bin/python -c 'import torch; print("cuda" if torch.version.cuda else "cpu")')
     if [ "$built" != "$variant" ]; then
         echo "install.sh: VARIANT is $variant, and pip found a torch for $built; name a folder or a page with the other" \

@@ -16,6 +16,7 @@ from daemons import WORK_S
 pytest.importorskip("torch")
 
 import torch
+from demos import SIZE, recorded
 from ppo_runs import LOST, ROOT, SHARDED, SHARDED_UPDATES, SHARED, SHARED_UPDATES, attempt
 from safetensors.torch import save_file
 from slot_digest import gaps, slot_digest
@@ -106,6 +107,21 @@ def test_a_file_of_weights_that_only_the_node_of_rank_0_has_is_enough(
     eye = encoder_for("image", spaces_of(training).obs["image"], training.network, torch.Generator().manual_seed(1))
     save_file(eye.state_dict(), tmp_path / "eye.safetensors")
     asked["network"]["encoder"]["weights"] = "~/eye.safetensors"
+    assert attempts(tmp_path, ("run", 2, {"away": "1"}), training=asked) == [[0, 0]]
+    assert slot_of(tmp_path)["parts"]["run"][1]["updates"] > 0
+
+
+def test_demonstrations_that_only_the_node_of_rank_0_has_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    recorded(tmp_path / "demos", episodes=2)
+    asked: dict[str, Any] = {
+        "env": {"name": "spots:Spots", "observation": "both", "image_size": SIZE},
+        "algorithm": {"name": "sac", "random_steps": 4, "batch_size": 4, "shards": 2, "demos": "~/demos"},
+        "network": {"actor_hidden": [8], "critic_hidden": [8], "encoder": {"arch": "spots:Eye"}},
+        "num_envs": 2, "num_workers": 0, "total_steps": 16, "checkpoint_interval": 8, "evaluation_goals": 0,
+    }  # fmt: skip
     assert attempts(tmp_path, ("run", 2, {"away": "1"}), training=asked) == [[0, 0]]
     assert slot_of(tmp_path)["parts"]["run"][1]["updates"] > 0
 

@@ -52,7 +52,8 @@ def live(
     except TrainerError:
         raise
     except Exception as error:
-        raise EnvironmentFailedError(f"{run}/{slot} cannot be played here: {error or type(error).__name__}") from error
+        words = str(error) or type(error).__name__
+        raise EnvironmentFailedError(f"{run}/{slot} cannot be played here: {words}") from error
 
 
 def _stopped_by_its_parent() -> threading.Event:

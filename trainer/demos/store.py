@@ -26,7 +26,7 @@ from anchorleg.words import sized
 from trainer.buffers.packing import packed, unpacked
 from trainer.demos.manifest import MANIFEST, MAX_EPISODE_BYTES, DemoBlock, DemoEpisode, DemosManifest
 from trainer.envs.spaces import IMAGE
-from trainer.errors import ConfigError, SaveError
+from trainer.errors import ConfigError, SaveError, may_pass
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -52,7 +52,7 @@ class Demos:
 
     @classmethod
     def open(cls, folder: Path) -> Demos:
-        """Errors: ConfigError where there are none, or not all that were asked for."""
+        """Errors: ConfigError where there are none, or not all that were asked for; as `read_manifest`."""
         manifest = read_manifest(folder)
         if manifest is None:
             raise ConfigError(f"there are no demonstrations in {folder}: `trainer demos import` or `record` makes them")
@@ -65,7 +65,7 @@ class Demos:
     def read(self) -> Iterator[tuple[DemoEpisode, Arrays]]:
         """Each episode with its arrays (`DemosManifest.shapes_of`), read-only; one block is in memory at a time.
 
-        Errors: DamagedDemosError.
+        Errors: DamagedDemosError; SaveError where one cannot be read now.
         """
         for block in self.manifest.blocks:
             tensors = self._tensors(block)
@@ -76,7 +76,7 @@ class Demos:
         """Leave them in `folder`, durably; of what is there already, files that are gone or cut are made anew. What a
         job that was killed at it left there goes.
 
-        Errors: DamagedDemosError; OSError.
+        Errors: as `read`; OSError.
         """
         _sweep(folder / BLOCKS)
         missing = [block for block in self.manifest.blocks if _size_of(folder / BLOCKS / block.path) != block.bytes]
@@ -95,6 +95,8 @@ class Demos:
                 raise DamagedDemosError(f"{path} has {path.stat().st_size} of {block.bytes} bytes: {_AGAIN}")
             data = path.read_bytes()
         except OSError as error:
+            if may_pass(error):
+                raise _unread(path, error) from error
             raise DamagedDemosError(f"{path} cannot be read: {error.strerror}; {_AGAIN}") from None
         if hashlib.sha256(data).hexdigest() != block.sha256:
             raise DamagedDemosError(f"{path} is not what was written (sha256 differs): {_AGAIN}")
@@ -206,7 +208,10 @@ class DemosWriter:
 
 
 def read_manifest(folder: Path) -> DemosManifest | None:
-    """What `folder` says of itself; None where there is nothing. Errors: DamagedDemosError."""
+    """What `folder` says of itself; None where there is nothing.
+
+    Errors: DamagedDemosError; SaveError where it cannot be read now.
+    """
     path = folder / MANIFEST
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
@@ -215,11 +220,18 @@ def read_manifest(folder: Path) -> DemosManifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DamagedDemosError(f"{path} cannot be read: {error.strerror}") from None
+        raise _unread(path, error) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
+
+
+def _unread(path: Path, error: OSError) -> SaveError:
+    return SaveError(
+        f"{path} cannot be read ({error.strerror}), and nothing was decided: let this account read it, or, where "
+        "storage failed, start again"
+    )
 
 
 def _sweep(blocks: Path) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from safetensors.numpy import load, save
 from trainer.envs.snapshots import SnapshotWay, way_of
 from trainer.envs.spaces import Actions, Box, Discrete, Obs, drawn_actions
 from trainer.envs.suite import TOLD, EpisodeLostError, Outcome
-from trainer.errors import may_pass
+from trainer.machine.moments import is_for_a_moment
 from trainer.state import State
 
 #: The ways beside those of `snapshots`.
@@ -41,6 +41,8 @@ FIRST_S = 150.0
 SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
 _EARLIER_STEPS = 5
+#: A state that cannot be taken for a moment is taken again after so many seconds each.
+PAUSES_S = (1.0, 2.0, 4.0)
 #: How a state's tensors are named: the last observation's, and those of the environment's own state.
 _LAST, _OWN = "last.", "own."
 
@@ -65,7 +67,7 @@ class PlayedEnv(Protocol):
 @dataclass(frozen=True)
 class Exactness:
     """How states are taken. `told`: what a user should know of it, in a sentence. `is_tried`: False where there was no
-    time to find out whether there is a better way.
+    time or no memory to find out whether there is a better way.
     """
 
     way: str
@@ -80,9 +82,10 @@ class StepError(Exception):
 class ExactEnv:
     """`played` as an `Env` (`trainer.envs.suite`) without fixed starts. Errors of `reset` and `step`: StepError."""
 
-    def __init__(self, played: PlayedEnv, choice: Exactness) -> None:
+    def __init__(self, played: PlayedEnv, choice: Exactness, pause: Callable[[float], None] = time.sleep) -> None:
         self._played = played
         self._choice = choice
+        self._pause = pause
         self._chosen: SnapshotWay | None = None if choice.way in {REPLAY, ANEW} else way_of(played.upstream)
         #: By which this episode's state is taken: the chosen one, or that which it was put back by.
         self._way = self._chosen
@@ -120,7 +123,7 @@ class ExactEnv:
         try:
             obs = self._played.reset(self._seed)
         except Exception as error:
-            raise StepError(f"at its reset with seed {self._seed}: {error or type(error).__name__}") from error
+            raise StepError(f"at its reset with seed {self._seed}: {str(error) or type(error).__name__}") from error
         self._last = Outcome(obs, 0.0, terminated=False, truncated=False, success=False)
         return obs
 
@@ -139,12 +142,20 @@ class ExactEnv:
 
     def snapshot(self) -> State:
         """Its state, or what it takes to play the episode again. Where it cannot be taken any more, that alone. Errors:
-        MemoryError, OSError where it may be possible a moment later: the job after this one plays the episode on.
+        whatever is for a moment (`is_for_a_moment`) and not over soon: the job after this one plays the episode on.
         """
+        for seconds in PAUSES_S:
+            try:
+                return self._taken_or_told()
+            except Exception:  # noqa: BLE001 - whatever it is, for a moment
+                self._pause(seconds)
+        return self._taken_or_told()
+
+    def _taken_or_told(self) -> State:
         try:
             return self.taken()
         except Exception as error:  # somebody else's code, which plays on
-            if isinstance(error, MemoryError) or (isinstance(error, OSError) and may_pass(error)):
+            if is_for_a_moment(error):
                 raise
             why = " ".join(str(error).split()) or type(error).__name__
             told = f"its state could not be taken ({why}), so a resume begins this episode anew"
@@ -167,7 +178,9 @@ class ExactEnv:
         return State(tensors, {"way": way, "seed": self._seed, "steps": self._steps, TOLD: told, **more})
 
     def restore(self, state: State) -> None:
-        """Go on from there. Errors: EpisodeLostError where the episode cannot be brought back."""
+        """Go on from there. Errors: EpisodeLostError where the episode cannot be brought back; whatever is for a
+        moment (`is_for_a_moment`): the job after this one may bring it back.
+        """
         numbers = state.numbers
         way = numbers["way"]
         if way == ANEW:
@@ -181,7 +194,10 @@ class ExactEnv:
         except EpisodeLostError:
             raise
         except Exception as error:
-            raise EpisodeLostError(f"its episode cannot be brought back ({error or type(error).__name__})") from error
+            if is_for_a_moment(error):
+                raise
+            words = str(error) or type(error).__name__
+            raise EpisodeLostError(f"its episode cannot be brought back ({words})") from error
 
     def close(self) -> None:
         """Free it."""
@@ -259,20 +275,35 @@ def choose(
     hurry = _Hurry(clock)
     with closing(make()) as probe:
         way = way_of(probe.upstream)
-    why_not: list[str] = []
+    why_not: list[_WhyNot] = []
     for name in ([] if way is None else [way.name]) + [REPLAY]:
         why = _why_not(make, name, action, hurry)
-        told = f"its own state is not exact ({why_not[0]}); a resume plays its episodes again" if why_not else None
+        told = f"{why_not[0].told}; a resume plays its episodes again" if why_not else None
+        is_tried = not any(each.is_for_a_moment for each in why_not)
         if why is None:
-            return Exactness(name, told)
+            return Exactness(name, told, is_tried=is_tried)
         if hurry.has_refused:
             untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
-            return Exactness(REPLAY, told or untried, is_tried=bool(why_not))
+            return Exactness(REPLAY, told or untried, is_tried=is_tried and bool(why_not))
         why_not.append(why)
-    return Exactness(ANEW, f"it cannot be put back in mid-episode ({why_not[-1]}): a resume begins its episodes anew")
+    told = f"it cannot be put back in mid-episode ({why_not[-1].words}): a resume begins its episodes anew"
+    return Exactness(ANEW, told, is_tried=not any(each.is_for_a_moment for each in why_not))
 
 
-def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hurry: _Hurry) -> str | None:
+class _WhyNot(NamedTuple):
+    """Why a way does not hold; `is_for_a_moment`: nothing is known of it."""
+
+    words: str
+    is_for_a_moment: bool = False
+
+    @property
+    def told(self) -> str:
+        if self.is_for_a_moment:
+            return f"its states could not be tried ({self.words})"
+        return f"its own state is not exact ({self.words})"
+
+
+def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hurry: _Hurry) -> _WhyNot | None:
     """Why `way` does not hold; None: it did so often as there was time for, and once at least."""
     rng = np.random.default_rng(0)
     hurry.has_held = False
@@ -295,15 +326,16 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hu
                 for env in (other, one):
                     env.restore(state)
                     if _bits(env, then) != expected:
-                        return "the same actions do not give the same steps twice"
+                        return _WhyNot("the same actions do not give the same steps twice")
                 hurry.has_held = True
         except Exception as error:  # noqa: BLE001 - whatever it is, this way does not hold
             if hurry.has_refused and hurry.has_held:
                 return None
             if way == REPLAY and isinstance(error, EpisodeLostError):
                 # In the same words in every process, so that they are said once.
-                return "an episode that is played again does not come out as it was"
-            return " ".join(str(error).split()) or type(error).__name__
+                return _WhyNot("an episode that is played again does not come out as it was")
+            words = " ".join(str(error).split()) or type(error).__name__
+            return _WhyNot(words, is_for_a_moment(error) and not hurry.has_refused)
     return None
 
 

@@ -223,4 +223,5 @@ class _named:  # noqa: N801 - reads as a word in `with _named(slot)`
         if isinstance(error, Exception):
             slot = self._slot
             task = "no task yet" if slot.task == NO_TASK else slot.instances.suite.spaces.tasks[slot.task]
-            raise EnvError(f"environment {slot.number} ({task}) failed: {error or type(error).__name__}") from error
+            words = str(error) or type(error).__name__
+            raise EnvError(f"environment {slot.number} ({task}) failed: {words}") from error

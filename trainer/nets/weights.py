@@ -11,7 +11,8 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from anchorleg.files import LEFT_BEHIND_S, make_folder, read_json, sweep_temporary, write_bytes
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, SaveError, may_pass
 
 #: What upstream's files have before the names of the tensors that are read, and what else they bring: the heads of what
 #: they were trained for.
@@ -71,7 +72,7 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
     One known prefix is taken off and one known head left out; a `Fitting` brings tensors to its own size first.
 
     Errors: ConfigError where the file is missing, damaged, no weights, or of another net: the first tensor that is
-    missing, too many or of another shape is named.
+    missing, too many or of another shape is named; SaveError where it cannot be read now.
     """
     if isinstance(module, Fitting):
         _check_config(path, module.config, arch)
@@ -98,12 +99,13 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
 def read(path: Path) -> dict[str, Tensor]:
     """Name → tensor, on the CPU, of a file or of a folder's shards, with all names that are there.
 
-    Errors: ConfigError where it cannot be read, holds more than tensors, or numbers that are not finite in the single
-    precision of nets.
+    Errors: ConfigError where it is damaged, holds more than tensors, or numbers that are not finite in the single
+    precision of nets; SaveError where it cannot be read now.
     """
     tensors: dict[str, Tensor] = {}
-    for file in _files(path):
-        tensors |= _from_safetensors(file) if file.suffix == _SUFFIX else _from_torch(file)
+    with _reading(path):
+        for file in _files(path):
+            tensors |= _from_safetensors(file) if file.suffix == _SUFFIX else _from_torch(file)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor.float()).all()):
             raise ConfigError(
@@ -112,24 +114,32 @@ def read(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is something to read. Errors: SaveError where that cannot be found out."""
+    with _reading(path):
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+
 def sha256_of(path: Path) -> str:
     """sha256 (hex) of a file, or of a folder's shards one after the other in the order of their names; of a kept copy
     that of what it was made of.
 
-    Errors: ConfigError where there is none.
+    Errors: ConfigError where there is none; SaveError where it cannot be read now.
     """
-    files = _files(path)
-    if len(files) == 1 and (source := _source_of(files[0])) is not None:
-        return source
-    digest = hashlib.sha256()
-    for file in files:
-        try:
+    with _reading(path):
+        files = _files(path)
+        if len(files) == 1 and (source := _source_of(files[0])) is not None:
+            return source
+        digest = hashlib.sha256()
+        for file in files:
             with open(file, "rb") as opened:
                 while chunk := opened.read(_CHUNK):
                     digest.update(chunk)
-        except OSError as error:
-            raise _unreadable(file, error) from error
-    return digest.hexdigest()
+        return digest.hexdigest()
 
 
 def place_of(folder: Path, sha256: str) -> Path:
@@ -147,7 +157,7 @@ def kept_copy(path: Path, folder: Path, sha256: str | None = None) -> Path:
     are there: its path. Whoever reads it later finds out whether its numbers are still those. What a job that was
     killed at it left there goes. `sha256`: the sum of `path`, where it is known.
 
-    Errors: ConfigError, as `read`; OSError (disk full, no permission).
+    Errors: as `read`; OSError (disk full, no permission).
     """
     sha256 = sha256 or sha256_of(path)
     target = place_of(folder, sha256)
@@ -231,7 +241,7 @@ def _is_plain(name: Any) -> bool:
 def _json(file: Path) -> dict[str, Any]:
     try:
         value = read_json(file) if file.stat().st_size <= _MOST_JSON_BYTES else None
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(file, error) from error
     if not isinstance(value, dict):
         raise ConfigError(f"{file} is not the object that it should be: copy the whole folder anew ({_WHERE})")
@@ -239,6 +249,8 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _from_safetensors(file: Path) -> dict[str, Tensor]:
+    with open(file, "rb"):
+        pass  # or Python's own error, by which it is known whether that may pass
     try:
         with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
             metadata = opened.metadata() or {}
@@ -258,6 +270,8 @@ def _from_torch(file: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # of a plain pickle torch says that it is one
             value = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
+        if isinstance(error, OSError) and may_pass(error):
+            raise
         if any(words in str(error).lower() for words in _OF_CODE):
             raise ConfigError(
                 f"{file} holds more than tensors, and to read that could run code that came with it: nothing of it was "
@@ -280,6 +294,19 @@ def _is_plain_tensor(name: Any, value: Any) -> bool:
         and not value.is_quantized
         and value.device.type == "cpu"
     )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever cannot be read inside becomes a sentence, by which nothing is called damaged."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise SaveError(
+            f"{where} ({_WHERE}) cannot be read ({error.strerror or error}), and nothing was decided: let this account "
+            "read it, or, where storage failed, start again"
+        ) from error
 
 
 def _unreadable(file: Path, error: Exception) -> ConfigError:
@@ -307,7 +334,8 @@ def _without_extras(tensors: Mapping[str, Tensor], own: Iterable[str]) -> dict[s
 def _check_config(path: Path, expected: Mapping[str, Any], arch: str) -> None:
     """Errors: ConfigError where a folder's description is of another net, in what no tensor's shape shows."""
     file = path / _CONFIG
-    said = _json(file) if expected and path.is_dir() and file.exists() else {}
+    with _reading(path):
+        said = _json(file) if expected and path.is_dir() and file.exists() else {}
     for name, value in expected.items():
         if said.get(name, value) != value:
             raise ConfigError(

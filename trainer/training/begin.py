@@ -90,7 +90,7 @@ def run(
     if chosen.type == "cuda" and group.size > 1:
         torch.cuda.set_device(group.at % torch.cuda.device_count())
     ready_to_draw(training.env)  # before a suite is opened: MuJoCo may come with it
-    training, shown, keep_demos, doubt = with_demos(job, training)
+    training, shown, keep_demos, doubt = with_demos(job, training, group)
     memory.check(
         training,
         chosen.type,

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from anchorleg.job import Job
 from trainer.checkpoints.resume import begun_with
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, SaveError
+
+_T = TypeVar("_T")
+
+
+def looked_at(
+    look: Callable[[], _T | None], job: Job, sums: Collection[str], *, setting: str, told: str | None
+) -> _T | None:
+    """What `look` finds; None: it is not there, or it cannot be read now and a copy is enough: one of those with
+    `sums`, which the config tells or the newest checkpoint names. A copy of something else must not be taken for it.
+
+    Errors: those of `look`; as `begun_with`.
+    """
+    try:
+        return look()
+    except SaveError:
+        if (told or begun_with(job, setting)) in sums:
+            return None
+        raise
 
 
 def chosen(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,17 +15,19 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.config.training import Training
 from trainer.demos.manifest import MANIFEST
 from trainer.demos.matching import must_pay_alike
-from trainer.demos.store import Demos
+from trainer.demos.store import Demos, read_manifest
 from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
+from trainer.machine.group import Group
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicyNet
 from trainer.training import copies
 
 #: The folder in a slot that has them, each under its sum.
 DEMOS = "demos"
+_SETTING = "algorithm.demos_sha256"
 _UNTOLD = (
     "the demonstrations (algorithm.demos) do not say by which settings their rewards and ends came: nobody can tell "
     "whether they are those of the training's env"
@@ -45,22 +47,36 @@ class Offered(NamedTuple):
     doubt: str | None = None
 
 
-def with_demos(job: Job, training: Training) -> Offered:
-    """What comes of `algorithm.demos`; writes nothing.
+def with_demos(job: Job, training: Training, group: Group) -> Offered:
+    """What comes of `algorithm.demos`; writes nothing. Rank 0 alone looks at them.
 
     Errors: ConfigError where they are neither there nor kept, are not those that the config names by their sum, or show
-    something else than this training needs; as `copies.chosen`.
+    something else than this training needs; SaveError where they cannot be read now; as `copies.chosen` and `Group`.
     """
     if not training.uses_experience or training.off_policy.demos is None:
         return Offered(training, 0, lambda: None)
+    if not group.is_first:
+        rows, sha256 = group.share().decode().split()
+        return Offered(_kept(training, job.slot_dir / DEMOS / sha256), int(rows), lambda: None)
+    offered = _looked_at(job, training)
+    group.share(f"{offered.rows} {offered.training.off_policy.demos_sha256}".encode())
+    return offered
+
+
+def _looked_at(job: Job, training: Training) -> Offered:
     settings, folder = training.off_policy, job.slot_dir / DEMOS
     path = Path(str(settings.demos)).expanduser()
-    demos = Demos.open(path if (path / MANIFEST).exists() else _kept_before(job, path, folder, settings.demos_sha256))
+    told, copied = settings.demos_sha256, [each.parent.name for each in folder.glob(f"*/{MANIFEST}")]
+
+    def look() -> Demos | None:
+        return Demos.open(path) if read_manifest(path) is not None else None
+
+    found = copies.looked_at(look, job, copied, setting=_SETTING, told=told)
+    demos = found or Demos.open(_kept_before(job, path, folder, copied, told))
     sha256 = demos.manifest.digest
-    if settings.demos_sha256 not in {None, sha256}:
+    if told not in {None, sha256}:
         raise ConfigError(
-            f"{path} has other demonstrations than algorithm.demos_sha256 names ({settings.demos_sha256}): their sum "
-            f"is {sha256}"
+            f"{path} has other demonstrations than algorithm.demos_sha256 names ({told}): their sum is {sha256}"
         )
     rows = int(rows_of(demos.manifest, spaces_of(training)).sum())
     must_pay_alike(demos.manifest, training.env)
@@ -73,8 +89,11 @@ def with_demos(job: Job, training: Training) -> Offered:
             raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
 
     doubt = _UNTOLD if demos.manifest.source.paid_by is None else None
-    told = {"demos": str(kept), "demos_sha256": sha256}
-    return Offered(training.changed(algorithm=told), rows, keep, doubt)
+    return Offered(_kept(training, kept), rows, keep, doubt)
+
+
+def _kept(training: Training, copy: Path) -> Training:
+    return training.changed(algorithm={"demos": str(copy), "demos_sha256": copy.name})
 
 
 def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: PolicyNet, device: torch.device) -> None:
@@ -86,13 +105,13 @@ def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: Pol
     ring.lay(kept, episodes_of(demos, spaces, kept, Preparation(policy, device).read), np.asarray(rows))
 
 
-def _kept_before(job: Job, path: Path, folder: Path, told: str | None) -> Path:
+def _kept_before(job: Job, path: Path, folder: Path, copied: Sequence[str], told: str | None) -> Path:
     """The copy that an attempt before this one made."""
     sha256 = copies.chosen(
         job,
         folder,
-        (each.parent.name for each in folder.glob(f"*/{MANIFEST}")),
-        setting="algorithm.demos_sha256",
+        copied,
+        setting=_SETTING,
         told=told,
         gone=f"there are no demonstrations in {path} (algorithm.demos)",
         advice="give the folder that `trainer demos record` or `import` made",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.job import Job
-from trainer.checkpoints.resume import begun_with
 from trainer.config.training import Training
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
@@ -23,15 +22,14 @@ def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, 
     makes that copy where it is not there yet. Writes nothing. Rank 0 alone looks at the file.
 
     Errors: ConfigError where the file is neither there nor kept, is none, or is not the one that the config names by
-    its sum; SaveError where nobody knows whether it is there; as `copies.chosen` and `Group`. Of what makes the copy:
+    its sum; SaveError where it cannot be read now; as `copies.chosen` and `Group`. Of what makes the copy:
     ConfigError where the file is of another net, and then nothing is kept; SaveError.
     """
     encoder = training.network.encoder
     if encoder.weights is None:
         return training, lambda: None
     path, folder = Path(encoder.weights).expanduser(), job.slot_dir / weights.WEIGHTS
-    keeps = group.is_first and _is_there(job, path, folder, encoder.weights_sha256)
-    sha256 = _sum_of(job, path, folder, encoder.weights_sha256, is_there=keeps) if group.is_first else ""
+    sha256, is_there = _sum_of(job, path, folder, encoder.weights_sha256) if group.is_first else ("", False)
     sha256 = group.share(sha256.encode()).decode()
     kept = weights.place_of(folder, sha256)
 
@@ -44,35 +42,24 @@ def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, 
             raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
 
     told = {**encoder.model_dump(mode="json"), "weights": str(kept), "weights_sha256": sha256}
-    return training.changed(network={"encoder": told}), keep if keeps else lambda: None
+    return training.changed(network={"encoder": told}), keep if is_there else lambda: None
 
 
-def _is_there(job: Job, path: Path, folder: Path, told: str | None) -> bool:
-    """Whether the file of `path` is to be read. Where that cannot be found out, the copy in `folder` is enough if the
-    config or a checkpoint names its sum: a copy of another file must not be taken for it. Errors: SaveError.
-    """
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        if (told or begun_with(job, _SETTING)) in weights.sums_in(folder):
-            return False
-        raise SaveError(
-            f"{path} (network.encoder.weights) cannot be looked at ({error.strerror}), and nothing was decided: let "
-            "this account read it, or, where storage failed, start again"
-        ) from error
-    return True
-
-
-def _sum_of(job: Job, path: Path, folder: Path, told: str | None, *, is_there: bool) -> str:
-    """`told`: the one that the config names."""
-    sha256 = weights.sha256_of(path) if is_there else _kept_before(job, path, folder, told)
+def _sum_of(job: Job, path: Path, folder: Path, told: str | None) -> tuple[str, bool]:
+    """Also whether it is that of the file itself. `told`: the one that the config names."""
+    found = copies.looked_at(
+        lambda: weights.sha256_of(path) if weights.is_there(path) else None,
+        job,
+        weights.sums_in(folder),
+        setting=_SETTING,
+        told=told,
+    )
+    sha256 = found or _kept_before(job, path, folder, told)
     if told not in {None, sha256}:
         raise ConfigError(
             f"{path} is not the file that network.encoder.weights_sha256 names ({told}): its sum is {sha256}"
         )
-    return sha256
+    return sha256, found is not None
 
 
 def _kept_before(job: Job, path: Path, folder: Path, told: str | None) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +36,8 @@ from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Spaces
 from trainer.envs.step import Step, VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, SaveError
+from trainer.machine.group import Group
 from trainer.training import begin
 from trainer.training.demonstrations import DEMOS, with_demos
 from trainer.training.memory import check
@@ -247,7 +251,7 @@ def test_the_slot_has_a_copy_that_outlives_the_folder(demos, tmp_path):
     folder = tmp_path / "demos"
     shutil.copytree(demos.folder, folder)
     job, asked = Job.standalone(tmp_path / "run"), training(changed(demos)).changed(demos=str(folder))
-    offered = with_demos(job, asked)
+    offered = with_demos(job, asked, Group.alone())
     kept = job.slot_dir / DEMOS / demos.manifest.digest
     assert not kept.exists()  # nothing is written before the training is known to be this one
     assert offered.rows == demos.manifest.num_frames
@@ -256,7 +260,7 @@ def test_the_slot_has_a_copy_that_outlives_the_folder(demos, tmp_path):
     )  # fmt: skip
     offered.keep()
     shutil.rmtree(folder)
-    again = with_demos(job, asked)
+    again = with_demos(job, asked, Group.alone())
     assert again.training == offered.training
     again.keep()
     for (_, one), (_, other) in zip(Demos.open(kept).read(), demos.read(), strict=True):
@@ -303,8 +307,8 @@ def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_
     asked = training(demos).changed(demos=str(tmp_path / "gone"))
     both = ", ".join(sorted(each.manifest.digest for each in (demos, other)))
     with pytest.raises(ConfigError, match=rf"copies of several: name one by algorithm\.demos_sha256 \({both}\)$"):
-        with_demos(job, asked)
-    offered = with_demos(job, asked.changed(demos_sha256=other.manifest.digest))
+        with_demos(job, asked, Group.alone())
+    offered = with_demos(job, asked.changed(demos_sha256=other.manifest.digest), Group.alone())
     assert offered.training.off_policy.demos_sha256 == other.manifest.digest
 
 
@@ -329,9 +333,43 @@ def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentenc
     with pytest.raises(
         ConfigError, match=r"there are no demonstrations in .*nowhere \(algorithm.demos\), and .* no copy"
     ):
-        with_demos(job, training(demos).changed(demos=str(tmp_path / "nowhere")))
+        with_demos(job, training(demos).changed(demos=str(tmp_path / "nowhere")), Group.alone())
     with pytest.raises(ConfigError, match=r"has other demonstrations than algorithm\.demos_sha256 names"):
-        with_demos(job, training(demos, demos_sha256="ab" * 32))
+        with_demos(job, training(demos, demos_sha256="ab" * 32), Group.alone())
+
+
+def unreadable(monkeypatch, file, number):
+    """From now on `file` cannot be read."""
+    real = Path.read_bytes
+
+    def refuse(path):
+        if path == file:
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE])
+def test_what_cannot_be_read_now_is_called_neither_gone_nor_damaged_and_the_slots_copy_is_enough(
+    demos, tmp_path, monkeypatch, number
+):
+    folder = tmp_path / "demos"
+    demos.copy_to(folder)
+    job, asked = Job.standalone(tmp_path / "run"), training(demos).changed(demos=str(folder))
+    words = rf"cannot be read \({os.strerror(number)}\), and nothing was decided"
+    with monkeypatch.context() as patch:
+        unreadable(patch, folder / BLOCKS / demos.manifest.blocks[0].path, number)
+        with pytest.raises(SaveError, match=words):
+            with_demos(job, asked, Group.alone()).keep()
+    unreadable(monkeypatch, folder / MANIFEST, number)
+    with pytest.raises(SaveError, match=words):
+        with_demos(job, asked, Group.alone())
+    demos.copy_to(job.slot_dir / DEMOS / demos.manifest.digest)
+    with pytest.raises(SaveError, match=words):  # a copy of which nobody knows that it is theirs
+        with_demos(job, asked, Group.alone())
+    told = with_demos(job, asked.changed(demos_sha256=demos.manifest.digest), Group.alone())
+    assert told.rows == demos.manifest.num_frames
 
 
 def paid_otherwise(demos, folder, paid_by):
@@ -346,13 +384,13 @@ def paid_otherwise(demos, folder, paid_by):
 def test_steps_that_were_paid_otherwise_are_refused_and_of_those_of_whom_nobody_says_it_is_told(demos, tmp_path):
     job, asked = Job.standalone(tmp_path / "run"), training(demos)
     assert demos.manifest.source.paid_by == asked.env.paid_by == {"name": POINTS, "pushes": "any"}
-    assert with_demos(job, asked).doubt is None
+    assert with_demos(job, asked, Group.alone()).doubt is None
     other = paid_otherwise(demos, tmp_path / "other", {"name": POINTS, "pushes": "three"})
     with pytest.raises(ConfigError) as caught:
-        with_demos(job, training(other))
+        with_demos(job, training(other), Group.alone())
     assert "with other rewards or ends than the training's (env.pushes three → any)" in str(caught.value)
     untold = paid_otherwise(demos, tmp_path / "untold", None)
-    offered = with_demos(job, training(untold))
+    offered = with_demos(job, training(untold), Group.alone())
     assert "nobody can tell whether they are those of the training's env" in offered.doubt
     assert untold.manifest.digest == demos.manifest.digest  # what was recorded before it was said is what it was
 

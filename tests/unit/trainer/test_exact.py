@@ -19,7 +19,19 @@ from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, FIRST_S, REPLAY, ExactEnv, Exactness, choose
+from trainer.envs import exact
+from trainer.envs.exact import (
+    ANEW,
+    CHECK_S,
+    CHECKED_STEPS,
+    FIRST_S,
+    PAUSES_S,
+    REPLAY,
+    ExactEnv,
+    Exactness,
+    StepError,
+    choose,
+)
 from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import EnvError, VectorSpec
@@ -424,39 +436,93 @@ def test_a_snapshot_that_fails_late_ends_nothing_and_a_resume_begins_that_episod
         stepped(envs, 5, 2)
 
 
-def refuse_once(monkeypatch, error):
-    real, times = odd_envs.Keeper.snapshot, []
+def failing(monkeypatch, name, error, times=99):
+    """The environment's method `name` raises `error` so often; the list of how often it did."""
+    real, raised = getattr(odd_envs.Keeper, name), []
 
-    def snapshot(env):
-        times.append(env)
-        if len(times) == 1:
-            raise error
-        return real(env)
+    def method(*args, **more):
+        if len(raised) == times:
+            return real(*args, **more)
+        raised.append(name)
+        raise error
 
-    monkeypatch.setattr(odd_envs.Keeper, "snapshot", snapshot)
+    monkeypatch.setattr(odd_envs.Keeper, name, method)
+    return raised
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ESTALE, "Stale file handle")])
-def test_a_snapshot_that_fails_for_a_moment_loses_no_episode(error, monkeypatch):
-    with vector("odd_envs:Keeper") as envs:
-        envs.reset()
-        stepped(envs, 5, 0)
-        refuse_once(monkeypatch, error)
-        with pytest.raises(EnvError, match=r"^environment 0 \(Keeper\) failed: "):
-            envs.snapshot()
-    env = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
+PASSING = [
+    MemoryError(), OSError(errno.ESTALE, "Stale file handle"), TimeoutError("timed out"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", PASSING)
+def test_a_snapshot_that_fails_for_a_moment_is_taken_again_and_loses_no_episode(error, monkeypatch):
+    paused = []
+    env = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"), paused.append)
     env.reset(0, 1)
-    refuse_once(monkeypatch, error)
-    with pytest.raises(type(error)):
-        env.snapshot()
+    with monkeypatch.context() as patch:
+        failing(patch, "snapshot", error, 2)
+        assert env.snapshot().numbers["way"] == "own"
+    assert paused == list(PAUSES_S[:2])
+    with monkeypatch.context() as patch:
+        failing(patch, "snapshot", error)
+        with pytest.raises(type(error)):
+            env.snapshot()
     assert env.snapshot().numbers["way"] == "own"
 
 
-@pytest.mark.parametrize("error", [io.UnsupportedOperation("fileno"), FileNotFoundError(errno.ENOENT, "gone")])
+def test_a_snapshot_that_fails_for_longer_ends_the_job_and_names_the_environment(monkeypatch):
+    monkeypatch.setattr(exact, "PAUSES_S", ())
+    with vector("odd_envs:Keeper") as envs:
+        envs.reset()
+        stepped(envs, 5, 0)
+        failing(monkeypatch, "snapshot", MemoryError())
+        with pytest.raises(EnvError, match=r"^environment 0 \(Keeper\) failed: MemoryError$"):
+            envs.snapshot()
+
+
+@pytest.mark.parametrize("error", PASSING)
+@pytest.mark.parametrize(("way", "name"), [("own", "restore"), ("own", "reset"), (REPLAY, "reset"), (REPLAY, "step")])
+def test_an_episode_that_cannot_be_put_back_for_a_moment_is_not_lost(error, way, name, monkeypatch):
+    env = ExactEnv(player(odd_envs.Keeper)(), Exactness(way))
+    env.reset(0, 1)
+    bits(env, drawn_actions(np.random.default_rng(0), Box(1), 5))
+    state = kept(env.snapshot())
+    with monkeypatch.context() as patch:
+        failing(patch, name, error)
+        with pytest.raises((type(error), StepError)):
+            env.restore(state)
+    env.restore(state)
+    assert env.snapshot().numbers == state.numbers
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_what_could_not_be_tried_for_a_moment_costs_no_episode_that_was_put_back(times, monkeypatch):
+    one = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
+    one.reset(0, 1)
+    bits(one, drawn_actions(np.random.default_rng(0), Box(1), 5))
+    state = kept(one.snapshot())
+    with monkeypatch.context() as patch:
+        failing(patch, "snapshot" if times == 1 else "reset", MemoryError(), times)
+        choice = choose(player(odd_envs.Keeper), Box(1))
+    words = "a resume plays its episodes again" if times == 1 else "a resume begins its episodes anew"
+    assert choice == Exactness(REPLAY if times == 1 else ANEW, choice.told, is_tried=False)
+    assert "MemoryError" in choice.told
+    assert choice.told.endswith(words)
+    then = ExactEnv(player(odd_envs.Keeper)(), choice)
+    then.restore(state)
+    assert then.snapshot().numbers["way"] == "own"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [io.UnsupportedOperation("fileno"), FileNotFoundError(errno.ENOENT, "gone"), PermissionError(errno.EACCES, "no")],
+)
 def test_a_snapshot_that_another_try_would_not_make_either_ends_nothing(error, monkeypatch):
     env = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
     env.reset(0, 1)
-    refuse_once(monkeypatch, error)
+    failing(monkeypatch, "snapshot", error, 1)
     assert env.snapshot().numbers["way"] == ANEW
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import hashlib
 import os
@@ -119,32 +120,44 @@ def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_
     assert training.network.encoder.weights == str(weights.place_of(folder, both[0]))
 
 
-def unreadable(monkeypatch, file, number):
-    """From now on a look at `file` fails so."""
-    real = os.stat
+def unreadable(monkeypatch, file, number, *, is_seen):
+    """From now on a look at `file` fails so, or, where it `is_seen`, reading it does."""
+    module, name = (builtins, "open") if is_seen else (os, "stat")
+    real = getattr(module, name)
 
-    def stat(path, *args, **more):
+    def refuse(path, *args, **more):
         if path == file:
             raise OSError(number, os.strerror(number), str(path))
         return real(path, *args, **more)
 
-    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(module, name, refuse)
 
 
-def test_a_training_goes_on_with_its_copy_where_the_file_cannot_be_looked_at_any_more(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_training_goes_on_with_its_copy_where_the_file_cannot_be_read_any_more(tmp_path, monkeypatch, is_seen):
     file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
     train(run, file)
-    unreadable(monkeypatch, file, errno.EACCES)
+    unreadable(monkeypatch, file, errno.EACCES, is_seen=is_seen)
     assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
 
 
+@pytest.mark.parametrize("is_seen", [False, True])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
-def test_a_file_that_cannot_be_looked_at_is_not_taken_for_one_that_is_not_there(tmp_path, monkeypatch, number):
+def test_a_file_that_cannot_be_read_is_called_neither_gone_nor_damaged(tmp_path, monkeypatch, number, is_seen):
     file = made(tmp_path / "a.safetensors", 1)
-    unreadable(monkeypatch, file, number)
-    words = rf"{file} \(network\.encoder\.weights\) cannot be looked at \({os.strerror(number)}\)"
+    unreadable(monkeypatch, file, number, is_seen=is_seen)
+    words = rf"{file} \(network\.encoder\.weights\) cannot be read \({os.strerror(number)}\), and nothing was decided"
     with pytest.raises(SaveError, match=words):
         train(tmp_path / "run", file)
+
+
+def test_a_copy_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypatch):
+    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
+    train(run, file)
+    copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, weights.sha256_of(file))
+    unreadable(monkeypatch, copy, errno.ESTALE, is_seen=True)
+    with pytest.raises(SaveError, match=r"cannot be read .*, and nothing was decided"):
+        weights.read(copy)
 
 
 @pytest.mark.parametrize(
