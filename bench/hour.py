@@ -92,6 +92,8 @@ def by_relay(seed: int, minutes: float, name: str) -> list[list[str]]:
     if run_dir.exists():  # of a call that was interrupted; its job may train on
         call("orchestrator", "stop")
         shutil.rmtree(run_dir)
+    for film in folder.glob("*.mp4"):  # of the agents that were
+        film.unlink()
     whole = int(60 * minutes)
     call("orchestrator", "start", "--for", f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}")
     slot = run_dir / "slots" / "0"
@@ -108,12 +110,19 @@ def by_relay(seed: int, minutes: float, name: str) -> list[list[str]]:
 
 
 def films(seed: int, name: str) -> None:
-    """A film of each task beside its plot; none where this machine cannot draw, as `trainer play` says."""
+    """A film of each task beside its plot, where there is none yet; none where this machine cannot draw, as
+    `trainer play` says.
+    """
     folder = figures.OWN / f"{name}-{seed}"
-    for task in MT10:
-        play = [sys.executable, "-m", "trainer", "play", "run", "--task", task, "--out", f"{task}.mp4"]
+    for film in (f"{task}.mp4" for task in MT10 if (folder / "run").exists()):
+        if (folder / film).exists():
+            continue
+        play = [sys.executable, "-m", "trainer", "play", "run", "--task", film.removesuffix(".mp4"), "--out", film]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run(play, cwd=folder, env=env, check=False, stdout=subprocess.DEVNULL, timeout=900)
+        try:
+            subprocess.run(play, cwd=folder, env=env, check=False, stdout=subprocess.DEVNULL, timeout=900)
+        except subprocess.TimeoutExpired:
+            print(f"no {film}: it takes more than 15 minutes here", file=sys.stderr)
 
 
 def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
@@ -255,8 +264,8 @@ def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> N
                 lines += found
                 every = [row for row in every if (row[0], row[1]) != key] + found
                 figures.save(name, HEAD, every)
-                if side == OURS and seed == FIRST_SEED:
-                    films(seed, folder)
+            if side == OURS and seed == FIRST_SEED:
+                films(seed, name.replace("_", "-"))
     figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
     figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)

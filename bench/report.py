@@ -248,7 +248,8 @@ The success of each task after the hour (`runs`: how many seeds):
 
 Once more from a fresh clone and by newer code, `python bench/hour.py --again 100`. The aim, an end within
 0.05 of what is published, is missed by 0.008, upwards: nothing ran beside it, so the hour had a ninth more steps. After
-the same steps each task's success was the same, to the last digit:
+the same steps the mean success was the same, to the last digit. (Below is the commit that trained; newer code put the
+table together.)
 
 @{hour_again}
 

@@ -70,7 +70,7 @@ def with_children(watchers: Sequence[Watcher]) -> list[int]:
 
 def cpu_ms(pids: Sequence[int]) -> float:
     """Processor milliseconds that these processes took so far."""
-    return 1e3 * sum(map(figures.processor_s, pids))
+    return 1e3 * figures.processor_s_of(pids)
 
 
 def memory_mb(pid: int) -> float:

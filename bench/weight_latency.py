@@ -170,7 +170,7 @@ def logins_of(server: Sshd, laptop: Laptop) -> int:
 
 def cpu_s(pids: list[int]) -> float:
     """Processor seconds that these processes took so far."""
-    return sum(map(figures.processor_s, pids))
+    return figures.processor_s_of(pids)
 
 
 def idle(name: str, seconds: float, shared: Path, server: Sshd, scratch: Path) -> list[object]:

@@ -141,3 +141,12 @@ def test_processor_time_has_that_of_threads_that_ended(tmp_path: Path, monkeypat
     thread.start()
     thread.join()
     assert figures.processor_s(os.getpid()) - before >= 0.05
+
+
+def test_a_process_that_ended_takes_no_figures_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = figures_of(tmp_path / "bench", monkeypatch=monkeypatch)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(PATIENCE_S)
+    with pytest.raises(OSError, match=r"Invalid argument|No such process"):
+        figures.processor_s(gone.pid)
+    assert figures.processor_s_of([gone.pid, os.getpid()]) > 0

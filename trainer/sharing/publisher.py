@@ -44,9 +44,9 @@ CURVES_REST = 30.0
 #: At the end of the job the last policy is waited for this long. A folder that hangs must not eat the job's lead.
 CLOSE_WAIT_S = 10.0
 #: Where the training is over nothing needs that lead, and nobody clears away later what is left then: thousands of
-#: files take minutes on a slow folder. Less than what is taken for a stall (`relay.stall_seconds`).
+#: files take minutes on a slow folder.
 OVER_WAIT_S = 300.0
-#: While it waits for that it looks this often whether the job is to end.
+#: While it waits it looks this often whether the job is to end.
 _LOOK_S = 0.1
 
 _NOT_CLEARED = "old policies cannot be cleared away"
@@ -165,19 +165,20 @@ class Publisher:
         """Hand out what there is to say."""
         self._notices.tell(say)
 
-    def close(self, wait_s: float = CLOSE_WAIT_S) -> None:
+    def close(self, wait_s: float = CLOSE_WAIT_S, beat: Callable[[], object] = lambda: None) -> None:
         """Finish what waits; give up after `wait_s`; where the training is over, `OVER_WAIT_S` later, or as soon as the
-        job is to end.
+        job is to end. `beat` is called meanwhile, so that this is not taken for a stall.
         """
         with self._changed:
             self._closing = True
             self._changed.notify()
         if self._thread is None:
             return
-        self._thread.join(wait_s)
-        until = time.monotonic() + OVER_WAIT_S
-        while self._is_over and self._thread.is_alive() and time.monotonic() < until:
-            if self._job.hand_over_reason() is not None:
+        began = time.monotonic()
+        while self._thread.is_alive() and (left := wait_s - (time.monotonic() - began)) > -OVER_WAIT_S:
+            if self._is_over:
+                beat()
+            if left <= 0 and (not self._is_over or self._job.hand_over_reason() is not None):
                 return
             self._thread.join(_LOOK_S)
 

@@ -150,7 +150,9 @@ class TrainingAttempt:
             self.gpu.close()
             self.saver.close()
             self.events.close()
-            for helper in (self.publisher, self.giver, self.intake, self.tap):
+            self.publisher.close(beat=self.report)
+            self.publisher.tell(self.show.say)
+            for helper in (self.giver, self.intake, self.tap):
                 if helper is not None:
                     helper.close()
                     helper.tell(self.show.say)
@@ -271,6 +273,7 @@ class TrainingAttempt:
         leave_final(self.job, self.show.say)
         self.intake.complete(self.state.step)  # first: it says again and again that experience is taken
         say_over(self.job, self.state.step, self.show.say)
+        self.doing = "clearing away old policies"
         self.report(now=True)
         self.show.say(
             f"complete: {self.state.step:,} steps, {self.state.updates:,} updates; files in {self.job.slot_dir}"

@@ -120,6 +120,24 @@ def test_clearing_away_at_the_end_is_waited_for_until_the_job_is_to_end(learning
     assert count_of(learning.place) == KEPT
 
 
+def test_a_job_that_waits_for_clearing_away_goes_on_reporting(learning, monkeypatch):
+    """Else `relay.stall_seconds`, which may be less, would end it."""
+    past(learning.place, NOW)
+    reports, enough, clear = [], threading.Event(), publishing.clear_over
+    monkeypatch.setattr(publishing, "clear_over", lambda *about: clear(*about) if enough.wait(PATIENCE_S) else [])
+
+    def beat():
+        reports.append(None)
+        if len(reports) == 3:
+            enough.set()
+
+    publisher = learning.publisher()
+    publisher.offer(learning.at(100))
+    publisher.complete()
+    publisher.close(wait_s=0.0, beat=beat)
+    assert count_of(learning.place) == KEPT
+
+
 def test_a_slot_whose_group_may_be_behind_keeps_its_last_day(learning):
     past(learning.place, NOW)
     learning.job.slots = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -302,7 +303,9 @@ def test_runs_of_other_settings_stay_until_they_are_made_again(script, monkeypat
     assert hour.current([old]) == []  # and does not count
 
 
-def test_a_machine_that_cannot_draw_loses_no_hour(script, monkeypatch):
+def test_a_machine_that_cannot_draw_or_draws_slowly_loses_no_hour_and_what_is_missing_is_drawn_later(
+    script, monkeypatch
+):
     hour = script("hour")
     monkeypatch.setattr(hour, "due", lambda *_args, **_more: None)
     draws = hour.films
@@ -310,13 +313,24 @@ def test_a_machine_that_cannot_draw_loses_no_hour(script, monkeypatch):
     monkeypatch.setattr(hour, "films", draws)
     said = []
 
+    folder = hour.figures.OWN / f"hour-{hour.FIRST_SEED}"
+    (folder / "run").mkdir(parents=True)
+
     def cannot(command, **_):
         said.append((command[3], len(hour.figures.read(hour.figures.newest("hour")))))
+        if len(said) % 2:
+            raise subprocess.TimeoutExpired(command, 900)
         return subprocess.CompletedProcess(command, 2)
 
     monkeypatch.setattr(hour.subprocess, "run", cannot)
     hour.hour(2, hour.MINUTES, ("ours",))
     assert said == [("play", 2)] * len(MT10)  # of the first seed alone; its row is there before
+    (folder / f"{MT10[0]}.mp4").touch()
+    hour.hour(2, hour.MINUTES, ("ours",))
+    assert len(said) == 2 * len(MT10) - 1
+    shutil.rmtree(folder / "run")  # where the hour was another clone's
+    hour.hour(2, hour.MINUTES, ("ours",))
+    assert len(said) == 2 * len(MT10) - 1
 
 
 def test_what_the_library_of_products_brings_is_told_beside_the_claims(script, monkeypatch):
