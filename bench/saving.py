@@ -7,7 +7,8 @@ and saved in parts of 100,000 as a training would. Then TIMES times each (five):
   CPU here): what the loop waits (`capture` and the copy of the new rows), and the CPU time of the rest, which runs in
   the background; both as a share of ten minutes;
 - `trainer train` from that checkpoint: seconds from its start to the row of metrics behind its first updates, less
-  what a Python needs to import the same modules; and from SIGUSR2 to its exit, with its last checkpoint published.
+  what a Python needs to import the same modules (torch's own and all together); and from SIGUSR2 to its exit, with its
+  last checkpoint published.
 
 Writes saving.csv.
 """
@@ -101,14 +102,17 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
     return found
 
 
-def seconds_of_imports() -> float:
-    """A Python that imports what `trainer train` does, torch's optimizer included, and makes one step of it."""
-    program = (
-        "import trainer.cli, trainer.training.begin, trainer.training.progress, trainer.envs.group, torch;"
-        "torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()"
-    )
+#: What a job of `guide` has imported at its first update, where updates and steps are made in C.
+IMPORTED = (
+    "trainer.cli", "trainer.training.begin", "trainer.training.progress", "trainer.envs.group",
+    "trainer.algorithms.mtsac.native.update", "metaworld", "torch.utils.tensorboard",
+)  # fmt: skip
+
+
+def seconds_of_imports(*modules: str) -> float:
+    """A Python that imports these and ends."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=DEADLINE_S)
+    subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], check=True, timeout=DEADLINE_S)
     return time.perf_counter() - began
 
 
@@ -155,10 +159,13 @@ def main(times: int) -> None:
         note(f"a save of {ROWS_A_SAVE:,} new rows: the loop waits", [waited for waited, _ in saved], "s")
         note("the same: CPU in the background", [cpu for _, cpu in saved], "s")
         note("both, every ten minutes", [100 * (waited + cpu) / CADENCE_S for waited, cpu in saved], "%")
-        jobs = [(seconds_of_imports(), *job_of(run_dir, config)) for _ in range(times)]
-    note("imports", [imports for imports, _, _ in jobs], "s")
-    note("start to first updates, without the imports", [start - imports for imports, start, _ in jobs], "s")
-    note("signal to exit", [leave for _, _, leave in jobs], "s")
+        jobs = [
+            (seconds_of_imports("torch"), seconds_of_imports(*IMPORTED), *job_of(run_dir, config)) for _ in range(times)
+        ]
+    note("imports", [imports for _, imports, _, _ in jobs], "s")
+    note("of them torch's own", [torchs for torchs, _, _, _ in jobs], "s")
+    note("start to first updates, without the imports", [start - imports for _, imports, start, _ in jobs], "s")
+    note("signal to exit", [leave for _, _, _, leave in jobs], "s")
     figures.save("saving", ["what", "unit", "median", "worst", "times"], rows)
 
 

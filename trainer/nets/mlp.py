@@ -10,6 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer.nets.room import make_room
+
 #: What stands between the layers, by the name that a config has for it.
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
@@ -36,7 +38,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b, device="meta") for a, b in pairwise(widths))
         if generator is None:
             return
-        self.to_empty(device="cpu")
+        make_room(self)
         with torch.no_grad():
             for layer, fan_in in zip(self.layers, widths, strict=False):
                 for parameter in layer.parameters():

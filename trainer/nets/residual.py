@@ -13,6 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from trainer.nets.room import make_room
+
 #: Numbers that a task is described by (BRC).
 EMBEDDING = 32
 
@@ -69,7 +71,7 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.
     layer = nn.Linear(inputs, outputs, device="meta")
     if generator is None:
         return layer
-    layer.to_empty(device="cpu")
+    make_room(layer)
     nn.init.orthogonal_(layer.weight, gain=math.sqrt(2), generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from trainer.config.encoders import RGB, refusal
 from trainer.envs.spaces import ArraySpec
+from trainer.nets.room import make_room
 
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001 - the base of all three
 _UINT8_WHITE = 255.0
@@ -71,7 +72,7 @@ def draw(
     """
     if generator is None:
         return
-    module.to_empty(device="cpu")
+    make_room(module)
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, _NORMS):
