@@ -151,6 +151,7 @@ def _with_attempt(slot: Slot, before: Attempt, after: Attempt, evidence: Evidenc
     if before.started_at is None and after.started_at is not None:
         update["jobs"] = slot.jobs + 1
         update["why"] = slot.why if slot.status is not SlotStatus.ACTIVE else ""  # why the one before it failed
+        update["put_off_since"] = None
     if after is not before and _is_uncertain(before) and not _is_uncertain(after):
         update |= _after_uncertainty(slot, before, after, facts)
     if after.progress_mark != before.progress_mark:
@@ -275,7 +276,7 @@ def _give_up_waiting(
             events.append({"kind": "nodes forgiven", "slot": slot.index, "why": f"Slurm says {seen.reason}"})
             return slot, nodes.forgiven(memory)
         why = f"job {submission.job_id} {reason_of(seen.reason, seen.partition).words} (Slurm says {seen.reason})"
-        after = after_refusal(why, now, had_jobs=had_jobs)
+        after = after_refusal(why, now, had_jobs=had_jobs, since=slot.put_off_since)
         if after["why"] != slot.why:  # until the queue shows our cancel
             kind = "put off" if had_jobs else "given up"
             events.append({"kind": kind, "slot": slot.index, "job_id": submission.job_id, "why": why})

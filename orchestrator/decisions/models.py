@@ -198,7 +198,8 @@ class Slot(Frozen):
 
     In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
     the slot), `stalls`. `not_before`: no submission earlier; `ahead_not_before`: no queued successor earlier.
-    `on_request`: `orchestrator pause` paused it, and only `resume` goes on with it. `priority`: as a person changed it,
+    `put_off_since`: the first refusal for good since a job of it last began or `start` was typed. `why` may say
+    something else meanwhile. `on_request`: `orchestrator pause` paused it, and only `resume` goes on with it. `priority`: as a person changed it,
     None: the config's. `worked_s`: of all its ended jobs. `metric`: as its program last told it (`QueueSection`);
     `best`: the best so far, told at step `best_step`. `rungs`: the metric at each rung of successive halving that it
     has reached; `level`: how many it may pass. `usual_s`: the longest usual silence between two reports. `good_node`:
@@ -211,6 +212,7 @@ class Slot(Frozen):
     attempts: tuple[Attempt, ...] = ()
     not_before: float = 0.0
     ahead_not_before: float = 0.0
+    put_off_since: float | None = None
     on_request: bool = False
     priority: int | None = None
     worked_s: float = 0.0

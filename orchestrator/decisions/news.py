@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
-from orchestrator.decisions.outcomes import TRIED_AGAIN
 
 #: An outage shorter than this is an ordinary restart of the scheduler, and nobody's business.
 BLIND_LONG_S = 600.0
@@ -20,14 +19,8 @@ _KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStat
 
 
 def is_put_off(slot: Slot) -> bool:
-    """Whether its job was refused for good, or could never run, and is tried again each hour."""
-    return slot.status is SlotStatus.ACTIVE and slot.why.endswith(TRIED_AGAIN)
-
-
-def _was_put_off(slot: Slot) -> bool:
-    """Whether the job before its newest one was put off already: it never began, and would have waited for ever."""
-    before = [attempt for attempt in slot.attempts[-2:-1] if attempt.started_at is None]
-    return any(one.stuck_since is not None and one.cancelled_at is not None for a in before for one in a.submissions)
+    """Whether its job was refused for good, or could never run, and is tried again each hour; none has begun since."""
+    return slot.status is SlotStatus.ACTIVE and slot.put_off_since is not None
 
 
 def _is_finished(slots: Sequence[Slot]) -> bool:
@@ -50,7 +43,7 @@ def news_of_slots(before: Ledger, after: Ledger, slots: int) -> list[tuple[str, 
     for old, new in zip(before.slots, after.slots, strict=False):
         if new.status is not old.status and new.status in _KINDS and not new.on_request:
             told.append((_KINDS[new.status], {"slot": new.index, "words": new.why, "step": new.step}))
-        if is_put_off(new) and not is_put_off(old) and not _was_put_off(new):
+        if is_put_off(new) and not is_put_off(old):
             told.append(("put off", {"slot": new.index, "words": new.why, "step": new.step}))
     if _is_finished(after.slots[:slots]) and not _is_finished(before.slots[:slots]):
         told.append(("run finished", {"words": _finished_words(after.slots[:slots])}))

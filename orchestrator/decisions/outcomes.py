@@ -10,9 +10,6 @@ from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState
 from orchestrator.decisions.nodes import forgiven
 from orchestrator.executors.base import SubmitOutcome, SubmitRefused, Submitted, Uncertain
 
-#: How the words of a slot end that was refused for good, and is tried again in an hour.
-TRIED_AGAIN = "(the run had jobs before: it is tried again)"
-
 #: The user's job limit is reached: so long no more jobs are tried than there were then; afterwards, one more.
 QUOTA_WAIT_S = 60.0
 #: The scheduler could not be reached, or the like.
@@ -33,7 +30,8 @@ def with_outcome(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now: fl
         update = {"state": SubmissionState.UNCERTAIN, "note": outcome.why}
     else:
         update = {"state": SubmissionState.NOT_SUBMITTED, "note": outcome.words}
-    of_slot = _of_the_slot(outcome, now, had_jobs=ledger.had_jobs)
+    since = ledger.slots[action.slot].put_off_since
+    of_slot = _of_the_slot(outcome, now, had_jobs=ledger.had_jobs, since=since)
     if action.after is not None:  # the slot has a job that runs: nothing of this is its affair
         of_slot = {"ahead_not_before": now + AHEAD_REFUSED_WAIT_S} if isinstance(outcome, SubmitRefused) else {}
     if isinstance(outcome, SubmitRefused) and outcome.kind == "permanent" and action.exclude:
@@ -67,25 +65,26 @@ def _with_the_limit(ledger: Ledger, action: Submit, outcome: SubmitOutcome, now:
     return ledger
 
 
-def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool) -> dict[str, Any]:
+def _of_the_slot(outcome: SubmitOutcome, now: float, *, had_jobs: bool, since: float | None) -> dict[str, Any]:
     if isinstance(outcome, Submitted):
         return {"why": "", "not_before": 0.0}
     if isinstance(outcome, Uncertain):
         return {"why": f"it is not clear whether the last submission was accepted: {outcome.why}"}
     if outcome.kind == "permanent":
-        return after_refusal(outcome.words, now, had_jobs=had_jobs)
+        return after_refusal(outcome.words, now, had_jobs=had_jobs, since=since)
     if outcome.kind == "quota":
         return {"why": full_words(outcome.words), "not_before": 0.0}
     return {"why": outcome.words, "not_before": now + TEMPORARY_WAIT_S}
 
 
-def after_refusal(words: str, now: float, *, had_jobs: bool) -> dict[str, Any]:
+def after_refusal(words: str, now: float, *, had_jobs: bool, since: float | None = None) -> dict[str, Any]:
     """What a slot is to be after a refusal for good, by sbatch or by a reason to wait that never passes: over, unless
-    its run had jobs before.
+    its run had jobs before. `since`: from when on it is put off already, by another refusal.
     """
     if not had_jobs:
         return {"status": SlotStatus.FAILED, "why": words}
-    return {"why": f"{words} {TRIED_AGAIN}", "not_before": now + AGAIN_S}
+    why = f"{words} (the run had jobs before: it is tried again)"
+    return {"why": why, "not_before": now + AGAIN_S, "put_off_since": now if since is None else since}
 
 
 def put_off_by(last: SubmitOutcome | None, *, is_wished: bool) -> SubmitRefused | None:

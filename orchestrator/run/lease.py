@@ -20,7 +20,7 @@ import errno
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from anchorleg.files import to_json
 from orchestrator.disk import read_json, read_json_or_none
@@ -41,6 +41,12 @@ PASSING_LOOK_S = 0.1
 WORD_LOOK_S = 1.0
 #: So long a folder with nothing beside it is waited for: a server is restarted, a disk mounted again.
 AWAY_S = 6 * 3600.0
+#: A shared folder that refuses a read (ESTALE, EIO) mostly grants it a moment later. Whoever is to own a run looks so
+#: often, with such pauses: it looks once, and nobody may come after it.
+READ_TRIES = 20
+READ_PAUSE_S = 0.25
+
+_T = TypeVar("_T")
 
 
 class Owner(Frozen):
@@ -149,6 +155,32 @@ def _beat(run_dir: RunDir, epoch: int) -> int | None:
     return int(value["beat"]) if isinstance(value, dict) and isinstance(value.get("beat"), int) else sys.maxsize
 
 
+def _free_epoch(run_dir: RunDir, monotonic: Callable[[], float]) -> int:
+    """The epoch that may be taken. Errors: LeaseHeld; OSError where it cannot be told now."""
+    # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
+    epoch = highest_epoch(run_dir) + 1
+    if owner := living_owner(run_dir, monotonic=monotonic):
+        raise LeaseHeld(
+            f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
+            "stop` ends it and the run's jobs."
+        )
+    if (unseen := unseen_ledger(run_dir, epoch - 1, monotonic=monotonic)) is not None:
+        raise LeaseHeld(
+            f"{run_dir.ledger(unseen).name}, which the last controller wrote elsewhere, is not seen on this "
+            "machine yet: a shared folder may need a minute. Try again."
+        )
+    return epoch
+
+
+def _patiently(look: Callable[[], _T], sleep: Callable[[float], None]) -> _T:
+    """`look()`, again where a file cannot be read just now. Errors: those of the last look."""
+    for _ in range(READ_TRIES - 1):
+        with contextlib.suppress(OSError):
+            return look()
+        sleep(READ_PAUSE_S)
+    return look()
+
+
 class LeaseOwner(Protocol):
     """What a controller needs of its lease. `check` raises LeaseLost where another one has taken over."""
 
@@ -177,26 +209,23 @@ class Lease:
 
     @classmethod
     def take(
-        cls, run_dir: RunDir, command: str, *, now: float, monotonic: Callable[[], float] = time.monotonic
+        cls,
+        run_dir: RunDir,
+        command: str,
+        *,
+        now: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> Lease:
-        """Own the next epoch. Errors: LeaseHeld, naming the living owner; OSError where it cannot be told now."""
+        """Own the next epoch. Errors: LeaseHeld, naming the living owner; OSError where it cannot be told for some
+        seconds.
+        """
         run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
-        # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
-        epoch = highest_epoch(run_dir) + 1
-        if owner := living_owner(run_dir, monotonic=monotonic):
-            raise LeaseHeld(
-                f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
-                "stop` ends it and the run's jobs."
-            )
-        if (unseen := unseen_ledger(run_dir, epoch - 1, monotonic=monotonic)) is not None:
-            raise LeaseHeld(
-                f"{run_dir.ledger(unseen).name}, which the last controller wrote elsewhere, is not seen on this "
-                "machine yet: a shared folder may need a minute. Try again."
-            )
+        epoch = _patiently(lambda: _free_epoch(run_dir, monotonic), sleep)
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         lease = cls(run_dir, owner)
         if not run_dir.disk.create(run_dir.lease / str(epoch), lease.record):
-            winner = read_owner(run_dir, epoch)
+            winner = _patiently(lambda: read_owner(run_dir, epoch), sleep)
             raise LeaseHeld(f"another controller was faster: {winner}. `orchestrator status` shows what it does.")
         return lease
 
@@ -209,13 +238,13 @@ class Lease:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Lease:
-        """As `take`, but an owner that only passes by is waited for. Errors: LeaseHeld."""
+        """As `take`, but an owner that only passes by is waited for. Errors: as `take`."""
         give_up_at = monotonic() + PASSING_TIMEOUT_S
         while True:
             try:
-                return cls.take(run_dir, command, now=time.time(), monotonic=monotonic)
+                return cls.take(run_dir, command, now=time.time(), monotonic=monotonic, sleep=sleep)
             except LeaseHeld:
-                owner = living_owner(run_dir, monotonic=monotonic)
+                owner = _patiently(lambda: living_owner(run_dir, monotonic=monotonic), sleep)
                 if (owner is not None and not owner.passes) or monotonic() > give_up_at:
                     raise
             sleep(PASSING_LOOK_S)
@@ -246,12 +275,12 @@ class Lease:
         self._away_since = self._monotonic() if self._away_since is None else self._away_since
         return self._monotonic() - self._away_since < AWAY_S
 
-    def passed_by(self) -> Owner | None:
+    def passed_by(self, *, sleep: Callable[[float], None] = time.sleep) -> Owner | None:
         """Who took this run over, where it only looked once: a tick of a job, of cron or of hands while this process
-        was held up. Errors: RunFolderError, OSError.
+        was held up. Errors: RunFolderError; OSError where it cannot be told for some seconds.
         """
-        newest = highest_epoch(self.run_dir)
-        owner = read_owner(self.run_dir, newest) if newest > self.epoch else None
+        newest = _patiently(lambda: highest_epoch(self.run_dir), sleep)
+        owner = _patiently(lambda: read_owner(self.run_dir, newest), sleep) if newest > self.epoch else None
         return owner if owner is not None and owner.passes else None
 
     def release(self) -> None:

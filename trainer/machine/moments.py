@@ -13,12 +13,22 @@ _PASSING = {
 }  # fmt: skip
 
 
-def is_for_a_moment(error: BaseException | None) -> bool:
+def is_for_a_moment(error: BaseException) -> bool:
     """Whether `error`, or what it comes from (its `__cause__`s), may not meet the job after this one."""
-    while error is not None:
-        if isinstance(error, TimeoutError) or words_of_shortage(error) is not None:
-            return True
-        if isinstance(error, OSError) and error.errno in _PASSING:
-            return True
-        error = error.__cause__
-    return False
+    return any(map(_is_one, _chain(error)))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """`error` and its causes, each once: somebody's code may raise an error from itself."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__
+    return chain
+
+
+def _is_one(error: BaseException) -> bool:
+    if isinstance(error, TimeoutError) or words_of_shortage(error) is not None:
+        return True
+    return isinstance(error, OSError) and error.errno in _PASSING

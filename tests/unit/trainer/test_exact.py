@@ -41,6 +41,7 @@ from trainer.envs.suites.gymnasium.env import GymnasiumEnv
 from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.envs.vector import VectorEnv
 from trainer.envs.workers import BEGIN_S
+from trainer.machine.moments import is_for_a_moment
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer
@@ -495,6 +496,12 @@ def test_an_episode_that_cannot_be_put_back_for_a_moment_is_not_lost(error, way,
             env.restore(state)
     env.restore(state)
     assert env.snapshot().numbers == state.numbers
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once():
+    error = ValueError("odd")
+    error.__cause__ = error
+    assert not is_for_a_moment(error)
 
 
 @pytest.mark.parametrize("times", [1, 99])
