@@ -1,8 +1,11 @@
-"""When the job in which this process runs will be killed. Standard library only."""
+"""When the job in which this process runs will be killed, and what it left that nobody finds. Standard library only."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+from pathlib import Path
 
 #: `squeue` asked once for the end of the job, where Slurm is older than SLURM_JOB_END_TIME (23.02).
 SQUEUE_TIMEOUT_S = 20.0
@@ -10,6 +13,8 @@ SQUEUE_TIMEOUT_S = 20.0
 #: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
 LATEST_START_S = 600.0
 CLOCK_SLACK_S = 60.0
+#: Names beside checkpoints that nobody takes for one: of a save that is under way or was cut short, TensorBoard's.
+_NOT_MEANT = re.compile(r"^(?:\.|tmp|events\.out\.)|[^a-z]tmp(?![a-z])|\.part(?:ial)?$|unfinished", re.IGNORECASE)
 
 
 def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
@@ -28,6 +33,14 @@ def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, as
     if start.isdigit() and not -CLOCK_SLACK_S <= started_at - float(start) <= LATEST_START_S:
         return started_at + float(end) - float(start)
     return float(end)
+
+
+def misnamed(folder: Path) -> str:
+    """A name in `folder` that holds a step and is none: no next job finds what is there. Empty where there is no such
+    name; one that looks unfinished does not count. Errors: OSError.
+    """
+    names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not _NOT_MEANT.search(name))
+    return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
 
 
 def _asked(environ: dict[str, str]) -> tuple[str, str]:

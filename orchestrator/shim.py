@@ -33,7 +33,7 @@ from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, c
 from anchorleg.temporary import HeldFolder
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
-from orchestrator.jobend import end_of_job
+from orchestrator.jobend import end_of_job, misnamed
 
 #: The folders of all jobs on a node.
 _SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
@@ -344,12 +344,6 @@ class Shim:
         if code in {0, HANDED_OVER, DO_NOT_REQUEUE} or facts["superseded_by"] is not None:
             return 0
         return 128 - code if code < 0 else code
-
-
-def misnamed(folder: Path) -> str:
-    """A name in `folder` that holds a step and is none: no next job finds what is there. Errors: OSError."""
-    names = (name for name in sorted(os.listdir(folder)) if name.isprintable() and not name.startswith("."))
-    return next((name for name in names if not name.isdigit() and any(letter.isdigit() for letter in name)), "")
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ class Exit(Lenient):
     hand over, unix seconds on the node's clock. `asked`: by what it was first asked to end; `terminated`: whether a
     SIGTERM came, then or later. `given`: of an end with 0, what the program was given (`orchestrator.given`). `newest`:
     the highest step of the checkpoints in its folder, as its own node saw it; None: it has none. `misnamed`: where it
-    has none, a name there that holds a step and is none.
+    has none, a name there that holds a step and is none (`orchestrator.jobend`).
     """
 
     token: str | None

@@ -30,6 +30,11 @@ _NO_SHARED_MEMORY = re.compile(
     r"|(?:out of|insufficient) shared memory",
     re.MULTILINE,
 )
+#: In a line that says so: what could not be written, a path or a name behind it in quotes. A path with the number of a
+#: line is where the code stands (`/lib/pool.py:46: UserWarning: ...`, `/home/ann/run.sh: line 3: echo: ...`).
+_NAMES_A_FILE = re.compile(
+    r"""(?:^|[\s'"`=(])/(?!\S+?:(?: line )?\d+[:\]])\S|No space left on device(?: \(.*?\))?: ['"]"""
+)
 _SHARED_MEMORY_FULL = "the machine's shared memory (/dev/shm) is full"
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -124,7 +129,7 @@ def judge(
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
             believed = asked or (progress is None and _used_its_time(ended))
-            if made_progress(evidence) or (believed and not ended.misnamed):
+            if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
                 return Verdict.HANDED_OVER, ended.asked or ""
             words = "it wants another job and left no new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
@@ -136,10 +141,18 @@ def judge(
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
+def _misnamed(evidence: Evidence, ended: Exit) -> str:
+    """What it saved under a name that no next job finds; empty where it did not.
+
+    Who went on from a checkpoint knows how they are named: what else lies there is a save that was cut short, or none.
+    """
+    return ended.misnamed if not evidence.start_step else ""
+
+
 def _not_found(evidence: Evidence, ended: Exit) -> str:
     """Of an attempt that made no progress, that it thinks otherwise; empty where it does not."""
-    if ended.misnamed:
-        return f"{_MISNAMED}, not {ended.misnamed}"
+    if name := _misnamed(evidence, ended):
+        return f"{_MISNAMED}, not {name}"
     saved = evidence.progress.checkpoint_step if evidence.progress is not None else evidence.start_step
     if saved <= evidence.start_step:
         return ""
@@ -236,15 +249,26 @@ def _stall_words(evidence: Evidence, stalled_s: float | None) -> str:
 
 
 def disk_words(log_tail: str) -> str:
-    """That a job found no room to write, in words; empty where it did not say so."""
-    of_disks = _NO_SHARED_MEMORY.sub("", log_tail)
+    """That a job found no room to write on a disk, in words; empty where it did not say so.
+
+    Behind a full shared memory a line that names no file may be the same once more: a pool hands the error of a worker
+    on without the call that it came from.
+    """
+    met = _NO_SHARED_MEMORY.search(log_tail)
+    at = met.start() if met else len(log_tail)
+    since = [line for line in _NO_SHARED_MEMORY.sub("", log_tail[at:]).splitlines() if not _names_nothing(line)]
+    of_disks = "\n".join([log_tail[:at], *since])
     return next((words for pattern, words in _NO_ROOM if pattern.search(of_disks)), "")
+
+
+def _names_nothing(line: str) -> bool:
+    return "No space left on device" in line and not _NAMES_A_FILE.search(line)
 
 
 def _full_since(log_tail: str) -> str:
     """That a disk was full after the shared memory, which is what the program ended of; empty where it was not."""
     *_, last = _NO_SHARED_MEMORY.finditer(log_tail)
-    return disk_words(log_tail[last.end() :])
+    return disk_words(log_tail[last.start() :])
 
 
 def cause_in(log_tail: str) -> str:

@@ -240,6 +240,11 @@ def test_a_program_that_was_quicker_than_the_look_leaves_the_same_reason(
         (["step_1000", ".7.unfinished"], None, "step_1000"),
         (["1000.0"], None, "1000.0"),
         ([".7.unfinished", "README", "unfinished", "step_7\udcff"], None, ""),
+        (["2000.tmp"], None, ""),
+        (["2000.tmp.3118", "tmp-1000", "tmp7x_2", "7.part", "7.PARTIAL", "unfinished-7", "9.orbax-tmp-1"], None, ""),
+        (["events.out.tfevents.1760086400.n1.7.0"], None, ""),
+        (["2000.tmp", "step_1000"], None, "step_1000"),
+        (["attempt_7"], None, "attempt_7"),
         (["9", "10", "step_11"], 10, ""),
     ],
 )

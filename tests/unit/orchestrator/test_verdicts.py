@@ -188,6 +188,22 @@ def test_a_checkpoint_whose_name_is_not_its_step_is_no_progress_and_is_named(mor
     assert verdict_of(left(an_exit(75, newest=500, **more))) is Verdict.HANDED_OVER
 
 
+@pytest.mark.parametrize("asked", ["deadline", "SIGTERM"])
+def test_who_went_on_from_a_checkpoint_and_was_stopped_in_the_middle_of_a_save_has_handed_over(asked: str) -> None:
+    ended = an_exit(75, asked=asked, newest=None, misnamed="step_2000")
+    assert judge(left(ended, start_step=1000), gone("PREEMPTED")) == (Verdict.HANDED_OVER, asked)
+    assert verdict_of(left(ended, start_step=0), "PREEMPTED") is Verdict.NO_PROGRESS
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_a_name_beside_the_checkpoints_is_not_the_fault_of_who_went_on_from_one(code: int) -> None:
+    ended = an_exit(code, newest=None, misnamed="model-v2.pt")
+    verdict, cause = judge(left(ended, start_step=1000, progress=progress(1000, 9000)), gone())
+    assert verdict is Verdict.NO_PROGRESS
+    assert "model-v2.pt" not in cause
+    assert "saved nothing new" in cause or "left no new checkpoint" in cause
+
+
 def test_a_kill_after_the_time_was_up_is_the_walltimes() -> None:
     late = {"deadline": NOW - 60, "asked": "deadline"}
     assert verdict_of(left(an_exit(-9, **late))) is Verdict.TIMED_OUT
@@ -254,55 +270,6 @@ def test_a_full_disk_is_the_cause_where_the_job_said_so_or_could_say_nothing(
 def test_a_program_that_found_no_room_has_not_crashed() -> None:
     full = left(an_exit(1), log_tail="OSError: [Errno 122] Disk quota exceeded")
     assert judge(full, gone("FAILED")) == (Verdict.NO_ROOM, "the disk quota is used up (exit code 1)")
-
-
-OF_TORCH = "RuntimeError: unable to write to file </torch_3118_7>: No space left on device (28)"
-
-
-#: As Python 3.11 and 3.13 tell it.
-OF_A_LOCK = f"""\
-    sl = self._semlock = _multiprocessing.SemLock(
-                         ^^^^^^^^^^^^^^^^^^^^^^^^^
-{ERRNO_28}"""
-OF_A_LOCK_IN_WHOLE = f"""\
-    sl = self._semlock = _multiprocessing.SemLock(
-                         ~~~~~~~~~~~~~~~~~~~~~~~~^
-        kind, value, maxvalue, self._make_name(),
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        unlink_now)
-        ^^^^^^^^^^^
-{ERRNO_28}"""
-OF_PYTHON = f"{ERRNO_28}: '/psm_0ba195b6'"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        OF_TORCH,
-        OF_A_LOCK,
-        OF_A_LOCK_IN_WHOLE,
-        OF_PYTHON,
-        f"{ERRNO_28}: '/dev/shm/sem.x'",
-        "DataLoader: out of shared memory.",
-    ],
-)
-def test_a_full_shared_memory_is_no_full_disk(line: str) -> None:
-    words = "the machine's shared memory (/dev/shm) is full"
-    crashed = left(an_exit(1), log_tail=f"step 12\n{line}\n")
-    assert judge(crashed, gone("FAILED")) == (Verdict.CRASHED, f"{words} (exit code 1)")
-    assert judge(left(log_tail=line), gone("FAILED")) == (Verdict.CRASHED, words)
-    assert verdict_of(left(log_tail=line), "NODE_FAIL") is Verdict.NODE_FAILED
-    assert judge(left(log_tail=f"{line}\n{ERRNO_28}"), gone("NODE_FAIL"))[0] is Verdict.NO_ROOM
-
-
-@pytest.mark.parametrize("of_memory", [OF_TORCH, OF_A_LOCK, OF_A_LOCK_IN_WHOLE])
-def test_of_a_full_disk_and_a_full_shared_memory_the_later_one_ended_the_program(of_memory: str) -> None:
-    on_disk = f"{ERRNO_28}: '/scratch/ann/psm_1'"
-    disk_last, memory_last = f"{of_memory}\nstep 12\n{on_disk}\n", f"{on_disk}\nstep 12\n{of_memory}\n"
-    assert verdict_of(left(an_exit(1), log_tail=disk_last)) is Verdict.NO_ROOM
-    assert verdict_of(left(log_tail=disk_last), "FAILED") is Verdict.NO_ROOM
-    assert verdict_of(left(an_exit(1), log_tail=memory_last)) is Verdict.CRASHED
-    assert verdict_of(left(log_tail=memory_last), "FAILED") is Verdict.CRASHED
 
 
 def test_a_job_that_a_restarted_slurmctld_takes_from_its_node_has_not_crashed() -> None:
