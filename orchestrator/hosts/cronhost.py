@@ -28,6 +28,7 @@ from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import (
     already_finished,
     begin_run,
+    begun_words,
     hand_to_living_owner,
     make_controller,
     report_failures,
@@ -83,11 +84,8 @@ def start_with_cron(asked: StartRequest, out: Console) -> None:
         nothing = f"{name} is finished: there is nothing to look after."
         out.print(already_finished(run.config) if was_over else nothing, soft_wrap=True)
         return
-    out.print(
-        f"{name} is under way: cron on this machine looks after it once a minute, log {run_dir.log}\n"
-        f"  orchestrator status {name}\n  orchestrator stop {name}",
-        soft_wrap=True,
-    )
+    going = "cron on this machine looks after it once a minute"
+    out.print(begun_words(run_dir, name, going=going, stopping=f"{going} until its jobs have ended"), soft_wrap=True)
 
 
 def tick_for_cron(run_dir: RunDir, run_id: str) -> int:

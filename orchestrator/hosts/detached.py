@@ -12,7 +12,7 @@ from rich.console import Console
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
-from orchestrator.hosts.host import KNOWN, hand_to_living_owner, tell_notes
+from orchestrator.hosts.host import KNOWN, begun_words, hand_to_living_owner, tell_notes
 from orchestrator.run.begin import prepare_folder
 from orchestrator.run.lease import PASSING_TIMEOUT_S, highest_epoch, living_owner, read_owner
 from orchestrator.run.ledger import load_ledger, read_control
@@ -57,11 +57,9 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
             begun_at = begun_at or time.monotonic()
         waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
         if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
-            out.print(
-                f"{name} is under way: controller {child.pid}, log {run_dir.log}\n"
-                f"  orchestrator status {name}\n  orchestrator stop {name}",
-                soft_wrap=True,
-            )
+            going = f"controller {child.pid}"
+            stopping = f"{going} ends when its jobs have ended"
+            out.print(begun_words(run_dir, name, going=going, stopping=stopping), soft_wrap=True)
             return
         if child.poll() is not None:
             with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:

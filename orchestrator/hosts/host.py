@@ -274,6 +274,15 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         report_failures(controller.ledger, name)
 
 
+def begun_words(run_dir: RunDir, name: str, *, going: str, stopping: str) -> str:
+    """What `start` says of a run that somebody else looks after from now on: `going` says who. Where it was told to
+    stop meanwhile, `stopping` says who ends it. Errors: RunFolderError, OSError.
+    """
+    if read_control(run_dir).wish != "run":
+        return f"{name} is being stopped: {stopping}, log {run_dir.log}\n  orchestrator status {name}"
+    return f"{name} is under way: {going}, log {run_dir.log}\n  orchestrator status {name}\n  orchestrator stop {name}"
+
+
 def already_finished(config: RunConfig) -> str:
     """What to say where `start` finds every slot finished, and nothing more to do for any."""
     again = f"`orchestrator start {config.run_name} --set"

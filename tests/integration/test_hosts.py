@@ -167,8 +167,9 @@ class TestStop:
         assert "orchestrator stop toy` again" in relay.output()
         assert relay.status()["wish"] == "stop"
 
-    def test_one_that_is_typed_while_a_controller_comes_up_in_the_background_counts(self, new_relay: NewRelay) -> None:
-        relay = new_relay(total=50, held_at=10)
+    @staticmethod
+    def started_and_stopped(relay: Relay) -> subprocess.Popen[str]:
+        """`start --via daemon`, with a stop that is typed while its controller comes up."""
         driver = relay.folder / "stopped_meanwhile.py"
         driver.write_text(
             "import subprocess\n"
@@ -180,17 +181,35 @@ class TestStop:
             "from orchestrator.run.rundir import RunDir\n"
             "class Later(subprocess.Popen):\n"
             "    def __init__(self, *words, **more):\n"
-            f"        write_control(RunDir(Path({str(relay.run_dir)!r})), 'stop', now=1.0, by='stop')\n"
+            f"        wish = {{'now': 1.0, 'by': 'stop', 'grace_s': {COMMAND_TIMEOUT_S}}}\n"
+            f"        write_control(RunDir(Path({str(relay.run_dir)!r})), 'stop', **wish)\n"
             "        super().__init__(*words, **more)\n"
             "detached.subprocess = SimpleNamespace(Popen=Later, DEVNULL=subprocess.DEVNULL)\n"
             "cli.main()\n"
         )
+        return relay.spawn("start", "--via", "daemon", driver=(str(driver),))
 
-        start = relay.spawn("start", "--via", "daemon", driver=(str(driver),))
+    def test_one_that_is_typed_while_a_controller_comes_up_in_the_background_counts(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=50, held_at=10)
+
+        start = self.started_and_stopped(relay)
 
         assert relay.ended(start) == 0, relay.output()
         assert "note: `orchestrator stop` was typed after this start, and counts." in relay.output()
         assert (relay.status()["wish"], relay.attempts()) == ("stop", [])
+
+    def test_it_is_said_also_where_jobs_are_there(self, new_relay: NewRelay) -> None:
+        relay = new_relay(command=["sh", "-c", "until [ -e may-end ]; do sleep 0.1; done"])
+        relay.killed("between-ticks", "start")
+        relay.wait_for((relay.attempt_dir(0) / "claim").exists, "the job")
+
+        start = self.started_and_stopped(relay)
+
+        assert relay.ended(start) == 0, relay.output()
+        assert "toy is being stopped: controller " in relay.output()
+        assert "under way" not in relay.output()
+        (relay.folder / "may-end").touch()
+        relay.wait_for(lambda: relay.status()["state"] == "finished", "the end")
 
 
 class TestRehearsals:

@@ -60,6 +60,19 @@ class StaleDisk(LocalDisk):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
 
 
+class MomentarilyStaleDisk(LocalDisk):
+    """One whose next `left` reads of a release fail; `of`: of another name."""
+
+    def __init__(self, left: int, of: str = ".released") -> None:
+        self.left, self.of = left, of
+
+    def read(self, path: Path) -> bytes:
+        if self.left and path.name.endswith(self.of):
+            self.left -= 1
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return super().read(path)
+
+
 class LateDisk(LocalDisk):
     """A network folder on another machine: what is `hidden` there is not seen here yet, or as it was before."""
 
@@ -168,8 +181,32 @@ class TestLateFiles:
 
     def test_a_release_that_cannot_be_read_for_a_moment_is_not_taken_for_none(self, run_dir: RunDir) -> None:
         self.owned(run_dir, 2)
+        pauses: list[float] = []
         with pytest.raises(OSError, match=r"Stale.*0\.released"):
-            Lease.take(RunDir(run_dir.path, StaleDisk()), "start", now=NOW)
+            Lease.take(RunDir(run_dir.path, StaleDisk()), "start", now=NOW, sleep=pauses.append)
+        assert 3.0 < sum(pauses) < 10.0
+        assert highest_epoch(run_dir) == 0
+
+    @pytest.mark.parametrize("times", [1, 5])
+    def test_it_is_read_again(self, run_dir: RunDir, times: int) -> None:
+        self.owned(run_dir, 2)
+        pauses: list[float] = []
+        disk = MomentarilyStaleDisk(times)
+        lease = Lease.take(RunDir(run_dir.path, disk), "tick --failover", now=NOW, sleep=pauses.append)
+        assert (lease.epoch, disk.left, len(pauses)) == (1, 0, times)
+
+    def test_what_is_not_seen_is_not_taken_for_seen_after_a_moment(self, run_dir: RunDir) -> None:
+        self.owned(run_dir, 2)
+        run_dir.ledger(0).unlink()
+        pauses: list[float] = []
+        with pytest.raises(LeaseHeld, match="not seen"):
+            Lease.take(RunDir(run_dir.path, MomentarilyStaleDisk(2)), "start", now=NOW, sleep=pauses.append)
+        assert len(pauses) == 2
+
+    def test_a_patient_taker_reads_again_too(self, run_dir: RunDir) -> None:
+        self.owned(run_dir, 2)
+        disk = MomentarilyStaleDisk(3)
+        assert Lease.take_patiently(RunDir(run_dir.path, disk), "start", sleep=lambda _seconds: None).epoch == 1
 
     def test_a_damaged_one_is_somebody_elses_to_tell(self, run_dir: RunDir) -> None:
         self.owned(run_dir, 2)
@@ -371,6 +408,14 @@ class TestAStaleOwner:
         newer = Owner(epoch=1, process=somebody_elsewhere(), since=NOW, command=command)
         assert create_exclusive(run_dir.lease / "1", to_json(newer.model_dump(mode="json")))
         assert (stale.passed_by() == newer) is passes
+
+    def test_who_replaced_it_is_read_again(self, run_dir: RunDir) -> None:
+        stale = Lease.take(RunDir(run_dir.path, MomentarilyStaleDisk(2, of="1")), "start", now=NOW)
+        newer = Owner(epoch=1, process=somebody_elsewhere(), since=NOW, command="tick --failover")
+        assert create_exclusive(run_dir.lease / "1", to_json(newer.model_dump(mode="json")))
+        pauses: list[float] = []
+        assert stale.passed_by(sleep=pauses.append) == newer
+        assert len(pauses) == 2
 
     def test_its_late_release_does_not_free_the_new_owners_epoch(self, run_dir: RunDir) -> None:
         stale = Lease.take(run_dir, "start", now=NOW)

@@ -6,11 +6,12 @@ import pytest
 from builders import NOW, a_run, a_slot
 from one_run import POLL_S, World
 
-from orchestrator.decisions.models import SlotStatus
+from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.decisions.news import BLIND_LONG_S, is_put_off, news_of, news_of_slots
-from orchestrator.decisions.outcomes import AGAIN_S, after_refusal
+from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, after_refusal
 from orchestrator.decisions.sightings import FOR_EVER_S
-from orchestrator.executors.base import JobState, SubmitRefused
+from orchestrator.executors.base import JobState, SubmitRefused, Uncertain
+from orchestrator.run.ledger import write_control
 
 RUNNING = a_run(a_slot(), a_slot(1, status=SlotStatus.FINISHED))
 
@@ -93,8 +94,79 @@ def test_a_job_that_can_never_run_is_told_the_first_time_and_again_after_one_tha
     attempt = world.slot.attempts[-1].number
     world.job_claims(attempt, exit_code=75)
     world.tick(after=POLL_S)
+    assert world.slot.put_off_since is None
     never_runs(world, 5)
     assert put_off_news(world) == 2
+
+
+REFUSED = SubmitRefused(kind="permanent", words="Invalid account")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        SubmitRefused(kind="temporary", words="Socket timed out on send/recv operation"),
+        SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit"),
+    ],
+    ids=["temporary", "quota"],
+)
+def test_another_answer_between_two_refusals_for_good_does_not_make_the_second_one_news(
+    tmp_path: Path, between: SubmitRefused
+) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.cluster.answers = [REFUSED, *[between, REFUSED] * 5]
+    world.tick(after=POLL_S)
+    for hour in range(1, 6):
+        world.tick(after=AGAIN_S)
+        assert world.slot.why.endswith(between.words) or f"({between.words})" in world.slot.why
+        world.tick(after=QUOTA_WAIT_S)
+        assert (len(world.cluster.submitted), world.slot.why.split(" (")[0]) == (2 + 2 * hour, REFUSED.words)
+        assert (is_put_off(world.slot), put_off_news(world)) == (True, 1)
+
+
+def test_a_submission_that_is_not_clear_between_two_refusals_does_not_either(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.cluster.answers = [REFUSED, Uncertain(why="no answer"), REFUSED]
+    world.tick(after=POLL_S)
+    world.tick(after=AGAIN_S)
+    assert world.states()[-1] is SubmissionState.UNCERTAIN
+    while len(world.cluster.submitted) < 4 and world.time < NOW + 3 * AGAIN_S:
+        world.tick(after=POLL_S)
+    assert world.slot.why.startswith(REFUSED.words)
+    assert (is_put_off(world.slot), put_off_news(world)) == (True, 1)
+
+
+def test_of_two_slots_for_one_place_each_is_told_once(tmp_path: Path) -> None:
+    world = World(tmp_path, slots=2, slurm={"max_jobs": 1})
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.cluster.answers = [REFUSED] * 20
+    world.tick(after=POLL_S)
+    waited = set()
+    for _ in range(6):
+        world.tick(after=AGAIN_S)  # both are due: one waits for room until the other is refused
+        waited |= {slot.index for slot in world.ledger.slots if slot.why.startswith("waits for room")}
+        world.tick(after=POLL_S)
+    assert waited
+    assert all(is_put_off(slot) for slot in world.ledger.slots)
+    assert sorted(facts["slot"] for kind, facts in world.told if kind == "put off") == [0, 1]
+
+
+def test_who_types_start_hears_of_it_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.cluster.answers = [REFUSED, REFUSED]
+    world.tick(after=POLL_S)
+    first = world.slot.put_off_since
+    assert first == world.time
+    write_control(world.run_dir, "run", now=world.time, by="start")
+    world.tick(after=POLL_S)
+    assert (world.slot.put_off_since, put_off_news(world)) == (first + POLL_S, 2)
 
 
 def never_runs(world: World, which: int) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 from crontabs import make_stand_in
@@ -14,13 +17,15 @@ from rich.console import Console
 
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.errors import LeaseHeld
-from orchestrator.hosts import host, stopping
+from orchestrator.executors.base import JobState
+from orchestrator.hosts import detached, host, stopping
 from orchestrator.hosts.cronhost import start_with_cron
 from orchestrator.hosts.detached import start_in_background
 from orchestrator.hosts.dry import dry_start
 from orchestrator.hosts.leaving import PREEMPTED
 from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.code import fix_code
+from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import TIME_OVER, read_control, save_ledger, write_control
 from orchestrator.run.rundir import save_run
 from orchestrator.run.starting import StartRequest
@@ -78,6 +83,70 @@ def test_a_run_that_was_stopped_meanwhile_is_not_called_finished(
     assert "is finished" not in said.out + said.err
     if start is start_with_cron:
         assert said.out == "toy is stopped. Go on with `orchestrator start toy`.\n"
+
+
+@pytest.fixture
+def orphaned(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    """A run whose controller is gone, and whose job goes on."""
+    make_stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(host, "make_executor", lambda *_given, **_more: world.cluster)
+    world.time = time.time()
+    world.tick()
+    world.job_shows(JobState.RUNNING)
+    world.job_claims()
+    world.tick(after=1.0)
+    world.time -= 1.0
+    world.lease.release()
+    return world
+
+
+BEGINS = {"run": "under way", "stop": "being stopped", "stop-now": "being stopped"}
+
+
+@pytest.mark.parametrize("wish", BEGINS)
+def test_cron_says_whether_the_run_goes_on_or_is_being_stopped(
+    orphaned: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: Literal["run", "stop"]
+) -> None:
+    def begun(*_given: Any, **_more: Any) -> Any:
+        write_control(orphaned.run_dir, wish, now=orphaned.time, by="whoever types", grace_s=60.0)
+        return orphaned.run
+
+    monkeypatch.setattr(host, "begin", begun)
+    start_with_cron(asked(orphaned), Console())
+    assert [attempt.live != () for attempt in orphaned.slot.attempts] == [True]
+    tells = capsys.readouterr().out
+    assert tells.startswith(f"toy is {BEGINS[wish]}: cron on this machine looks after it once a minute")
+    assert "\n  orchestrator status toy\n" in tells
+    assert ("orchestrator stop" in tells) is (wish == "run")
+
+
+@pytest.mark.parametrize("wish", BEGINS)
+def test_the_background_says_whether_the_run_goes_on_or_is_being_stopped(
+    orphaned: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: Literal["run", "stop"]
+) -> None:
+    class Begun:
+        """A controller that has come up: it makes its first tick as soon as it is there."""
+
+        pid = os.getpid()
+
+        def __init__(self, *_words: Any, **_more: Any) -> None:
+            write_control(orphaned.run_dir, wish, now=orphaned.time, by="whoever types", grace_s=60.0)
+            orphaned.lease = Lease.take(orphaned.run_dir, "start --via daemon", now=orphaned.time)
+            orphaned.controller = orphaned.new_controller()
+            orphaned.tick()
+
+        @staticmethod
+        def poll() -> None:
+            return None
+
+    monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=Begun, DEVNULL=subprocess.DEVNULL))
+    in_background(asked(orphaned), Console())
+    assert [attempt.live != () for attempt in orphaned.slot.attempts] == [True]
+    tells = capsys.readouterr().out
+    assert tells.startswith(f"toy is {BEGINS[wish]}: controller {os.getpid()}")
+    assert "\n  orchestrator status toy\n" in tells
+    assert ("orchestrator stop" in tells) is (wish == "run")
 
 
 def test_a_stop_that_was_typed_counts_also_where_a_notice_followed_it(
