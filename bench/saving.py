@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import figures
 import numpy as np
@@ -34,11 +35,13 @@ from trainer.checkpoints.saver import Saver
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import suite_of
+from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.journal import METRICS
-from trainer.machine import device as machine
-from trainer.training.run import TrainingRun, as_begun, capture
+from trainer.machine.group import Group
+from trainer.training.begin import choose_numerics
+from trainer.training.progress import TrainingDisplay
+from trainer.training.run import TrainingRun, capture, fresh
 
 CADENCE_S = 600.0
 ROWS_A_SAVE, PART, CHUNK = 300_000, 100_000, 10_000
@@ -71,10 +74,10 @@ def add_noise(state: TrainingRun, rows: int) -> None:
     state.step += rows
 
 
-def save(state: TrainingRun, saver: Saver) -> tuple[float, float]:
+def save(state: TrainingRun, saver: Saver, numeric: dict[str, Any]) -> tuple[float, float]:
     """One save: (seconds that the loop waits, CPU seconds in the background)."""
     began = time.perf_counter()
-    contents = capture(state, {"device": "cpu", "threads": 1})
+    contents = capture(state, numeric)
     rows = saver.unsaved(state.experience)
     waited = time.perf_counter() - began
     before = time.process_time()
@@ -85,19 +88,21 @@ def save(state: TrainingRun, saver: Saver) -> tuple[float, float]:
 
 def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, float]]:
     """Fill the ring in a first attempt, and measure `times` saves."""
-    machine.set_deterministic(1)
+    device = torch.device("cpu")
+    with TrainingDisplay(live=False) as display:
+        numeric = choose_numerics(training, spaces_of(training), device, {}, display)
     job = Job.standalone(run_dir)
     suite = suite_of(training, run_dir / "goals")
     with VectorEnv(VectorSpec(suite, training.num_envs, training.seed)) as envs:
-        state = as_begun(training, torch.device("cpu"), envs)
+        state = fresh(training, device, envs, numeric["updates"], Group.alone())
         saver = Saver.after(job, training, None)
         for _ in range(0, training.algorithm.buffer_size, PART):
             add_noise(state, PART)
-            save(state, saver)
+            save(state, saver, numeric)
         found = []
         for _ in range(times):
             add_noise(state, ROWS_A_SAVE)
-            found.append(save(state, saver))
+            found.append(save(state, saver, numeric))
         saver.close()
     return found
 
