@@ -103,8 +103,9 @@ The small ones have no published files. `trainer demos fit` makes one from demon
 | `holds more than tensors` | save the net's `state_dict()` alone, or as safetensors |
 | `numbers that are not finite` | the training that it is from broke down: take an older file |
 | `its numbers are not those that were written` | the copy in the slot's folder changed: remove it, give your file |
+| `cannot be read (Permission denied), and nothing was decided` | let this account read it, or start again |
 
-All of these end with exit code 2 ([errors.md](errors.md)).
+All of these end with exit code 2 ([errors.md](errors.md)), but for the last, which ends with 5.
 """
 
 

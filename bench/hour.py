@@ -114,15 +114,14 @@ def films(seed: int, name: str) -> None:
     `trainer play` says.
     """
     folder = figures.OWN / f"{name}-{seed}"
-    for film in (f"{task}.mp4" for task in MT10 if (folder / "run").exists()):
-        if (folder / film).exists():
-            continue
-        play = [sys.executable, "-m", "trainer", "play", "run", "--task", film.removesuffix(".mp4"), "--out", film]
+    missing = [task for task in MT10 if not (folder / f"{task}.mp4").exists()]
+    for task in missing if (folder / "run").exists() else ():
+        play = [sys.executable, "-m", "trainer", "play", "run", "--task", task, "--out", f"{task}.mp4"]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         try:
             subprocess.run(play, cwd=folder, env=env, check=False, stdout=subprocess.DEVNULL, timeout=900)
         except subprocess.TimeoutExpired:
-            print(f"no {film}: it takes more than 15 minutes here", file=sys.stderr)
+            print(f"no film of {task}: it takes more than 15 minutes here", file=sys.stderr)
 
 
 def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
@@ -254,18 +253,17 @@ def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> N
         sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
     path = figures.newest(name)
     every = figures.read(path)[1:] if path.exists() else []
-    lines = current(every)
+    lines, folder = current(every), name.replace("_", "-")
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         for side in sides:
             key = (side, str(seed))
             if not any((row[0], row[1]) == key for row in lines):
-                folder = name.replace("_", "-")
                 found = by_relay(seed, minutes, folder) if side == OURS else by_sb3(seed, minutes, side)
                 lines += found
                 every = [row for row in every if (row[0], row[1]) != key] + found
                 figures.save(name, HEAD, every)
             if side == OURS and seed == FIRST_SEED:
-                films(seed, name.replace("_", "-"))
+                films(seed, folder)
     figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
     figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)

@@ -302,7 +302,8 @@ the number of the task too. `cpu minutes`: one thread, without evaluations. Each
 
 ## Saving, starting, stopping
 
-`python bench/saving.py`: preset `guide` with a full replay of two million rows.
+`python bench/saving.py`: preset `guide` with a full replay of two million rows. The table is of older code: torch made
+its updates, and its compiler was among the imports. Today's script has a row more, what of the imports is torch's own.
 
 @{saving}
 

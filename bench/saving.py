@@ -38,7 +38,6 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.journal import METRICS
-from trainer.machine.group import Group
 from trainer.training.begin import choose_numerics
 from trainer.training.progress import TrainingDisplay
 from trainer.training.run import TrainingRun, capture, fresh
@@ -94,7 +93,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
     job = Job.standalone(run_dir)
     suite = suite_of(training, run_dir / "goals")
     with VectorEnv(VectorSpec(suite, training.num_envs, training.seed)) as envs:
-        state = fresh(training, device, envs, numeric["updates"], Group.alone())
+        state = fresh(training, device, envs, numeric["updates"])
         saver = Saver.after(job, training, None)
         for _ in range(0, training.algorithm.buffer_size, PART):
             add_noise(state, PART)

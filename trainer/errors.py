@@ -8,7 +8,7 @@
     ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
     ├── UnreadCheckpointError (5)  a checkpoint cannot be read now: whether it is the one to go on from is not known
-    ├── UndecidedError (5)         the library of updates cannot be read or built now: the way is not known
+    ├── UndecidedError (5)         what a training begins with cannot be read or built now: nothing is known of it
     ├── EnvironmentFailedError (6) an environment failed, or workers again and again; the checkpoint is not to blame
     ├── OutOfMemoryError (7)       memory that the training asked for was not there, on the GPU or beside it
     ├── RanksError (8)             a rank of the training is lost, or ranks have come to different numbers
@@ -34,7 +34,9 @@ _FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVA
 
 
 def may_pass(error: OSError) -> bool:
-    """Whether another try may come to something else."""
+    """Whether another try may come to something else, so that what could not be read is neither gone nor damaged.
+    What passes by itself is less (`trainer.machine.moments`).
+    """
     return error.errno not in {None, *_FOR_GOOD}
 
 
@@ -75,9 +77,19 @@ class UnreadCheckpointError(TrainerError):
 
 
 class UndecidedError(TrainerError):
-    """How updates are made cannot be decided now. It does not mean that it cannot be later. Nothing was decided."""
+    """What a training begins with (its library of updates, a file of weights, demonstrations) cannot be read or built
+    now. It does not mean that it cannot be later. Nothing was decided.
+    """
 
     exit_code = 5
+
+
+def unread(what: str, error: OSError) -> UndecidedError:
+    """`what` cannot be read now."""
+    return UndecidedError(
+        f"{what} cannot be read ({error.strerror or error}), and nothing was decided: let this account read it, or, "
+        "where storage failed, start again"
+    )
 
 
 class EnvironmentFailedError(TrainerError):

@@ -26,7 +26,7 @@ from anchorleg.words import sized
 from trainer.buffers.packing import packed, unpacked
 from trainer.demos.manifest import MANIFEST, MAX_EPISODE_BYTES, DemoBlock, DemoEpisode, DemosManifest
 from trainer.envs.spaces import IMAGE
-from trainer.errors import ConfigError, SaveError, may_pass
+from trainer.errors import ConfigError, SaveError, may_pass, unread
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -52,10 +52,20 @@ class Demos:
 
     @classmethod
     def open(cls, folder: Path) -> Demos:
-        """Errors: ConfigError where there are none, or not all that were asked for; as `read_manifest`."""
+        """Errors: ConfigError where there are none; as `find`."""
+        found = cls.find(folder)
+        if found is None:
+            raise ConfigError(f"there are no demonstrations in {folder}: `trainer demos import` or `record` makes them")
+        return found
+
+    @classmethod
+    def find(cls, folder: Path) -> Demos | None:
+        """None where there are none. Errors: ConfigError where not all are there that were asked for; as
+        `read_manifest`.
+        """
         manifest = read_manifest(folder)
         if manifest is None:
-            raise ConfigError(f"there are no demonstrations in {folder}: `trainer demos import` or `record` makes them")
+            return None
         if not manifest.is_complete:
             raise ConfigError(
                 f"{folder} holds {len(manifest.episodes)} episodes of more: run what made it again, to its end"
@@ -65,7 +75,7 @@ class Demos:
     def read(self) -> Iterator[tuple[DemoEpisode, Arrays]]:
         """Each episode with its arrays (`DemosManifest.shapes_of`), read-only; one block is in memory at a time.
 
-        Errors: DamagedDemosError; SaveError where one cannot be read now.
+        Errors: DamagedDemosError; UndecidedError where one cannot be read now.
         """
         for block in self.manifest.blocks:
             tensors = self._tensors(block)
@@ -96,7 +106,7 @@ class Demos:
             data = path.read_bytes()
         except OSError as error:
             if may_pass(error):
-                raise _unread(path, error) from error
+                raise unread(str(path), error) from error
             raise DamagedDemosError(f"{path} cannot be read: {error.strerror}; {_AGAIN}") from None
         if hashlib.sha256(data).hexdigest() != block.sha256:
             raise DamagedDemosError(f"{path} is not what was written (sha256 differs): {_AGAIN}")
@@ -210,7 +220,7 @@ class DemosWriter:
 def read_manifest(folder: Path) -> DemosManifest | None:
     """What `folder` says of itself; None where there is nothing.
 
-    Errors: DamagedDemosError; SaveError where it cannot be read now.
+    Errors: DamagedDemosError; UndecidedError where it cannot be read now.
     """
     path = folder / MANIFEST
     try:
@@ -220,18 +230,11 @@ def read_manifest(folder: Path) -> DemosManifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise _unread(path, error) from error
+        raise unread(str(path), error) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
-
-
-def _unread(path: Path, error: OSError) -> SaveError:
-    return SaveError(
-        f"{path} cannot be read ({error.strerror}), and nothing was decided: let this account read it, or, where "
-        "storage failed, start again"
-    )
 
 
 def _sweep(blocks: Path) -> None:

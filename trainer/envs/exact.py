@@ -276,18 +276,19 @@ def choose(
     with closing(make()) as probe:
         way = way_of(probe.upstream)
     why_not: list[_WhyNot] = []
+    is_tried = True
     for name in ([] if way is None else [way.name]) + [REPLAY]:
         why = _why_not(make, name, action, hurry)
         told = f"{why_not[0].told}; a resume plays its episodes again" if why_not else None
-        is_tried = not any(each.is_for_a_moment for each in why_not)
         if why is None:
             return Exactness(name, told, is_tried=is_tried)
         if hurry.has_refused:
             untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
             return Exactness(REPLAY, told or untried, is_tried=is_tried and bool(why_not))
         why_not.append(why)
+        is_tried = is_tried and not why.is_for_a_moment
     told = f"it cannot be put back in mid-episode ({why_not[-1].words}): a resume begins its episodes anew"
-    return Exactness(ANEW, told, is_tried=not any(each.is_for_a_moment for each in why_not))
+    return Exactness(ANEW, told, is_tried=is_tried)
 
 
 class _WhyNot(NamedTuple):

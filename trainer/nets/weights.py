@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from anchorleg.files import LEFT_BEHIND_S, make_folder, read_json, sweep_temporary, write_bytes
-from trainer.errors import ConfigError, SaveError, may_pass
+from trainer.errors import ConfigError, may_pass, unread
 
 #: What upstream's files have before the names of the tensors that are read, and what else they bring: the heads of what
 #: they were trained for.
@@ -72,7 +72,7 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
     One known prefix is taken off and one known head left out; a `Fitting` brings tensors to its own size first.
 
     Errors: ConfigError where the file is missing, damaged, no weights, or of another net: the first tensor that is
-    missing, too many or of another shape is named; SaveError where it cannot be read now.
+    missing, too many or of another shape is named; UndecidedError where it cannot be read now.
     """
     if isinstance(module, Fitting):
         _check_config(path, module.config, arch)
@@ -100,7 +100,7 @@ def read(path: Path) -> dict[str, Tensor]:
     """Name → tensor, on the CPU, of a file or of a folder's shards, with all names that are there.
 
     Errors: ConfigError where it is damaged, holds more than tensors, or numbers that are not finite in the single
-    precision of nets; SaveError where it cannot be read now.
+    precision of nets; UndecidedError where it cannot be read now.
     """
     tensors: dict[str, Tensor] = {}
     with _reading(path):
@@ -115,7 +115,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something to read. Errors: SaveError where that cannot be found out."""
+    """Whether there is something to read. Errors: UndecidedError where that cannot be found out."""
     with _reading(path):
         try:
             path.stat()
@@ -128,7 +128,7 @@ def sha256_of(path: Path) -> str:
     """sha256 (hex) of a file, or of a folder's shards one after the other in the order of their names; of a kept copy
     that of what it was made of.
 
-    Errors: ConfigError where there is none; SaveError where it cannot be read now.
+    Errors: ConfigError where there is none; UndecidedError where it cannot be read now.
     """
     with _reading(path):
         files = _files(path)
@@ -302,11 +302,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or path
-        raise SaveError(
-            f"{where} ({_WHERE}) cannot be read ({error.strerror or error}), and nothing was decided: let this account "
-            "read it, or, where storage failed, start again"
-        ) from error
+        raise unread(f"{error.filename or path} ({_WHERE})", error) from error
 
 
 def _unreadable(file: Path, error: Exception) -> ConfigError:

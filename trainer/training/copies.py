@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from anchorleg.job import Job
 from trainer.checkpoints.resume import begun_with
-from trainer.errors import ConfigError, SaveError
+from trainer.errors import ConfigError, UndecidedError
 
 _T = TypeVar("_T")
 
@@ -23,7 +23,7 @@ def looked_at(
     """
     try:
         return look()
-    except SaveError:
+    except UndecidedError:
         if (told or begun_with(job, setting)) in sums:
             return None
         raise

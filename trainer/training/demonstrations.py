@@ -15,7 +15,7 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.config.training import Training
 from trainer.demos.manifest import MANIFEST
 from trainer.demos.matching import must_pay_alike
-from trainer.demos.store import Demos, read_manifest
+from trainer.demos.store import Demos
 from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import spaces_of
@@ -51,7 +51,8 @@ def with_demos(job: Job, training: Training, group: Group) -> Offered:
     """What comes of `algorithm.demos`; writes nothing. Rank 0 alone looks at them.
 
     Errors: ConfigError where they are neither there nor kept, are not those that the config names by their sum, or show
-    something else than this training needs; SaveError where they cannot be read now; as `copies.chosen` and `Group`.
+    something else than this training needs; UndecidedError where they cannot be read now; as `copies.chosen` and
+    `Group`.
     """
     if not training.uses_experience or training.off_policy.demos is None:
         return Offered(training, 0, lambda: None)
@@ -67,11 +68,7 @@ def _looked_at(job: Job, training: Training) -> Offered:
     settings, folder = training.off_policy, job.slot_dir / DEMOS
     path = Path(str(settings.demos)).expanduser()
     told, copied = settings.demos_sha256, [each.parent.name for each in folder.glob(f"*/{MANIFEST}")]
-
-    def look() -> Demos | None:
-        return Demos.open(path) if read_manifest(path) is not None else None
-
-    found = copies.looked_at(look, job, copied, setting=_SETTING, told=told)
+    found = copies.looked_at(lambda: Demos.find(path), job, copied, setting=_SETTING, told=told)
     demos = found or Demos.open(_kept_before(job, path, folder, copied, told))
     sha256 = demos.manifest.digest
     if told not in {None, sha256}:

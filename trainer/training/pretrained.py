@@ -22,7 +22,7 @@ def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, 
     makes that copy where it is not there yet. Writes nothing. Rank 0 alone looks at the file.
 
     Errors: ConfigError where the file is neither there nor kept, is none, or is not the one that the config names by
-    its sum; SaveError where it cannot be read now; as `copies.chosen` and `Group`. Of what makes the copy:
+    its sum; UndecidedError where it cannot be read now; as `copies.chosen` and `Group`. Of what makes the copy:
     ConfigError where the file is of another net, and then nothing is kept; SaveError.
     """
     encoder = training.network.encoder

@@ -104,6 +104,15 @@ def orphaned(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> W
 BEGINS = {"run": "under way", "stop": "being stopped", "stop-now": "being stopped"}
 
 
+def assert_told(orphaned: World, capsys: pytest.CaptureFixture[str], wish: str, who: str) -> None:
+    """Of a run whose job is there."""
+    assert [attempt.live != () for attempt in orphaned.slot.attempts] == [True]
+    tells = capsys.readouterr().out
+    assert tells.startswith(f"toy is {BEGINS[wish]}: {who}")
+    assert "\n  orchestrator status toy\n" in tells
+    assert ("orchestrator stop" in tells) is (wish == "run")
+
+
 @pytest.mark.parametrize("wish", BEGINS)
 def test_cron_says_whether_the_run_goes_on_or_is_being_stopped(
     orphaned: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: Literal["run", "stop"]
@@ -114,11 +123,7 @@ def test_cron_says_whether_the_run_goes_on_or_is_being_stopped(
 
     monkeypatch.setattr(host, "begin", begun)
     start_with_cron(asked(orphaned), Console())
-    assert [attempt.live != () for attempt in orphaned.slot.attempts] == [True]
-    tells = capsys.readouterr().out
-    assert tells.startswith(f"toy is {BEGINS[wish]}: cron on this machine looks after it once a minute")
-    assert "\n  orchestrator status toy\n" in tells
-    assert ("orchestrator stop" in tells) is (wish == "run")
+    assert_told(orphaned, capsys, wish, "cron on this machine looks after it once a minute")
 
 
 @pytest.mark.parametrize("wish", BEGINS)
@@ -142,11 +147,7 @@ def test_the_background_says_whether_the_run_goes_on_or_is_being_stopped(
 
     monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=Begun, DEVNULL=subprocess.DEVNULL))
     in_background(asked(orphaned), Console())
-    assert [attempt.live != () for attempt in orphaned.slot.attempts] == [True]
-    tells = capsys.readouterr().out
-    assert tells.startswith(f"toy is {BEGINS[wish]}: controller {os.getpid()}")
-    assert "\n  orchestrator status toy\n" in tells
-    assert ("orchestrator stop" in tells) is (wish == "run")
+    assert_told(orphaned, capsys, wish, f"controller {os.getpid()}")
 
 
 def test_a_stop_that_was_typed_counts_also_where_a_notice_followed_it(

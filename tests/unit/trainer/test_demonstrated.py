@@ -36,7 +36,7 @@ from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Spaces
 from trainer.envs.step import Step, VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.errors import ConfigError, SaveError
+from trainer.errors import ConfigError, UndecidedError
 from trainer.machine.group import Group
 from trainer.training import begin
 from trainer.training.demonstrations import DEMOS, with_demos
@@ -360,13 +360,13 @@ def test_what_cannot_be_read_now_is_called_neither_gone_nor_damaged_and_the_slot
     words = rf"cannot be read \({os.strerror(number)}\), and nothing was decided"
     with monkeypatch.context() as patch:
         unreadable(patch, folder / BLOCKS / demos.manifest.blocks[0].path, number)
-        with pytest.raises(SaveError, match=words):
+        with pytest.raises(UndecidedError, match=words):
             with_demos(job, asked, Group.alone()).keep()
     unreadable(monkeypatch, folder / MANIFEST, number)
-    with pytest.raises(SaveError, match=words):
+    with pytest.raises(UndecidedError, match=words):
         with_demos(job, asked, Group.alone())
     demos.copy_to(job.slot_dir / DEMOS / demos.manifest.digest)
-    with pytest.raises(SaveError, match=words):  # a copy of which nobody knows that it is theirs
+    with pytest.raises(UndecidedError, match=words):  # a copy of which nobody knows that it is theirs
         with_demos(job, asked, Group.alone())
     told = with_demos(job, asked.changed(demos_sha256=demos.manifest.digest), Group.alone())
     assert told.rows == demos.manifest.num_frames

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from anchorleg.job import Job
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError, OtherIdentityError, SaveError
+from trainer.errors import ConfigError, OtherIdentityError, UndecidedError
 from trainer.machine.group import Group
 from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_called_neither_gone_nor_damaged(tmp_path,
     file = made(tmp_path / "a.safetensors", 1)
     unreadable(monkeypatch, file, number, is_seen=is_seen)
     words = rf"{file} \(network\.encoder\.weights\) cannot be read \({os.strerror(number)}\), and nothing was decided"
-    with pytest.raises(SaveError, match=words):
+    with pytest.raises(UndecidedError, match=words):
         train(tmp_path / "run", file)
 
 
@@ -156,7 +156,7 @@ def test_a_copy_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypa
     train(run, file)
     copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, weights.sha256_of(file))
     unreadable(monkeypatch, copy, errno.ESTALE, is_seen=True)
-    with pytest.raises(SaveError, match=r"cannot be read .*, and nothing was decided"):
+    with pytest.raises(UndecidedError, match=r"cannot be read .*, and nothing was decided"):
         weights.read(copy)
 
 
