@@ -14,6 +14,8 @@ TORCH ?= auto
 
 # One torch and BLAS thread a process: several on a busy machine spin against each other.
 export OMP_NUM_THREADS := 1
+# Else each of a thousand processes that the tests start would compile the packages anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-long test-gpu lint lock bench clean
 

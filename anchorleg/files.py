@@ -15,19 +15,45 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 #: What an unfinished file may be old (s) before it counts as left behind by a dead writer.
 LEFT_BEHIND_S = 600.0
+#: A shared folder that refuses a read (ESTALE, EIO) mostly grants it a moment later: so often it is asked, with such
+#: pauses, and not again when so long has passed. A mount that answers after minutes would be asked for an hour.
+READ_TRIES = 20
+READ_PAUSE_S = 0.25
+READ_PATIENCE_S = READ_TRIES * READ_PAUSE_S
 #: Names of unfinished files.
 _TEMPORARY = re.compile(r"\..+\.tmp")
+
+_T = TypeVar("_T")
 
 
 def is_full(error: BaseException | None) -> bool:
     """Whether this is the error of a disk or a quota that is full."""
     return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
+def patiently(
+    look: Callable[[], _T],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> _T:
+    """`look()`, again for some five seconds where a file cannot be read just now. Errors: those of the last look."""
+    give_up_at = monotonic() + READ_PATIENCE_S
+    for _ in range(READ_TRIES - 1):
+        try:
+            return look()
+        except OSError:
+            if monotonic() > give_up_at:
+                raise
+        sleep(READ_PAUSE_S)
+    return look()
 
 
 def fsync_folder(folder: Path) -> None:

@@ -105,7 +105,8 @@ The small ones have no published files. `trainer demos fit` makes one from demon
 | `its numbers are not those that were written` | the copy in the slot's folder changed: remove it, give your file |
 | `cannot be read (Permission denied), and nothing was decided` | let this account read it, or start again |
 
-All of these end with exit code 2 ([errors.md](errors.md)), but for the last, which ends with 5.
+All of these end with exit code 2 ([errors.md](errors.md)), but for the last, which ends with 5. Where that
+one stays and names the copy in the slot's folder, remove it.
 """
 
 

@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -106,13 +106,18 @@ def processor_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def processor_s_of(pids: Iterable[int]) -> float:
-    """As `processor_s`, of all those that are still there: a child may end after it was listed."""
-    total = 0.0
+def processor_s_of(pids: Iterable[int]) -> dict[int, float]:
+    """For each pid as `processor_s`, of those that are still there: a child may end after it was listed."""
+    found = {}
     for pid in pids:
         with contextlib.suppress(OSError):
-            total += processor_s(pid)
-    return total
+            found[pid] = processor_s(pid)
+    return found
+
+
+def processor_s_since(before: Mapping[int, float]) -> float:
+    """Seconds of processor time since `processor_s_of` gave `before`, of those that are still there."""
+    return sum(now - before[pid] for pid, now in processor_s_of(before).items())
 
 
 def this_code() -> str:

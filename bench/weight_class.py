@@ -68,11 +68,6 @@ def with_children(watchers: Sequence[Watcher]) -> list[int]:
     return [*parents, *(pid for pid in pids if (fields := _stat(pid)) is not None and int(fields[1]) in parents)]
 
 
-def cpu_ms(pids: Sequence[int]) -> float:
-    """Processor milliseconds that these processes took so far."""
-    return 1e3 * figures.processor_s_of(pids)
-
-
 def memory_mb(pid: int) -> float:
     """What a process has of its own, and its part of what it shares."""
     facts = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
@@ -85,14 +80,12 @@ def idle(carrier: str, seconds: float, server: Sshd, shared: Path, scratch: Path
         watcher = start(stack, server, shared, scratch, f"idle-{carrier}", carrier)
         time.sleep(SETTLE_S)
         sides = {"laptop": with_children([watcher]), "server": server.processes()}
-        before = {side: cpu_ms(pids) for side, pids in sides.items()}
+        before = {side: figures.processor_s_of(pids) for side, pids in sides.items()}
         began = time.monotonic()
         time.sleep(seconds)
         fives = (time.monotonic() - began) / 5
-        return [
-            row(f"idle, {carrier}, {side}: ms of CPU in 5 s", (cpu_ms(pids) - before[side]) / fives, IDLE_BUDGET_MS)
-            for side, pids in sides.items()
-        ]
+        spent = {side: 1e3 * figures.processor_s_since(used) / fives for side, used in before.items()}
+        return [row(f"idle, {carrier}, {side}: ms of CPU in 5 s", ms, IDLE_BUDGET_MS) for side, ms in spent.items()]
 
 
 def arrived_at(watcher: Watcher, version: store.Version) -> float:
@@ -107,15 +100,15 @@ def many(laptops: int, publications: int, server: Sshd, shared: Path, scratch: P
     with ExitStack() as stack:
         watchers = [start(stack, server, shared, scratch, f"laptop-{k}", "openssh") for k in range(laptops)]
         time.sleep(SETTLE_S)
-        near, far = with_children(watchers), server.processes()
-        before, last, all_of_them = cpu_ms([*near, *far]), [], []
+        before = figures.processor_s_of([*with_children(watchers), *server.processes()])
+        last, all_of_them = [], []
         for seq in range(2, publications + 2):
             version = publish_one(store.Shared(shared), 1, seq, wide=WIDE).version
             published = time.time()
             late = [max(0.0, 1000 * (arrived_at(watcher, version) - published)) for watcher in watchers]
             last.append(max(late))
             all_of_them += late
-        spent = (cpu_ms([*near, *far]) - before) / publications / laptops
+        spent = 1e3 * figures.processor_s_since(before) / publications / laptops
         servers = [memory_mb(pid) for pid in server.processes("syncd", "serve") if is_python(pid)]
         clients = [memory_mb(watcher.pid) for watcher in watchers]
         return [

@@ -168,11 +168,6 @@ def logins_of(server: Sshd, laptop: Laptop) -> int:
     return sum(fingerprint in line for line in accepted)
 
 
-def cpu_s(pids: list[int]) -> float:
-    """Processor seconds that these processes took so far."""
-    return figures.processor_s_of(pids)
-
-
 def idle(name: str, seconds: float, shared: Path, server: Sshd, scratch: Path) -> list[object]:
     """What one open connection costs while nothing happens: this side with its ssh, and all of the other side."""
     watcher = Watcher(name, shared, server, scratch, "idle")
@@ -180,12 +175,12 @@ def idle(name: str, seconds: float, shared: Path, server: Sshd, scratch: Path) -
     transport.listing()
     transport.wait(SETTLE_S / 3)
     before = transport.facts()
-    far, near = server.processes(), [os.getpid(), *children()]
-    far_s, near_s, began = cpu_s(far), cpu_s(near), time.monotonic()
+    far, near = (figures.processor_s_of(pids) for pids in (server.processes(), [os.getpid(), *children()]))
+    began = time.monotonic()
     while time.monotonic() - began < seconds:
         transport.wait(seconds - (time.monotonic() - began))
     took = time.monotonic() - began
-    far_ms, near_ms = (1000 * (cpu_s(pids) - start) / took for pids, start in ((far, far_s), (near, near_s)))
+    far_ms, near_ms = (1000 * figures.processor_s_since(used) / took for used in (far, near))
     after = transport.facts()
     transport.close()
     frames = after.bytes_in + after.bytes_out - before.bytes_in - before.bytes_out

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from anchorleg.files import write_json
+from anchorleg.files import patiently, write_json
 
 #: A controller writes at least every 60 s, cron's every minute; shared folders show it up to a minute later.
 SILENT_S = 300.0
@@ -29,8 +29,9 @@ TICK_TIMEOUT_S = 60.0
 #: (`lease.TTL_S`, 180 s) and a tick more.
 TURN_TIMEOUT_S = 240.0
 TURN_LOOK_S = 1.0
-#: `orchestrator.errors.LeaseHeld`, and the last of the exit codes that the command itself gives.
+#: `orchestrator.errors.LeaseHeld` and `StorageError`, and the last of the exit codes that the command itself gives.
 LEASE_HELD = 4
+STORAGE_ERROR = 7
 LAST_KNOWN_CODE = 19
 #: As what a failover tick holds the lease.
 HOLDER = "tick --failover"
@@ -69,7 +70,7 @@ class Watch:
         if before is None or self._since is None or self._read_sign() != before:
             return False
         beat = -1
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
             beat = json.loads((self.run_dir / f"ledger-{before[0]}.json").read_bytes()).get("beat", -1)
         if self._read_sign() != before:
             return False
@@ -107,7 +108,7 @@ def tick_if_alone(
             say("other jobs ran the ticks before, and no controller has come since: this job looks what is due")
         else:
             watch.look()
-            if watch.silent_s() < SILENT_S or not watch.testify():
+            if watch.silent_s() < SILENT_S or not patiently(watch.testify, sleep=sleep):
                 return
             say(f"no controller has written for {watch.silent_s():.0f} s: this job looks what is due")
         env = tick_environment(environ)
@@ -123,18 +124,18 @@ def tick_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Callable[[float], None]) -> str:
-    """One successful tick of our own, after those of other jobs that end now. Returns what to say about it."""
+    """One successful tick of our own, after those of other jobs that end now, and again where a file could not be used:
+    nobody may come after it. Returns what to say about it.
+    """
     give_up_at = time.monotonic() + TURN_TIMEOUT_S
     while True:
         code, words = tick()
         if code == 0:
             return "the tick after this job is done; see controller.log"
-        if code != LEASE_HELD:
-            return f"the tick after this job ended with {code}: {words}"
-        if _holder(run_dir) != HOLDER:
+        if code == LEASE_HELD and _holder(run_dir) not in {HOLDER, ""}:  # empty: it cannot be read just now
             return "a controller is there again"
-        if time.monotonic() > give_up_at:
-            return "another job's tick takes too long; this job leaves it to that one"
+        if code not in {LEASE_HELD, STORAGE_ERROR} or time.monotonic() > give_up_at:
+            return f"the tick after this job ended with {code}: {words}"
         sleep(TURN_LOOK_S)
 
 

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from anchorleg.job import DO_NOT_REQUEUE
 
 #: Another try at reading would come to the same.
-_FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
+_FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENAMETOOLONG)
 
 
 def may_pass(error: OSError) -> bool:
@@ -85,10 +85,11 @@ class UndecidedError(TrainerError):
 
 
 def unread(what: str, error: OSError) -> UndecidedError:
-    """`what` cannot be read now."""
+    """`what`, which a training begins with, cannot be read now."""
     return UndecidedError(
         f"{what} cannot be read ({error.strerror or error}), and nothing was decided: let this account read it, or, "
-        "where storage failed, start again"
+        "where storage failed, start again; where it stays so and it is a slot's copy of what is elsewhere still, "
+        "remove it"
     )
 
 

@@ -20,6 +20,8 @@ from orchestrator.sections import RelaySection
 
 #: What is no failure of the program.
 NOT_ITS_FAULT = frozenset({Verdict.NODE_FAILED, Verdict.NO_ROOM})
+#: Ends that a job may come to while it waits in the queue.
+_PROVES_NOTHING = frozenset({Verdict.CANCELLED, Verdict.NOT_NEEDED, Verdict.SUPERSEDED})
 #: After more of them in a row than a program may have failures so long at least is waited, whatever the config says.
 PATIENT_S = 60.0
 #: A program that stalls twice from the same checkpoint stalls there for ever.
@@ -54,6 +56,7 @@ def after_end(
             update |= {"status": SlotStatus.PAUSED, "why": why}
         elif not progressed:
             update |= _after_failure(slot, attempt, relay, now)
+            update["put_off_since"] = None if _has_run(attempt) else slot.put_off_since
     return slot.model_copy(update=update) if update else slot
 
 
@@ -80,6 +83,13 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
     if node_failures > relay.failure_budget and attempt.verdict in NOT_ITS_FAULT:
         delay_s = max(delay_s, PATIENT_S)  # nothing else would ever slow these down
     return update | {"why": f"{last}{counted}", "not_before": now + delay_s if delay_s else 0.0}
+
+
+def _has_run(attempt: Attempt) -> bool:
+    """Whether its end shows that Slurm took its job and began it, claimed or not: nothing refuses it any more."""
+    submission = last_submission(attempt)
+    was_stuck = submission is not None and submission.stuck_since is not None
+    return attempt.verdict not in _PROVES_NOTHING and not was_stuck
 
 
 def delay_after(failures: int, relay: RelaySection) -> float:

@@ -198,7 +198,7 @@ class Slot(Frozen):
 
     In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
     the slot), `stalls`. `not_before`: no submission earlier; `ahead_not_before`: no queued successor earlier.
-    `put_off_since`: the first refusal for good since a job of it last began or `start` was typed (`why` may tell of
+    `put_off_since`: the first refusal for good since a job of it last ran or `start` was typed (`why` may tell of
     something else since then). `on_request`: `orchestrator pause` paused it, and only `resume` goes on with it.
     `priority`: as a person changed it, None: the config's. `worked_s`: of all its ended jobs. `metric`: as its program
     last told it (`QueueSection`); `best`: the best so far, told at step `best_step`. `rungs`: the metric at each rung

@@ -19,7 +19,7 @@ _KINDS = {SlotStatus.FINISHED: "finished", SlotStatus.FAILED: "failed", SlotStat
 
 
 def is_put_off(slot: Slot) -> bool:
-    """Whether its job was refused for good, or could never run, and is tried again each hour; none has begun since."""
+    """Whether its job was refused for good, or could never run, and is tried again each hour; none has run since."""
     return slot.status is SlotStatus.ACTIVE and slot.put_off_since is not None
 
 

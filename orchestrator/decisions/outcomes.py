@@ -16,6 +16,8 @@ QUOTA_WAIT_S = 60.0
 TEMPORARY_WAIT_S = 15.0
 #: Refused for good, but the run had jobs before: an account, a partition or a limit of before may come back.
 AGAIN_S = 3600.0
+#: With this end the reason of a slot that is put off, in the refusal's own words.
+TRIED_AGAIN = "(the run had jobs before: it is tried again)"
 #: A queued successor was refused: its slot has a job that runs, and no need of it for long.
 AHEAD_REFUSED_WAIT_S = 600.0
 
@@ -83,7 +85,7 @@ def after_refusal(words: str, now: float, *, had_jobs: bool, since: float | None
     """
     if not had_jobs:
         return {"status": SlotStatus.FAILED, "why": words}
-    why = f"{words} (the run had jobs before: it is tried again)"
+    why = f"{words} {TRIED_AGAIN}"
     return {"why": why, "not_before": now + AGAIN_S, "put_off_since": now if since is None else since}
 
 

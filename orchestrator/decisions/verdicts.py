@@ -30,11 +30,14 @@ _NO_SHARED_MEMORY = re.compile(
     r"|(?:out of|insufficient) shared memory",
     re.MULTILINE,
 )
-#: In a line that says so: what could not be written, a path or a name behind it in quotes. A path with the number of a
-#: line is where the code stands (`/lib/pool.py:46: UserWarning: ...`, `/home/ann/run.sh: line 3: echo: ...`).
+#: In a line that says so: what could not be written, a path, a name in quotes, or any name that tar tells. A path with
+#: the number of a line is where the code stands (`/lib/pool.py:46: UserWarning:`, `/home/ann/run.sh: line 3: echo:`).
 _NAMES_A_FILE = re.compile(
-    r"""(?:^|[\s'"`=(])/(?!\S+?:(?: line )?\d+[:\]])\S|No space left on device(?: \(.*?\))?: ['"]"""
+    r"""(?:^|[\s'"`=(])/(?!\S+?:(?: line )?\d+[:\])])\S"""
+    r"""|['"\u2019]: No space left|Cannot write: No space left|No space left on device(?: \(.*?\))?: b?['"]"""
 )
+#: joblib makes no lock, and goes on without processes: of /dev/shm alone, and what ends the program is something else.
+_MERE_WARNING = re.compile(r"^.*joblib will operate in serial mode.*", re.MULTILINE)
 _SHARED_MEMORY_FULL = "the machine's shared memory (/dev/shm) is full"
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -50,8 +53,8 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
         re.compile(
-            r"(error|fail|cannot|could not|unable)[^\n]*\b(egl|glfw|opengl|osmesa)\b"
-            r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\n]*(error|fail|cannot|could not|unable)",
+            r"(error|fail|cannot|could not|unable)[^\r\n]*\b(egl|glfw|opengl|osmesa)\b"
+            r"|\b(egl|glfw|opengl|osmesa)\w*\b[^\r\n]*(error|fail|cannot|could not|unable)",
             re.IGNORECASE,
         ),
         "the renderer (EGL/OpenGL) failed",
@@ -104,11 +107,13 @@ def judge(
     *,
     stalled_s: float | None = None,
     disk_full: bool = False,
+    again: bool = False,
 ) -> tuple[Verdict, str]:
     """(verdict, cause in plain words) of an attempt whose claimant is gone.
 
     `submission`: the one that is gone, for our own cancels. `stalled_s`: how long its program had reported nothing
-    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words.
+    new when it was told to end for that; None: it was not. `disk_full`: there is no room for last words. `again`: the
+    attempt before it began from the same checkpoint, and left nothing new.
     """
     ended, progress = evidence.exit, evidence.progress
     if ended is not None:
@@ -124,15 +129,15 @@ def judge(
             if made_progress(evidence):
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, and saved nothing new"
-            return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
+            return Verdict.NO_PROGRESS, _not_found(evidence, ended, again=again) or words
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
             believed = asked or (progress is None and _used_its_time(ended))
-            if made_progress(evidence) or (believed and not _misnamed(evidence, ended)):
+            if made_progress(evidence) or (believed and not _misnamed(evidence, ended, again=again)):
                 return Verdict.HANDED_OVER, ended.asked or ""
             words = "it wants another job and left no new checkpoint"
-            return Verdict.NO_PROGRESS, _not_found(evidence, ended) or words
+            return Verdict.NO_PROGRESS, _not_found(evidence, ended, again=again) or words
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
         return _crash(ended, evidence.log_tail)
@@ -141,17 +146,18 @@ def judge(
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
 
 
-def _misnamed(evidence: Evidence, ended: Exit) -> str:
+def _misnamed(evidence: Evidence, ended: Exit, *, again: bool) -> str:
     """What it saved under a name that no next job finds; empty where it did not.
 
     Who went on from a checkpoint knows how they are named: what else lies there is a save that was cut short, or none.
+    But where that leaves nothing `again`, after time enough, its naming has changed under way.
     """
-    return ended.misnamed if not evidence.start_step else ""
+    return ended.misnamed if not evidence.start_step or (again and _used_its_time(ended)) else ""
 
 
-def _not_found(evidence: Evidence, ended: Exit) -> str:
+def _not_found(evidence: Evidence, ended: Exit, *, again: bool) -> str:
     """Of an attempt that made no progress, that it thinks otherwise; empty where it does not."""
-    if name := _misnamed(evidence, ended):
+    if name := _misnamed(evidence, ended, again=again):
         return f"{_MISNAMED}, not {name}"
     saved = evidence.progress.checkpoint_step if evidence.progress is not None else evidence.start_step
     if saved <= evidence.start_step:
@@ -254,6 +260,7 @@ def disk_words(log_tail: str) -> str:
     Behind a full shared memory a line that names no file may be the same once more: a pool hands the error of a worker
     on without the call that it came from.
     """
+    log_tail = _MERE_WARNING.sub("", log_tail)
     met = _NO_SHARED_MEMORY.search(log_tail)
     at = met.start() if met else len(log_tail)
     since = [line for line in _NO_SHARED_MEMORY.sub("", log_tail[at:]).splitlines() if not _names_nothing(line)]
@@ -273,6 +280,7 @@ def _full_since(log_tail: str) -> str:
 
 def cause_in(log_tail: str) -> str:
     """A known cause in the end of a log, else its last line; empty where there is nothing."""
+    log_tail = _MERE_WARNING.sub("", log_tail)
     for pattern, words in CAUSES:
         if pattern.search(log_tail):
             return (words == _SHARED_MEMORY_FULL and _full_since(log_tail)) or words

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 from rich.console import Console
 
+from anchorleg.files import patiently
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
@@ -35,7 +37,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     if hand_to_living_owner(asked):
         return
     prepare_folder(run_dir)
-    owner = living_owner(run_dir)
+    owner = patiently(lambda: living_owner(run_dir))
     if owner is not None and not owner.passes:
         raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
     before = highest_epoch(run_dir)
@@ -51,15 +53,17 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
         )
     give_up_at = time.monotonic() + START_TIMEOUT_S
     begun_at: float | None = None
+    told = ""
     while time.monotonic() < give_up_at:
-        epoch = highest_epoch(run_dir)
-        if epoch > before and run_dir.ledger(epoch).exists() and read_owner(run_dir, epoch).process.pid == child.pid:
-            begun_at = begun_at or time.monotonic()
-        waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
-        if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
-            going = f"controller {child.pid}"
-            stopping = f"{going} ends when its jobs have ended"
-            out.print(begun_words(run_dir, name, going=going, stopping=stopping), soft_wrap=True)
+        with suppress(OSError):  # a look that is refused has seen nothing new
+            if begun_at is None and _has_begun(run_dir, before, child.pid):
+                begun_at = time.monotonic()
+            waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
+            if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
+                going = f"controller {child.pid}"
+                told = begun_words(run_dir, name, going=going, stopping=f"{going} ends when its jobs have ended")
+        if told:
+            out.print(told, soft_wrap=True)
             return
         if child.poll() is not None:
             with open(run_dir.log, encoding="utf-8", errors="replace") as log_text:
@@ -70,6 +74,12 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     raise LeaseHeld(
         f"the controller (process {child.pid}) has not begun within {START_TIMEOUT_S:.0f} s; see {run_dir.log}."
     )
+
+
+def _has_begun(run_dir: RunDir, before: int, pid: int) -> bool:
+    """Whether process `pid` owns an epoch after `before`, and has written its ledger."""
+    epoch = highest_epoch(run_dir)
+    return epoch > before and run_dir.ledger(epoch).exists() and read_owner(run_dir, epoch).process.pid == pid
 
 
 def _is_answered(run_dir: RunDir) -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
+from anchorleg.files import patiently
 from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
 from orchestrator.decisions.control import Control
@@ -98,12 +99,13 @@ def start(asked: StartRequest, out: Console) -> None:
 
 def wait_for_owner_elsewhere(asked: StartRequest) -> None:
     """Where the jobs are on the controller's own machine, and that is another one than this: wait until it is known
-    whether it lives. A rented machine that was taken away says nothing, and the next one is to go on by itself.
+    whether it lives. A rented machine that was taken away says nothing, and the next one is to go on by itself. Errors:
+    RunFolderError; OSError where it cannot be told for some seconds.
     """
-    owner = living_owner(asked.run_dir)
+    owner = patiently(lambda: living_owner(asked.run_dir))
     if owner is None or executor_of(asked) != "local" or is_alive(owner.process) is not None:
         return
-    known_s = round(TTL_S - silent_for(asked.run_dir, owner.epoch, time.monotonic()))
+    known_s = round(TTL_S - patiently(lambda: silent_for(asked.run_dir, owner.epoch, time.monotonic())))
     print(f"note: {owner} had this run; if it stays silent, it is taken for gone in {known_s} s.", file=sys.stderr)
     wait_for_word(asked.run_dir, owner)
 
@@ -111,7 +113,7 @@ def wait_for_owner_elsewhere(asked: StartRequest) -> None:
 def executor_of(asked: StartRequest) -> str:
     """The executor, empty where none can be had: whoever begins the run says so."""
     try:
-        return executor_for(asked.config, asked.run_dir, os.environ)
+        return patiently(lambda: executor_for(asked.config, asked.run_dir, os.environ))
     except (ConfigError, RunFolderError, OSError):
         return ""
 
@@ -183,7 +185,7 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
     controller can take up.
     """
     run_dir, name = asked.run_dir, asked.config.run_name
-    owner = living_owner(run_dir)
+    owner = patiently(lambda: living_owner(run_dir))
     if owner is None or owner.passes or not run_dir.run_file.exists():
         return False
     run = load_run(run_dir)
@@ -237,11 +239,14 @@ def make_controller(
     on_tick: Callable[[], None] = lambda: None,
 ) -> Controller:
     """The controller of a run, on its executor. `on_tick`: see `Controller`. Who passes by tells the board when the
-    lease is free again: that may take long on a slow disk, and meanwhile nobody else could look after the run.
+    lease is free again: that may take long on a slow disk, and meanwhile nobody else could look after the run. Errors:
+    RunFolderError; OSError where the ledger cannot be read for some seconds.
     """
     executor = make_executor(run, run_dir)
     tell = hook or Hook(run, run_dir, say)
-    return Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell, on_tick=on_tick)
+    return patiently(
+        lambda: Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell, on_tick=on_tick)
+    )
 
 
 def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) -> None:

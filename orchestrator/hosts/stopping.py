@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from rich.console import Console
 
+from anchorleg.files import patiently
 from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger
 from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
@@ -62,17 +64,17 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     told = False
     with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
         while not interrupted():
-            newer = read_control(run_dir)
+            newer = patiently(lambda: read_control(run_dir))
             if newer.number > wish.number and newer.wish == "run":
                 raise LeaseHeld(_overruled(run.config.run_name))
-            owner = living_owner(run_dir)
+            owner = patiently(lambda: living_owner(run_dir))
             if owner is None:
                 # The whole time again: what is left of it may have gone into waiting for the owner.
                 if _stop_here(run, run_dir, interrupted, time.monotonic() + patience_s, display):
                     break
                 time.sleep(LOOK_S)  # the last owner's ledger does not show here yet
                 continue
-            silent_s = silent_for(run_dir, owner.epoch, time.monotonic())
+            silent_s = patiently(partial(silent_for, run_dir, owner.epoch, time.monotonic()))
             waited_s = time.monotonic() - asked_at
             if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
                 told = True

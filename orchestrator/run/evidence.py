@@ -18,8 +18,8 @@ from orchestrator.run.rundir import RunDir
 RECORDS_KEPT = 8192
 
 
-#: What fits a terminal and holds the last lines of a traceback.
-LOG_TAIL_BYTES = 4096
+#: What holds a whole traceback, also of a pool's worker: what it met stands in the first half.
+LOG_TAIL_BYTES = 16 << 10
 
 
 class _Files:

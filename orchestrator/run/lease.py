@@ -20,10 +20,11 @@ import errno
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol
 
-from anchorleg.files import to_json
-from orchestrator.disk import read_json, read_json_or_none
+from anchorleg.files import patiently, to_json
+from orchestrator.disk import read_json
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.executors.base import Frozen
 from orchestrator.processes import ProcessId, boot_id, host_name, is_alive, myself
@@ -41,12 +42,6 @@ PASSING_LOOK_S = 0.1
 WORD_LOOK_S = 1.0
 #: So long a folder with nothing beside it is waited for: a server is restarted, a disk mounted again.
 AWAY_S = 6 * 3600.0
-#: A shared folder that refuses a read (ESTALE, EIO) mostly grants it a moment later. Whoever is to own a run looks so
-#: often, with such pauses: it looks once, and nobody may come after it.
-READ_TRIES = 20
-READ_PAUSE_S = 0.25
-
-_T = TypeVar("_T")
 
 
 class Owner(Frozen):
@@ -87,7 +82,7 @@ def is_released(run_dir: RunDir, epoch: int) -> bool:
 
 
 def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monotonic) -> Owner | None:
-    """The owner, unless it is known to be gone."""
+    """The owner, unless it is known to be gone. Errors: RunFolderError; OSError where it cannot be told now."""
     epoch = highest_epoch(run_dir)
     if epoch < 0 or is_released(run_dir, epoch):
         return None
@@ -98,16 +93,29 @@ def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monot
 
 
 def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
-    """For how long (seconds) this machine has seen no beat of an epoch. It remembers in `lease/seen-<host>-….json`."""
+    """For how long (seconds) this machine has seen no beat of an epoch. It remembers in `lease/seen-<host>-….json`.
+    Errors: OSError where it cannot be told now: a dead owner must not live again because a read was refused.
+    """
     # The monotonic clock is the same for all processes of one boot, so its readings can be kept in a file.
     seen_path = run_dir.lease / f"seen-{host_name()}-{boot_id()}.json"
-    beat = (read_json_or_none(run_dir.disk, run_dir.ledger(epoch)) or {}).get("beat", -1)
-    seen: dict[str, Any] = read_json_or_none(run_dir.disk, seen_path) or {}
+    beat = _content(run_dir, run_dir.ledger(epoch)).get("beat", -1)
+    seen: dict[str, Any] = {}
+    with contextlib.suppress(PermissionError):  # another account looked from here, and closed it to us
+        seen = _content(run_dir, seen_path)
     if (seen.get("epoch"), seen.get("beat")) != (epoch, beat) or seen.get("at", now) > now:
         with contextlib.suppress(OSError):  # a guest who may only read sees a living owner for as long as it looks
             run_dir.disk.write(seen_path, to_json({"epoch": epoch, "beat": beat, "at": now}))
         return 0.0
     return now - float(seen["at"])
+
+
+def _content(run_dir: RunDir, path: Path) -> dict[str, Any]:
+    """What a file says; nothing where it is not there or damaged. Errors: OSError where it cannot be read now."""
+    try:
+        value = read_json(run_dir.disk, path)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def wait_for_word(
@@ -117,11 +125,18 @@ def wait_for_word(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until `owner` is heard of (True) or is known to be gone (False): after `TTL_S` at the latest."""
-    beat = _beat(run_dir, owner.epoch)
-    while living_owner(run_dir, monotonic=monotonic) == owner:
-        if _beat(run_dir, owner.epoch) != beat:
-            return True
+    """Wait until `owner` is heard of (True) or is known to be gone (False): after `TTL_S`, or where looks are refused
+    after `PASSING_TIMEOUT_S` at the latest.
+    """
+    give_up_at = monotonic() + PASSING_TIMEOUT_S
+    beats: set[int | None] = set()
+    while monotonic() < give_up_at:
+        with contextlib.suppress(OSError):  # such a look has seen nothing new
+            if living_owner(run_dir, monotonic=monotonic) != owner:
+                return False
+            beats.add(_beat(run_dir, owner.epoch))
+            if len(beats) > 1:
+                return True
         sleep(WORD_LOOK_S)
     return False
 
@@ -157,6 +172,7 @@ def _beat(run_dir: RunDir, epoch: int) -> int | None:
 
 def _free_epoch(run_dir: RunDir, monotonic: Callable[[], float]) -> int:
     """The epoch that may be taken. Errors: LeaseHeld; OSError where it cannot be told now."""
+    run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
     # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
     epoch = highest_epoch(run_dir) + 1
     if owner := living_owner(run_dir, monotonic=monotonic):
@@ -170,15 +186,6 @@ def _free_epoch(run_dir: RunDir, monotonic: Callable[[], float]) -> int:
             "machine yet: a shared folder may need a minute. Try again."
         )
     return epoch
-
-
-def _patiently(look: Callable[[], _T], sleep: Callable[[float], None]) -> _T:
-    """`look()`, again where a file cannot be read just now. Errors: those of the last look."""
-    for _ in range(READ_TRIES - 1):
-        with contextlib.suppress(OSError):
-            return look()
-        sleep(READ_PAUSE_S)
-    return look()
 
 
 class LeaseOwner(Protocol):
@@ -220,12 +227,12 @@ class Lease:
         """Own the next epoch. Errors: LeaseHeld, naming the living owner; OSError where it cannot be told for some
         seconds.
         """
-        run_dir.disk.make_folder(run_dir.lease, exist_ok=True)
-        epoch = _patiently(lambda: _free_epoch(run_dir, monotonic), sleep)
+        # It looks once, and nobody may come after it.
+        epoch = patiently(lambda: _free_epoch(run_dir, monotonic), sleep=sleep, monotonic=monotonic)
         owner = Owner(epoch=epoch, process=myself(), since=now, command=command)
         lease = cls(run_dir, owner)
         if not run_dir.disk.create(run_dir.lease / str(epoch), lease.record):
-            winner = _patiently(lambda: read_owner(run_dir, epoch), sleep)
+            winner = patiently(lambda: read_owner(run_dir, epoch), sleep=sleep, monotonic=monotonic)
             raise LeaseHeld(f"another controller was faster: {winner}. `orchestrator status` shows what it does.")
         return lease
 
@@ -244,7 +251,7 @@ class Lease:
             try:
                 return cls.take(run_dir, command, now=time.time(), monotonic=monotonic, sleep=sleep)
             except LeaseHeld:
-                owner = _patiently(lambda: living_owner(run_dir, monotonic=monotonic), sleep)
+                owner = patiently(lambda: living_owner(run_dir, monotonic=monotonic), sleep=sleep, monotonic=monotonic)
                 if (owner is not None and not owner.passes) or monotonic() > give_up_at:
                     raise
             sleep(PASSING_LOOK_S)
@@ -279,9 +286,12 @@ class Lease:
         """Who took this run over, where it only looked once: a tick of a job, of cron or of hands while this process
         was held up. Errors: RunFolderError; OSError where it cannot be told for some seconds.
         """
-        newest = _patiently(lambda: highest_epoch(self.run_dir), sleep)
-        owner = _patiently(lambda: read_owner(self.run_dir, newest), sleep) if newest > self.epoch else None
+        owner = patiently(self._successor, sleep=sleep, monotonic=self._monotonic)
         return owner if owner is not None and owner.passes else None
+
+    def _successor(self) -> Owner | None:
+        newest = highest_epoch(self.run_dir)
+        return read_owner(self.run_dir, newest) if newest > self.epoch else None
 
     def release(self) -> None:
         """Say that we are done, and with which beat, so that the next owner need not wait. Idempotent. A folder that

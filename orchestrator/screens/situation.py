@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, Submission, SubmissionState
 from orchestrator.decisions.news import is_put_off
+from orchestrator.decisions.outcomes import TRIED_AGAIN
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.executors.base import JobState
 from orchestrator.screens.timeline import at_and_in, clock
@@ -89,7 +90,8 @@ def _without_job(slot: Slot, around: Around) -> Situation:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
         again = f"tries again {at_and_in(slot.not_before, around.now)}"
-        return Situation("waiting", slot.why, again, kind="for ever" if is_put_off(slot) else None)
+        is_refused = is_put_off(slot) and slot.why.endswith(TRIED_AGAIN)  # and no other answer came since
+        return Situation("waiting", slot.why, again, kind="for ever" if is_refused else None)
     current = slot.current
     if current is not None and current.verdict is None and current.claimed_by is not None:
         return Situation("waiting", slot.why or "its last job's end is not clear yet", "the next looks decide")

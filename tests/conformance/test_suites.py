@@ -43,7 +43,7 @@ IDS = (
     {"id": "odd_envs:Stacked", "horizon": 11},
     {"id": "odd_envs:Teller", "horizon": 11, "observation": "cameras", "frame_stack": 3, "critic_sees": "state"},
     {"id": "odd_envs:Keeper", "horizon": 11, "observation": "clips", "frame_stack": 2, "image_size": 20},
-    {"id": "Hopper-v5", "horizon": 9, "observation": "both", "image_size": 32},
+    {"id": "Hopper-v5", "horizon": 9, "observation": "both", "image_size": 32, "kwargs": {"width": 96, "height": 96}},
     {"id": "ALE/Alien-v5", "horizon": 40, "kwargs": {"obs_type": "grayscale"}, "image_size": 84, "frame_stack": 4},
 )
 #: Policies that see: by MuJoCo's cameras, stacked, over time, with other light, with critics that see more.

@@ -126,6 +126,7 @@ def test_a_job_ends_well_when_the_training_is_complete(shared, tmp_path):
     assert "the training is complete; done: " in job.said()
 
 
+@pytest.mark.long
 def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_path):
     takings.say(learner(shared), 100, time.time() - 2 * STALE_S, takes=True)
     with helping(shared, tmp_path) as job:
@@ -135,6 +136,7 @@ def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_
         wait_for(lambda: waiting(shared), "segments")
 
 
+@pytest.mark.long
 def test_a_job_of_who_was_dropped_asks_for_no_other(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")

@@ -127,6 +127,7 @@ def test_a_task_that_loops_once_is_named_with_its_line_and_no_bit_changes(spec, 
     assert "in loop_for_ever" in capfd.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("soon")
 def test_a_task_that_loops_again_in_the_next_worker_ends_it_with_one_sentence(spec, mark):
     mark.write_text("always")

@@ -82,7 +82,10 @@ def assert_same_tensors(one: Any, other: Any) -> None:
 @pytest.mark.trainer
 @pytest.mark.parametrize(
     ("program", "params"),
-    [("fit_torch.py", {"steps": 4}), ("ppo_cleanrl.py", {"iterations": 4, "num_steps": 64})],
+    [
+        ("fit_torch.py", {"steps": 4}),
+        pytest.param("ppo_cleanrl.py", {"iterations": 4, "num_steps": 64}, marks=pytest.mark.long),
+    ],
 )
 def test_a_loop_in_plain_torch_comes_to_the_same_bits(
     new_relay: NewRelay, program: str, params: dict[str, Any]

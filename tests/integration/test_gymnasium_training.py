@@ -79,9 +79,9 @@ def bits_of(folder: Path) -> dict[str, object]:
     ("env", "fields"),
     [
         ({"id": "Pendulum-v1", "horizon": 90}, {}),
-        ({"id": "Hopper-v5"}, {}),
+        pytest.param({"id": "Hopper-v5"}, {}, marks=pytest.mark.long),
         ({"id": "odd_envs:Keeper"}, {}),
-        ({"id": "Pendulum-v1", "horizon": 90}, MTSAC),
+        pytest.param({"id": "Pendulum-v1", "horizon": 90}, MTSAC, marks=pytest.mark.long),
     ],
     ids=["replay", "mujoco", "own", "mtsac"],
 )

@@ -44,7 +44,10 @@ def time_at_goal(act, training, seed=99):
     [
         {},
         {"critic_net": "heads"},
-        {"critic_net": "residual", "critic_loss": "categorical", "critic_hidden": (32,), "weight_decay": 1e-4},
+        pytest.param(
+            {"critic_net": "residual", "critic_loss": "categorical", "critic_hidden": (32,), "weight_decay": 1e-4},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["plain", "heads", "categorical"],
 )

@@ -16,7 +16,7 @@ from slurm_cluster import PrivateSlurm, SlurmCluster
 
 from syncd import store
 
-pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
+pytestmark = [pytest.mark.slurm, pytest.mark.trainer, pytest.mark.long]
 
 TRAINING = {
     "preset": "tiny",

@@ -106,6 +106,7 @@ def test_weights_flow_out_and_experience_flows_in(
     assert relay.run("stop").code == 0
 
 
+@pytest.mark.long
 def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     new_relay: NewRelay, slurm: SlurmCluster, new_machine: Callable[..., Machine]
 ) -> None:

@@ -208,6 +208,7 @@ def test_nobody_writes_into_an_inbox_with_a_shell_either(cluster: Cluster) -> No
     assert verdict.exists()
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 def test_a_training_takes_from_an_account_until_it_is_dropped(cluster: Cluster, tmp_path: Path) -> None:
     ann, ben = cluster.ann, cluster.ben

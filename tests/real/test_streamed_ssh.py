@@ -145,6 +145,7 @@ def test_who_watches_sees_a_contributors_agents_and_unwatched_nothing_is_sent(
     wait_for(lambda: not place(shared).exists(), "the end of what was shown")
 
 
+@pytest.mark.long
 def test_without_the_consent_nothing_is_offered(
     new_machine: Callable[..., Machine], new_page: Callable[[Path], Page], shared: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_without_the_consent_nothing_is_offered(
     assert not any(isinstance(one, AgentNews) for one in page.news)
 
 
+@pytest.mark.long
 def test_the_owners_own_page_beside_the_shared_folder_sees_them_too(
     new_machine: Callable[..., Machine], new_page: Callable[[Path], Page], shared: Path
 ) -> None:

@@ -140,7 +140,7 @@ class Process:
     def make(self) -> Controller:
         """Own the run and make the controller, as `orchestrator.hosts.host` does. Errors: LeaseHeld."""
         world, login = self.world, self.login
-        self.lease = Lease.take(self.run_dir, self.command, now=login.clock())
+        self.lease = Lease.take(self.run_dir, self.command, now=login.clock(), sleep=lambda _seconds: None)
         if self.command == "start" and read_control(self.run_dir).wish != "run":
             write_control(self.run_dir, "run", now=login.clock(), by="start")
         self.controller = Controller(

@@ -24,6 +24,7 @@ from train_point_mass import attempt, in_a_process_of_its_own, section
 from anchorleg.job import Job
 from trainer.checkpoints.resume import Start, find_start
 from trainer.checkpoints.saver import Saver
+from trainer.machine.device import set_deterministic
 from trainer.training.run import advance, capture, resumed
 
 FIELDS: dict[str, Any] = {"total_steps": 400, "evaluation_interval": 0, "keep_milestones": 1, "evaluation_goals": 0}
@@ -32,7 +33,7 @@ ORDERLY = 7
 
 def go_on(run_dir: Path, guillotine: Guillotine) -> int:
     """The next attempt: 100 steps more, and one publication under the guillotine."""
-    torch.set_num_threads(1)
+    set_deterministic(1)  # as a job does; else each fork would import torch's compiler
     training = section(**FIELDS)
     job = Job.standalone(run_dir)
     start = find_start(job, training)

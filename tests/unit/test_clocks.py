@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from daemons import LONG_S, PATIENCE_S, WORK_S
+from each_file import each_of
 
 TESTS = Path(__file__).parents[1]
 #: What reads a clock, by the last part of its name, and the fields of `resource.getrusage`.
@@ -169,7 +170,7 @@ def limits_of_tests(tree: ast.Module) -> list[float | None]:
 EVERY_FILE = sorted(TESTS.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", EVERY_FILE, ids=lambda path: str(path.relative_to(TESTS)))
+@each_of(EVERY_FILE)
 def test_no_test_depends_on_how_fast_its_machine_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)

@@ -145,8 +145,14 @@ def test_processor_time_has_that_of_threads_that_ended(tmp_path: Path, monkeypat
 
 def test_a_process_that_ended_takes_no_figures_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = figures_of(tmp_path / "bench", monkeypatch=monkeypatch)
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait(PATIENCE_S)
+    command = [sys.executable, "-c", "print(); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # it has used some by then, more than this process uses meanwhile
+        before = figures.processor_s_of([child.pid, os.getpid()])
+        assert before[child.pid] > 0
+        child.communicate(b"\n", timeout=PATIENCE_S)
+    assert figures.processor_s_since(before) >= 0
     with pytest.raises(OSError, match=r"Invalid argument|No such process"):
-        figures.processor_s(gone.pid)
-    assert figures.processor_s_of([gone.pid, os.getpid()]) > 0
+        figures.processor_s(child.pid)
+    assert list(figures.processor_s_of([child.pid, os.getpid()])) == [os.getpid()]

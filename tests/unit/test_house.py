@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
+from each_file import each_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
@@ -126,6 +127,7 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Every module that `path` imports, anywhere in it. `from a import b` counts as `a.b` where that is a module."""
     found = set()
@@ -142,7 +144,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_packages_meet_at_their_doors_only(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     foreign = {name for name in imports_of(path) if name.split(".")[0] in set(PACKAGES) - {package, GROUND}}
@@ -216,7 +218,7 @@ def test_decisions_know_no_world() -> None:
     assert names & WORLDS == set()
 
 
-@pytest.mark.parametrize("path", modules_of(GROUND), ids=shown)
+@each_of(modules_of(GROUND))
 def test_the_ground_is_the_standard_library_alone(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= set(sys.stdlib_module_names) | {GROUND}
 
@@ -258,7 +260,7 @@ def test_nobody_imports_the_viewer_and_a_login_node_loads_little_for_it() -> Non
     assert not loaded_after(names) & (HEAVY | {"websockets", "playwright", "matplotlib", "paramiko"})
 
 
-@pytest.mark.parametrize("path", modules_of("viewer"), ids=shown)
+@each_of(modules_of("viewer"))
 def test_the_viewer_asks_for_agents_and_starts_programs_in_one_place_each(path: Path) -> None:
     names = {node.id for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name)}
     names |= {
@@ -269,7 +271,7 @@ def test_the_viewer_asks_for_agents_and_starts_programs_in_one_place_each(path: 
     assert not imports_of(path) & {"subprocess", "tempfile"} or name_of(path) in PLAYS
 
 
-@pytest.mark.parametrize("path", modules_of("viewer"), ids=shown)
+@each_of(modules_of("viewer"))
 def test_the_viewer_writes_its_token_and_its_export_and_nothing_else(path: Path) -> None:
     called = {
         node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
@@ -330,7 +332,7 @@ def test_the_config_of_the_training_needs_pydantic_alone() -> None:
     assert tops <= set(sys.stdlib_module_names) | {"pydantic", "pydantic_core", "anchorleg", "trainer"}
 
 
-@pytest.mark.parametrize("path", modules_of("trainer"), ids=shown)
+@each_of(modules_of("trainer"))
 def test_algorithms_suites_and_encoders_are_known_by_name_alone(path: Path) -> None:
     """`trainer.config.find` loads them; what lies in one of their folders knows its own."""
     module = name_of(path)
@@ -345,13 +347,13 @@ def test_algorithms_suites_and_encoders_are_known_by_name_alone(path: Path) -> N
     assert named - own == (named if module in OF_METAWORLD else set())
 
 
-@pytest.mark.parametrize("path", modules_of("trainer"), ids=shown)
+@each_of(modules_of("trainer"))
 def test_metaworlds_shapes_stand_below_metaworld(path: Path) -> None:
     words = set(re.findall(r"\b(OBS_DIM|ACT_DIM|MT50|MAX_HORIZON)\b", path.read_text(encoding="utf-8")))
     assert not words or "metaworld" in path.parts or path.parent.name == "config" or name_of(path) in OF_METAWORLD
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_a_file_fits_in_a_head(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
@@ -372,7 +374,7 @@ def public_definitions(tree: ast.Module) -> list[tuple[str, ast.AST]]:
     return found
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_every_public_name_says_what_it_is(path: Path) -> None:
     tree = tree_of(path)
     overloads = {"overload", "typing.overload"}
@@ -386,7 +388,7 @@ def test_every_public_name_says_what_it_is(path: Path) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_nobody_uses_what_is_forbidden(path: Path) -> None:
     code = ast.unparse(without_docstrings(ast.parse(path.read_text(encoding="utf-8"))))
     found = [word for word in FORBIDDEN if re.search(rf"(?<![\w.]){re.escape(word)}", code)]
@@ -411,7 +413,7 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_no_error_is_swallowed_whole(path: Path) -> None:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ExceptHandler):
@@ -420,13 +422,12 @@ def test_no_error_is_swallowed_whole(path: Path) -> None:
             assert not (silent and kind in BROAD), f"line {node.lineno}"
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_nothing_is_left_to_do_later(path: Path) -> None:
     assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    "path",
+@each_of(
     [
         *EVERY_MODULE,
         *(path for path in sorted(ROOT.glob("*")) if path.is_file()),
@@ -436,8 +437,7 @@ def test_nothing_is_left_to_do_later(path: Path) -> None:
             for path in sorted((ROOT / name).rglob("*.*"))
             if path.suffix not in {".png", ".webp"}
         ),
-    ],
-    ids=shown,
+    ]
 )
 def test_nobody_is_told_to_install_a_name_that_is_not_ours(path: Path) -> None:
     """On the package index `anchorleg` belongs to nobody yet, and so to the first stranger who takes it."""
@@ -477,7 +477,7 @@ def test_slurm_is_spoken_to_in_one_module_of_the_controller() -> None:
     }
 
 
-@pytest.mark.parametrize("path", EVERY_MODULE, ids=shown)
+@each_of(EVERY_MODULE)
 def test_a_python_that_is_started_finds_no_module_of_the_folder_it_is_started_in(path: Path) -> None:
     """Without `-P` a `trainer.py` of the user's own is what `python -m trainer` runs."""
     for node in ast.walk(tree_of(path)):

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from anchorleg.files import make_folder, read_json, remove_folder, write_bytes, write_json
 from anchorleg.job import CheckpointRef, Job, candidates_before
 from trainer.algorithms.common.autograd import in_groups
-from trainer.algorithms.common.tensors import copied, load_moments, moments_of, named, under
+from trainer.algorithms.common.tensors import bare_step, copied, load_moments, moments_of, named, under
 from trainer.checkpoints.patience import patiently
 from trainer.checkpoints.retention import leftovers
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, NotFiniteError, OtherIdentityError, SaveError
@@ -129,7 +129,7 @@ class Fit:
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.learner.loss(self.rng, plan.batch_size)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        bare_step(self.optimizer)
         self.step += 1
         self.total_loss += float(loss.detach())
         if not math.isfinite(self.total_loss):

@@ -26,7 +26,7 @@ from anchorleg.words import sized
 from trainer.buffers.packing import packed, unpacked
 from trainer.demos.manifest import MANIFEST, MAX_EPISODE_BYTES, DemoBlock, DemoEpisode, DemosManifest
 from trainer.envs.spaces import IMAGE
-from trainer.errors import ConfigError, SaveError, may_pass, unread
+from trainer.errors import ConfigError, SaveError, UndecidedError, may_pass, unread
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -105,9 +105,7 @@ class Demos:
                 raise DamagedDemosError(f"{path} has {path.stat().st_size} of {block.bytes} bytes: {_AGAIN}")
             data = path.read_bytes()
         except OSError as error:
-            if may_pass(error):
-                raise unread(str(path), error) from error
-            raise DamagedDemosError(f"{path} cannot be read: {error.strerror}; {_AGAIN}") from None
+            raise _unread(path, error) from error
         if hashlib.sha256(data).hexdigest() != block.sha256:
             raise DamagedDemosError(f"{path} is not what was written (sha256 differs): {_AGAIN}")
         return data
@@ -230,11 +228,18 @@ def read_manifest(folder: Path) -> DemosManifest | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise unread(str(path), error) from error
+        raise _unread(path, error) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
+
+
+def _unread(path: Path, error: OSError) -> UndecidedError | DamagedDemosError:
+    """What it comes to that `path` cannot be read."""
+    if may_pass(error):
+        return unread(str(path), error)
+    return DamagedDemosError(f"{path} cannot be read: {error.strerror}; {_AGAIN}")
 
 
 def _sweep(blocks: Path) -> None:

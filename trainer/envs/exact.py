@@ -41,7 +41,7 @@ FIRST_S = 150.0
 SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
 _EARLIER_STEPS = 5
-#: A state that cannot be taken for a moment is taken again after so many seconds each.
+#: What fails for a moment, as a state is taken or a way is tried, is tried again after so many seconds each.
 PAUSES_S = (1.0, 2.0, 4.0)
 #: How a state's tensors are named: the last observation's, and those of the environment's own state.
 _LAST, _OWN = "last.", "own."
@@ -67,7 +67,7 @@ class PlayedEnv(Protocol):
 @dataclass(frozen=True)
 class Exactness:
     """How states are taken. `told`: what a user should know of it, in a sentence. `is_tried`: False where there was no
-    time or no memory to find out whether there is a better way.
+    time or no memory to find out whether its own state is exact.
     """
 
     way: str
@@ -98,7 +98,7 @@ class ExactEnv:
     @property
     def repeats(self) -> bool:
         """Whether the same actions give the same steps again, from a state or from the beginning of an episode."""
-        return self._choice.way != ANEW
+        return self._choice.way != ANEW or self._way is not None
 
     @property
     def simulation(self) -> Any:
@@ -267,10 +267,13 @@ class _HurriedEnv:
 
 
 def choose(
-    make: Callable[[], PlayedEnv], action: Box | Discrete, clock: Callable[[], float] = time.monotonic
+    make: Callable[[], PlayedEnv],
+    action: Box | Discrete,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Exactness:
     """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S`, or until it has held once,
-    for `FIRST_S` at most. Errors: those of `make`.
+    for `FIRST_S` at most; and again, within that, where it fails for a moment. Errors: those of `make`.
     """
     hurry = _Hurry(clock)
     with closing(make()) as probe:
@@ -279,6 +282,11 @@ def choose(
     is_tried = True
     for name in ([] if way is None else [way.name]) + [REPLAY]:
         why = _why_not(make, name, action, hurry)
+        for seconds in PAUSES_S:
+            if why is None or not why.is_for_a_moment:
+                break
+            pause(seconds)
+            why = _why_not(make, name, action, hurry)
         told = f"{why_not[0].told}; a resume plays its episodes again" if why_not else None
         if why is None:
             return Exactness(name, told, is_tried=is_tried)
@@ -286,8 +294,9 @@ def choose(
             untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
             return Exactness(REPLAY, told or untried, is_tried=is_tried and bool(why_not))
         why_not.append(why)
-        is_tried = is_tried and not why.is_for_a_moment
-    told = f"it cannot be put back in mid-episode ({why_not[-1].words}): a resume begins its episodes anew"
+        is_tried = is_tried and (name == REPLAY or not why.is_for_a_moment)
+    words = next((why for why in why_not if why.is_for_a_moment), why_not[-1]).words
+    told = f"it cannot be put back in mid-episode ({words}): a resume begins its episodes anew"
     return Exactness(ANEW, told, is_tried=is_tried)
 
 

@@ -107,12 +107,12 @@ def set_deterministic(threads: int) -> None:
 
 def leave_compiler_out() -> None:
     """Keep the making of torch's first optimizer from importing its compiler (more than a second), which is used
-    nowhere here. A step of torch's own optimizers still does; MTSAC's in C are none.
+    nowhere here. A step of one would, too: see `trainer.algorithms.common.tensors.bare_step`.
 
     torch marks these functions as not to be compiled at their first call; to it they are marked already. Where a
     version does that otherwise, it imports the compiler as before.
     """
-    for name in ("add_param_group", "state_dict", "load_state_dict"):
+    for name in ("add_param_group", "state_dict", "load_state_dict", "zero_grad"):
         function = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
         if function is not None:
             setattr(function, "__dynamo_disable", function)

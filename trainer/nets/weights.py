@@ -115,7 +115,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something to read. Errors: UndecidedError where that cannot be found out."""
+    """Whether there is something to read. Errors: ConfigError where nobody can (a link to itself, a name that is too
+    long); UndecidedError where that cannot be found out now.
+    """
     with _reading(path):
         try:
             path.stat()
@@ -128,7 +130,7 @@ def sha256_of(path: Path) -> str:
     """sha256 (hex) of a file, or of a folder's shards one after the other in the order of their names; of a kept copy
     that of what it was made of.
 
-    Errors: ConfigError where there is none; UndecidedError where it cannot be read now.
+    Errors: ConfigError where there is none, or nobody can read it; UndecidedError where it cannot be read now.
     """
     with _reading(path):
         files = _files(path)
@@ -171,13 +173,13 @@ def kept_copy(path: Path, folder: Path, sha256: str | None = None) -> Path:
 
 
 def _source_of(file: Path) -> str | None:
-    """The sum of what a kept copy was made of; None: it is none, or cannot be read."""
+    """The sum of what a kept copy was made of; None: it is none, or is damaged. Errors: OSError."""
     if file.suffix != _SUFFIX:
         return None
     try:
-        with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
+        with _opened(file) as opened:
             metadata = opened.metadata() or {}
-    except (OSError, safetensors.SafetensorError):
+    except safetensors.SafetensorError:
         return None
     source = metadata.get(_SOURCE, "")
     return source if _NUMBERS in metadata and _SHA256.fullmatch(source) else None
@@ -248,14 +250,18 @@ def _json(file: Path) -> dict[str, Any]:
     return value
 
 
-def _from_safetensors(file: Path) -> dict[str, Tensor]:
+def _opened(file: Path) -> safetensors.safe_open:
     with open(file, "rb"):
         pass  # or Python's own error, by which it is known whether that may pass
+    return safetensors.safe_open(file, framework="pt", device="cpu")
+
+
+def _from_safetensors(file: Path) -> dict[str, Tensor]:
     try:
-        with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
+        with _opened(file) as opened:
             metadata = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - it is no mapping
-    except (OSError, safetensors.SafetensorError) as error:
+    except safetensors.SafetensorError as error:
         raise _unreadable(file, error) from error
     if _NUMBERS in metadata and metadata[_NUMBERS] != _digest(tensors):
         raise ConfigError(
@@ -298,15 +304,17 @@ def _is_plain_tensor(name: Any, value: Any) -> bool:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Whatever cannot be read inside becomes a sentence, by which nothing is called damaged."""
+    """Whatever cannot be read inside becomes a sentence, by which nothing is called damaged that may be read later."""
     try:
         yield
     except OSError as error:
-        raise unread(f"{error.filename or path} ({_WHERE})", error) from error
+        if may_pass(error):
+            raise unread(f"{error.filename or path} ({_WHERE})", error) from error
+        raise _unreadable(Path(error.filename or path), error) from error
 
 
 def _unreadable(file: Path, error: Exception) -> ConfigError:
-    why = str(error).partition("\n")[0].strip() or type(error).__name__
+    why = getattr(error, "strerror", None) or str(error).partition("\n")[0].strip() or type(error).__name__
     if why.startswith("Weights only load failed"):  # and then how to have any code run
         why = "torch finds no tensors in it"
     return ConfigError(

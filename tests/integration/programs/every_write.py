@@ -1,8 +1,9 @@
-"""kill -9 of a controller at each system call that makes something durable: every_write.py SCENARIO
+"""kill -9 of a controller at each system call that makes something durable: every_write.py SCENARIO STRIDE
 
-For k = 1, 2, … : restore the run folder, fork a controller that SIGKILLs itself before its k-th such call, let another
-controller finish the run, and check that every step was done exactly once. Prints one line of JSON: where it was
-killed, in order. Runs in the folder of a `Relay`, in its environment, with the folder of relay.py on PYTHONPATH too.
+For k = 1, 1 + STRIDE, … : restore the run folder, fork a controller that SIGKILLs itself before its k-th such call,
+let another controller finish the run, and check that every step was done exactly once. Prints one line of JSON: where
+it was killed, in order. Runs in the folder of a `Relay`, in its environment, with the folder of relay.py on PYTHONPATH
+too.
 
 SCENARIO: `start` (the run is made, its first job submitted), `relay` (a job's end is seen, the next one submitted),
 `requests` (the same of an experiment, and meanwhile the second one was dropped and a third one added).
@@ -127,7 +128,7 @@ def main() -> None:
         shutil.copytree(relay.run_dir, "saved-run")
         shutil.copy("journal.txt", "saved-journal")
     places: list[str] = []
-    for call in range(1, MOST_CALLS):
+    for call in range(1, MOST_CALLS, int(sys.argv[2])):
         restore()
         where = killed_at(call)
         second = controller()

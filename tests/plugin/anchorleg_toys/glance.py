@@ -22,9 +22,8 @@ class Glance(nn.Module):
         self.frames = spec.shape[0] if spec.is_clip else 1
         self.features = self.frames * FILTERS
         numbers = int(torch.Size(spec.shape).numel()) // self.frames
-        self.filters = nn.Parameter(torch.empty(numbers, FILTERS, device="meta"))
+        self.filters = nn.Parameter(torch.empty(numbers, FILTERS, device="meta" if generator is None else "cpu"))
         if generator is not None:
-            self.to_empty(device="cpu")
             with torch.no_grad():
                 self.filters.normal_(0, numbers**-0.5, generator=generator)
 

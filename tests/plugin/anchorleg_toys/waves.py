@@ -20,9 +20,8 @@ class Waves(nn.Module):
         if len(spec.shape) != 1:
             raise ValueError(f"waves reads one row of numbers, not {spec.shape}")
         self.features = spec.shape[0] * WAVES
-        self.lengths = nn.Parameter(torch.empty(spec.shape[0], WAVES, device="meta"))
+        self.lengths = nn.Parameter(torch.empty(spec.shape[0], WAVES, device="meta" if generator is None else "cpu"))
         if generator is not None:
-            self.to_empty(device="cpu")
             with torch.no_grad():
                 self.lengths.uniform_(0.5, 4.0, generator=generator)
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit, progress
+from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit, progress, token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,34 @@ class TestCancels:
         slot = a_slot().with_attempt(a_job()).with_attempt(a_job("s0-a1-00000000", job_id="102"))
         look = a_look().seeing(a_row(state=JobState.ENDED, raw="CANCELLED"), a_row("s0-a1-00000000", job_id="102"))
         assert look.folded_into(a_run(slot))[0].slots[0].status is SlotStatus.ACTIVE
+
+
+class TestAChangedNaming:
+    """A program that began from `1000` and saves `step_2000` from now on: each of its jobs begins from `1000`."""
+
+    @staticmethod
+    def job(number: int) -> Evidence:
+        times = {"started_at": NOW - 500, "deadline": NOW - 5}
+        ended = an_exit(75, token(0, number), asked="deadline", newest=None, misnamed="step_2000", **times)
+        return Evidence(claim=a_claim(token(0, number)), exit=ended, start_step=1000)
+
+    def test_it_is_stopped_when_its_budget_is_used_up(self) -> None:
+        ledger, failures = a_run(a_slot()), []
+        for number in range(1 + RELAY.failure_budget):
+            slot = replace(a_slot(), built=ledger.slots[0]).with_attempt(a_job(token(0, number)), number=number)
+            ledger, _ = a_look().reading(self.job(number), attempt=number).folded_into(a_run(slot))
+            failures.append(ledger.slots[0].failures)
+        assert failures == [*range(RELAY.failure_budget), RELAY.failure_budget]
+        assert ledger.slots[0].status is SlotStatus.FAILED
+        assert "not step_2000" in ledger.slots[0].why
+
+    @pytest.mark.parametrize("before", [{"start_step": 500}, {"newest_checkpoint": 1500}])
+    def test_who_went_on_from_elsewhere_or_got_on_before_is_believed(self, before: dict[str, Any]) -> None:
+        first = self.job(0).model_copy(update=before)
+        ledger, _ = a_look().reading(first).folded_into(a_run(a_slot().with_attempt(a_job())))
+        slot = replace(a_slot(), built=ledger.slots[0]).with_attempt(a_job(token(0, 1)))
+        ledger, _ = a_look().reading(self.job(1), attempt=1).folded_into(a_run(slot))
+        assert ledger.slots[0].attempts[-1].verdict is Verdict.HANDED_OVER
 
 
 class TestStalls:

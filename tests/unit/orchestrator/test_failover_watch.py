@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +14,11 @@ from builders import NOW, RUN_ID, no_code
 from rich.console import Console
 
 from anchorleg.files import to_json
+from orchestrator import failover
 from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
-from orchestrator.errors import LeaseHeld
+from orchestrator.errors import LeaseHeld, StorageError
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
 from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
@@ -120,6 +123,24 @@ class TestWhetherAnybodyIsThere:
         assert TTL_S < SILENT_S
         assert living_owner(world.run_dir, monotonic=lambda: world.clock) is None
 
+    @pytest.mark.parametrize("times", [1, 3])
+    def test_a_ledger_that_cannot_be_read_for_a_moment_is_read_again(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, times: int
+    ) -> None:
+        read, refused = Path.read_bytes, list[Path]()
+
+        def refusing(path: Path) -> bytes:
+            if path.name == "ledger-0.json" and len(refused) < times:
+                refused.append(path)
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+            return read(path)
+
+        world.look_for(SILENT_S)
+        monkeypatch.setattr(Path, "read_bytes", refusing)
+        assert "tick --failover" in world.ends(sleep=lambda _: None)
+        assert len(refused) == times
+        assert living_owner(world.run_dir, monotonic=lambda: world.clock) is None
+
 
 class TestTheTick:
     def test_an_interpreter_that_cannot_run_it_is_replaced_by_the_jobs_own(self, world: World) -> None:
@@ -136,6 +157,27 @@ class TestTheTick:
         world.python = str(world.interpreter("echo x >> ticks.txt; echo orchestrator: torn. >&2; exit 3"))
         assert world.ends() == "x\n"
         assert world.said[-1].endswith("ended with 3: orchestrator: torn.")
+
+    def test_a_file_that_could_not_be_used_is_a_reason_to_try_again(self, world: World) -> None:
+        world.look_for(SILENT_S)
+        fails = f"[ $(wc -l < ticks.txt) -gt 2 ] || exit {StorageError.exit_code}"
+        world.python = str(world.interpreter(f"echo x >> ticks.txt; {fails}"))
+        assert world.ends(sleep=lambda _: None) == "x\nx\nx\n"
+        assert world.said[-1] == "the tick after this job is done; see controller.log"
+
+    def test_and_not_for_ever(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        world.look_for(SILENT_S)
+        monkeypatch.setattr(failover, "TURN_TIMEOUT_S", -1.0)
+        full = f"echo x >> ticks.txt; echo orchestrator: full. >&2; exit {StorageError.exit_code}"
+        world.python = str(world.interpreter(full))
+        assert world.ends(sleep=lambda _: None) == "x\n"
+        assert world.said[-1].endswith("ended with 7: orchestrator: full.")
+
+    def test_an_owner_that_cannot_be_read_just_now_is_no_controller(self, world: World) -> None:
+        world.look_for(SILENT_S)
+        refuse = f"echo '{{' > lease/1; exit {LeaseHeld.exit_code}"
+        world.python = str(world.interpreter(f"echo x >> ticks.txt; [ $(wc -l < ticks.txt) -gt 1 ] || {{ {refuse}; }}"))
+        assert world.ends(sleep=lambda _: None) == "x\nx\n"
 
     def test_another_jobs_tick_is_waited_for(self, world: World) -> None:
         world.look_for(SILENT_S)

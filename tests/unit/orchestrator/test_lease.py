@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from builders import NOW, RUN_ID
+from refusing_disk import RefusingDisk
 
 from anchorleg.files import create_exclusive, to_json, write_json
 from orchestrator import processes
@@ -24,6 +25,7 @@ from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import (
     AWAY_S,
     LATE_S,
+    PASSING_TIMEOUT_S,
     TTL_S,
     Lease,
     Owner,
@@ -58,19 +60,6 @@ class StaleDisk(LocalDisk):
 
     def read(self, path: Path) -> bytes:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-
-
-class MomentarilyStaleDisk(LocalDisk):
-    """One whose next `left` reads of a release fail; `of`: of another name."""
-
-    def __init__(self, left: int, of: str = ".released") -> None:
-        self.left, self.of = left, of
-
-    def read(self, path: Path) -> bytes:
-        if self.left and path.name.endswith(self.of):
-            self.left -= 1
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-        return super().read(path)
 
 
 class LateDisk(LocalDisk):
@@ -129,6 +118,32 @@ class TestWaitingForWord:
         monotonic, sleep, now = self.clock()
         assert not wait_for_word(run_dir, owner, monotonic=monotonic, sleep=sleep)
         assert now[0] == 1000.0
+
+    @pytest.mark.parametrize(("kind", "of"), [("names", "lease"), ("read", "ledger-0.json"), ("read", "0")])
+    def test_a_look_that_is_refused_has_seen_nothing_new(self, run_dir: RunDir, kind: str, of: str) -> None:
+        owner = own(run_dir, somebody_elsewhere())
+        save_ledger(run_dir, Ledger(run_id=RUN_ID, epoch=0), NOW)
+        monotonic, sleep, now = self.clock()
+        assert living_owner(run_dir, monotonic=monotonic) == owner
+        disk = RefusingDisk(kind, of, 60)
+        assert not wait_for_word(RunDir(run_dir.path, disk), owner, monotonic=monotonic, sleep=sleep)
+        assert (disk.left, now[0] - 1000.0) == (0, TTL_S + 1.0)
+
+    def test_a_beat_after_looks_that_were_refused_is_seen(self, run_dir: RunDir) -> None:
+        owner = own(run_dir, somebody_elsewhere())
+        ledger = save_ledger(run_dir, Ledger(run_id=RUN_ID, epoch=0), NOW)
+        monotonic, sleep, now = self.clock()
+        disk = RefusingDisk("names", "lease", 3, granted=1)
+        disk.refused = lambda: save_ledger(run_dir, ledger, NOW)
+        assert wait_for_word(RunDir(run_dir.path, disk), owner, monotonic=monotonic, sleep=sleep)
+        assert now[0] == 1004.0
+
+    def test_where_every_look_is_refused_the_wait_ends(self, run_dir: RunDir) -> None:
+        owner = own(run_dir, somebody_elsewhere())
+        monotonic, sleep, now = self.clock()
+        disk = RefusingDisk("names", "lease", 10_000)
+        assert not wait_for_word(RunDir(run_dir.path, disk), owner, monotonic=monotonic, sleep=sleep)
+        assert now[0] - 1000.0 == PASSING_TIMEOUT_S
 
 
 class TestLateFiles:
@@ -191,7 +206,7 @@ class TestLateFiles:
     def test_it_is_read_again(self, run_dir: RunDir, times: int) -> None:
         self.owned(run_dir, 2)
         pauses: list[float] = []
-        disk = MomentarilyStaleDisk(times)
+        disk = RefusingDisk("read", ".released", times)
         lease = Lease.take(RunDir(run_dir.path, disk), "tick --failover", now=NOW, sleep=pauses.append)
         assert (lease.epoch, disk.left, len(pauses)) == (1, 0, times)
 
@@ -199,19 +214,86 @@ class TestLateFiles:
         self.owned(run_dir, 2)
         run_dir.ledger(0).unlink()
         pauses: list[float] = []
+        here = RunDir(run_dir.path, RefusingDisk("read", ".released", 2))
         with pytest.raises(LeaseHeld, match="not seen"):
-            Lease.take(RunDir(run_dir.path, MomentarilyStaleDisk(2)), "start", now=NOW, sleep=pauses.append)
+            Lease.take(here, "start", now=NOW, sleep=pauses.append)
         assert len(pauses) == 2
 
     def test_a_patient_taker_reads_again_too(self, run_dir: RunDir) -> None:
         self.owned(run_dir, 2)
-        disk = MomentarilyStaleDisk(3)
+        disk = RefusingDisk("read", ".released", 3)
         assert Lease.take_patiently(RunDir(run_dir.path, disk), "start", sleep=lambda _seconds: None).epoch == 1
 
     def test_a_damaged_one_is_somebody_elses_to_tell(self, run_dir: RunDir) -> None:
         self.owned(run_dir, 2)
         run_dir.ledger(0).write_text("{")
         assert Lease.take(run_dir, "start", now=NOW).epoch == 1
+
+
+class TestAFolderThatRefusesForAMoment:
+    """Whoever is to own a run looks again: nobody may come after it."""
+
+    @pytest.mark.parametrize("of", ["ledger-0.json", f"{processes.boot_id()}.json"], ids=["ledger", "memory"])
+    def test_a_dead_owner_does_not_live_again(self, run_dir: RunDir, of: str) -> None:
+        own(run_dir, somebody_elsewhere())
+        save_ledger(run_dir, Ledger(run_id=RUN_ID, epoch=0), NOW)
+        assert living_owner(run_dir, monotonic=lambda: 1000.0) is not None
+        memory = {path.name: path.read_bytes() for path in run_dir.lease.glob("seen-*")}
+        assert len(memory) == 1
+        disk, pauses = RefusingDisk("read", of, 1), list[float]()
+        here, dead = RunDir(run_dir.path, disk), 1000.0 + TTL_S + 1.0
+        lease = Lease.take(here, "tick --failover", now=NOW, monotonic=lambda: dead, sleep=pauses.append)
+        assert (lease.epoch, disk.left, len(pauses)) == (1, 0, 1)
+        assert {name: (run_dir.lease / name).read_bytes() for name in memory} == memory
+
+    def test_what_another_account_closed_to_us_is_written_anew(self, run_dir: RunDir) -> None:
+        class ClosedDisk(LocalDisk):
+            def read(self, path: Path) -> bytes:
+                if path.name.startswith("seen-"):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+                return super().read(path)
+
+        own(run_dir, somebody_elsewhere())
+        (run_dir.lease / f"seen-{processes.host_name()}-{processes.boot_id()}.json").write_text("theirs")
+        assert living_owner(RunDir(run_dir.path, ClosedDisk()), monotonic=lambda: 1000.0) is not None
+        assert living_owner(run_dir, monotonic=lambda: 1000.0 + TTL_S + 1.0) is None
+
+    @pytest.mark.parametrize("kind", ["names", "make_folder"])
+    def test_its_names_and_making_it_are_tried_again(self, run_dir: RunDir, kind: str) -> None:
+        disk, pauses = RefusingDisk(kind, "lease", 2), list[float]()
+        lease = Lease.take(RunDir(run_dir.path, disk), "start", now=NOW, sleep=pauses.append)
+        assert (lease.epoch, disk.left, len(pauses)) == (0, 0, 2)
+
+    def test_the_name_of_a_faster_one_is_read_again(self, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+        own(run_dir, somebody_elsewhere())
+        monkeypatch.setattr(lease_module, "highest_epoch", lambda _: -1)
+        disk, pauses = RefusingDisk("read", "0", 2), list[float]()
+        with pytest.raises(LeaseHeld, match=r"was faster: .*another-login-node"):
+            Lease.take(RunDir(run_dir.path, disk), "start", now=NOW, sleep=pauses.append)
+        assert (disk.left, len(pauses)) == (0, 2)
+
+    def test_who_passes_by_is_looked_for_again(self, run_dir: RunDir) -> None:
+        passing = Lease.take(run_dir, "tick", now=NOW)
+        disk, pauses = RefusingDisk("names", "lease", 2, granted=2), list[float]()
+
+        def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            if not disk.left:
+                passing.release()
+
+        assert Lease.take_patiently(RunDir(run_dir.path, disk), "start", sleep=sleep).epoch == 1
+        assert disk.left == 0
+
+    def test_one_that_answers_after_minutes_is_not_asked_twenty_times(self, run_dir: RunDir) -> None:
+        now, disk = [1000.0], RefusingDisk("names", "lease", 20)
+
+        def takes_minutes() -> None:
+            now[0] += 180.0
+
+        disk.refused = takes_minutes
+        with pytest.raises(OSError, match="Stale"):
+            Lease.take(RunDir(run_dir.path, disk), "start", now=NOW, monotonic=lambda: now[0], sleep=lambda _: None)
+        assert disk.left == 19
 
 
 class TestTaking:
@@ -410,7 +492,7 @@ class TestAStaleOwner:
         assert (stale.passed_by() == newer) is passes
 
     def test_who_replaced_it_is_read_again(self, run_dir: RunDir) -> None:
-        stale = Lease.take(RunDir(run_dir.path, MomentarilyStaleDisk(2, of="1")), "start", now=NOW)
+        stale = Lease.take(RunDir(run_dir.path, RefusingDisk("read", "1", 2)), "start", now=NOW)
         newer = Owner(epoch=1, process=somebody_elsewhere(), since=NOW, command="tick --failover")
         assert create_exclusive(run_dir.lease / "1", to_json(newer.model_dump(mode="json")))
         pauses: list[float] = []

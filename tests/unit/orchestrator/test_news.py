@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import NOW, a_run, a_slot
+from builders import FORGET_AFTER_S, NOW, a_run, a_slot
 from one_run import POLL_S, World
 
-from orchestrator.decisions.models import SlotStatus, SubmissionState
+from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.news import BLIND_LONG_S, is_put_off, news_of, news_of_slots
 from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, after_refusal
 from orchestrator.decisions.sightings import FOR_EVER_S
@@ -154,6 +154,42 @@ def test_of_two_slots_for_one_place_each_is_told_once(tmp_path: Path) -> None:
     assert waited
     assert all(is_put_off(slot) for slot in world.ledger.slots)
     assert sorted(facts["slot"] for kind, facts in world.told if kind == "put off") == [0, 1]
+
+
+@pytest.mark.parametrize(("raw", "log"), [("FAILED", "KeyError: 'x'"), ("NODE_FAIL", ""), ("PREEMPTED", "")])
+def test_a_job_that_ran_ends_it_also_where_it_failed_before_its_claim(tmp_path: Path, raw: str, log: str) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.cluster.answers = [REFUSED]
+    world.tick(after=POLL_S)
+    world.tick(after=AGAIN_S)
+    assert (len(world.cluster.submitted), is_put_off(world.slot)) == (3, True)
+    (world.run_dir.job(world.cluster.submitted[2]) / "job-103.err").write_text(log)
+    world.job_shows(JobState.ENDED, 2, raw=raw)
+    world.tick(after=POLL_S)
+    assert (len(world.cluster.submitted), is_put_off(world.slot)) == (4, False)
+    world.job_shows(JobState.ENDED, 3, raw="PREEMPTED")
+    world.cluster.answers = [REFUSED]
+    world.tick(after=POLL_S)
+    assert (is_put_off(world.slot), put_off_news(world)) == (True, 2)
+
+
+def test_a_job_that_could_never_run_and_of_whose_cancel_nobody_knows_does_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tick()
+    world.job_claims(exit_code=75)
+    world.tick(after=POLL_S)
+    never_runs(world, 1)
+    world.tick(after=AGAIN_S)
+    world.job_shows(JobState.PENDING, 2, reason="PartitionTimeLimit")
+    for _ in range(2):
+        world.tick(after=FOR_EVER_S)
+    world.cluster.rows.clear()
+    for _ in range(int(FORGET_AFTER_S / POLL_S) + 2):
+        world.tick(after=POLL_S)
+    assert Verdict.NODE_FAILED in [attempt.verdict for attempt in world.slot.attempts]
+    assert (is_put_off(world.slot), put_off_news(world)) == (True, 1)
 
 
 def test_who_types_start_hears_of_it_again(tmp_path: Path) -> None:

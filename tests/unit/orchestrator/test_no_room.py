@@ -146,6 +146,10 @@ def test_a_full_shared_memory_is_no_full_disk(line: str) -> None:
         f"{ERRNO_28}: 'state.pt.tmp'",
         "cp: error writing '/data/x': No space left on device",
         "tar: /data/x: Cannot write: No space left on device",
+        "cp: error writing 'ckpt/x': No space left on device",
+        "cp: error writing \u2018ckpt/x\u2019: No space left on device",
+        "tar: ckpt/x: Cannot write: No space left on device",
+        f"{ERRNO_28}: b'state.pt'",
         'thread main panicked: No space left on device (os error 28) at path "/data/.tmp1"',
         "/home/ann/run.sh: line 3: /data/x: No space left on device",
         "OSError: [Errno 122] Disk quota exceeded",
@@ -163,9 +167,9 @@ NAMELESS = (
     "Exception ignored in: <Finalize object>, No space left on device",
     "RuntimeError: write failed: No space left on device (28)",
     "multiprocessing.pool.MaybeEncodingError: Reason: 'OSError(28, 'No space left on device')'",
-    "/lib/joblib/helpers.py:46: UserWarning: [Errno 28] No space left on device.  joblib will operate in serial mode",
     "/home/ann/run.sh: line 3: echo: write error: No space left on device",
     "2026/07/01 12:00:00 and/or: No space left on device",
+    "(/home/ann/fit.py:19) ERROR [Errno 28] No space left on device",
 )
 
 
@@ -183,3 +187,17 @@ def test_a_line_that_names_no_file_says_nothing_of_a_disk_where_shared_memory_wa
 @pytest.mark.parametrize("line", NAMELESS)
 def test_where_shared_memory_was_not_full_it_is_the_disk_with_or_without_a_name(line: str) -> None:
     assert judge(crashed(f"step 12\n{line}\n"), gone("FAILED"))[0] is Verdict.NO_ROOM
+
+
+JOBLIB = """\
+/lib/joblib/helpers.py:46: UserWarning: [Errno 28] No space left on device.  joblib will operate in serial mode
+  warnings.warn('%s.  joblib will operate in serial mode' % (e,))
+"""
+
+
+def test_what_joblib_warns_of_is_no_cause() -> None:
+    for left in (crashed, died):
+        for words in ("", "KeyError: 'x'\n"):
+            assert judge(left(JOBLIB + words), gone("FAILED")) == judge(left(words), gone("FAILED"))
+        assert judge(left(f"{JOBLIB}{ON_DISK}\n"), gone("FAILED"))[0] is Verdict.NO_ROOM
+        assert judge(left(f"{OF_TORCH}\n{JOBLIB}"), gone("FAILED"))[0] is Verdict.CRASHED

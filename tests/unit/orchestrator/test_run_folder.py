@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, no_code, seen, token
+from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, gone, no_code, seen, token
 
 from anchorleg import places
 from anchorleg.files import write_json
 from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.verdicts import judge
 from orchestrator.disk import LocalDisk
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError, UnknownRun
 from orchestrator.executors.base import Poll
@@ -315,10 +316,21 @@ class TestEvidence:
     def test_the_end_of_the_claimants_log_is_read_once_it_ended(self, run_dir: RunDir) -> None:
         put(run_dir, "claim", a_claim().model_dump())
         run_dir.job(token()).mkdir()
-        (run_dir.job(token()) / "job-101.err").write_text("x" * 9000 + "\nKeyError: 'nets'\n")
+        (run_dir.job(token()) / "job-101.err").write_text("x" * 50_000 + "\nKeyError: 'nets'\n")
         put(run_dir, "exit.json", {"token": token(), "code": 1, "at": NOW})
         assert read_evidence(run_dir, 0, 0).log_tail.endswith("KeyError: 'nets'\n")
-        assert len(read_evidence(run_dir, 0, 0).log_tail) <= 4096
+        assert len(read_evidence(run_dir, 0, 0).log_tail) <= 16_384
+
+    def test_what_a_pools_worker_met_is_in_the_end_of_a_log(self, run_dir: RunDir) -> None:
+        put(run_dir, "claim", a_claim().model_dump())
+        run_dir.job(token()).mkdir()
+        frame = '  File "/usr/lib/python3.11/concurrent/futures/process.py", line 256, in _process_worker\n'
+        worker = f"{frame * 40}    _multiprocessing.SemLock(\nOSError: [Errno 28] No space left on device\n"
+        whole = f"{worker}{frame * 60}OSError: [Errno 28] No space left on device\n"
+        (run_dir.job(token()) / "job-101.err").write_text("step 1\n" * 9000 + whole)
+        put(run_dir, "exit.json", {"token": token(), "code": 1, "at": NOW})
+        verdict, cause = judge(read_evidence(run_dir, 0, 0), gone("FAILED"))
+        assert (verdict, "/dev/shm" in cause) == (Verdict.CRASHED, True)
 
     def test_the_log_of_a_job_that_died_without_a_record_is_read_too(self, run_dir: RunDir) -> None:
         put(run_dir, "claim", a_claim().model_dump())

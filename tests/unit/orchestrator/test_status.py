@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.decisions.models import Attempt, Blind, Seen, Slot, SlotStatus, SubmissionState, Verdict
+from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import JobState
 from orchestrator.screens.forecast import forecast, waits_between
@@ -132,6 +133,14 @@ class TestWords:
         found = situation(slot, around())
         assert (found.state, found.why) == ("waiting", "job 12 failed: out of memory")
         assert found.next == f"tries again at {clock(NOW + 872, NOW)} (in 0:14:32)"
+
+    def test_a_slot_that_is_put_off_is_so_in_the_refusals_own_words_alone(self) -> None:
+        refused = after_refusal("Invalid account", NOW, had_jobs=True)
+        found = situation(a_slot(**refused).built, around())
+        assert (found.state, found.kind) == ("waiting", "for ever")
+        for why in ("Socket timed out on send/recv operation", "job 12 failed: out of memory (failure 1 of 6)"):
+            slot = a_slot(**refused | {"why": why, "not_before": NOW + 15}).built
+            assert situation(slot, around()).kind is None
 
     def test_a_paused_slot_says_who_goes_on(self) -> None:
         found = situation(a_slot(status=SlotStatus.PAUSED, why="its job was cancelled by user 33").built, around())

@@ -195,6 +195,17 @@ def test_who_went_on_from_a_checkpoint_and_was_stopped_in_the_middle_of_a_save_h
     assert verdict_of(left(ended, start_step=0), "PREEMPTED") is Verdict.NO_PROGRESS
 
 
+@pytest.mark.parametrize(("lived_s", "verdict"), [(60, Verdict.NO_PROGRESS), (49, Verdict.HANDED_OVER)])
+def test_who_leaves_nothing_again_but_such_a_name_after_time_enough_has_changed_its_naming(
+    lived_s: float, verdict: Verdict
+) -> None:
+    times = {"started_at": NOW - 5 - lived_s, "deadline": NOW - 5 - lived_s + 100}
+    saved = left(an_exit(75, asked="deadline", newest=None, misnamed="step_2000", **times), start_step=1000)
+    judged, cause = judge(saved, gone(), again=True)
+    assert (judged, "not step_2000" in cause) == (verdict, verdict is Verdict.NO_PROGRESS)
+    assert judge(saved, gone())[0] is Verdict.HANDED_OVER
+
+
 @pytest.mark.parametrize("code", [0, 75])
 def test_a_name_beside_the_checkpoints_is_not_the_fault_of_who_went_on_from_one(code: int) -> None:
     ended = an_exit(code, newest=None, misnamed="model-v2.pt")

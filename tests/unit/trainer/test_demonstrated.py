@@ -357,7 +357,7 @@ def test_what_cannot_be_read_now_is_called_neither_gone_nor_damaged_and_the_slot
     folder = tmp_path / "demos"
     demos.copy_to(folder)
     job, asked = Job.standalone(tmp_path / "run"), training(demos).changed(demos=str(folder))
-    words = rf"cannot be read \({os.strerror(number)}\), and nothing was decided"
+    words = rf"cannot be read \({os.strerror(number)}\), and nothing was decided: .* is a slot's copy .*, remove it$"
     with monkeypatch.context() as patch:
         unreadable(patch, folder / BLOCKS / demos.manifest.blocks[0].path, number)
         with pytest.raises(UndecidedError, match=words):
@@ -370,6 +370,17 @@ def test_what_cannot_be_read_now_is_called_neither_gone_nor_damaged_and_the_slot
         with_demos(job, asked, Group.alone())
     told = with_demos(job, asked.changed(demos_sha256=demos.manifest.digest), Group.alone())
     assert told.rows == demos.manifest.num_frames
+
+
+@pytest.mark.parametrize("number", [errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG])
+@pytest.mark.parametrize("is_manifest", [True, False])
+def test_what_can_never_be_read_is_damaged(demos, tmp_path, monkeypatch, number, is_manifest):
+    demos.copy_to(tmp_path / "demos")
+    block = tmp_path / "demos" / BLOCKS / demos.manifest.blocks[0].path
+    unreadable(monkeypatch, tmp_path / "demos" / MANIFEST if is_manifest else block, number)
+    words = rf"cannot be read: {os.strerror(number)}; remove it where it is a slot's copy"
+    with pytest.raises(DamagedDemosError, match=words):
+        list(Demos.open(tmp_path / "demos").read())
 
 
 def paid_otherwise(demos, folder, paid_by):

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -504,22 +505,68 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     assert not is_for_a_moment(error)
 
 
-@pytest.mark.parametrize("times", [1, 99])
-def test_what_could_not_be_tried_for_a_moment_costs_no_episode_that_was_put_back(times, monkeypatch):
+class Strewn(odd_envs.Keeper):
+    """Begins somewhere: its own state is exact, and none of its episodes comes out again."""
+
+    def reset(self, **more):
+        _, told = super().reset(**more)
+        self.place = self.place + os.urandom(1)[0] / 1e3
+        return self.seen(), told
+
+
+@pytest.mark.parametrize("error", PASSING)
+def test_a_way_that_fails_for_a_moment_is_tried_again(error, monkeypatch):
+    paused = []
+    failing(monkeypatch, "snapshot", error, 2)
+    assert choose(player(Strewn), Box(1), pause=paused.append) == Exactness("own")
+    assert paused == list(PAUSES_S[:2])
+
+
+def test_where_no_way_holds_the_reason_is_what_failed_for_a_moment(monkeypatch):
+    paused = []
+    failing(monkeypatch, "snapshot", MemoryError())
+    told = "it cannot be put back in mid-episode (MemoryError): a resume begins its episodes anew"
+    assert choose(player(Strewn), Box(1), pause=paused.append) == Exactness(ANEW, told, is_tried=False)
+    assert paused == list(PAUSES_S)
+
+
+def test_no_way_is_tried_again_once_it_is_too_late(monkeypatch):
+    paused = []
+    failing(monkeypatch, "reset", MemoryError())
+    found = choose(player(odd_envs.Keeper), Box(1), lambda: FIRST_S / 2 * len(paused), paused.append)
+    assert found == Exactness(REPLAY, UNTRIED, is_tried=False)
+    assert len(paused) == 2
+
+
+def test_a_state_that_is_not_exact_is_known_as_that_where_playing_again_could_not_be_tried(monkeypatch):
+    def starved(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(exact, "_same", starved)
+    found = choose(player(odd_envs.Forgetful), Box(1), pause=lambda _: None)
+    assert (found.way, found.is_tried) == (ANEW, True)
+    assert "(MemoryError)" in found.told
+
+
+@pytest.mark.parametrize(("name", "way"), [("snapshot", REPLAY), ("reset", ANEW)])
+def test_what_could_not_be_tried_for_a_moment_costs_no_episode_that_was_put_back(name, way, monkeypatch):
     one = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
     one.reset(0, 1)
     bits(one, drawn_actions(np.random.default_rng(0), Box(1), 5))
     state = kept(one.snapshot())
     with monkeypatch.context() as patch:
-        failing(patch, "snapshot" if times == 1 else "reset", MemoryError(), times)
-        choice = choose(player(odd_envs.Keeper), Box(1))
-    words = "a resume plays its episodes again" if times == 1 else "a resume begins its episodes anew"
-    assert choice == Exactness(REPLAY if times == 1 else ANEW, choice.told, is_tried=False)
+        failing(patch, name, MemoryError())
+        choice = choose(player(odd_envs.Keeper), Box(1), pause=lambda _: None)
+    words = "a resume plays its episodes again" if way == REPLAY else "a resume begins its episodes anew"
+    assert choice == Exactness(way, choice.told, is_tried=False)
     assert "MemoryError" in choice.told
     assert choice.told.endswith(words)
     then = ExactEnv(player(odd_envs.Keeper)(), choice)
     then.restore(state)
+    assert then.repeats  # else a pool would end the training where it replaces a worker
     assert then.snapshot().numbers["way"] == "own"
+    then.reset(0, 2)
+    assert then.repeats is (way == REPLAY)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,53 @@ def test_a_copy_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypa
         weights.read(copy)
 
 
+def test_a_copy_that_cannot_be_opened_for_a_moment_has_no_other_sum(tmp_path, monkeypatch):
+    """Else the training would be taken for another one."""
+    file = made(tmp_path / "a.safetensors", 1)
+    copy, left = weights.kept_copy(file, tmp_path / "slot"), [errno.ESTALE]
+    whole = weights.sha256_of(file)
+
+    def once(real):
+        def opened(path, *args, **more):
+            if path == copy and left:
+                raise OSError(left.pop(), os.strerror(errno.ESTALE), str(path))
+            return real(path, *args, **more)
+
+        return opened
+
+    monkeypatch.setattr(builtins, "open", once(open))
+    monkeypatch.setattr(weights.safetensors, "safe_open", once(weights.safetensors.safe_open))
+    with pytest.raises(UndecidedError, match="Stale file handle"):
+        weights.sha256_of(copy)
+    assert weights.sha256_of(copy) == whole
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_copy_that_stays_unreadable_is_to_be_removed_and_one_that_is_gone_is_made_again(
+    tmp_path, monkeypatch, number
+):
+    file, run = made(tmp_path / "a.safetensors", 1), tmp_path / "run"
+    train(run, file)
+    copy = weights.place_of(run / "slots/0" / weights.WEIGHTS, weights.sha256_of(file))
+    with monkeypatch.context() as patch:
+        unreadable(patch, copy, number, is_seen=True)
+        words = "start again; where it stays so and it is a slot's copy of what is elsewhere still, remove it$"
+        with pytest.raises(UndecidedError, match=words):
+            train(run, file, total_steps=12)
+    copy.unlink()
+    assert any("going on at step 8 " in line for line in train(run, file, total_steps=12))
+    assert copy.exists()
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+@pytest.mark.parametrize("number", [errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG])
+def test_what_can_never_be_read_is_a_mistake_of_the_config(tmp_path, monkeypatch, number, is_seen):
+    file = made(tmp_path / "a.safetensors", 1)
+    unreadable(monkeypatch, file, number, is_seen=is_seen)
+    with pytest.raises(ConfigError, match=rf"a\.safetensors cannot be read as weights \({os.strerror(number)}\)"):
+        train(tmp_path / "run", file)
+
+
 @pytest.mark.parametrize(
     "metadata",
     [{"source_sha256": "ab" * 32}, {"source_sha256": "../../else", "numbers_sha256": "0"}, {"numbers_sha256": "0"}],

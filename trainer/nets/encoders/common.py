@@ -5,6 +5,7 @@ Shapes: B rows, m cameras, T frames, C channels, H and W pixels.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 
@@ -59,8 +60,14 @@ def convolutions(channels: int, layers: Sequence[tuple[int, int, int]]) -> nn.Se
 
 
 def flat(net: nn.Module, shape: Sequence[int]) -> int:
-    """How many numbers `net`, on the meta device, makes of one observation of `shape`."""
-    made: Tensor = net(torch.empty(1, *shape, device="meta"))
+    """How many numbers `net`, on the meta device, makes of one observation of `shape`.
+
+    A copy is tried on zeros: a pass on the meta device would import torch's compiler, a second of each job's start.
+    """
+    tried = copy.deepcopy(net)
+    make_room(tried)
+    with torch.no_grad():
+        made: Tensor = tried(torch.zeros(1, *shape))
     return made.numel()
 
 
