@@ -30,7 +30,7 @@ pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
 POINTS = "anchorleg_toys.points:Points"
 ALL = [*names(ALGORITHMS), "anchorleg_toys.drift:Drift"]
-BARRIERS = 60
+BARRIERS = 36
 NETWORK = {"actor_hidden": (16,), "critic_hidden": (16,)}
 
 

@@ -359,6 +359,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, folder, more, words
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_without_a_folder_they_play_with_what_syncd_mirrors(tmp_path):
     env = {**ENVIRONMENT, "HOME": str(tmp_path)}
     words = [sys.executable, "-m", "trainer", "actors", "--num-envs", "2", "--steps", "20", "--json"]

@@ -118,6 +118,7 @@ def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(sh
     assert not (shared.path / "outbox").exists()
 
 
+@pytest.mark.long
 def test_a_job_ends_well_when_the_training_is_complete(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")

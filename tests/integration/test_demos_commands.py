@@ -229,6 +229,7 @@ def with_pyarrow():
     return f"{PYTHONPATH}:{Path(pa.__file__).parents[1]}"
 
 
+@pytest.mark.long
 def test_a_fit_over_many_jobs_of_the_relay_is_one_fit(new_relay, tmp_path):
     """Each job is asked to hand over as it begins, and does after its first step."""
     recorded(tmp_path / "demos", 6)

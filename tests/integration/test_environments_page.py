@@ -50,6 +50,7 @@ def shell(folder: Path, text: str) -> str:
             "PATH": os.pathsep.join([str(stub.parent), os.environ["PATH"]]),
             "PYTHONPATH": str(ROOT),
             "HOME": str(folder),
+            "XDG_CACHE_HOME": str(Path.home() / ".cache"),  # what is compiled lies there already
             "OMP_NUM_THREADS": "1",
         },
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,

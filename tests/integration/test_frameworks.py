@@ -121,6 +121,7 @@ def test_a_shell_script_goes_on_where_it_was_and_ends_where_it_is_told(new_relay
     assert int(final.read_text()) == counts[-1]
 
 
+@pytest.mark.long
 @pytest.mark.trainer
 def test_ppo_of_stable_baselines3_comes_to_the_same_bits(new_relay: NewRelay) -> None:
     sb3 = pytest.importorskip("stable_baselines3")

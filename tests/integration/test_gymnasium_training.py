@@ -80,7 +80,7 @@ def bits_of(folder: Path) -> dict[str, object]:
     [
         ({"id": "Pendulum-v1", "horizon": 90}, {}),
         pytest.param({"id": "Hopper-v5"}, {}, marks=pytest.mark.long),
-        ({"id": "odd_envs:Keeper"}, {}),
+        pytest.param({"id": "odd_envs:Keeper"}, {}, marks=pytest.mark.long),
         pytest.param({"id": "Pendulum-v1", "horizon": 90}, MTSAC, marks=pytest.mark.long),
     ],
     ids=["replay", "mujoco", "own", "mtsac"],

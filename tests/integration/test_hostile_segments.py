@@ -121,6 +121,7 @@ def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_
     assert slot_digest(besieged.slot_dir) == slot_digest(calm.slot_dir)
 
 
+@pytest.mark.long
 def test_three_thousand_honest_segments_are_taken(tmp_path, hasty):
     job = Job.standalone(tmp_path / "run", accepts_contributions=True)
     job.start_from(None)

@@ -43,7 +43,7 @@ def time_at_goal(act, training, seed=99):
     "fields",
     [
         {},
-        {"critic_net": "heads"},
+        pytest.param({"critic_net": "heads"}, marks=pytest.mark.long),
         pytest.param(
             {"critic_net": "residual", "critic_loss": "categorical", "critic_hidden": (32,), "weight_decay": 1e-4},
             marks=pytest.mark.long,
