@@ -10,11 +10,13 @@ import pytest
 
 def each_of(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
     """`rule` asserts something of one file; the test says of all `paths` which break it, and how."""
+    files = list(paths)
 
     def of(rule: Callable[[Path], None]) -> Callable[[], None]:
         def test() -> None:
+            assert files, "no file is looked at"
             broken = []
-            for path in paths:
+            for path in files:
                 try:
                     rule(path)
                 except AssertionError as error:
