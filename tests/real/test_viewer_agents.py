@@ -326,15 +326,28 @@ def hide(page: Any, *, hidden: bool) -> None:
 
 
 def test_an_empty_tile_has_no_golden_frame(pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    """Also where batches were under way as the page was hidden."""
     agent = FakeAgent(live_folder(shared, RUN, 0))
+    frames: list[int] = []
     with a_viewer(tmp_path, str(shared), env=env) as url:
         page = pages.open(url)
+        page.on("websocket", lambda line: line.on("framereceived", lambda _: frames.append(1)))
+        page.reload()
         with playing(moves(agent, success=True)):
             wait_for(lambda: tile(page).get_attribute("data-success") == "true", "the golden frame")
-        hide(page, hidden=True)
+            page.evaluate(
+                "() => { const send = WebSocket.prototype.send; WebSocket.prototype.send = function (text) {"
+                " if (text.includes('asleep')) window.late = () => send.call(this, text); else send.call(this, text);"
+                " }; }"
+            )
+            hide(page, hidden=True)
+            came = len(frames)
+            wait_for(lambda: page.title() and len(frames) > came + 3, "batches that nobody sees")
+        page.evaluate("() => window.late()")
         wait_for(lambda: page.title() and wishes(shared) == 0, "the withdrawal")
         (live_folder(shared, RUN, 0) / "any.ring").unlink()
         hide(page, hidden=False)
+        page.evaluate("() => window.late()")
         wait_for(lambda: tile(page).get_attribute("data-waits") == "true", "an empty tile")
         assert tile(page).get_attribute("data-success") == "false"
 

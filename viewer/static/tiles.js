@@ -149,7 +149,8 @@ export function start(tell) {
       let from = 2 + length;
       if (value.scene) takeScene(value.scene, buffer.slice(from));
       if (value.now) skew = Math.max(skew, value.now - Date.now() / 1000);
-      for (const batch of value.batches ?? []) {
+      const batches = document.hidden ? [] : value.batches ?? []; // what was under way would stay on a tile for ever
+      for (const batch of batches) {
         tiles.get(value.slot)?.take(batch, new DataView(buffer, from, batch.bytes), value.way, value.lane);
         from += batch.bytes;
       }

@@ -194,7 +194,7 @@ def test_a_program_of_ones_own_is_watched_once_a_page_looks(
 ) -> None:
     monkeypatch.setattr(wanted, "LOOK_EVERY_S", 0.0)
     run_dir = a_watched_run(tmp_path / "own", NOW, name="own", slots=2, jobs=1, command=["./play"])
-    source = RunFolders([run_dir.path], "own", pacer=Pacer(0.0, NO_END))
+    source = RunFolders([run_dir.path], "own", pacer=Pacer(0.0, NO_END, monotonic=lambda: 0.0))
     hub = new_hub()
     box = hub.enter()
     seen = source.look(ViewChoice(), NOW)
