@@ -17,7 +17,7 @@ export OMP_NUM_THREADS := 1
 # Else each of a thousand processes that the tests start would compile the packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-gpu lint lock bench clean
+.PHONY: demo test test-long test-gpu lint lock bench hour clean
 
 $(READY): pyproject.toml constraints.txt requirements.lock requirements-torch.lock
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
@@ -73,6 +73,11 @@ bench: $(READY)
 		$(BIN)/python "$$script" $(if $(REPLACE),--replace) || failed="$$failed $$script"; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+# The hour of preset `laptop` with a published seed, once more, beside what was published: bench/out/hour_again.csv.
+SEED ?= 100
+hour: $(READY)
+	env -u OMP_NUM_THREADS $(BIN)/python bench/hour.py --again $(SEED) $(if $(REPLACE),--replace)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

@@ -27,6 +27,8 @@ LEFT_BEHIND_S = 600.0
 READ_TRIES = 20
 READ_PAUSE_S = 0.25
 READ_PATIENCE_S = READ_TRIES * READ_PAUSE_S
+#: What no moment changes: rights, or what lies in a path's way.
+_LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 #: Names of unfinished files.
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
@@ -41,16 +43,19 @@ def is_full(error: BaseException | None) -> bool:
 def patiently(
     look: Callable[[], _T],
     *,
+    tries: int = READ_TRIES,
     sleep: Callable[[float], None] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> _T:
-    """`look()`, again for some five seconds where a file cannot be read just now. Errors: those of the last look."""
-    give_up_at = monotonic() + READ_PATIENCE_S
-    for _ in range(READ_TRIES - 1):
+    """`look()`, again where a file cannot be read just now: for some five seconds where `tries` are `READ_TRIES`.
+    Errors: those of the last look.
+    """
+    give_up_at = monotonic() + tries / READ_TRIES * READ_PATIENCE_S
+    for _ in range(tries - 1):
         try:
             return look()
-        except OSError:
-            if monotonic() > give_up_at:
+        except OSError as error:
+            if error.errno in _LASTING or monotonic() > give_up_at:
                 raise
         sleep(READ_PAUSE_S)
     return look()

@@ -188,7 +188,7 @@ def summary(lines: Sequence[Sequence[str]]) -> list[list[str]]:
         ["1: at least 0.5 (all of ours)", first, "", ""],
         ["2: more in the same hour", _verdict(seeds, hour, 0.0), "", words(hour) if hour else ""],
         ["3: not worse by 0.05 at equal steps", _verdict(seeds, steps, -0.05), "", words(steps) if steps else ""],
-        ["their steps in claim 3", *counts, ""],
+        ["steps compared in claim 3", *counts, ""],
         *_helped(curves),
     ]
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from anchorleg.files import patiently, write_json
+from anchorleg.files import READ_PAUSE_S, patiently, write_json
 
 #: A controller writes at least every 60 s, cron's every minute; shared folders show it up to a minute later.
 SILENT_S = 300.0
@@ -29,6 +29,8 @@ TICK_TIMEOUT_S = 60.0
 #: (`lease.TTL_S`, 180 s) and a tick more.
 TURN_TIMEOUT_S = 240.0
 TURN_LOOK_S = 1.0
+#: Where a file cannot be used the pauses double up to this.
+LONGEST_PAUSE_S = 30.0
 #: `orchestrator.errors.LeaseHeld` and `StorageError`, and the last of the exit codes that the command itself gives.
 LEASE_HELD = 4
 STORAGE_ERROR = 7
@@ -104,17 +106,25 @@ def tick_if_alone(
 ) -> None:
     """Run the tick if nobody else is there to do it, with the first of `pythons` that can. Raises nothing."""
     try:
-        if _holder(watch.run_dir) == HOLDER:
-            say("other jobs ran the ticks before, and no controller has come since: this job looks what is due")
-        else:
-            watch.look()
-            if watch.silent_s() < SILENT_S or not patiently(watch.testify, sleep=sleep):
-                return
-            say(f"no controller has written for {watch.silent_s():.0f} s: this job looks what is due")
+        # As patient as the tick itself: nobody may come after it.
+        if not patiently(lambda: _is_alone(watch, say), tries=round(TURN_TIMEOUT_S / READ_PAUSE_S), sleep=sleep):
+            return
         env = tick_environment(environ)
         say(_take_turns(watch.run_dir, lambda: _tick(watch.run_dir, pythons, env, timeout_s), sleep))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         say(f"the tick after this job did not work ({error}); `orchestrator start` goes on")
+
+
+def _is_alone(watch: Watch, say: Callable[[str], None]) -> bool:
+    """Whether nobody else is there to look what is due, as far as this job has seen; says why. Errors: OSError."""
+    if _holder(watch.run_dir) == HOLDER:
+        say("other jobs ran the ticks before, and no controller has come since: this job looks what is due")
+        return True
+    watch.look()
+    if watch.silent_s() < SILENT_S or not watch.testify():
+        return False
+    say(f"no controller has written for {watch.silent_s():.0f} s: this job looks what is due")
+    return True
 
 
 def tick_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -128,15 +138,22 @@ def _take_turns(run_dir: Path, tick: Callable[[], tuple[int, str]], sleep: Calla
     nobody may come after it. Returns what to say about it.
     """
     give_up_at = time.monotonic() + TURN_TIMEOUT_S
+    pause_s = TURN_LOOK_S
     while True:
         code, words = tick()
         if code == 0:
             return "the tick after this job is done; see controller.log"
-        if code == LEASE_HELD and _holder(run_dir) not in {HOLDER, ""}:  # empty: it cannot be read just now
-            return "a controller is there again"
+        if code == LEASE_HELD:
+            holder = ""
+            with contextlib.suppress(OSError):  # it cannot be told just now
+                holder = _holder(run_dir)
+            if holder not in {HOLDER, ""}:
+                return "a controller is there again"
+            words = f"another job's tick takes too long, and this job leaves it to that one ({words})"
         if code not in {LEASE_HELD, STORAGE_ERROR} or time.monotonic() > give_up_at:
             return f"the tick after this job ended with {code}: {words}"
-        sleep(TURN_LOOK_S)
+        sleep(pause_s)
+        pause_s = TURN_LOOK_S if code == LEASE_HELD else min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _tick(run_dir: Path, pythons: Sequence[str], env: Mapping[str, str], timeout_s: float) -> tuple[int, str]:
@@ -169,9 +186,11 @@ def _tick(run_dir: Path, pythons: Sequence[str], env: Mapping[str, str], timeout
 
 
 def _holder(run_dir: Path) -> str:
-    """What the newest owner of the run was started as; empty where that cannot be read."""
+    """What the newest owner of the run was started as; empty where there is none, or its record is damaged. Errors:
+    OSError where it cannot be read now.
+    """
     try:
         record = json.loads((run_dir / "lease" / str(newest_epoch(run_dir))).read_bytes())
         return str(record["command"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return ""

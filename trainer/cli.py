@@ -239,6 +239,10 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
 
 def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     gc.disable()  # what is imported stays: looking for garbage in it would be a tenth of the start
+    from trainer.envs.early import begin_early  # noqa: PLC0415 - numpy
+
+    if group is None:
+        begin_early(asked.training)
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
     from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy

@@ -56,7 +56,8 @@ def after_end(
             update |= {"status": SlotStatus.PAUSED, "why": why}
         elif not progressed:
             update |= _after_failure(slot, attempt, relay, now)
-            update["put_off_since"] = None if _has_run(attempt) else slot.put_off_since
+            if _has_run(attempt):
+                update["put_off_since"] = None
     return slot.model_copy(update=update) if update else slot
 
 

@@ -62,6 +62,10 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
 )
 
+#: In so many characters of the end a cause is looked for, lines not counted that only say where code stands: what comes
+#: before was survived. A full shared memory is looked for in all of it.
+LAST_WORDS = 4096
+_WHERE_CODE_STANDS = re.compile(r"^(?:  +(?:File |\S).*|frame #.*|Extension modules: .*)\n", re.MULTILINE)
 #: The part of its time that a program must have used, to be believed that it did something in it.
 ENOUGH = 0.5
 #: What slurmstepd writes into the job's log where slurmctld takes the job from its node without a word before, as one
@@ -262,6 +266,8 @@ def disk_words(log_tail: str) -> str:
     """
     log_tail = _MERE_WARNING.sub("", log_tail)
     met = _NO_SHARED_MEMORY.search(log_tail)
+    if met is None:
+        log_tail = _last_words(log_tail)
     at = met.start() if met else len(log_tail)
     since = [line for line in _NO_SHARED_MEMORY.sub("", log_tail[at:]).splitlines() if not _names_nothing(line)]
     of_disks = "\n".join([log_tail[:at], *since])
@@ -281,11 +287,16 @@ def _full_since(log_tail: str) -> str:
 def cause_in(log_tail: str) -> str:
     """A known cause in the end of a log, else its last line; empty where there is nothing."""
     log_tail = _MERE_WARNING.sub("", log_tail)
+    last = _last_words(log_tail)
     for pattern, words in CAUSES:
-        if pattern.search(log_tail):
+        if pattern.search(log_tail if words == _SHARED_MEMORY_FULL else last):
             return (words == _SHARED_MEMORY_FULL and _full_since(log_tail)) or words
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     return lines[-1][:160] if lines else ""
+
+
+def _last_words(log_tail: str) -> str:
+    return _WHERE_CODE_STANDS.sub("", log_tail)[-LAST_WORDS:]
 
 
 def told_to_others(verdict: str, cause: str) -> str:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 from rich.console import Console
 
@@ -32,7 +31,7 @@ FIRST_TICK_S = 20.0
 def start_in_background(asked: StartRequest, words: list[str], out: Console) -> None:
     """`start` in a session of its own. `words`: the command line that asks for the same. Errors: as `host.start`."""
     run_dir, name = asked.run_dir, asked.config.run_name
-    known = read_control(run_dir).number
+    known = patiently(lambda: read_control(run_dir)).number
     tell_notes(asked)
     if hand_to_living_owner(asked):
         return
@@ -40,7 +39,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     owner = patiently(lambda: living_owner(run_dir))
     if owner is not None and not owner.passes:
         raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
-    before = highest_epoch(run_dir)
+    before = patiently(lambda: highest_epoch(run_dir))
     with open(run_dir.log, "ab", opener=private_opener) as log:
         start_of_log = log.tell()
         child = subprocess.Popen(
@@ -54,14 +53,18 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     give_up_at = time.monotonic() + START_TIMEOUT_S
     begun_at: float | None = None
     told = ""
+    refused: OSError | None = None
     while time.monotonic() < give_up_at:
-        with suppress(OSError):  # a look that is refused has seen nothing new
+        try:
             if begun_at is None and _has_begun(run_dir, before, child.pid):
                 begun_at = time.monotonic()
             waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
             if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
                 going = f"controller {child.pid}"
                 told = begun_words(run_dir, name, going=going, stopping=f"{going} ends when its jobs have ended")
+            refused = None
+        except OSError as error:  # it has seen nothing new
+            refused = error
         if told:
             out.print(told, soft_wrap=True)
             return
@@ -71,6 +74,8 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
                 sys.stderr.write(log_text.read())
             sys.exit(child.returncode)
         time.sleep(LOOK_S)
+    if refused is not None:
+        raise refused
     raise LeaseHeld(
         f"the controller (process {child.pid}) has not begun within {START_TIMEOUT_S:.0f} s; see {run_dir.log}."
     )

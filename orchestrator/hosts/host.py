@@ -64,7 +64,8 @@ def start(asked: StartRequest, out: Console) -> None:
 
     Where a living controller has the run and slots wait for a person, it is told to go on with them.
     """
-    run_dir, known = asked.run_dir, int(os.environ.pop(KNOWN, read_control(asked.run_dir).number))
+    run_dir, told = asked.run_dir, os.environ.pop(KNOWN, None)
+    known = int(told) if told is not None else patiently(lambda: read_control(run_dir)).number
     tell_notes(asked)
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
@@ -188,16 +189,16 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
     owner = patiently(lambda: living_owner(run_dir))
     if owner is None or owner.passes or not run_dir.run_file.exists():
         return False
-    run = load_run(run_dir)
+    run = patiently(lambda: load_run(run_dir))
     if code_hash() == run.code:
         fix_code(run_dir.code)
-    before = read_control(run_dir)
+    before = patiently(lambda: read_control(run_dir))
     if before.wish != "run":
         raise LeaseHeld(
             f"this run has a controller: {owner}, and a stop is under way ({before.by}); type `orchestrator start "
             f"{name}` again when it has ended."
         )
-    ledger = load_ledger(run_dir, run.run_id)
+    ledger = patiently(lambda: load_ledger(run_dir, run.run_id))
     waiting = waiting_for_start(ledger, run.config.slots)
     if not waiting and asked.for_s is None and before.until is None:
         return False

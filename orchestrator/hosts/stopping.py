@@ -54,8 +54,8 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
 
     Errors: LeaseHeld where the owner lives and does not do it, or was told to go on; StopUnfinished; Interrupted.
     """
-    run = load_run(run_dir)
-    load_ledger(run_dir, run.run_id)
+    run = patiently(lambda: load_run(run_dir))
+    patiently(lambda: load_ledger(run_dir, run.run_id))
     grace = grace_of(run, grace_s)
     wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
     patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * run.poll_s
@@ -74,7 +74,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                     break
                 time.sleep(LOOK_S)  # the last owner's ledger does not show here yet
                 continue
-            silent_s = patiently(partial(silent_for, run_dir, owner.epoch, time.monotonic()))
+            silent_s = patiently(partial(_silent_s, run_dir, owner.epoch))
             waited_s = time.monotonic() - asked_at
             if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
                 told = True
@@ -86,6 +86,10 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     if not interrupted():
         _wait_for_the_queue(run, run_dir)
     report_stop(run, run_dir, interrupted=interrupted())
+
+
+def _silent_s(run_dir: RunDir, epoch: int) -> float:
+    return silent_for(run_dir, epoch, time.monotonic())
 
 
 def _not_yet(owner: Owner, number: int, name: str) -> str:

@@ -136,10 +136,8 @@ class Ring:
             array = block.arrays.get(name)
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
                 raise ValueError(f"the block's field {name!r} is missing or has another shape or type")
-        if alive.all():  # as most are: a copy of them would be a whole checkpoint's rows
-            self._lay(self._places(task, number), block.arrays)
-        else:
-            self._lay(self._places(task, number)[alive], {name: block.arrays[name][alive] for name in self.fields})
+        kept = slice(None) if alive.all() else alive  # a copy of all would be a whole checkpoint's rows
+        self._lay(self._places(task, number)[kept], {name: block.arrays[name][kept] for name in self.fields})
         return int(alive.sum())
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:

@@ -81,8 +81,13 @@ class EnvSlot:
 
     @property
     def repeats(self) -> bool:
-        """Whether the same actions give the same steps again."""
+        """Whether the same actions give the same steps of this episode again."""
         return bool(getattr(self._env, "repeats", True))
+
+    @property
+    def begins_alike(self) -> bool:
+        """Whether they give those of the next one again."""
+        return bool(getattr(self._env, "begins_alike", True))
 
     @property
     def is_native(self) -> bool:

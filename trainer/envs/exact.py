@@ -67,12 +67,14 @@ class PlayedEnv(Protocol):
 @dataclass(frozen=True)
 class Exactness:
     """How states are taken. `told`: what a user should know of it, in a sentence. `is_tried`: False where there was no
-    time or no memory to find out whether its own state is exact.
+    time or no memory to find out whether its own state is exact. `begins_alike`: whether a seed begins the same episode
+    each time, as far as is known.
     """
 
     way: str
     told: str | None = None
     is_tried: bool = True
+    begins_alike: bool = True
 
 
 class StepError(Exception):
@@ -89,6 +91,7 @@ class ExactEnv:
         self._chosen: SnapshotWay | None = None if choice.way in {REPLAY, ANEW} else way_of(played.upstream)
         #: By which this episode's state is taken: the chosen one, or that which it was put back by.
         self._way = self._chosen
+        self._is_put_back = False
         self._seed = 0
         self._steps = 0
         self._last: Outcome | None = None
@@ -97,8 +100,13 @@ class ExactEnv:
 
     @property
     def repeats(self) -> bool:
-        """Whether the same actions give the same steps again, from a state or from the beginning of an episode."""
-        return self._choice.way != ANEW or self._way is not None
+        """Whether the same actions give the same steps of this episode again, from its state or its beginning."""
+        return self._is_put_back or self.begins_alike
+
+    @property
+    def begins_alike(self) -> bool:
+        """Whether they give those of the next one again."""
+        return self._choice.way != ANEW and self._choice.begins_alike
 
     @property
     def simulation(self) -> Any:
@@ -118,7 +126,7 @@ class ExactEnv:
     def reset(self, start: int, seed: int) -> Obs:  # noqa: ARG002 - there are no fixed starts
         """Begin an episode."""
         self._seed, self._steps = seed % SEEDS, 0
-        self._way = self._chosen
+        self._way, self._is_put_back = self._chosen, False
         self._actions = [] if self._choice.way == REPLAY else None
         try:
             obs = self._played.reset(self._seed)
@@ -218,6 +226,7 @@ class ExactEnv:
         own = {name.removeprefix(_OWN): array for name, array in state.tensors.items() if name.startswith(_OWN)}
         way.put(State(own, state.numbers["own"]))
         self._steps, self._actions = int(state.numbers["steps"]), None
+        self._is_put_back = self._choice.way != ANEW or not self._choice.is_tried
         if not self._choice.is_tried:
             self._way = way
 
@@ -232,6 +241,8 @@ class _Hurry:
         self.has_held = False
         #: Whether it ended one: nothing else tells that from an environment's own error.
         self.has_refused = False
+        #: Whether each episode that was begun twice went the same way.
+        self.begins_alike = True
 
     def look(self) -> None:
         """Errors: TimeoutError once it is too late."""
@@ -289,7 +300,7 @@ def choose(
             why = _why_not(make, name, action, hurry)
         told = f"{why_not[0].told}; a resume plays its episodes again" if why_not else None
         if why is None:
-            return Exactness(name, told, is_tried=is_tried)
+            return Exactness(name, told, is_tried=is_tried, begins_alike=name == REPLAY or hurry.begins_alike)
         if hurry.has_refused:
             untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
             return Exactness(REPLAY, told or untried, is_tried=is_tried and bool(why_not))
@@ -338,6 +349,8 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hu
                     if _bits(env, then) != expected:
                         return _WhyNot("the same actions do not give the same steps twice")
                 hurry.has_held = True
+                if way != REPLAY and hurry.begins_alike:
+                    hurry.begins_alike = _begun(one, seed, then) == _begun(other, seed, then)
         except Exception as error:  # noqa: BLE001 - whatever it is, this way does not hold
             if hurry.has_refused and hurry.has_held:
                 return None
@@ -363,6 +376,12 @@ def _bits(env: ExactEnv, actions: Sequence[Actions]) -> list[tuple[Any, ...]]:
         if outcome.terminated or outcome.truncated:
             break
     return seen
+
+
+def _begun(env: ExactEnv, seed: int, actions: Sequence[Actions]) -> list[tuple[Any, ...]]:
+    """What `actions` give from the beginning of an episode."""
+    env.reset(0, seed)
+    return _bits(env, actions)
 
 
 def _last_of(outcome: Outcome) -> dict[str, npt.NDArray[Any]]:

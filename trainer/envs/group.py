@@ -179,9 +179,12 @@ class EnvGroup:
                 raise
 
     def _not_as_before(self) -> dict[str, list[int]]:
-        """The environments that make other steps each time, and those that did not get their episode back."""
+        """The environments that make other steps each time, those that do from their next episode on, and those that
+        did not get theirs back.
+        """
         return {
             "anew": [slot.index for slot in self._slots if not slot.repeats],
+            "until_end": [slot.index for slot in self._slots if not slot.begins_alike],
             "lost": [slot.index for slot in self._slots if slot.was_lost],
         }
 

@@ -204,6 +204,7 @@ class WorkerPool:
             self._processes[worker], self._channels[worker] = spawn_worker(self._buffers.fd)
             self._send(worker, doing)
             answer = self._answer(worker, doing)
+            until_end: set[int] = set()
             for deed in self._past:
                 doing, arrays = deed.op, deed.arrays
                 if doing == channel.STEP:
@@ -211,9 +212,18 @@ class WorkerPool:
                     arrays = {}
                 self._send(worker, doing, deed.meta, arrays)
                 answer = self._answer(worker, doing)
-                # Nobody has seen yet what the deed in progress comes to.
-                if doing in {channel.START, channel.RESTORE} and (deed is not self._past[-1] or op in _ASKING):
-                    self._must_be_as_before(answer.meta, words, is_own=deed is self._snapshot)
+                if doing == channel.STEP:
+                    ended, task = self._buffers.fields["finished"], self._buffers.fields["next_task"]
+                    other = {k for k in self.shares[worker] if ended[k] and task[k] != NO_TASK} & until_end
+                else:
+                    until_end = set(answer.meta["until_end"])
+                    # What another program's snapshot had lost already begins anew in the same way each time.
+                    other = {*answer.meta["anew"], *(answer.meta["lost"] if deed is self._snapshot else ())}
+                if other and (deed is not self._past[-1] or op in _ASKING):  # what is in progress nobody has seen yet
+                    raise EnvError(
+                        f"{words}; what environments {', '.join(map(str, sorted(other)))} did cannot be done again: "
+                        "go on from the last checkpoint"
+                    )
             actions[:] = wanted
             if op in _ASKING:
                 doing = op
@@ -227,17 +237,6 @@ class WorkerPool:
             raise EnvError(f"{words}; no other can be started ({error.strerror or error})") from error
         _log.warning("worker %d has caught up after %.1f s; nothing is lost", worker, time.monotonic() - now)
         return answer
-
-    def _must_be_as_before(self, told: Mapping[str, list[int]], words: str, *, is_own: bool) -> None:
-        """Errors: EnvError where the learner has seen other steps. `is_own`: of a snapshot that was taken here; what
-        another program's had lost already begins anew in the same way each time.
-        """
-        other = sorted({*told["anew"], *(told["lost"] if is_own else ())})
-        if other:
-            raise EnvError(
-                f"{words}; what environments {', '.join(map(str, other))} did cannot be done again: "
-                "go on from the last checkpoint"
-            )
 
     def _send(
         self, worker: int, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None

@@ -25,6 +25,7 @@ from trainer.config.encoders import told
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
+from trainer.envs.early import drop_early
 from trainer.envs.pictures import ready_to_draw
 from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
@@ -52,7 +53,7 @@ from trainer.training.demonstrations import with_demos
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
 from trainer.training.ranks import Order, assist, follow, hand_out
-from trainer.training.run import fresh, resumed
+from trainer.training.run import TrainingRun, fresh, resumed
 from trainer.training.workers import choose_workers
 
 ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
@@ -134,11 +135,7 @@ def run(
     envs = _envs_of(spec, num_workers, training, group, make_envs)
     numeric["stepping"] = envs.stepping
     try:
-        if start is not None:
-            way = numeric["updates"]
-            state = resumed(training, chosen, envs, start.contents, start.experience, way=way, group=group)
-        else:
-            state = fresh(training, chosen, envs, numeric["updates"], group)
+        state = _state_of(training, chosen, envs, start, numeric["updates"], group)
         if not group.is_first:
             follow(state, numeric)
             return 0
@@ -241,6 +238,18 @@ def _envs_of(spec: VectorSpec, workers: int, training: Training, group: Group, m
     part = partial(replace, spec, num_envs=spec.num_envs // shards, stride=shards)
     each = max(min(workers, 1), workers // len(own))  # who asks for a worker has nothing stepped in this process
     return ShardedEnvs({shard: make_envs(part(first=shard), each) for shard in own})
+
+
+def _state_of(
+    training: Training, device: torch.device, envs: Envs, start: Start | None, way: str, group: Group
+) -> TrainingRun:
+    """The run with its environments, as `start` has it or fresh."""
+    if start is not None:
+        state = resumed(training, device, envs, start.contents, start.experience, way=way, group=group)
+    else:
+        state = fresh(training, device, envs, way, group)
+    drop_early()
+    return state
 
 
 def is_complete(job: Job, training: Training, start: Start) -> bool:

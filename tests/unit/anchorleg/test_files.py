@@ -18,6 +18,7 @@ from anchorleg.files import (
     as_line,
     create_exclusive,
     make_folder,
+    patiently,
     publish_folder,
     read_json_or_none,
     read_regular,
@@ -256,6 +257,22 @@ def test_on_a_full_disk_all_lines_are_there_or_none(
     lines = events.read_bytes().splitlines(keepends=True)
     assert [lines[0], lines[-1]] == [as_line({"n": 0}), as_line({"n": 3})]
     assert lines[-2:-1] == [others] if others else len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "tries"),
+    [(errno.ESTALE, 4), (errno.ENOENT, 4), (errno.ENOSPC, 4), (errno.EACCES, 1), (errno.ENOTDIR, 1), (errno.EROFS, 1)],
+)
+def test_what_no_moment_changes_is_tried_once(number: int, tries: int) -> None:
+    looked, paused = [], []
+
+    def look() -> None:
+        looked.append(1)
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(OSError, match=os.strerror(number)):
+        patiently(look, tries=4, sleep=paused.append, monotonic=lambda: 0.0)
+    assert (len(looked), len(paused)) == (tries, tries - 1)
 
 
 def test_a_hint_that_is_absent_torn_or_too_deep_is_none(tmp_path: Path) -> None:

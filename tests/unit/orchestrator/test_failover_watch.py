@@ -109,6 +109,25 @@ class TestWhetherAnybodyIsThere:
         world.beats(1, epoch=1)
         assert world.ends() != ""
 
+    @pytest.mark.parametrize("of", ["lease", "1"])
+    def test_an_owner_that_cannot_be_read_for_a_moment_is_read_again(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, of: str
+    ) -> None:
+        """After another job's tick: the run's last job must not take nobody for somebody."""
+        names, read, refused = os.listdir, Path.read_bytes, list[Path]()
+
+        def passes(path: Path) -> None:
+            if path.name == of and len(refused) < 30:
+                refused.append(path)
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+        world.own(1, HOLDER)
+        world.beats(1, epoch=1)
+        monkeypatch.setattr(Path, "read_bytes", lambda path: (passes(path), read(path))[1])
+        monkeypatch.setattr(failover.os, "listdir", lambda path: (passes(Path(path)), names(path))[1])
+        assert "tick --failover" in world.ends(sleep=lambda _: None)
+        assert len(refused) == 30
+
     def test_a_folder_that_cannot_be_read_fails_nothing(self, world: World, tmp_path: Path) -> None:
         watch = Watch(tmp_path / "nowhere")
         watch.look()
@@ -165,6 +184,14 @@ class TestTheTick:
         assert world.ends(sleep=lambda _: None) == "x\nx\nx\n"
         assert world.said[-1] == "the tick after this job is done; see controller.log"
 
+    def test_and_each_time_later(self, world: World) -> None:
+        world.look_for(SILENT_S)
+        fails = f"[ $(wc -l < ticks.txt) -gt 7 ] || exit {StorageError.exit_code}"
+        world.python = str(world.interpreter(f"echo x >> ticks.txt; {fails}"))
+        pauses: list[float] = []
+        world.ends(sleep=pauses.append)
+        assert pauses == [1, 2, 4, 8, 16, 30, 30]
+
     def test_and_not_for_ever(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.look_for(SILENT_S)
         monkeypatch.setattr(failover, "TURN_TIMEOUT_S", -1.0)
@@ -185,6 +212,14 @@ class TestTheTick:
         refuse = f"echo '{record}' > lease/1; exit {LeaseHeld.exit_code}"
         world.python = str(world.interpreter(f"echo x >> ticks.txt; [ $(wc -l < ticks.txt) -gt 2 ] || {{ {refuse}; }}"))
         assert world.ends(sleep=lambda _: None) == "x\nx\nx\n"
+
+    def test_and_left_to_it_in_the_end(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        world.look_for(SILENT_S)
+        monkeypatch.setattr(failover, "TURN_TIMEOUT_S", -1.0)
+        record = json.dumps({"command": HOLDER})
+        world.python = str(world.interpreter(f"echo '{record}' > lease/1; exit {LeaseHeld.exit_code}"))
+        world.ends(sleep=lambda _: None)
+        assert "ended with 4: another job's tick takes too long, and this job leaves it to that one" in world.said[-1]
 
     def test_a_controller_that_has_come_back_is_not_waited_for(self, world: World) -> None:
         world.look_for(SILENT_S)

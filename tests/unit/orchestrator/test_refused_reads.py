@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from dataclasses import replace
@@ -79,6 +80,28 @@ def test_on_the_machine_after_one_that_is_gone_start_waits_all_the_same(
     assert "on rented-1 (orchestrator start" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "of"), [("names", "lease"), ("read", "run.json"), ("names", "control"), ("read", "ledger-0.json")]
+)
+def test_a_controller_that_lives_is_told_all_the_same(
+    world: World, capsys: pytest.CaptureFixture[str], kind: str, of: str
+) -> None:
+    world.tick()
+    disk = refusing(world, kind, of)
+    assert host.hand_to_living_owner(replace(asked(world), for_s=3600.0))
+    assert disk.left == 0
+    assert "toy stops at" in capsys.readouterr().out
+
+
+def test_a_wish_that_cannot_be_read_as_start_begins_is_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = refusing(world, "names", "control")
+    monkeypatch.setattr(host, "hand_to_living_owner", lambda _: True)
+    host.start(asked(world), Console())
+    assert disk.left == 0
+
+
 @pytest.mark.parametrize(("kind", "of"), [("names", "lease"), ("read", "1"), ("read", "ledger-1.json")])
 def test_the_background_is_waited_for_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, of: str
@@ -104,6 +127,26 @@ def test_the_background_is_waited_for_all_the_same(
     detached.start_in_background(asked(world), ["start"], Console())
     assert disk.left == 0
     assert f"toy is under way: controller {os.getpid()}" in capsys.readouterr().out
+
+
+def test_a_background_that_cannot_be_looked_at_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.lease.release()
+    disk = refusing(world, "names", "lease", left=0)
+
+    class Begun:
+        pid = os.getpid()
+
+        def __init__(self, *_words: Any, **_more: Any) -> None:
+            disk.left = 10**6
+
+        @staticmethod
+        def poll() -> None:
+            return None
+
+    monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=Begun, DEVNULL=subprocess.DEVNULL))
+    monkeypatch.setattr(detached, "START_TIMEOUT_S", 0.2)
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        detached.start_in_background(asked(world), ["start"], Console())
 
 
 @pytest.mark.parametrize(

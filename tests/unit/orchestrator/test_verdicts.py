@@ -10,12 +10,15 @@ from orchestrator.decisions.models import Verdict
 from orchestrator.decisions.verdicts import (
     CAUSES,
     DISK_FULL,
+    LAST_WORDS,
     NOT_SEEN_THERE,
     cause_in,
+    disk_words,
     judge,
     made_progress,
     told_to_others,
 )
+from orchestrator.run.evidence import LOG_TAIL_BYTES
 
 
 def left(exit_: Exit | None = None, **more: object) -> Evidence:
@@ -139,6 +142,31 @@ def test_the_causes_name_the_code_and_what_the_log_says() -> None:
 )
 def test_known_causes_are_named_and_unknown_ones_quoted(line: str, words: str) -> None:
     assert cause_in(f"Traceback (most recent call last):\n  ...\n{line}\n\n") == words
+
+
+@pytest.mark.parametrize(
+    "line", ["OSError: [Errno 28] No space left on device: '/tmp/cache'", "success=nan", "OSError: Disk quota exceeded"]
+)
+def test_what_a_program_has_survived_is_not_what_it_ended_of(line: str) -> None:
+    tail = f"{line}\n" + "step 1 is done\n" * 400 + "KeyError: 'nets'\n"
+    assert len(tail) < LOG_TAIL_BYTES
+    assert cause_in(tail) == "KeyError: 'nets'"
+    assert disk_words(tail) == ""
+
+
+FRAMES = {
+    "Python": '  File "/home/ann/.venv/lib/python3.11/site-packages/torch/serialization.py", line 850, in save\n'
+    "    _save(obj, opened_zipfile, pickle_module, pickle_protocol, _disable_byteorder_record)\n",
+    "marked": '  File "/home/ann/train.py", line 8, in <module>\n    save(model)\n    ~~~~^^^^^^^\n',
+    "C++": "frame #7: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f1b6a2d9 in libc10.so)\n",
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_a_long_traceback_behind_a_cause_hides_it_not(frame: str) -> None:
+    tail = f"OSError: [Errno 28] No space left on device\n{frame * 60}RuntimeError: unexpected pos 64 vs 0\n"
+    assert len(tail) > LAST_WORDS
+    assert cause_in(tail) == disk_words(tail) == "no space left on the disk"
 
 
 def test_an_empty_log_has_no_cause() -> None:

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import logging
-import os
 
 import numpy as np
 import pytest
@@ -505,28 +504,40 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     assert not is_for_a_moment(error)
 
 
-class Strewn(odd_envs.Keeper):
-    """Begins somewhere: its own state is exact, and none of its episodes comes out again."""
-
-    def reset(self, **more):
-        _, told = super().reset(**more)
-        self.place = self.place + os.urandom(1)[0] / 1e3
-        return self.seen(), told
-
-
 @pytest.mark.parametrize("error", PASSING)
 def test_a_way_that_fails_for_a_moment_is_tried_again(error, monkeypatch):
     paused = []
     failing(monkeypatch, "snapshot", error, 2)
-    assert choose(player(Strewn), Box(1), pause=paused.append) == Exactness("own")
+    assert choose(player(odd_envs.Strewn), Box(1), pause=paused.append) == Exactness("own", begins_alike=False)
     assert paused == list(PAUSES_S[:2])
+
+
+def test_a_state_that_is_not_exact_makes_no_episode_repeat():
+    one = ExactEnv(player(odd_envs.Forgetful)(), Exactness("own"))
+    one.reset(0, 1)
+    then = ExactEnv(player(odd_envs.Forgetful)(), Exactness(ANEW, "it is not exact"))
+    then.restore(kept(one.snapshot()))
+    assert not then.repeats
+
+
+@pytest.mark.parametrize(("kind", "begins_alike"), [(odd_envs.Keeper, True), (odd_envs.Strewn, False)])
+def test_what_begins_otherwise_each_time_repeats_an_episode_that_was_put_back_alone(kind, begins_alike):
+    choice = choose(player(kind), Box(1))
+    assert choice == Exactness("own", begins_alike=begins_alike)
+    env = ExactEnv(player(kind)(), choice)
+    env.reset(0, 1)
+    assert (env.repeats, env.begins_alike) == (begins_alike, begins_alike)
+    env.restore(kept(env.snapshot()))
+    assert (env.repeats, env.begins_alike) == (True, begins_alike)
+    env.reset(0, 2)
+    assert env.repeats is begins_alike
 
 
 def test_where_no_way_holds_the_reason_is_what_failed_for_a_moment(monkeypatch):
     paused = []
     failing(monkeypatch, "snapshot", MemoryError())
     told = "it cannot be put back in mid-episode (MemoryError): a resume begins its episodes anew"
-    assert choose(player(Strewn), Box(1), pause=paused.append) == Exactness(ANEW, told, is_tried=False)
+    assert choose(player(odd_envs.Strewn), Box(1), pause=paused.append) == Exactness(ANEW, told, is_tried=False)
     assert paused == list(PAUSES_S)
 
 

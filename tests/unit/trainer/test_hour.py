@@ -236,7 +236,7 @@ def test_claims_are_judged_by_the_seeds_that_both_sides_have_from_one_machine(sc
         ["2: more in the same hour", "open"],
         ["3: not worse by 0.05 at equal steps", "open"],
     ]
-    assert hour.summary(lines)[5:] == [["their steps in claim 3", "1,000", "1,000", ""]]
+    assert hour.summary(lines)[5:] == [["steps compared in claim 3", "1,000", "1,000", ""]]
     late = [[*row[:5], "1001", *row[6:]] if row[0] == "ours" and row[5] == "1000" else row for row in lines]
     verdicts = {name: verdict for name, verdict, *_ in hour.summary(late)}
     assert verdicts["3: not worse by 0.05 at equal steps"] == "not told"  # of ours nothing is known so early

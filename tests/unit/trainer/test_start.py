@@ -49,6 +49,22 @@ print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
 """
 
 
+#: As `trainer train` begins, as far as its import of torch.
+BEGINNING = """
+import sys
+from trainer.envs import early
+from trainer.envs.suites.metaworld import models
+begin = early.begin_early
+def watched(training):
+    begin(training)
+    print("torch" in sys.modules, len(models._ahead))
+    sys.exit()
+early.begin_early = watched
+from trainer.cli import app
+app(["train", "--preset", "guide", "--run-dir", sys.argv[1]])
+"""
+
+
 #: One of each family, and of those that see: fresh ones, as far as their third update.
 LEARNING = """
 import json, torch
@@ -97,3 +113,7 @@ def test_no_learner_brings_torchs_compiler_or_sympy():
 
 def test_a_training_brings_neither_torchs_compiler_nor_sympy(tmp_path):
     assert printed(TRAINING, str(tmp_path / "run"))[-1] == "False False"
+
+
+def test_models_are_compiled_while_torch_is_imported(tmp_path):
+    assert printed(BEGINNING, str(tmp_path / "run"))[-1] == "False 8", "MT10 has eight"

@@ -65,6 +65,13 @@ class _QuickReset(SawyerXYZEnv):
         self.init_tcp = self.tcp_center
 
 
+def file_of(task: str) -> str:
+    """The file of its model, which upstream's class says of all instances."""
+    told: Any = ALL_V3_ENVIRONMENTS[task].model_name
+    path: str = told.fget(None)
+    return path
+
+
 @cache
 def quick_class(task: str) -> type[SawyerXYZEnv]:
     """The class of `task`, by upstream's name, which an environment tells of itself."""

@@ -66,6 +66,19 @@ class Suite:
         """Each task's goals."""
         return {f"goals of {task}": digest(table) for task, table in zip(self.tasks, self.goals, strict=True)}
 
+    def begin_early(self) -> None:
+        """See `trainer.envs.early`."""
+        from trainer.envs.suites.metaworld.models import compile_ahead  # noqa: PLC0415 - as below
+        from trainer.envs.suites.metaworld.resets import file_of  # noqa: PLC0415
+
+        compile_ahead(map(file_of, self.tasks))
+
+    def drop_early(self) -> None:
+        """As above."""
+        from trainer.envs.suites.metaworld.models import drop_ahead  # noqa: PLC0415 - as below
+
+        drop_ahead()
+
     def make(self, task: int) -> Env:
         """An instance: about 20 MiB, and 0.09 s for the first of a task."""
         from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: PLC0415 - a learner with workers needs no simulator

@@ -1,0 +1,40 @@
+"""What a training's environments need and a job can begin while it imports torch, which takes it a second."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Protocol, cast
+
+from trainer.config.find import SUITES, find
+from trainer.config.training import Training
+from trainer.envs.suite import Suite, suite_of
+
+
+class EarlySuite(Suite, Protocol):
+    """A `Suite` that has something to begin."""
+
+    def begin_early(self) -> None:
+        """Begin, in threads that need little of Python's lock, what else the first `make` of each task would do."""
+
+    def drop_early(self) -> None:
+        """The environments are there: forget what none of them took, where workers have their own."""
+
+
+_begun: list[EarlySuite] = []
+
+
+def begin_early(training: Training) -> None:
+    """Have the suite begin. What goes wrong here is told where it is needed."""
+    if training.env.draws != "no":
+        return  # how MuJoCo draws it must be told before it is loaded
+    with suppress(ValueError, ImportError):
+        if hasattr(find(SUITES, training.env.name), "begin_early"):
+            suite = cast("EarlySuite", suite_of(training).open())
+            suite.begin_early()
+            _begun.append(suite)
+
+
+def drop_early() -> None:
+    """What was begun has been taken, or nobody will."""
+    while _begun:
+        _begun.pop().drop_early()
