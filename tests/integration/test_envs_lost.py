@@ -157,7 +157,7 @@ def test_a_worker_of_what_nobody_can_repeat_is_not_replaced(has_snapshot):
 
 @pytest.mark.parametrize(("steps", "is_replaced"), [(1, True), (60, False)])
 def test_a_worker_of_what_begins_otherwise_each_time_is_replaced_within_an_episode_alone(steps, is_replaced):
-    """Its own state is exact; an episode of 50 steps that nobody has a state of does not come out again."""
+    """Its own state is exact; an episode of at most 50 steps that nobody has a state of does not come out again."""
     spec, action = VectorSpec(SuiteRef(Gymnasium(id="odd_envs:Strewn")), 2, 0), np.zeros((2, 1), np.float32)
     with VectorEnv(spec, 1) as envs:
         envs.reset()
@@ -168,7 +168,7 @@ def test_a_worker_of_what_begins_otherwise_each_time_is_replaced_within_an_episo
         if is_replaced:
             envs.step(action)
         else:
-            with pytest.raises(EnvError, match="what environments 0, 1 did cannot be done again"):
+            with pytest.raises(EnvError, match=r"what environments (0|1|0, 1) did cannot be done again"):
                 envs.step(action)
 
 
