@@ -212,9 +212,9 @@ seeds with 95 % intervals (Student's; of the difference Welch's). The claim, wri
 worse by more than 0.05 of success at the end (the mean of the last two evaluations). It is *shown* where the lower
 end of the difference's interval is above -0.05, *refuted* where its upper end is below that, else *undecided*. It is
 judged once, with 20 seeds a side: **shown**, narrowly. It hangs on one run of theirs: seed 15 ended at 0.10, and
-without it the lower end would be some -0.051. What ours is compared with, one temperature and the cut below, was chosen
-after some of these seeds had been seen. Every run's curve is in `bench/results/learning.csv`; they are of several
-machines, which changes the time that they took.
+without it the lower end would lie just below -0.05. What ours is compared with, one temperature and the cut below, was
+chosen after some of these seeds had been seen. Every run's curve is in `bench/results/learning.csv`; they are of
+several machines, which changes the time that they took.
 
 @{learning_summary}
 
@@ -268,11 +268,11 @@ The success of each task after the hour (`runs`: how many seeds):
 @{hour_tasks}
 
 Once more, by one command in a fresh clone: `make hour` (seed 100; `make hour SEED=101`, and so on). The aim is an end
-within 0.05 of what is published. Seed 101, on another maker's processor, ended 0.024 above it, after a quarter fewer
-steps. Seed 100, on a processor of the same kind, ended 0.058 above it, which misses the aim by 0.008: nothing ran
-beside it, so the hour had a ninth more steps. After the same steps its success was the published one, to the last
-digit; on the other processor, which computes other last bits, it was not. Seed 100 was trained by the code of commit
-7874b5a1.
+within 0.05 of what is published. Seed 101, on another maker's processor, ended 0.024 above it, after 6.6M steps
+instead of 9.1M. Seed 100, on a processor of the same kind, ended 0.058 above it, which misses the aim by 0.008:
+nothing ran beside it, so the hour had a ninth more steps. After the same steps its success was the published one, to
+the last digit; on the other processor, which computes other last bits, it was not. Seed 100 was trained by the code of
+commit 7874b5a1.
 
 @{hour_again}
 

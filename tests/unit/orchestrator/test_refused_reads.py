@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import subprocess
 from dataclasses import replace
@@ -144,7 +145,8 @@ def test_a_background_that_cannot_be_looked_at_says_so(world: World, monkeypatch
             return None
 
     monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=Begun, DEVNULL=subprocess.DEVNULL))
-    monkeypatch.setattr(detached, "START_TIMEOUT_S", 0.2)
+    clock = itertools.count()
+    monkeypatch.setattr(detached, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
     with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
         detached.start_in_background(asked(world), ["start"], Console())
 
