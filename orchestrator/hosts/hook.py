@@ -79,9 +79,10 @@ class Hook:
         """Wait until everything is told, a bounded time. It may be called again afterwards."""
         if self._worker is None:
             return
+        give_up_at = time.monotonic() + self._close_timeout_s
         with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=1.0)
-        self._worker.join(self._close_timeout_s)
+            self._waiting.put(None, timeout=self._close_timeout_s)
+        self._worker.join(max(0.0, give_up_at - time.monotonic()))
         if self._worker.is_alive():
             self._say(f"notify: {self._waiting.qsize()} events were not told, the command takes too long")
         else:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import NOW
+from daemons import PATIENCE_S, wait_for
 
 from orchestrator.config import RunConfig
 from orchestrator.hosts.hook import Hook
@@ -105,6 +107,22 @@ def test_too_many_at_once_are_dropped_by_name(tmp_path: Path) -> None:
     assert "failed was not told" in told.said[0]
     (tmp_path / "go").touch()
     told.hook.close()
+
+
+def test_where_too_many_wait_at_the_end_they_are_told_too(tmp_path: Path) -> None:
+    told = Told(
+        tmp_path,
+        'until [ -e go ]; do sleep 0.01; done; echo "$ANCHORLEG_EVENT" >> heard.txt',
+        most_waiting=1,
+        close_timeout_s=PATIENCE_S,
+    )
+    told.hook("failed", {})
+    wait_for(lambda: not told.hook._waiting.qsize(), "the first one to be under way")
+    told.hook("finished", {})
+    threading.Timer(1.5, (tmp_path / "go").touch).start()
+    told.hook.close()
+    assert told.said == []
+    assert (tmp_path / "heard.txt").read_text().split() == ["failed", "finished"]
 
 
 def test_without_a_command_nothing_is_run(tmp_path: Path) -> None:

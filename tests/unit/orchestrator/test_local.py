@@ -10,11 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 from orchestrator.executors.base import JobRequest, SubmitRefused, Uncertain
 from orchestrator.executors.local import START_TIMEOUT_S, LocalExecutor
 from orchestrator.executors.supervisor import Supervisor
 from orchestrator.processes import myself
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that starts a process in ten seconds and more changes no outcome."""
+    monkeypatch.setattr("orchestrator.executors.local.START_TIMEOUT_S", PATIENCE_S)
 
 
 def test_nothing_runs_of_a_job_whose_record_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +39,7 @@ def test_nothing_runs_of_a_job_whose_record_cannot_be_written(tmp_path: Path, mo
     assert started == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_why_a_supervisor_ended_at_once_is_in_the_refusal(tmp_path: Path) -> None:
     folder = tmp_path / "jobs" / "s0-a0-00000000"
     folder.mkdir(parents=True)
@@ -50,6 +58,7 @@ def test_a_supervisor_that_writes_nothing_was_silent(tmp_path: Path) -> None:
     assert outcome.silent
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_job_whose_end_is_written_is_on_no_gpu_any_more(tmp_path: Path) -> None:
     """Its place goes on by that record, and its supervisor sees the end a moment later."""
     python = tmp_path / "python"

@@ -20,6 +20,12 @@ REBALANCE = "GET /latest/meta-data/events/recommendations/rebalance"
 PREEMPTED = "GET /computeMetadata/v1/instance/preempted"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in is a thread of this process: it may wait for its turn longer than a cloud's service may take."""
+    monkeypatch.setattr(notice, "TIMEOUT_S", PATIENCE_S)
+
+
 @pytest.fixture
 def service() -> Iterator[MetadataService]:
     with metadata_service() as one:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from builders import NOW
+from daemons import PATIENCE_S
 from one_run import World
 from refusing_disk import RefusingDisk
 from rich.console import Console
@@ -32,6 +33,7 @@ from orchestrator.run.starting import StartRequest
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(files, "READ_PAUSE_S", 0.0)
+    monkeypatch.setattr(files, "READ_PATIENCE_S", PATIENCE_S)
     world = World(tmp_path, poll_seconds=0.2)
     world.tick()
     return world
