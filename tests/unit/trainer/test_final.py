@@ -144,6 +144,7 @@ def test_kill_9_around_the_export_loses_neither_it_nor_a_bit(tmp_path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "write_bytes", killed)
+        patch.setattr(attempt, "REPORT_S", float("inf"))  # what a report says depends on when it is due
         code = in_a_process_of_its_own(lambda: train(tmp_path / "killed")[0])
     assert code == -signal.SIGKILL
     progress = json.loads((tmp_path / "killed/slots/0/attempts/0/progress.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S, started_at, wait_for
 
 from anchorleg.job import Job
 from anchorleg.signals import HAND_OVER_SIGNALS
@@ -35,7 +36,9 @@ exit $largest
 #: Another: all tasks at once.
 SRUN_AT_ONCE = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
-for rank in 0 1; do SLURM_PROCID=$rank SLURM_LOCALID=$rank "$@" & echo $! >> "$WORDS.tasks"; done
+for rank in 0 1; do
+    (echo $BASHPID >> "$WORDS.tasks"; SLURM_PROCID=$rank SLURM_LOCALID=$rank exec "$@") &
+done
 wait
 """
 #: And a stand-in for scancel, which signals its tasks.
@@ -171,6 +174,12 @@ def test_the_first_word_of_how_the_ranks_end_stays(job: Job) -> None:
     leave_code(job.attempt_dir / "nowhere", 8)
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for this signal (proc(5): SigCgt)."""
+    (mask,) = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("with_srun", [False, True])
 def test_who_prints_the_stacks_of_a_hung_training_gets_those_of_all_ranks(tmp_path: Path, with_srun: bool) -> None:
     """In a process of its own, which dies of it as a hung training does."""
@@ -197,6 +206,7 @@ def test_who_prints_the_stacks_of_a_hung_training_gets_those_of_all_ranks(tmp_pa
     with subprocess.Popen(words, env=env) as starter:
         try:
             wait_for(lambda: len(list(tmp_path.glob("listens-*"))) == 2, "two ranks that listen")
+            wait_for(lambda: catches(starter.pid, signal.SIGABRT), "a starter that listens")
             starter.send_signal(signal.SIGABRT)
             assert starter.wait(PATIENCE_S) == 128 + signal.SIGABRT
             assert {path.name for path in tmp_path.glob("stacks-*")} == {"stacks-0", "stacks-1"}
@@ -216,8 +226,8 @@ def test_an_srun_that_does_not_end_with_rank_0_is_ended(
         "while os.getppid() == srun: time.sleep(0.01)"
     )
     assert launched(job, stays, **srun(tmp_path)) == (75, [])
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "words.pid").read_text()), 0)
+    pid = int((tmp_path / "words.pid").read_text())
+    wait_for(lambda: started_at(pid) is None, "srun's end")
 
 
 def test_where_srun_ends_without_a_word_of_a_rank_one_is_lost(job: Job, tmp_path: Path) -> None:

@@ -266,8 +266,9 @@ def test_rewards_are_scaled_as_stable_baselines_scales_them():
 def test_densities_entropies_and_their_derivatives_are_torchs(kind):
     action = SPACES[kind].action
     ours = Normal(action) if kind == "box" else Categorical(action)
-    outputs = torch.randn(6, ours.parameters, requires_grad=True)
-    actions, log_prob = ours.sample(outputs.detach(), ours.noise(6, torch.Generator().manual_seed(0)))
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(6, ours.parameters, requires_grad=True, generator=generator)
+    actions, log_prob = ours.sample(outputs.detach(), ours.noise(6, generator))
     if kind == "box":
         mean, log_std = outputs.chunk(2, -1)
         theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)

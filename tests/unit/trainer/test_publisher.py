@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -54,7 +55,9 @@ class Learning:
         self.said = []
 
     def publisher(self, **more):
-        return Publisher(self.job, self.training, clock=lambda: 1e9, **more)
+        made = Publisher(self.job, self.training, clock=lambda: 1e9, **more)
+        made.close = partial(made.close, wait_s=PATIENCE_S)
+        return made
 
     def at(self, step):
         with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from daemons import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -61,6 +62,7 @@ def test_what_is_known_is_not_measured_and_what_fails_is_told_later(monkeypatch)
 def test_one_that_hangs_is_ended_and_named_with_what_it_did(monkeypatch, where, more, doing, capfd):
     """Before the first episode its own states are tried, in steps and resets that are counted here."""
     monkeypatch.setattr(quick, "_limit_s", lambda now: 2.0 if now == doing else 300.0)
+    monkeypatch.setattr(workers, "_STACKS_S", PATIENCE_S)
     monkeypatch.setattr(odd_envs.Stuck, "made", {"step": 0, "reset": 0})
     # Named after the case: what was tried of an id with its arguments is not tried again in the same process.
     never = suite(id="odd_envs:Stuck", kwargs={"where": f"never, for {where} {more}", "at": 0})

@@ -133,7 +133,7 @@ def test_a_full_outbox_pauses_the_recording_and_loses_nothing_that_it_took():
     wait_for(lambda: len(box.got) == 5, "what the queue held")
     wait_for(lambda: dispatch.trouble is None, "the end of the trouble")
     dispatch.put(segments[9:])
-    dispatch.close()
+    dispatch.close(PATIENCE_S)
     assert box.got == [("r", 2, episode) for episode in (0, 1, 2, 3, 4, 9)]
     assert (dispatch.recorded, dispatch.lost) == (6, 4)
 
@@ -171,5 +171,5 @@ def test_the_end_does_not_wait_for_an_outbox_that_stays_full():
     dispatch = Dispatch(box.offer, limit=8, retry_s=1e6)
     dispatch.put(segments)
     wait_for(box.asked.is_set, "a try")
-    dispatch.close()  # returns, although the next try is days away
+    dispatch.close(PATIENCE_S)  # returns, although the next try is days away
     assert dispatch.lost == 4

@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,6 +87,7 @@ def a_scene_that_may_fail(book, task, _parts):
 def book(monkeypatch):
     kind = type("OneNotebook", (Notebook,), {"written": []})
     monkeypatch.setattr(tap_module, "LiveFolder", kind)
+    monkeypatch.setattr(tap_module, "_CLOSE_WAIT_S", PATIENCE_S)
     return kind
 
 
@@ -198,12 +200,16 @@ def test_lanes_of_tasks_that_there_are_not_are_passed_over(tmp_path, book):
     assert {name for name, _ in book.written} == {"scene", "t0"}
 
 
-def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book):
+def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, monkeypatch):
+    asked = {"any": 60}
+    monkeypatch.setattr(tap_module, "Asked", lambda *_: SimpleNamespace(lanes=lambda: dict(asked)))
+    monkeypatch.setattr(tap_module, "LOOK_EVERY_S", 0.01)
     agents = Agents()
     with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
         go(5)
         assert agents.watched[-1] == {0}
-        tap._wanted = {}
+        asked.clear()
+        wait_for(lambda: not tap._wanted, "the tap hears that nobody asks")
         go(2)
         assert agents.watched[-1] == set()
         told = len(agents.watched)
