@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
-from leftovers import unfinished
+from leftovers import descriptors_below, unfinished
 
 from anchorleg import files
 from anchorleg.files import (
@@ -325,11 +325,10 @@ class TestAFileOfSomebodyElse:
     @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
     def test_what_is_none_is_not_waited_for_and_no_descriptor_stays(self, tmp_path, make):
         make(tmp_path / "file")
-        before = os.listdir("/proc/self/fd")
         with pytest.raises(OSError, match="no regular file") as caught:
             read_regular(tmp_path / "file", 9)
         assert caught.value.errno == errno.EINVAL
-        assert os.listdir("/proc/self/fd") == before
+        assert descriptors_below(tmp_path) == []
 
     def test_a_link_is_followed_where_that_is_wanted(self, tmp_path):
         (tmp_path / "file").write_bytes(b"12345")

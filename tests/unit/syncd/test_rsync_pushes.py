@@ -102,12 +102,13 @@ def test_whoever_waits_for_the_next_look_is_called_meanwhile(tmp_path: Path, mon
     transport = RsyncTransport(Remote(path=str(tmp_path), host="cluster"), "anna")
     called = []
     transport.tick = lambda: called.append(1)
-    transport.wait(0.01)
+    transport.wait(0.2)
     assert called
 
 
-def test_an_rsync_that_brings_too_much_is_told_to_end(tmp_path: Path) -> None:
+def test_an_rsync_that_brings_too_much_is_told_to_end(tmp_path: Path, monkeypatch) -> None:
     """It is two processes: killed, the other one would go on."""
+    monkeypatch.setattr("syncd.transports.child.FAREWELL_S", PATIENCE_S)
     words = f"trap 'touch {tmp_path}/told; exit 1' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done"
     child = subprocess.Popen(["sh", "-c", words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for((tmp_path / "begun").exists, "its beginning")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +82,8 @@ def test_a_batch_arrives_and_the_next_one_when_the_first_was_taken(connect, shar
 def test_a_policy_goes_before_the_agents_that_wait(connect, shared):
     """Two agents are watched, the line is stuck in the first one's batch; a policy comes, then the line moves."""
     client = connect()
+    now = time.monotonic()
+    client.clock = lambda: now + client.ahead_s
     fcntl.fcntl(client.inn, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
     large = [pose(slot, bodies=1_500) for slot in (0, 1)]
     for slot in (0, 1):
@@ -121,7 +124,7 @@ def test_a_scene_is_handed_out_in_slices_behind_whole_files(connect, shared):
     ]
     whole = protocol.Get(key="c", path=f"v1/runs/{RUN}/0/LATEST.json", offset=0)
     os.write(client.out, b"".join(map(protocol.encode, [*slices, whole])))
-    frames = [client.receive(Message) for _ in range(6)]
+    frames = [client.receive(protocol.Data | protocol.End) for _ in range(6)]
     assert [frame.message.key for frame in frames] == ["c", "c", "a", "b", "a", "b"]
     assert [frame.payload for frame in frames[2:4]] == [SCENE[:1000], SCENE[:10]]
     client.send(protocol.Get(key="d", path=path, offset=len(SCENE) - 5, most=1000))
@@ -147,6 +150,8 @@ def test_a_wish_ends_with_its_connection(connect, shared, how):
 
 def test_a_frozen_client_costs_no_memory_and_no_reading(connect, shared):
     client = connect()
+    now = time.monotonic()
+    client.clock = lambda: now + client.ahead_s
     fcntl.fcntl(client.inn, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
     watch(client, *range(8))
     looks: list[int] = []

@@ -153,10 +153,10 @@ def test_silence_is_noticed_by_whoever_waits(begin):
     session = begin(peer)
     peer.ahead_s = DEAD_AFTER_S - 2
     assert session.wait(0.2).offers == ()
+    wait_for(lambda: any(isinstance(message, protocol.Ping) for message in peer.heard), "a ping")
     peer.ahead_s = DEAD_AFTER_S + 2
     with pytest.raises(UnreachableError, match="fell silent"):
         session.wait(PATIENCE_S)
-    assert any(isinstance(message, protocol.Ping) for message in peer.heard)
 
 
 def test_a_message_that_waited_out_a_sleep_is_read_before_death_is_judged(begin):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import sys
 import threading
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import NOW
-from daemons import PATIENCE_S, wait_for
+from daemons import PATIENCE_S, started_at, wait_for
 from fake_agents import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
 from watched_runs import a_watched_run
 
@@ -415,7 +414,7 @@ def test_who_does_not_listen_is_killed(
     take(box, AgentNews)
     pid = next(iter(hub._troupe._playing.values()))[0].pid
     hub.close()
-    assert not alive(pid)
+    wait_for(lambda: not alive(pid), "the end of who does not listen")
 
 
 def test_a_folder_that_hangs_holds_up_no_end_and_who_plays_here_goes(
@@ -446,11 +445,7 @@ def test_a_folder_that_hangs_holds_up_no_end_and_who_plays_here_goes(
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return started_at(pid) is not None
 
 
 # --- as bytes ---------------------------------------------------------------------------------------------------------

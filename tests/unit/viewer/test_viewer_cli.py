@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from viewer.sources.mirror import MirrorFolder
 
 
 @pytest.fixture(autouse=True)
-def a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # so that all is put back after the test
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -37,7 +40,9 @@ def a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(home)
-    return home
+    yield home
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

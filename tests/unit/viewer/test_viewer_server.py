@@ -55,9 +55,8 @@ class Counting:
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    monkeypatch.setattr(
-        watchers.Room.__init__, "__kwdefaults__", {**(watchers.Room.__init__.__kwdefaults__ or {}), "every_s": 0.02}
-    )
+    defaults = {**(watchers.Room.__init__.__kwdefaults__ or {}), "every_s": 0.02, "sign_s": PATIENCE_S}
+    monkeypatch.setattr(watchers.Room.__init__, "__kwdefaults__", defaults)
     return Counting()
 
 
@@ -208,7 +207,7 @@ def test_nothing_is_read_while_nobody_looks(port: int, source: Counting) -> None
     with enter(port) as line:
         show_token(line, TOKEN)
         hear(line)
-    wait_for(lambda: not [t for t in threading.enumerate() if "_read" in t.name], "the reader's end")
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.endswith("(_read_on)")], "the reader's end")
     before = source.looks
     with enter(port):  # somebody without a token is nobody
         pass
