@@ -157,8 +157,8 @@ def _hold_back(error: SyncError) -> None:
     """
     if sys.stdout.isatty():
         return
-    _log_line(f"{error} (ending in {HOLD_BACK_S / 60:.0f} minutes, in case that something starts this again at once)")
     with suppress(KeyboardInterrupt), _signals():
+        _log_line(f"{error} (ending in {HOLD_BACK_S / 60:.0f} minutes, as something may start this again at once)")
         time.sleep(HOLD_BACK_S)
 
 

@@ -85,12 +85,11 @@ def test_300_segments_of_them_are_honest_and_a_newer_policy_is_swapped_in_betwee
     assert len(refused) <= len(found) // 1000, refused
     assert len({verdict.content for verdict in found}) == len(found)
     assert {verdict.segment.task for verdict in found} == set(TASKS)
-    rows = {env: [] for env in range(4)}
-    for verdict in sorted(found, key=lambda v: v.segment.episode):
-        rows[verdict.segment.env] += verdict.segment.version[:, 1].tolist()
-    switched = {seqs.index(2) for seqs in rows.values()}
-    assert len(switched) == 1  # all environments at the same step
-    assert all(sorted(seqs) == seqs for seqs in rows.values())
+    steps = {1: [], 2: []}  # by the policy that acted; a busy disk may have cost episodes of single environments
+    for segment in (verdict.segment for verdict in found):
+        for step, seq in enumerate(segment.version[:, 1].tolist(), segment.episode * HORIZON):
+            steps[seq].append(step)
+    assert max(steps[1]) < min(steps[2])  # in all environments
 
 
 def test_what_they_act_with_is_what_was_published(tmp_path):
@@ -294,8 +293,12 @@ def test_without_a_network_it_goes_on_and_says_since_when(tmp_path):
         assert "playing goes on" in screen.last.network
 
 
-#: The command as it is, but for its politeness: on a busy test machine it would get no time to show how quick it is.
-PROGRAM = "import trainer.commands.actors as it; it._NICE = 0; import trainer.cli; trainer.cli.main()"
+#: The command as it is, but for its politeness (on a busy test machine it would get no time to show how quick it is),
+#: and for its haste at the end, which a slow disk makes longer.
+PROGRAM = (
+    "import trainer.commands.actors as it; it._NICE = 0; from trainer.sharing.recorder import Dispatch; "
+    f"Dispatch.close.__defaults__ = ({PATIENCE_S},); import trainer.cli; trainer.cli.main()"
+)
 
 
 def command(folder, *more):

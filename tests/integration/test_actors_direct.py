@@ -63,6 +63,13 @@ class Helping:
         return self.child.wait(PATIENCE_S)
 
 
+#: The command as it is, but for its haste at the end, which a slow disk makes longer.
+PROGRAM = (
+    "from trainer.sharing.recorder import Dispatch; "
+    f"Dispatch.close.__defaults__ = ({PATIENCE_S},); import trainer.cli; trainer.cli.main()"
+)
+
+
 @contextmanager
 def helping(shared, tmp_path):
     folder = tmp_path / "job"
@@ -87,7 +94,7 @@ def helping(shared, tmp_path):
         "--device",
         "cpu",
     ]
-    command = [sys.executable, "-m", "trainer", *words]
+    command = [sys.executable, "-c", PROGRAM, *words]
     with open(folder / "log.txt", "w") as out:
         child = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **described})
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -197,10 +198,11 @@ def test_an_ffmpeg_that_is_nowhere_is_one_sentence(tmp_path, monkeypatch, is_tol
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
     if is_told:
         monkeypatch.setattr("trainer.demos.films.facts_of", lambda path: FilmFacts(10.0, 1.2))
+    gc.collect()  # what earlier tests left
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(ConfigError, match=r"ffmpeg cannot be run here \(.*nowhere.*\); unset IMAGEIO_FFMPEG_EXE"):
         import_films(tmp_path / "films", tmp_path / "out", SIZE, None, silent, silent)
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before
 
 
 def test_a_folder_without_films_says_what_is_taken_for_one(tmp_path):

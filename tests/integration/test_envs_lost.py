@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import WORK_S
+from daemons import PATIENCE_S, WORK_S
 from suites import metaworld
 from vector_bytes import as_bytes
 
@@ -45,6 +45,19 @@ def soon(monkeypatch):
     monkeypatch.setattr(workers, "MAX_REPLACED", 20)
 
 
+@pytest.fixture
+def once(soon, monkeypatch):
+    """The second one has its time: two alarms in one place end a training."""
+    replace = workers.WorkerPool._replace
+
+    def unhurried(pool, *words):
+        with monkeypatch.context() as patch:
+            patch.setattr(workers, "HUNG_S", PATIENCE_S)
+            return replace(pool, *words)
+
+    monkeypatch.setattr(workers.WorkerPool, "_replace", unhurried)
+
+
 def played(envs, before=lambda step: None):
     """Every byte of the first observations, of all steps and of the state at the end."""
     seen = [as_bytes(envs.reset())]
@@ -63,7 +76,7 @@ def undisturbed(spec):
         return played(envs)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("once")
 def test_workers_that_are_stopped_or_killed_are_replaced_and_no_bit_changes(spec, undisturbed, monkeypatch, caplog):
     monkeypatch.setattr(workers, "MAX_PAST", 9)
     # Before the first snapshot of the pool's own, after one, where one is due, and while the learner wants one.
@@ -118,7 +131,7 @@ def mark(tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("once")
 def test_a_task_that_loops_once_is_named_with_its_line_and_no_bit_changes(spec, undisturbed, mark, caplog, capfd):
     with VectorEnv(spec, 1, "python") as envs:
         assert played(envs, lambda step: mark.write_text("once") if step == 17 else None) == undisturbed

@@ -44,6 +44,7 @@ def test_scripts_settings_and_output_of_jobs_are_nobody_elses(new_relay: NewRela
         ask(run_dir.disk, run_dir.requests, "pause", now=time.time(), slots=(0,))
     finally:
         os.umask(before)
+    relay.wait_for_supervisors()
     files = [path for path in relay.run_dir.rglob("*") if path.is_file() and not path.is_symlink()]
     private = [path for path in files if is_private(path, relay.run_dir)]
     names = {path.name for path in private}

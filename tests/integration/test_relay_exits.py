@@ -134,4 +134,4 @@ def test_the_program_sees_the_contract_and_nothing_of_the_scratch_stays(new_rela
     assert (told["SHARED_DIR"], told["CONTRIBUTIONS"]) == (str(relay.run_dir / "shared"), "")
     assert float(told["DEADLINE"]) == pytest.approx(record["started_at"] + 3600 - 1200, abs=600)
     assert Path(told["SCRATCH"]).parent == Path(relay.env["TMPDIR"])
-    assert os.listdir(relay.env["TMPDIR"]) == []
+    relay.wait_for(lambda: os.listdir(relay.env["TMPDIR"]) == [], "the end of the scratch folder")

@@ -218,8 +218,8 @@ def test_a_program_that_is_killed_is_run_again_from_its_last_checkpoint(new_rela
     relay = new_relay(total=90, held_at=20)
     controller = relay.spawn("start")
     relay.wait_for_step(20)
-    relay.hold_at(50)
     relay.hand_over()
+    relay.hold_at(50)
     relay.wait_for(lambda: 1 in relay.attempts() and relay.counted() == 50, "the second job")
     saved = relay.read("parent.json", 1)["step"]
     relay.wait_for(lambda: relay.read("progress.json", 1)["step"] == 50, "its report")

@@ -59,7 +59,7 @@ def test_a_job_is_not_missed_in_an_answer_that_is_older_than_it(new_relay: NewRe
     lease = Lease.take(run_dir, "start", now=time.time())
     run = begin(load_config(relay.config), relay.config, run_dir, os.environ, time.time())
     executor = SlowQueue()
-    controller = Controller(run, run_dir, lease, executor, poll_s=30.0)
+    controller = Controller(run, run_dir, lease, executor, poll_s=30.0, monotonic=lambda: 0.0)
 
     controller.tick()
     controller.tick()

@@ -153,7 +153,7 @@ def test_a_full_disk_at_the_start(new_relay: NewRelay, small_disk: Path) -> None
 
 
 def test_a_disk_that_fills_up_loses_nothing(new_relay: NewRelay, small_disk: Path) -> None:
-    relay = new_relay(total=60, run_dir=f"{small_disk}/run", training={"max_runtime_seconds": 1})
+    relay = new_relay(total=60, run_dir=f"{small_disk}/run", training={"max_runtime_seconds": 1}, held_at=20)
     run_dir = small_disk / "run"
     controller = relay.spawn("start")
     relay.wait_for_step(5)
@@ -162,6 +162,7 @@ def test_a_disk_that_fills_up_loses_nothing(new_relay: NewRelay, small_disk: Pat
     relay.wait_for(lambda: "No space left on device" in relay.output(), "the controller to say so")
     assert json.loads((run_dir / "ledger-0.json").read_text())["epoch"] == 0
     ballast.unlink()
+    relay.release()
 
     assert relay.ended(controller) == 0, relay.output()
     assert relay.counted() == 60

@@ -167,7 +167,8 @@ def test_what_draws_itself_is_shown_as_pictures(tmp_path, monkeypatch, fps):
         assert Image.open(io.BytesIO(body)).format == "JPEG"
         assert header["task"] == "Line"
     first = [header["step"] for _, header, _ in screen.seen if header["episode"] == 1]
-    assert set(np.diff(first)) <= {20 // min(fps, 10)}, "20 steps a second, at most ten pictures"
+    each = 20 // min(fps, 10)  # 20 steps a second, at most ten pictures; whoever looks late misses some
+    assert len({step % each for step in first}) <= 1
 
 
 def test_what_cannot_draw_itself_shows_its_facts(tmp_path, monkeypatch):

@@ -128,6 +128,7 @@ def test_what_start_was_told_reaches_the_jobs_and_the_key_no_file(new_relay: New
     assert named == {"WANDB_MODE": "online", "WANDB_ENTITY": "us", "WANDB_PROJECT": "mine", "WANDB_TAGS": "a,b"}
     assert "WANDB_API_KEY is not passed on to jobs: run `wandb login` once" in done.words
     assert "WANDB_MODE=online in your environment is stronger" in done.words
+    relay.wait_for_supervisors()
     files = [path for path in relay.folder.rglob("*") if path.is_file()]
     assert files
     assert [path for path in files if API_KEY.encode() in path.read_bytes()] == []

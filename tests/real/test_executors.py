@@ -36,8 +36,8 @@ time.sleep(1801)
 touch up
 while [ -e patience ]; do sleep 0.05; done
 trap 'echo woken >> wakes' USR2
-touch listening
 trap 'echo TERM >> terms; exit 9' TERM
+touch listening
 while true; do sleep 0.05; done
 """
 
@@ -241,7 +241,7 @@ def test_a_job_that_ignores_everything_is_killed_in_the_end(place: Place) -> Non
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # a minute is Slurm's shortest: see test_walltime.py
 def test_the_walltime_is_announced_to_the_batch_process_and_then_enforced(place: Place) -> None:
-    place.submit("one", LISTENER, limit_s=8, lead_s=4)
+    place.submit("one", LISTENER, limit_s=16, lead_s=4)
 
     place.wait_for_file("one", "wakes")
     row = place.wait_for_state("one", JobState.ENDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -37,9 +38,21 @@ def left_alone(new_relay: NewRelay, slurm: SlurmCluster, **settings: Any) -> Rel
         relay.wait_for_step(10, slot)
     controller.kill()
     controller.wait()
-    killed_at = time.monotonic()
-    relay.wait_for(lambda: time.monotonic() > killed_at + 3 * SILENT_S, "the silence to be noticed")
+    before = beats(relay)
+    # A job looks for the controller, then writes its beat: by the second one it has looked at what is there now.
+    relay.wait_for(lambda: all(now >= then + 2 for then, now in zip(before, beats(relay), strict=True)), "two beats")
+    looked_at = time.monotonic()
+    relay.wait_for(lambda: time.monotonic() > looked_at + 3 * SILENT_S, "the silence to be noticed")
     return relay
+
+
+def beats(relay: Relay) -> list[int]:
+    """How often the newest job of each slot has looked around."""
+    found = []
+    for slot in range(len(relay.ledger()["slots"])):
+        path = relay.attempt_dir(relay.attempts(slot)[-1], slot) / "heartbeat.json"
+        found.append(json.loads(path.read_text())["beat"] if path.exists() else 0)
+    return found
 
 
 def said(relay: Relay) -> str:

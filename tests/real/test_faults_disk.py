@@ -25,7 +25,9 @@ def test_jobs_that_died_of_it_are_not_said_to_run_and_go_on_when_there_is_room(
         relay.wait_for_step(10, slot)
     relay.wait_for(lambda: {slot["state"] for slot in relay.status()["slots"]} == {"running"}, "status to show them")
 
-    ballast = fill(small_disk)
+    ballast = small_disk / "ballast"
+    # Again where a file that was being replaced has given its room back.
+    relay.wait_for(lambda: fill(small_disk) and "trying again" in relay.output(), "the controller to find no room")
     relay.release()  # each one's next report finds no room
     relay.wait_for(
         lambda: {slot["state"] for slot in relay.status()["slots"]} == {"waiting"}, "status to see for itself"

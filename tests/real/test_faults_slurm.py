@@ -19,6 +19,7 @@ from slurm_relay import (
     left_unsure,
     on_slurm,
     rows_of,
+    saved_at,
     signal_at_sbatch,
     start_impatient,
     tokens_of,
@@ -79,7 +80,8 @@ def outage(slurm: SlurmCluster, relay: Relay, away_s: float, refused: float | No
     assert relay.ended(controller) == 0, relay.output()
     for words in submission_words(relay):
         sure = "connect failure" in words and words.startswith("not submitted")
-        assert sure or (left_unsure(words) and words.startswith("uncertain")), words
+        unsure = left_unsure(words) or "timed out" in words  # a slurmctld that has just started may be slow
+        assert sure or (unsure and words.startswith("uncertain")), words
     assert relay.attempts(1) == [0]
     after = relay.status()
     assert after["blind_since"] is None
@@ -137,8 +139,7 @@ def written_state(slurm: SlurmCluster) -> Path:
     """A copy of what slurmctld has written down, which is all that there is at this moment."""
     state, now = slurm.folder / "state", time.time()
     slurm.ask("scontrol", "update", f"jobid={slurm.squeue()[0].job_id}", "comment=a change, so that it writes")
-    jobs = state / "job_state"
-    slurm.wait_for(lambda: jobs.exists() and jobs.stat().st_mtime > now, "slurmctld to save its state")
+    slurm.wait_for(lambda: saved_at(slurm) > now, "slurmctld to save its state")
     target = slurm.folder / "state.before"
 
     def copied() -> bool:

@@ -94,7 +94,7 @@ def test_a_connection_keeps_no_files_of_what_was_overtaken(remote: Remote, monke
 
 
 def test_a_connection_whose_owner_waits_for_its_next_round_stays(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(master, "IDLE_S", 5)
+    monkeypatch.setattr(master, "IDLE_S", 15)
     with closing(Runner(remote)) as runner:
         forgotten = master.Master(remote)
 
@@ -285,7 +285,7 @@ def test_curves_leave_the_disk_some_room_for_policies(remote: Remote, monkeypatc
 
 
 def test_curves_come_a_part_at_each_look_and_policies_at_every_one(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bringing, "FIRST_SLICE_S", 0.0)
+    monkeypatch.setattr(bringing, "FIRST_SLICE_S", 0.5)
     shared = Shared(Path(remote.path))
     [place] = shared.slots()
     place.metrics.mkdir()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from accounts import Account, missing_account_parts, throw_away_accounts
-from daemons import PATIENCE_S, WORK_S
+from daemons import PATIENCE_S, WORK_S, wait_for
 from needs import need
 from policies import publish_one
 from sshd import Laptop, Sshd, make_key
@@ -301,6 +301,7 @@ def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, wi
         person.close()
     assert "refused" in person.seen
     assert "Traceback" not in person.seen
+    wait_for(with_password.refusals, "the server's log")
     said = with_password.log.read_text()
     assert len(re.findall(r"^Failed password", said, re.MULTILINE)) == 1
     assert not (newcomer.home / ".config" / "anchorleg" / "syncd.json").exists()

@@ -62,7 +62,8 @@ def world(sshd: Sshd, tmp_path: Path) -> World:
 def test_where_all_is_well_every_line_says_so(world: World) -> None:
     code, lines = world.doctor()
     assert code == 0, lines
-    assert {level for level, _, _ in lines.values()} == {"ok"}
+    assert {level for check, (level, _, _) in lines.items() if check != "clock"} == {"ok"}
+    assert lines["clock"][0] in {"ok", "warning"}, "a machine that is busy answers late"
     assert lines["transport"][1].startswith("openssh, chosen by itself; not paramiko: ")
     assert world.sshd.fingerprint() in lines["host key"][1]
     assert lines["login"][1] == "works by openssh; 1 policy on offer"

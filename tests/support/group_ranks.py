@@ -92,7 +92,7 @@ def freeze(group: Group) -> list[float] | None:
 def played(scene: str, folder: Path, rank: int, size: int) -> Any:
     """What one rank came to."""
     if scene == "freeze":
-        group_module.ANSWER_S = group_module.STORE_S = 2.0
+        group_module.ANSWER_S = group_module.STORE_S = 10.0
     group = Group.join(RankPlace(rank, size, rank, size, LOOPBACK), folder)
     try:
         return globals()[scene](group)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
 #: Below Linux's ephemeral range (32768-), so that no client connection takes a port before its daemon does. Above
 #: 10080, which browsers refuse.
-PORTS = range(10_081, 32_000)
+#: Those of another pytest worker are others: between our look and a daemon's start nobody takes them.
+WORKERS = 16
+PORTS = range(10_081 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS, 32_000, WORKERS)
 
 
 def free_ports(count: int) -> list[int]:

@@ -183,6 +183,15 @@ class Relay:
     def wait_for_step(self, step: int, slot: int = 0) -> None:
         self.wait_for(lambda: self.counted(slot) >= step, f"step {step} of slot {slot}")
 
+    def wait_for_supervisors(self) -> None:
+        """Those of the local executor write once more after the end of their job, by which a run is finished."""
+
+        def have_ended() -> bool:
+            records = self.run_dir.glob("jobs/*/local.json")
+            return all(json.loads(record.read_text())["raw_state"] != "RUNNING" for record in records)
+
+        self.wait_for(have_ended, "the supervisors' end")
+
     # --- how far the program may get --------------------------------------------------------------------------------
 
     def hold_at(self, step: int) -> None:

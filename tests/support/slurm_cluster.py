@@ -253,7 +253,11 @@ class SlurmCluster:
 
     def _rows(self, *command: str) -> list[JobRow]:
         rows = []
-        for line in self.ask(*command, "-o", "%A|%T|%r|%N|%j|%Z").splitlines():
+        words = (*command, "-o", "%A|%T|%r|%N|%j|%Z")
+        done = self.run(*words)
+        while "Socket timed out" in done.stderr:  # a busy slurmctld, where a test has shortened Slurm's patience
+            done = self.run(*words)
+        for line in (done.stdout if done.returncode == 0 else self.ask(*words)).splitlines():
             fields = line.split("|", 5)
             if len(fields) == 6:  # a work folder's name may go on in the next line
                 rows.append(JobRow(int(fields[0]), *fields[1:]))

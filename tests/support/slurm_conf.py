@@ -111,7 +111,7 @@ def _values(site: Site) -> dict[str, str]:
         "SlurmdTimeout": "30",
         "MessageTimeout": "5",
         "TCPTimeout": "2",
-        "KillWait": "2",
+        "KillWait": "15",  # a job that is cancelled writes down its end, which takes a busy disk seconds
         "MinJobAge": "300",  # Slurm's default; a test that waits for the purge overrides it
         "OverTimeLimit": "0",
         "BatchStartTimeout": "60",

@@ -41,6 +41,8 @@ POOL = 60
 SENDERS = ("alice", "bob")
 #: Whose rows this process was told to take out.
 NOTICED: list[str] = []
+#: The files that this process has judged; what was accepted waits for the loop.
+JUDGED: set[str] = set()
 
 
 def made_up(run_id: str, number: int, *, version: tuple[int, int] = (0, 0)) -> Segment:
@@ -85,6 +87,11 @@ def noticing(removals: Removals, who: str, why: Why, begin: Any = Removals.begin
     return begin(removals, who, why)
 
 
+def judging(door: ingest.Ingester, inbox: store.Inbox, path: Path, look_at: Any = ingest.Ingester._look_at) -> None:
+    look_at(door, inbox, path)
+    JUDGED.add(path.name)
+
+
 def wait_until(condition: Any) -> None:
     until = time.monotonic() + PATIENCE_S
     while not condition():
@@ -109,8 +116,7 @@ class Visited(Interrupted):
             place = shared.slot(self.job.run_id, 0)
             wait_until(lambda: store.newest(place) is not None)
             sent = [send(shared.path, SENDERS[i % 2], self.job.run_id, self.files[i]) for i in what]
-            wait_until(lambda: not any(path.exists() for path in sent))
-            time.sleep(0.02)  # from `accepted/` to the queue; where it is longer, a later step takes them
+            wait_until(lambda: {path.name for path in sent} <= JUDGED)
         return super().step(actions)
 
 
@@ -134,6 +140,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
 def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> list[int]:
     intake.TAKE_EVERY_S, ingest.ROUND_S = 0.0, 0.002
     Removals.begin = noticing  # type: ignore[method-assign]
+    ingest.Ingester._look_at = judging  # type: ignore[method-assign]
     begin_id(run_dir)
     files = pool(run_id_of(run_dir))
     if journal is not None:
