@@ -15,7 +15,7 @@ from daemons import PATIENCE_S, WORK_S, wait_for
 
 pytest.importorskip("metaworld")
 
-from playing_actors import actors
+from playing_actors import UNHURRIED, actors
 from published import RUN, TASKS, publish, training_of
 from suites import spaces_like
 
@@ -293,12 +293,8 @@ def test_without_a_network_it_goes_on_and_says_since_when(tmp_path):
         assert "playing goes on" in screen.last.network
 
 
-#: The command as it is, but for its politeness (on a busy test machine it would get no time to show how quick it is),
-#: and for its haste at the end, which a slow disk makes longer.
-PROGRAM = (
-    "import trainer.commands.actors as it; it._NICE = 0; from trainer.sharing.recorder import Dispatch; "
-    f"Dispatch.close.__defaults__ = ({PATIENCE_S},); import trainer.cli; trainer.cli.main()"
-)
+#: The command as it is, but for its politeness: on a busy test machine it would get no time to show how quick it is.
+PROGRAM = f"{UNHURRIED}import trainer.commands.actors as it; it._NICE = 0; import trainer.cli; trainer.cli.main()"
 
 
 def command(folder, *more):

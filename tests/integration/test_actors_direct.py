@@ -13,6 +13,7 @@ from daemons import PATIENCE_S, wait_for
 
 pytest.importorskip("metaworld")
 
+from playing_actors import UNHURRIED
 from published import RUN, TASKS, publish, training_of
 from suites import spaces_like
 
@@ -63,13 +64,6 @@ class Helping:
         return self.child.wait(PATIENCE_S)
 
 
-#: The command as it is, but for its haste at the end, which a slow disk makes longer.
-PROGRAM = (
-    "from trainer.sharing.recorder import Dispatch; "
-    f"Dispatch.close.__defaults__ = ({PATIENCE_S},); import trainer.cli; trainer.cli.main()"
-)
-
-
 @contextmanager
 def helping(shared, tmp_path):
     folder = tmp_path / "job"
@@ -94,7 +88,7 @@ def helping(shared, tmp_path):
         "--device",
         "cpu",
     ]
-    command = [sys.executable, "-c", PROGRAM, *words]
+    command = [sys.executable, "-c", f"{UNHURRIED}import trainer.cli; trainer.cli.main()", *words]
     with open(folder / "log.txt", "w") as out:
         child = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **described})
     try:

@@ -91,10 +91,13 @@ def test_the_best_go_on_and_the_others_are_behind(new_relay: NewRelay) -> None:
     scores: list[dict[str, Any]] = [{"name": f"e{k}", "score": k / 10} for k in range(9)]
     relay = new_relay(
         total=400, pace_s=0.005, experiments=scores, slurm={"max_jobs": 3, "time_limit": "1:00:00"}, poll_seconds=0.2,
-        queue={"metric": "score", "halving": {"first_steps": 10, "factor": 3}},
+        queue={"metric": "score", "halving": {"first_steps": 10, "factor": 3}}, held_at=399,
     )  # fmt: skip
-    done = relay.run("start")
-    assert done.code == 0, done.words
+    controller = relay.spawn("start")
+    relay.wait_for_step(1)  # there is a ledger
+    relay.wait_for(lambda: any(slot["level"] for slot in relay.ledger()["slots"]), "one that may pass its rung")
+    relay.release()
+    assert relay.ended(controller) == 0, relay.output()
     view = relay.status()
     found = {slot["name"]: slot["state"] for slot in view["slots"]}
     assert found["e8"] == "finished"

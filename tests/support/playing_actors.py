@@ -14,6 +14,9 @@ from trainer.actors.actors import Actors, Plan
 from trainer.actors.stopping import Stop
 from trainer.sharing.selection import Choice
 
+#: A line for programs that record: a slow disk may take longer at their end than they would wait.
+UNHURRIED = f"from trainer.sharing.recorder import Dispatch; Dispatch.close.__defaults__ = ({PATIENCE_S},); "
+
 
 class Screen:
     """A display that keeps what it is shown."""

@@ -252,12 +252,15 @@ class SlurmCluster:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _rows(self, *command: str) -> list[JobRow]:
-        rows = []
-        words = (*command, "-o", "%A|%T|%r|%N|%j|%Z")
-        done = self.run(*words)
-        while "Socket timed out" in done.stderr:  # a busy slurmctld, where a test has shortened Slurm's patience
-            done = self.run(*words)
-        for line in (done.stdout if done.returncode == 0 else self.ask(*words)).splitlines():
+        rows: list[JobRow] = []
+        try:
+            told = self.ask(*command, "-o", "%A|%T|%r|%N|%j|%Z")
+        except RuntimeError as error:
+            if "Socket timed out" not in str(error):
+                raise
+            # A busy slurmctld, where a test has shortened Slurm's patience. One that hangs is not asked for ever.
+            told = self.ask(*command, "-o", "%A|%T|%r|%N|%j|%Z")
+        for line in told.splitlines():
             fields = line.split("|", 5)
             if len(fields) == 6:  # a work folder's name may go on in the next line
                 rows.append(JobRow(int(fields[0]), *fields[1:]))

@@ -204,10 +204,15 @@ def test_a_choice_is_answered_by_a_whole_picture(port: int, source: Counting) ->
 
 
 def test_nothing_is_read_while_nobody_looks(port: int, source: Counting) -> None:
+
+    def readers() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.endswith("(_read_on)")]
+
     with enter(port) as line:
         show_token(line, TOKEN)
         hear(line)
-    wait_for(lambda: not [t for t in threading.enumerate() if t.name.endswith("(_read_on)")], "the reader's end")
+        assert readers()
+    wait_for(lambda: not readers(), "the reader's end")
     before = source.looks
     with enter(port):  # somebody without a token is nobody
         pass
