@@ -32,7 +32,7 @@ from orchestrator.decisions.models import (
 from orchestrator.decisions.outcomes import AGAIN_S, after_refusal
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
-from orchestrator.decisions.verdicts import judge, made_progress
+from orchestrator.decisions.verdicts import follows_the_job, judge, made_progress
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
 
@@ -91,7 +91,8 @@ def _fold_slot(
         if before.verdict is None and after.verdict is not None:
             events.append(_ended(slot, after, evidence))
             progressed = made_progress(evidence)
-            memory = _accuse(slot, after, memory, facts, events, progressed=progressed)
+            if not progressed:
+                memory = _accuse(slot, after, evidence, memory, facts, events)
             slot = ends.after_end(
                 slot, after, evidence, facts.relay, facts.now, progressed=progressed, name=facts.run_name
             )
@@ -239,20 +240,23 @@ def _job_id(attempt: Attempt) -> str | None:
 
 
 def _accuse(
-    slot: Slot, attempt: Attempt, memory: tuple[BadNode, ...], facts: Facts, events: list[Event], *, progressed: bool
+    slot: Slot, attempt: Attempt, evidence: Evidence, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
 ) -> tuple[BadNode, ...]:
     """Remember the node of an early death; say so where it is left out from now on."""
     submission = ends.last_submission(attempt)
     node = attempt.node or (submission.node if submission is not None else "")
     lived_s = (attempt.ended_at or facts.now) - attempt.started_at if attempt.started_at is not None else 0.0
     gone = submission.sighting if submission is not None else None
-    # A job that slurmctld lost with its own memory: nobody knows how it ended, so nobody accuses its node.
-    unknown = isinstance(gone, Gone) and not gone.by_job and not gone.raw_state
-    early = attempt.verdict in _ACCUSING and not progressed and lived_s <= nodes.EARLY_S
+    # A job that slurmctld lost with its own memory, or that ended well by its word: nobody knows what its node did.
+    unknown = isinstance(gone, Gone) and not gone.by_job and gone.raw_state in {"", "COMPLETED"}
+    early = attempt.verdict in _ACCUSING and lived_s <= nodes.EARLY_S
     if not early or unknown or not node or not facts.avoids_nodes:
         return memory
+    told = attempt.verdict in _BY_CAUSE and (attempt.exit_code is not None or evidence.log_tail.strip())
+    cause = attempt.cause.replace(f" on {node}", "") if told else ""
+    if follows_the_job(evidence, trainer=facts.trainer, lacking=facts.lacking):
+        return nodes.without(memory, cause)
     elsewhere = slot.good_node not in {"", node}
-    cause = attempt.cause if attempt.verdict in _BY_CAUSE and attempt.exit_code is not None else ""
     death = Death(slot=slot.index, at=facts.now, cause=cause, served_elsewhere=elsewhere)
     memory, begins = nodes.with_death(memory, node, death)
     if begins:

@@ -89,6 +89,16 @@ _NOT_AGAIN = "it asked not to be run again (exit code 93)"
 _CRASH = re.compile(r"(?:(.*) \()?((?:exit code|killed by signal) \d+)(?(1)\))", re.DOTALL)
 #: Of a job without any word: an error output needs room, too.
 DISK_FULL = "it left no word, and the disk is full"
+#: In the last lines of a job: what the run itself lacks, wherever the job goes.
+_LACKED_ANYWHERE = re.compile(
+    r"No module named '?(?:anchorleg|orchestrator|trainer|syncd)\b"
+    r"|cannot import name .*\bfrom '(?:anchorleg|orchestrator|trainer|syncd)\b"
+)
+#: What a node does not have. Where the controller's machine has it, it may be the node's fault.
+_LACKED_THERE = re.compile(r"there is no .+: set \"python\"|\S could not be started on |can't open file ")
+LAST_LINES = 5
+#: Of the trainer (docs/errors.md): a config, checkpoints or a combination of both that it cannot use.
+_TRAINERS_OWN = frozenset({2, 3, 4})
 #: Our own reasons to cancel a job for which its node could do nothing. They say how the attempt ended, too.
 LAUNCH_FAILED = "its node failed to start it, twice"
 NEVER_BEGAN = "it ran and never began: slurm.setup, its node, or the shared folder as seen from there, hangs"
@@ -148,6 +158,25 @@ def judge(
     if evidence.claim is None and evidence.declined:
         return Verdict.NOT_NEEDED, "its slot had no use for it any more"
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
+
+
+def lacks_a_program(evidence: Evidence) -> bool:
+    """Whether its last words are that its node does not have the interpreter, the program or its script."""
+    return _LACKED_THERE.search(_last_lines(evidence)) is not None
+
+
+def follows_the_job(evidence: Evidence, *, trainer: bool, lacking: bool) -> bool:
+    """Whether what the attempt ended of would meet its job on every node. `trainer`: its program is ours. `lacking`:
+    one of them is not to be found on the controller's machine either.
+    """
+    if trainer and evidence.exit is not None and evidence.exit.code in _TRAINERS_OWN:
+        return True
+    return _LACKED_ANYWHERE.search(_last_lines(evidence)) is not None or (lacking and lacks_a_program(evidence))
+
+
+def _last_lines(evidence: Evidence) -> str:
+    words = evidence.exit.words if evidence.exit is not None else ""
+    return "\n".join([*_last_words(evidence.log_tail).strip().splitlines()[-LAST_LINES:], words])
 
 
 def _misnamed(evidence: Evidence, ended: Exit, *, again: bool) -> str:

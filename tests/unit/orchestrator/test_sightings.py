@@ -241,12 +241,13 @@ class TestALateRecord:
     """A terminal row of a clean end, and no exit record in sight yet."""
 
     @staticmethod
-    def seen_after(job: Submission) -> Sighting | None:
+    def seen_after(job: Submission, evidence: Evidence | None = None) -> Sighting | None:
         clean = a_row(state=JobState.ENDED, raw="COMPLETED")
-        return seen_by(a_look().seeing(clean), job, Evidence(claim=a_claim()))
+        return seen_by(a_look().seeing(clean), job, evidence or Evidence(claim=a_claim()))
 
-    def test_it_is_waited_for(self) -> None:
-        assert isinstance(self.seen_after(a_job(sighting=seen())), Blind)
+    @pytest.mark.parametrize("evidence", [Evidence(claim=a_claim()), Evidence(), Evidence(has_output=False)])
+    def test_it_is_waited_for_whether_its_claim_is_seen_or_not(self, evidence: Evidence) -> None:
+        assert isinstance(self.seen_after(a_job(sighting=seen()), evidence), Blind)
 
     def test_it_is_not_waited_for_longer_than_a_network_folder_can_hide_it(self) -> None:
         waited = [RECORD_WAIT_S - 1, RECORD_WAIT_S]
