@@ -23,7 +23,7 @@ from syncd.shared.counts import Counts, day_of, given_to, take_back
 from syncd.shared.curves import CHUNK_ROWS, GrowingCurve, read_metrics, rows_of_curve, write_metrics
 from syncd.shared.holds import found_untrue, held, hold, in_doubt, mark_untrue, note_removed
 from syncd.shared.inbox import Inbox
-from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
+from syncd.shared.incoming import Deposit, Incoming, make_incoming
 from syncd.shared.layout import AVERAGED, Shared, SlotPlace, Version, put, put_json, put_once
 from syncd.shared.manifest import (
     BYTES_A_NUMBER,
@@ -73,6 +73,7 @@ __all__ = [
     "Golden",
     "GrowingCurve",
     "Inbox",
+    "Incoming",
     "Keep",
     "Lineage",
     "Manifest",
@@ -89,7 +90,6 @@ __all__ = [
     "Version",
     "close_to_others",
     "collect",
-    "collect_incoming",
     "day_of",
     "found_untrue",
     "given_to",

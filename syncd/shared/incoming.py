@@ -27,7 +27,7 @@ import re
 import secrets
 import stat
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -46,7 +46,8 @@ from syncd.shared.terms import terms_of
 INCOMING_MODE = 0o3770
 #: What one account may leave here for one slot: half a minute of what a learner judges, 250,000 steps.
 MAX_WAITING = 500
-#: Names that are looked at in one round: more is a flood, and what is beyond waits.
+#: Names that a learner looks at in one round (removing one takes 0.1 ms), and a giver that counts its own.
+LOOKS = 500
 MAX_LISTED = 20_000
 #: A file that is none of ours, or that its writer did not finish.
 ABANDONED_S = 600.0
@@ -152,7 +153,8 @@ class Deposit:
         now = self._clock()
         if now - self._counted_at.get(folder, float("-inf")) < USAGE_BELIEVED_S:
             return
-        self._waiting[folder] = sum(uid == os.geteuid() for uid, _, _ in _listed(folder))
+        with os.scandir(folder) as entries:
+            self._waiting[folder] = sum(map(_is_mine, islice(entries, MAX_LISTED)))
         self._counted_at[folder] = now
         inbox = self.inbox()
         self.is_dropped = inbox is not None and inbox.is_dropped
@@ -164,6 +166,12 @@ class Deposit:
 def name_of(sha256: str, *, asks: bool = False) -> str:
     """What a segment is called in its slot's folder: another name each time, where nobody else can be first."""
     return f"{sha256}.{secrets.token_hex(4)}{_ASKED * asks}"
+
+
+def _is_mine(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+    return False
 
 
 def _sum_in(name: str) -> str:
@@ -200,36 +208,97 @@ def _who_may(folder: Path) -> str:
     return f"it is for the group {name}; ask to be let in, then log in again"
 
 
-def collect_incoming(shared: Shared, run_id: str, slot: int, most: int, *, now: float) -> list[str]:
-    """Copy at most `most` waiting segments of one slot into their givers' inboxes, the givers taking turns.
+class Incoming:
+    """The learner's side of one slot's folder: what others put there comes into their inboxes.
 
-    What is no segment goes. What an inbox has no room for stays. `now`: unix seconds. Returns the sums of those that
-    are in an inbox now, and about whose verdict nobody asks. Errors: OSError.
+    A round looks at `LOOKS` names at most, and the next one goes on where it stopped: junk makes a round no longer, and
+    hides nothing for good. What is no segment goes, an empty folder too; so does what is left by somebody who was
+    dropped, unread. Of the segments that were seen, the givers' are read in turns. For one thread.
     """
-    folder = shared.incoming(run_id, slot)
-    lines: dict[int, deque[str]] = {}
-    for uid, name, status in sorted(_listed(folder), key=lambda entry: (entry[2].st_ctime, entry[1])):
-        if _GIVEN.fullmatch(name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            lines.setdefault(uid, deque()).append(name)
-        elif status.st_ctime < now - ABANDONED_S or not stat.S_ISREG(status.st_mode):
-            _remove(folder / name)
-    quotas: dict[int, Quota] = {}
-    taken = 0
-    unasked: list[str] = []
-    while lines and taken < most:
-        uid, names = next(iter(lines.items()))
-        del lines[uid]
-        name = names.popleft()
-        answer = _take(shared, run_id, slot, uid, folder / name, quotas)
-        if isinstance(answer, Refusal) and answer.retry_after_s is not None:
-            continue  # no room for this giver now
-        _remove(folder / name)
-        if isinstance(answer, Stored):
-            taken += 1
-            unasked += [_sum_in(name)] if not name.endswith(_ASKED) else []
-        if names:
-            lines[uid] = names  # to the end of the row of givers
-    return unasked
+
+    def __init__(self, shared: Shared, run_id: str, slot: int) -> None:
+        self._shared, self._run_id, self._slot = shared, run_id, slot
+        self._folder = shared.incoming(run_id, slot)
+        self._names = contextlib.ExitStack()
+        self._left: Iterator[os.DirEntry[str]] | None = None
+        self._lines: dict[int, dict[str, None]] = {}
+        self._junk: Counter[int] = Counter()
+
+    def close(self) -> None:
+        """Let the folder go. May be called twice."""
+        self._left = None
+        self._names.close()
+
+    def collect(self, most: int, *, now: float) -> list[str]:
+        """Read at most `most` waiting segments, and copy the good ones into their givers' inboxes.
+
+        What an inbox has no room for stays. `now`: unix seconds. Returns the sums of those that are in an inbox now,
+        and about whose verdict nobody asks. Errors: OSError.
+        """
+        self._look(now)
+        quotas: dict[int, Quota] = {}
+        unasked: list[str] = []
+        turns = deque(self._lines)
+        while turns and most > 0:
+            uid = turns.popleft()
+            line = self._lines.pop(uid)
+            self._lines[uid] = line  # who was served comes last the next time
+            name = next(iter(line))
+            answer = _take(self._shared, self._run_id, self._slot, uid, self._folder / name, quotas)
+            if isinstance(answer, Refusal) and answer.retry_after_s is not None:
+                continue  # no room for this giver now
+            _remove(self._folder / name)
+            most -= 1
+            if isinstance(answer, Stored) and not name.endswith(_ASKED):
+                unasked.append(_sum_in(name))
+            del line[name]
+            if line:
+                turns.append(uid)
+            else:
+                del self._lines[uid]
+        return unasked
+
+    def _look(self, now: float) -> None:
+        found = []
+        is_dropped: dict[int, bool] = {}
+        for name, status in self._next():
+            uid = status.st_uid
+            if uid not in is_dropped:
+                inbox = inbox_of(self._shared, uid)
+                is_dropped[uid] = inbox is not None and inbox.is_dropped
+            if _GIVEN.fullmatch(name) and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                if is_dropped[uid]:
+                    _remove(self._folder / name)
+                else:
+                    found.append((status.st_ctime, name, uid))
+                continue
+            self._junk[uid] += 1
+            is_old = status.st_ctime < now - ABANDONED_S or self._junk[uid] > 2 * MAX_WAITING
+            if is_old or is_dropped[uid] or not stat.S_ISREG(status.st_mode):
+                _remove(self._folder / name)
+        for uid in [uid for uid in self._lines if is_dropped.get(uid)]:
+            del self._lines[uid]
+        for _, name, uid in sorted(found):
+            line = self._lines.setdefault(uid, {})
+            if name in line or len(line) < 2 * MAX_WAITING:  # jobs of one account count by themselves
+                line[name] = None
+            else:
+                _remove(self._folder / name)
+
+    def _next(self) -> Iterator[tuple[str, os.stat_result]]:
+        """(name, status) of the next names in the folder; links as links. Errors: OSError."""
+        if self._left is None:
+            self._left = self._names.enter_context(os.scandir(self._folder))
+            self._junk.clear()
+        seen = 0
+        try:
+            for entry in islice(self._left, LOOKS):
+                seen += 1
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.name, entry.stat(follow_symlinks=False)
+        finally:
+            if seen < LOOKS:
+                self.close()
 
 
 def _take(
@@ -260,18 +329,11 @@ def _take(
         return reception.finish()
 
 
-def _listed(folder: Path) -> list[tuple[int, str, os.stat_result]]:
-    """(owner, name, status) of what lies in `folder`, `MAX_LISTED` at most; links as links. Errors: OSError."""
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in islice(entries, MAX_LISTED):
-            with contextlib.suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
-                found.append((status.st_uid, entry.name, status))
-    return found
-
-
 def _remove(path: Path) -> None:
-    """Delete a file; one that is gone, or a folder that somebody made here, is no error."""
-    with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-        os.unlink(path)
+    """Delete a file, or a folder that somebody made here if it is empty; one that stays, or is gone, is no error."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)

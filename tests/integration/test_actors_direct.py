@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -103,6 +104,11 @@ def waiting(shared):
     return [path for path in shared.incoming(RUN, 0).iterdir() if not path.name.startswith(".")]
 
 
+def collected(shared, most):
+    with contextlib.closing(store.Incoming(shared, RUN, 0)) as incoming:
+        return incoming.collect(most, now=time.time())
+
+
 def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: len(waiting(shared)) >= 4, "segments")
@@ -110,7 +116,7 @@ def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(sh
         assert job.ended() == 75, job.said()
     assert "stopped: " in job.said()
     count = len(list(shared.incoming(RUN, 0).iterdir()))  # nothing that is half written among them
-    assert len(store.collect_incoming(shared, RUN, 0, count, now=time.time())) == count
+    assert len(collected(shared, count)) == count
     who = store.Deposit(shared).who
     found = list(store.Inbox.of(shared, who).place("new", RUN, 0).iterdir())
     expect = Expectation(RUN, 0, spaces_like(TASKS, HORIZON), BOUNDS, [(1, 1, 100)], 100, 0)
@@ -142,7 +148,7 @@ def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_
 def test_a_job_of_who_was_dropped_asks_for_no_other(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")
-        store.collect_incoming(shared, RUN, 0, 1, now=time.time())
+        collected(shared, 1)
         store.Inbox.of(shared, store.Deposit(shared).who).drop(by="the owner", now=time.time())
         assert job.ended() == 93
     assert "takes nothing from" in job.said().splitlines()[-1]

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,11 @@ from syncd.access.settings import Settings, store_settings
 from syncd.outbox import read_contributions
 from syncd.remote import Remote
 from syncd.shared import counts, reception  # noqa: F401 - loaded before a child becomes an account that cannot read them
+from syncd.shared import incoming as incoming_module
 from syncd.shared.accounts import close_to_others
 from syncd.shared.counts import Counts
 from syncd.shared.inbox import Inbox
-from syncd.shared.incoming import collect_incoming, make_incoming
+from syncd.shared.incoming import Incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.transports.factory import open_transport
 from syncd.wire.transport import News, Receipt, Transport
@@ -88,7 +89,8 @@ class Cluster:
         def work() -> None:
             close_to_others(self.shared)
             make_incoming(self.shared, RUN, 0)
-            collect_incoming(self.shared, RUN, 0, 100, now=NOW)
+            with closing(Incoming(self.shared, RUN, 0)) as incoming:
+                incoming.collect(100, now=NOW)
             for inbox in Inbox.all_of(self.shared):
                 for path in inbox.waiting(RUN, 0, now=NOW):
                     inbox.accept(path, now=NOW)
@@ -206,6 +208,34 @@ def test_nobody_writes_into_an_inbox_with_a_shell_either(cluster: Cluster) -> No
         open_to_it = account.run("find", str(cluster.shared.path), "-writable", "!", "-user", account.name).stdout
         assert open_to_it.split() == [str(cluster.shared.incoming(RUN, 0))]
     assert verdict.exists()
+
+
+JUNK = """
+import os, sys
+for number in range(300):
+    os.mkdir(f"{sys.argv[1]}/{number:064x}.0123abcd")
+    if number < 20:
+        open(f"{sys.argv[1]}/{number:064x}.0123abcd/file", "w").close()
+"""
+
+
+def test_a_members_folders_keep_no_segment_of_another_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of another account that are empty go; the others stay, for the learner's account may not empty them."""
+    monkeypatch.setattr(incoming_module, "LOOKS", 20)
+    place = cluster.shared.incoming(RUN, 0)
+    made = cluster.eve.run(str(cluster.eve.python), "-c", JUNK, str(place))
+    assert made.returncode == 0, made.stderr
+    assert cluster.send(cluster.visit(cluster.ben, "bens-laptop"), 1, 2, 3) == 3 * [Receipt(True)]
+
+    def rounds() -> None:
+        with closing(Incoming(cluster.shared, RUN, 0)) as incoming:
+            for _ in range(303 // 20 + 1):
+                incoming.collect(2, now=NOW)
+
+    cluster.as_ann(rounds)
+    assert len(list(place.iterdir())) == 20
+    cluster.learn()
+    assert cluster.accepted() == {f"user-{cluster.ben.name}": 3}
 
 
 @pytest.mark.long

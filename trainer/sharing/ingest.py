@@ -102,7 +102,8 @@ class Ingester:
         self._pruned_at = time.monotonic()
         self._given = SlotNotes(job, clock, usable_of(training.group, job.slots))
         self.takings = self._given.takings
-        self._is_closed = self._has_incoming = False
+        self._is_closed = False
+        self._incoming: store.Incoming | None = None
         self._conduct = Conduct()
         self._handed: set[str] = set()  # segments of other accounts' jobs: nobody fetches their verdicts
         self._stop = threading.Event()
@@ -141,6 +142,8 @@ class Ingester:
             self._look_round_by_round()
         finally:
             self._checks.close()
+            if self._incoming is not None:
+                self._incoming.close()
 
     def _look_round_by_round(self) -> None:
         ending = False
@@ -179,14 +182,14 @@ class Ingester:
 
     def _collect(self, most: int) -> None:
         """What other accounts of this machine gave comes into their inboxes. Errors: OSError."""
-        run_id, slot = self._job.run_id, self._job.slot
-        if not self._has_incoming:
-            if not self._is_closed:
-                self._notices.note(*store.close_to_others(self._shared))
-                self._is_closed = True
-            self._has_incoming = store.make_incoming(self._shared, run_id, slot)
-        if self._has_incoming:
-            self._handed.update(store.collect_incoming(self._shared, run_id, slot, most, now=self._clock()))
+        slot = (self._shared, self._job.run_id, self._job.slot)
+        if not self._is_closed:
+            self._notices.note(*store.close_to_others(self._shared))
+            self._is_closed = True
+        if self._incoming is None and store.make_incoming(*slot):
+            self._incoming = store.Incoming(*slot)
+        if self._incoming is not None:
+            self._handed.update(self._incoming.collect(most, now=self._clock()))
 
     def _judge_some(self, judged: int) -> int:
         self._given.look()
@@ -203,9 +206,7 @@ class Ingester:
                 self._try(inbox.who, partial(store.prune, inbox, now=self._clock()))
         done = 0
         welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
-        welcome.sort(
-            key=lambda inbox: (inbox.who <= self._served_last, inbox.who)
-        )  # the turns go on, round after round
+        welcome.sort(key=lambda inbox: (inbox.who <= self._served_last, inbox.who))  # the turns go on
         lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
         while lines and done < judged and self.at_hand.rows < self._most_ready_rows and not self._stop.is_set():
             inbox = lines.pop(0)

@@ -15,7 +15,7 @@ from syncd.shared import guests
 from syncd.shared.accounts import claim_inbox
 from syncd.shared.guests import Bundle, Guest
 from syncd.shared.inbox import InboxLimits
-from syncd.shared.incoming import Deposit, collect_incoming, make_incoming
+from syncd.shared.incoming import Deposit, Incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.shared.reception import Refusal, Stored
 
@@ -45,7 +45,7 @@ def test_a_segment_in_pieces_is_given_whole_and_asks_for_its_verdict(shared):
         assert bundle.finish() == Stored()
     (given,) = shared.incoming(RUN, 0).iterdir()
     assert re.fullmatch(rf"{SUM}\.[0-9a-f]{{8}}\.asked", given.name)
-    assert collect_incoming(shared, RUN, 0, 1, now=NOW) == []
+    assert Incoming(shared, RUN, 0).collect(1, now=NOW) == []
     assert Guest(shared).receive(RUN, 0, SUM, len(DATA)) == Stored()
 
 

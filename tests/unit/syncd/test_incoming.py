@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,7 +15,7 @@ from syncd.shared import incoming as incoming_module
 from syncd.shared.accounts import called
 from syncd.shared.counts import Counts
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits
-from syncd.shared.incoming import INCOMING_MODE, Deposit, collect_incoming, make_incoming
+from syncd.shared.incoming import INCOMING_MODE, Deposit, Incoming, make_incoming
 from syncd.shared.layout import Shared
 
 RUN = "demo-0123abcd"
@@ -35,7 +36,8 @@ def shared(tmp_path):
 
 
 def collect(shared, most=100, now=NOW):
-    return collect_incoming(shared, RUN, 0, most, now=now)
+    with contextlib.closing(Incoming(shared, RUN, 0)) as incoming:
+        return incoming.collect(most, now=now)
 
 
 def waiting(shared, who):
@@ -150,7 +152,10 @@ def test_no_link_is_followed_and_no_device_opened(shared, tmp_path):
     linked.write_bytes(b"hard")
     os.link(linked, folder / a_name(b"hard"))
     (folder / a_name(b"folder")).mkdir()
+    (folder / "full").mkdir()
+    (folder / "full" / "file").touch()
     assert collect(shared) == []
+    assert {path.name for path in folder.iterdir()} == {"full", a_name(b"hard")}
     assert not shared.inbox_folder.exists()
     assert secret.read_bytes() == b"a secret"
     assert not (folder / name).is_symlink()
@@ -219,3 +224,74 @@ def test_only_verdicts_that_nobody_asks_for_are_named(shared):
     assert Deposit(shared).offer(RUN, 0, b"a laptop's", asks=True)
     assert collect(shared) == [sum_of(b"a job's")]
     assert waiting(shared, ME) == {b"a job's", b"a laptop's"}
+
+
+@pytest.fixture
+def few_looks(monkeypatch):
+    """A round that looks at 10 names, and a bound of 10 segments of one account."""
+    monkeypatch.setattr(incoming_module, "LOOKS", 10)
+    monkeypatch.setattr(incoming_module, "MAX_WAITING", 5)
+
+
+def looked_through(shared, names):
+    """(sums that were handed over, what is left) after as many rounds as `names` take."""
+    found = []
+    with contextlib.closing(Incoming(shared, RUN, 0)) as incoming:
+        for _ in range(names // 10 + 1):
+            found += incoming.collect(4, now=NOW)
+    return found, {path.name for path in shared.incoming(RUN, 0).iterdir()}
+
+
+@pytest.mark.usefixtures("few_looks")
+@pytest.mark.parametrize("is_full", [False, True], ids=["empty", "with a file in them"])
+def test_folders_of_somebody_hide_nothing_for_good(shared, is_full):
+    folder = shared.incoming(RUN, 0)
+    junk = {a_name(b"%d" % number) for number in range(60)}
+    for name in junk:
+        (folder / name).mkdir()
+        if is_full:
+            (folder / name / "file").touch()
+    honest = {sum_of(b"honest %d" % number) for number in range(3)}
+    for number in range(3):
+        given(shared, b"honest %d" % number)
+    found, left = looked_through(shared, 63)
+    assert set(found) == honest
+    assert left == (junk if is_full else set())
+
+
+@pytest.mark.usefixtures("few_looks")
+def test_of_too_many_files_of_one_account_the_rest_goes_whatever_it_is(shared):
+    folder = shared.incoming(RUN, 0)
+    for number in range(40):
+        (folder / f"notes-{number}").touch()
+        given(shared, b"segment %d" % number)
+    with contextlib.closing(Incoming(shared, RUN, 0)) as incoming:
+        for _ in range(9):
+            incoming.collect(0, now=NOW)
+    left = [path.name for path in folder.iterdir()]
+    assert len([name for name in left if name.startswith("notes")]) == 10
+    assert len(left) == 20
+
+
+@as_root
+def test_bad_files_of_one_account_cost_another_no_more_than_its_turn(shared):
+    folder = shared.incoming(RUN, 0)
+    for number in range(20):
+        (folder / a_name(b"%d" % number)).write_bytes(b"torn")
+        os.chown(folder / a_name(b"%d" % number), ANN, -1)
+    for number in range(3):
+        given(shared, b"bob %d" % number, BOB)
+    assert len(collect(shared, most=6)) == 3
+    assert len(list(folder.iterdir())) == 17
+
+
+def test_nothing_of_who_was_dropped_is_opened(shared, monkeypatch):
+    given(shared, b"the first")
+    collect(shared)
+    for number in range(5):
+        given(shared, b"more %d" % number)
+    (shared.incoming(RUN, 0) / "notes.txt").touch()
+    Inbox.of(shared, ME).drop(by="the owner", now=NOW)
+    monkeypatch.setattr(incoming_module, "_take", None)
+    assert collect(shared) == []
+    assert list(shared.incoming(RUN, 0).iterdir()) == []

@@ -605,7 +605,7 @@ class TestOtherAccountsOfTheMachine:
         def full(*_args, **_more):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(ingest.store, "collect_incoming", full)
+        monkeypatch.setattr(ingest.store.Incoming, "collect", full)
         sent(job, 1)
         door = Door(job).look()
         assert len(door.at_hand.take(1000)) == 1
