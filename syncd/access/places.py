@@ -18,21 +18,19 @@ from syncd.errors import StorageError
 
 #: One laptop needs one; a second one, a `syncd pull` by hand and a doctor find a place, too.
 CONNECTIONS = 4
-#: rsyncs that write. A second one would be a second inbox' worth of files on the disk.
-STAGINGS = 1
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def take(who: str, shared: Path, kind: str, most: int, environ: Mapping[str, str] = os.environ) -> int | None:
-    """Hold one of `most` places of `who` as long as the returned descriptor is open; None: all are taken.
+def take(who: str, shared: Path, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Hold one of the places of `who` as long as the returned descriptor is open; None: all are taken.
 
-    `kind`: what the places are of. Errors: StorageError where no file can be locked here.
+    Errors: StorageError where no file can be locked here.
     """
     folder = _folder(environ) / hashlib.sha256(os.fsencode(os.path.realpath(shared))).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for number in range(most):
-            fd = os.open(folder / f"{who}.{kind}.{number}", _OPEN, 0o600)
+        for number in range(CONNECTIONS):
+            fd = os.open(folder / f"{who}.connection.{number}", _OPEN, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -26,7 +26,7 @@ from syncd.shared.layout import NAME
 USER_VARIABLE = "SYNC_CLUSTER_USER"
 HOST_VARIABLE = "SYNC_CLUSTER_HOST"
 PATH_VARIABLE = "SYNC_CLUSTER_PATH"
-#: A terabyte a second; what a gate's list of rsync's options takes has as many digits.
+#: A terabyte a second.
 MOST_KIB_S = 999_999_999
 DEFAULT_FOLDER = Path("~/shared_weights")
 

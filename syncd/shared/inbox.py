@@ -38,8 +38,6 @@ from syncd.shared.layout import NAME, SHA256, SLOT, Shared, checked_name, checke
 
 #: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
 MAX_SEGMENT_BYTES = 1024 * 1024
-#: Folders in `tmp/` into which an rsync writes: `.staging-<host>-<unix seconds>-<chance>`. No run id begins so.
-STAGING_PREFIX = ".staging-"
 _LIVE = re.compile(rf"({LANE.pattern})\.ring|{SHA256.pattern}\.scene")
 
 

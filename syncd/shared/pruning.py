@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable
 
 from anchorleg.files import LEFT_BEHIND_S, sweep_temporary
-from syncd.shared.inbox import STAGING_PREFIX, Inbox, InboxFile, live_files, reason_of, regular_files, verdict_files
+from syncd.shared.inbox import Inbox, InboxFile, live_files, reason_of, regular_files, verdict_files
 from syncd.shared.layout import SHA256, folder_names
 from syncd.shared.offers import withdraw
-from syncd.shared.removal import remove_tree
 
 #: What nobody looked into within a week goes from quarantine, and the oldest where there is too much.
 QUARANTINE_S = 7 * 86_400.0
@@ -50,7 +48,6 @@ def prune(inbox: Inbox, *, now: float) -> None:
         else:
             sweep_temporary(folder, now - LEFT_BEHIND_S)
     _sweep(inbox, now)
-    _sweep_landings(inbox, now - ABANDONED_S)
 
 
 def _sweep(inbox: Inbox, now: float) -> None:
@@ -66,18 +63,6 @@ def _sweep(inbox: Inbox, now: float) -> None:
         for file in regular_files(place, _REASON.fullmatch):
             if file.arrived_at < now - ABANDONED_S and not file.path.with_name(file.path.name[:64]).exists():
                 _delete([file])
-
-
-def _sweep_landings(inbox: Inbox, before: float) -> None:
-    """Folders that a killed gate left, and whose contributor never came again."""
-    above = inbox.path / "tmp"
-    if inbox.path.is_symlink() or above.is_symlink():
-        return
-    for name in folder_names(above):
-        begun = name.rsplit("-", 2)[-2] if name.startswith(STAGING_PREFIX) else ""
-        if begun.isdecimal() and int(begun) < before:
-            with contextlib.suppress(OSError):  # it keeps the contributor's next rsync out, which says so
-                remove_tree(above / name)
 
 
 def _delete(files: Iterable[InboxFile]) -> None:

@@ -11,7 +11,6 @@ from syncd.errors import RemoteError, StorageError, TooMuchError
 from syncd.shared.curves import MAX_CHUNK_BYTES
 from syncd.shared.layout import Shared
 from syncd.transports.runner import BULK_TIMEOUT_S, PARTIAL_CODES, PARTIAL_DIR, EnoughError, FolderBounds, Runner, usage
-from syncd.wire.refusals import REFUSED_PREFIX
 from syncd.wire.transport import MAX_CURVES_BYTES
 
 #: What curves leave of their disk to the policies.
@@ -41,8 +40,6 @@ def bring_runs(
     into.runs.mkdir(parents=True, exist_ok=True)
     words = ["-rt", *words, runner.there(f"{RUNS}/"), f"{into.runs}/"]
     done = runner.run(words, timeout_s=timeout_s, bounds=bounds, until=until)
-    if done.returncode and REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr:
-        return False
     runner.insist(done, *PARTIAL_CODES)
     if done.returncode and "change_dir" in done.stderr:  # no runs yet, or no such folder at all
         if runner.run([runner.there("")]).returncode:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,16 +34,15 @@ from syncd.transports.runner import (
     NO_FOLDER_CODE,
     PARTIAL_CODES,
     PARTIAL_DIR,
+    PARTIAL_FOLDER,
     RETRY_S,
     SMALL_TIMEOUT_S,
     Done,
     FolderBounds,
     Runner,
     complaint,
-    push_receipt,
 )
 from syncd.wire.arrivals import read_segment
-from syncd.wire.refusals import PARTIAL_FOLDER, REFUSED_PREFIX
 from syncd.wire.transport import (
     MAX_FILES,
     ConnectionFacts,
@@ -73,8 +71,6 @@ _HINTS = (
     "--include=/*/*/averaged/LATEST.json",
     "--exclude=*",
 )
-#: A gate's refusal names the inbox that is ours.
-_OWN_INBOX = re.compile(rf"{re.escape(REFUSED_PREFIX)} .*v1/inbox/([A-Za-z0-9][A-Za-z0-9._-]{{0,80}})/")
 
 
 class RsyncTransport:
@@ -186,17 +182,9 @@ class RsyncTransport:
     def _verdicts(self) -> Iterator[SegmentVerdict]:
         folder = self._runner.folder / "verdicts"
         folder.mkdir(exist_ok=True)
-
-        def bring() -> Done:
-            there = self._runner.there(f"v1/inbox/{self._client}/verdicts/")
-            words = ["-rt", "--delete", f"--max-size={_VERDICT_BYTES}", there, f"{folder}/"]  # over there the oldest go
-            return self._runner.run(words, bounds=self._bounds(folder))
-
-        done = bring()
-        if self._is_called_otherwise(done):
-            done = bring()
-        if not (REFUSED_PREFIX in done.stderr and "(yet)" in done.stderr):
-            self._runner.insist(done, *PARTIAL_CODES)
+        there = self._runner.there(f"v1/inbox/{self._client}/verdicts/")
+        words = ["-rt", "--delete", f"--max-size={_VERDICT_BYTES}", there, f"{folder}/"]  # over there the oldest go
+        self._runner.insist(self._runner.run(words, bounds=self._bounds(folder)), *PARTIAL_CODES)
         files = sorted(folder.glob("*.json"))
         self._counted &= {file.stem for file in files}
         for file in files:
@@ -271,18 +259,17 @@ class RsyncTransport:
             return self._runner.run(words, timeout_s=BULK_TIMEOUT_S)
 
         done = push()
-        if self._is_called_otherwise(done):
-            done = push()
-        elif done.returncode == FILE_ERROR_CODE and "mkdir" in done.stderr:  # our first segment over there
+        if done.returncode == FILE_ERROR_CODE and "mkdir" in done.stderr:  # our first segment over there
             skeleton = self._runner.folder / "skeleton"
             (skeleton / "v1" / "inbox" / self._client / "new").mkdir(parents=True, exist_ok=True)
             made = self._runner.run(["-r", f"{skeleton}/", self._runner.there("")])
             if "Permission denied" in made.stderr:
                 return self._deposit(outgoing)
             done = push()
-        if REFUSED_PREFIX not in done.stderr:
-            self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE)
-        return {file: push_receipt(file.name, done) for file in outgoing.glob("*/*/*")}
+        self._runner.insist(done, *PARTIAL_CODES, FILE_ERROR_CODE)
+        # After another end than 0 nobody knows which of them arrived.
+        receipt = Receipt(False, complaint(done), RETRY_S) if done.returncode else Receipt(True)
+        return dict.fromkeys(outgoing.glob("*/*/*"), receipt)
 
     def _deposit(self, outgoing: Path) -> dict[Path, Receipt]:
         """Put segments where accounts other than the owner's put them: as `_push`, each slot for itself.
@@ -306,15 +293,6 @@ class RsyncTransport:
                 if receipt.stored or self._names[file.name] in done.stderr:
                     del self._names[file.name]
         return found
-
-    def _is_called_otherwise(self, done: Done) -> bool:
-        """Whether a gate knows us by another name, which is ours from now on."""
-        # By the gate's words: rsync ends with 12 instead of the gate's 126 where it sees the closed line first.
-        own = _OWN_INBOX.search(done.stderr) if done.returncode else None
-        if own is None or own[1] == self._client:
-            return False
-        self._client = own[1]
-        return True
 
     def facts(self) -> ConnectionFacts:
         """See `Transport`."""

@@ -20,8 +20,7 @@ from syncd.remote import Remote
 from syncd.shared.space import is_nearly_full
 from syncd.transports.child import run_bounded
 from syncd.transports.master import Master
-from syncd.wire.refusals import FOR_NOW, PARTIAL_FOLDER, REFUSED_EXIT_CODE, REFUSED_PREFIX, SOME_REFUSED_EXIT_CODE
-from syncd.wire.transport import Receipt
+from syncd.wire.refusals import REFUSED_PREFIX
 
 #: rsync's own: a transfer that stands still for so long is broken.
 SILENCE_S = 20
@@ -30,6 +29,7 @@ SMALL_TIMEOUT_S = 120.0
 #: A checkpoint of some gigabytes takes an hour on a slow line. A line that is dead ends after `SILENCE_S` all the same.
 BULK_TIMEOUT_S = 6 * 3600.0
 #: What arrived of a file before the line broke stays, and is gone on with.
+PARTIAL_FOLDER = ".part"
 PARTIAL_DIR = f"--partial-dir={PARTIAL_FOLDER}"
 #: rsync(1), EXIT VALUES: 23 and 24 are partial transfers, 11 is a file that cannot be written or read, 3 a folder that
 #: cannot be gone to.
@@ -38,11 +38,8 @@ FILE_ERROR_CODE = 11
 NO_FOLDER_CODE = 3
 #: What the other side could not take now may be taken when its learner has made room.
 RETRY_S = 60.0
-#: Refusals that say so of now only.
-_SAID_OF_NOW = frozenset({"quota", "damaged", "storage", "full", "day_quota"})
 
 _NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or directory$", re.MULTILINE)
-_REFUSED = re.compile(rf"^{re.escape(REFUSED_PREFIX)} refused '[^']*?([0-9a-f]{{64}})' (\w+): ", re.MULTILINE)
 _STATS = re.compile(r"Total bytes (sent|received): ([0-9,.]+)")
 
 Done = subprocess.CompletedProcess[str]
@@ -123,8 +120,7 @@ class Runner:
             raise UnreachableError(f"the connection to {self.place} was closed")
         self._master.check()
         command = ["rsync", f"--timeout={SILENCE_S}", "--stats", *self._limit, "-e", self._master.shell, *words]
-        # A gate over there reads the arguments: they must not travel by another way (rsync calls it protecting them).
-        environ = {**os.environ, "RSYNC_PROTECT_ARGS": "0", "LC_ALL": "C"}
+        environ = {**os.environ, "LC_ALL": "C"}
         try:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -176,9 +172,7 @@ class Runner:
     def _why(self, done: Done) -> SyncError:
         if not self._master.is_alive():
             return self._master.why()
-        if REFUSED_PREFIX in done.stderr and FOR_NOW in done.stderr:
-            return UnreachableError(f"{self.place} is busy: {complaint(done)}")
-        if done.returncode == REFUSED_EXIT_CODE or REFUSED_PREFIX in done.stderr:
+        if REFUSED_PREFIX in done.stderr:
             return RemoteError(f"{self.place} does not allow this: {complaint(done)}")
         if _NO_RSYNC.search(done.stderr):
             return RemoteError(f"{self.place} has no rsync: leave --transport away")
@@ -197,17 +191,6 @@ def complaint(done: Done) -> str:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     ours = (line for line in lines if line.startswith(("rsync: ", REFUSED_PREFIX)))
     return printable(next(ours, lines[-1] if lines else f"exit code {done.returncode}"), 300)
-
-
-def push_receipt(name: str, done: Done) -> Receipt:
-    """What became of the segment `name` that `done` pushed: stored, as far as that is known."""
-    refused: dict[str, str] = dict(_REFUSED.findall(done.stderr))
-    if reason := refused.get(name):
-        return Receipt(False, reason, RETRY_S if reason in _SAID_OF_NOW else None)
-    # After another end, a refusal of one says nothing of those that may not have arrived.
-    if done.returncode in ({0, SOME_REFUSED_EXIT_CODE} if refused else {0}):
-        return Receipt(True)
-    return Receipt(False, complaint(done), RETRY_S)
 
 
 def usage(folder: Path) -> tuple[int, int]:

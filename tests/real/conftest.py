@@ -18,8 +18,6 @@ from slurm_cluster import PrivateSlurm, SlurmCluster, missing_commands, throw_aw
 from slurm_conf import Layout
 from sshd import Sshd, missing_sshd_parts, throw_away_sshd
 
-from syncd.shared.removal import remove_tree
-
 
 @pytest.fixture(scope="session")
 def shared_slurm() -> Iterator[SlurmCluster]:
@@ -106,9 +104,8 @@ def ordinary_account() -> Iterator[Account | None]:
 def friend(ordinary_account: Account | None, tmp_path: Path) -> Iterator[Friend]:
     """A contributor with a restricted key to a folder of an ordinary user's."""
     need("a real sshd", missing_sshd_parts())
-    need("rsync", [] if shutil.which("rsync") else ["rsync"])
     with throw_away_sshd(account=ordinary_account) as server:
         made = a_friend(server, tmp_path, ordinary_account)
         yield made
         if ordinary_account:
-            remove_tree(made.shared.path.parent)
+            shutil.rmtree(made.shared.path.parent)

@@ -5,6 +5,7 @@ and to the learner's speed.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,6 @@ from slot_digest import newest
 from syncd import store
 from syncd.access.gate import authorized_keys_line
 from syncd.remote import Remote
-from syncd.shared.removal import remove_tree
 from syncd.transports.factory import open_transport
 from syncd.wire.transport import Transport
 from trainer.checkpoints.checkpoint import read_manifest
@@ -119,7 +119,7 @@ def training(ordinary_account: Account | None, tmp_path: Path) -> Iterator[Train
     yield training
     training.end()
     if ordinary_account:
-        remove_tree(folder)
+        shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class Friend:
             capture_output=True,
             timeout=PATIENCE_S,
             check=False,
-            env={**self.laptop.env(), "RSYNC_PROTECT_ARGS": "0", **(env or {})},
+            env={**self.laptop.env(), **(env or {})},
             cwd=self.here,
         )
 

@@ -123,7 +123,7 @@ def test_where_rsync_cannot_either_both_are_told(ways, kind):
         (127, "bash: syncd: command not found", True),
         (126, "syncd: Permission denied", True),
         (1, "/usr/bin/rrsync error: SSH_ORIGINAL_COMMAND does not run rsync.", True),
-        (126, "syncd gate: this key may run `syncd serve` and rsync, not 'ls'", False),
+        (126, "syncd gate: this key may run `syncd serve` only, not 'ls'", False),
         (2, "syncd: 'a b' is no contributor name", False),
         (255, "Permission denied (publickey).", False),
         (143, "", False),

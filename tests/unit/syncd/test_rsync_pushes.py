@@ -1,4 +1,4 @@
-"""What an rsync that pushed segments says of each of them, with a gate over there and without."""
+"""What an rsync that pushed segments says of each of them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,14 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S, wait_for
 
-from syncd.commands.gate import end_code
 from syncd.errors import NoServerError, TooMuchError
 from syncd.remote import Remote
 from syncd.transports import factory, rsync
 from syncd.transports.child import run_bounded
 from syncd.transports.factory import open_transport
 from syncd.transports.rsync import RsyncTransport
-from syncd.transports.runner import BULK_TIMEOUT_S, RETRY_S, SMALL_TIMEOUT_S, Done, Runner, push_receipt
+from syncd.transports.runner import BULK_TIMEOUT_S, RETRY_S, SMALL_TIMEOUT_S, Done, Runner
 from syncd.wire.transport import Receipt
-
-GOOD, OTHER = "a" * 64, "b" * 64
-REFUSAL = f"syncd gate: refused 'demo/0/{OTHER}' full: it needs nothing\n"
-
-
-@pytest.mark.parametrize("code", [0, 3, 11, 12, 20, 23, 24, 30])
-@pytest.mark.parametrize("said", ["", REFUSAL])
-def test_beside_refused_segments_only_those_are_stored_that_rsync_brought_for_sure(code: int, said: str) -> None:
-    done = Done([], end_code(code, some_refused=bool(said)), "", said)
-    assert push_receipt(GOOD, done).stored == (code == 0)
-    if said:
-        assert push_receipt(OTHER, done) == Receipt(False, "full", RETRY_S)
 
 
 class AnothersFolder(Runner):
