@@ -39,6 +39,15 @@ _NAMES_A_FILE = re.compile(
 #: joblib makes no lock, and goes on without processes: of /dev/shm alone, and what ends the program is something else.
 _MERE_WARNING = re.compile(r"^.*joblib will operate in serial mode.*", re.MULTILINE)
 _SHARED_MEMORY_FULL = "the machine's shared memory (/dev/shm) is full"
+_CPU_LIMIT = "it used up the CPU time that a process may have (`ulimit -t` in a job)"
+_FILE_LIMIT = "a file came to the size that one may have (`ulimit -f` in a job)"
+#: The kernel's signals for them; a shell whose last command died of one ends with 128 more.
+_LIMITS = {
+    -signal.SIGXCPU: _CPU_LIMIT,
+    128 + signal.SIGXCPU: _CPU_LIMIT,
+    -signal.SIGXFSZ: _FILE_LIMIT,
+    128 + signal.SIGXFSZ: _FILE_LIMIT,
+}
 #: What to look for in the end of a log, most specific first: pattern → words for the user.
 CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"CUDA out of memory|OutOfMemoryError", re.IGNORECASE), "the GPU ran out of memory"),
@@ -50,6 +59,8 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (_NO_SHARED_MEMORY, _SHARED_MEMORY_FULL),
     *_NO_ROOM,
+    (re.compile(r"CPU time limit exceeded"), _CPU_LIMIT),
+    (re.compile(r"File size limit exceeded|File too large"), _FILE_LIMIT),
     (re.compile(r"CUDA error|no CUDA-capable device|CUDA driver", re.IGNORECASE), "a CUDA error"),
     (
         re.compile(
@@ -211,7 +222,7 @@ def _crash(ended: Exit, log_tail: str) -> tuple[Verdict, str]:
     if ended.code == -signal.SIGKILL and (by_slurm := _KILLED_BY_SLURM.search(log_tail)):
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-    cause = ended.words or cause_in(log_tail)
+    cause = ended.words or _LIMITS.get(ended.code) or cause_in(log_tail)
     if cause in _ROOM_WORDS:
         return Verdict.NO_ROOM, f"{cause} ({how})"
     # At the walltime Slurm kills program and shim together, and the shim may live long enough to say so.

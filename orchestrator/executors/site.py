@@ -24,7 +24,7 @@ from orchestrator.executors.site_text import (
     ping_says,
     with_readable_times,
 )
-from orchestrator.executors.slurm import FOR_READING, NoAnswer, run_command, scrubbed
+from orchestrator.executors.slurm import FOR_READING, NoAnswer, folder_options, run_command, scrubbed
 from orchestrator.executors.slurm_text import UnreadableError, own_words, read_submission
 
 #: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
@@ -128,7 +128,7 @@ class Site:
 
     def would_take(self, script: Path) -> SubmitCheck:
         """`sbatch --test-only`: all of Slurm's checks of a job script, and no job (a job id is used up)."""
-        command = ["sbatch", "--test-only", f"--chdir={script.parent}", str(script)]
+        command = ["sbatch", "--test-only", *folder_options(str(script.parent)), str(script)]
         answer = run_command(command, self._env, self._timeout_s)
         if isinstance(answer, NoAnswer):
             return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)

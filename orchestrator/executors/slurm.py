@@ -120,7 +120,7 @@ class SlurmExecutor:
 
     def submit(self, request: JobRequest) -> SubmitOutcome:
         """`sbatch`, once. The work folder is the submission's name in the queue and in the history."""
-        options = [f"--chdir={request.job_dir}"]
+        options = folder_options(request.job_dir)
         if request.after:
             options.append(f"--dependency=afterany:{request.after}")
         if request.exclude:
@@ -228,6 +228,14 @@ class SlurmExecutor:
         return run_command(command, self._env, self._timeout_s)
 
 
+def folder_options(job_dir: str) -> list[str]:
+    """Where a job works and writes. sbatch replaces `%` in a file's name, also in the folder that it puts before a
+    relative one (sbatch(1), "filename pattern").
+    """
+    file = f"{job_dir.replace('%', '%%')}/job-%j"
+    return [f"--chdir={job_dir}", f"--output={file}.out", f"--error={file}.err"]
+
+
 def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
     """`env` without what would change the commands' answers, or what a job of ours asks for."""
     return {key: value for key, value in env.items() if key == "SLURM_CONF" or not key.startswith(_SPEAKING)}
@@ -247,9 +255,6 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",  # other jobs' folders have any bytes in their names
             start_new_session=True,
         )
     except OSError as error:
@@ -266,7 +271,9 @@ def run_command(command: Sequence[str], env: Mapping[str, str], timeout_s: float
         except BaseException:
             _kill_group(child)
             raise
-    return Ended(returncode=child.returncode, stdout=stdout, stderr=stderr)
+    # Folders have any bytes in their names, and ours must be known again.
+    out, words = stdout.decode("utf-8", "surrogateescape"), stderr.decode("utf-8", "replace")
+    return Ended(returncode=child.returncode, stdout=out, stderr=words)
 
 
 def _folder_to_run_in() -> str | None:
@@ -278,7 +285,7 @@ def _folder_to_run_in() -> str | None:
     return None
 
 
-def _kill_group(child: subprocess.Popen[str]) -> None:
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
 

@@ -116,6 +116,11 @@ def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
             f"run_dir: {folder} has a {os.pathsep!r} in it, at which Python would split its path to the run's own "
             "code: name a folder without one."
         )
+    if "\\" in str(folder) and config.executor != "local":
+        raise ConfigError(
+            f"run_dir: {folder} has a backslash in it, by which sbatch would name a job's output files otherwise: name "
+            'a folder without one, or set executor to "local".'
+        )
     return RunDir(folder)
 
 

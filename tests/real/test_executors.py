@@ -61,8 +61,7 @@ class Place:
         folder = self.jobs_dir / name
         folder.mkdir(parents=True)
         lines = [
-            "#!/bin/bash", f"#SBATCH --time={max(1, limit_s // 60)}", "#SBATCH --mem=50M", "#SBATCH --no-requeue",
-            "#SBATCH --output=job-%j.out", "#SBATCH --error=job-%j.err", body,
+            "#!/bin/bash", f"#SBATCH --time={max(1, limit_s // 60)}", "#SBATCH --mem=50M", "#SBATCH --no-requeue", body,
         ]  # fmt: skip
         (folder / "job.sh").write_text("\n".join(lines))
         (folder / "job.json").write_text(json.dumps({"limit_s": limit_s, "lead_s": lead_s}))
@@ -137,12 +136,16 @@ def test_a_job_that_fails_is_told_from_one_that_does_not(place: Place) -> None:
     assert place.wait_for_state("bad", JobState.ENDED).raw_state == "FAILED"
 
 
-def test_the_output_of_a_job_is_in_its_folder(place: Place) -> None:
+@pytest.mark.parametrize(
+    "name", ["jobs", "My%20notes/acc95%above %j%%u", 'it\'s "$HOME" `x`;#!', os.fsdecode(b"latin \xfc"), "two\nlines"]
+)
+def test_the_output_of_a_job_is_in_its_folder(place: Place, tmp_path: Path, name: str) -> None:
+    place.jobs_dir = tmp_path / name
     place.submit("one", "pwd; echo oh >&2")
 
     place.wait_for_state("one", JobState.ENDED)
     folder = place.jobs_dir / "one"
-    assert [path.read_text() for path in folder.glob("job-*.out")] == [f"{folder}\n"]
+    assert [path.read_bytes() for path in folder.glob("job-*.out")] == [os.fsencode(f"{folder}\n")]
     assert [path.read_text() for path in folder.glob("job-*.err")] == ["oh\n"]
 
 

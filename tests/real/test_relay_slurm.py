@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from relay import NewRelay
 from slurm_cluster import SlurmCluster
 from slurm_relay import ends, on_slurm, rows_of
@@ -114,6 +118,34 @@ def test_a_jobs_output_is_linked_before_the_job_says_anything(new_slurm_relay: N
     assert sorted(path.resolve() for path in links) == sorted(outputs)
     assert all(path.read_text().startswith("linked\n") for path in links)
     assert len(list((relay.run_dir / "logs").glob("slurm-*.err"))) == len(links)
+
+
+def test_neither_the_folders_name_nor_the_shells_limits_reach_into_a_job(
+    new_slurm_relay: NewRelay, slurm: SlurmCluster
+) -> None:
+    """`%2`, `%a` and `%j` are sbatch's own words in a file's name; `ulimit -S` is the login node's protection."""
+    name = "My%20notes, acc95%above %j"
+    setup = ["ulimit -S -n >&2", "ulimit -S -t >&2"]
+    relay = new_slurm_relay(name, total=20, run_name="toy", run_dir=f"runs/{name}", slurm={"setup": setup})
+    limited = ["bash", "-c", 'ulimit -S -n 300 -t 9999; exec "$@"', "-", sys.executable, "-m", "orchestrator", "start"]
+
+    done = subprocess.run(
+        limited, cwd=relay.folder, env=relay.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    relay.assert_exactly_once(20)
+    assert relay.attempts() == [0]
+    assert relay.status()["state"] == "finished"
+    of_node = [str(soft) for soft in soft_limits(slurm.daemons.pid("slurmd.n1"), "NOFILE", "CPU")]
+    [said] = [path.read_text().split() for path in (relay.run_dir / "logs").glob("slurm-*.err")]
+    assert said[:2] == of_node
+
+
+def soft_limits(pid: int | None, *names: str) -> list[int | str]:
+    """Those of a process, as a shell says them."""
+    soft = [resource.prlimit(pid or 0, getattr(resource, f"RLIMIT_{name}"))[0] for name in names]
+    return ["unlimited" if one == resource.RLIM_INFINITY else one for one in soft]
 
 
 def test_a_stop_takes_waiting_jobs_out_of_the_queue(new_slurm_relay: NewRelay, slurm: SlurmCluster) -> None:

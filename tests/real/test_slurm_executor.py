@@ -27,9 +27,13 @@ def an_executor(cluster: SlurmCluster, jobs_dir: Path, **more: str) -> SlurmExec
 def a_request(jobs_dir: Path, token: str, body: str = "sleep 600", *options: str) -> JobRequest:
     folder = jobs_dir / token
     folder.mkdir(parents=True)
-    lines = "".join(f"#SBATCH {option}\n" for option in ("--output=out", *options))
+    lines = "".join(f"#SBATCH {option}\n" for option in options)
     (folder / "job.sh").write_text(f"#!/bin/bash\n{lines}{body}\n")
     return JobRequest(job_dir=str(folder), script=str(folder / "job.sh"))
+
+
+def output_of(request: JobRequest) -> str:
+    return "".join(path.read_text() for path in Path(request.job_dir).glob("job-*.out"))
 
 
 def submit(executor: SlurmExecutor, request: JobRequest) -> str:
@@ -83,7 +87,7 @@ def test_jobs_are_submitted_from_the_folder_of_the_start_and_also_where_that_is_
 
     for job_id in (first, second):
         wait_for_row(executor, job_id, JobState.ENDED)
-    assert [Path(request.job_dir, "out").read_text().strip() for request in requests] == [str(folder), "/"]
+    assert [output_of(request).strip() for request in requests] == [str(folder), "/"]
 
 
 def test_other_jobs_of_the_user_are_counted_while_they_live(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -112,12 +116,11 @@ def test_variables_that_speak_to_slurm_do_not_reach_it_or_the_job(slurm: SlurmCl
     job_id = submit(executor, request)
 
     wait_for_row(executor, job_id, JobState.RUNNING)
-    out = Path(request.job_dir, "out")
-    wait_for(lambda: out.exists() and "MINE=kept\n" in out.read_text(), "the job's environment")
+    wait_for(lambda: "MINE=kept\n" in output_of(request), "the job's environment")
     assert executor.cancel([job_id]) is None
     slurm.wait_until_empty()
 
-    printed = out.read_text()
+    printed = output_of(request)
     assert "LC_ALL=C.UTF-8\n" in printed
     assert "SLURM_TIME_FORMAT" not in printed
     assert f"SLURM_JOB_ID={job_id}\n" in printed

@@ -201,6 +201,12 @@ class TestBegin:
         assert run_dir_of(config, tmp_path / "configs" / "c.json").path == (tmp_path / "elsewhere").resolve()
         assert run_dir_of(a_config(), tmp_path / "c.json").path == (tmp_path / "runs" / "toy").resolve()
 
+    def test_a_name_that_sbatch_would_read_otherwise_is_refused_before_there_is_a_run(self, tmp_path: Path) -> None:
+        for executor in ("slurm", "auto"):
+            with pytest.raises(ConfigError, match="run_dir"):
+                run_dir_of(a_config(executor=executor, run_dir="a\\b"), tmp_path / "c.json")
+        assert run_dir_of(a_config(executor="local", run_dir="a\\b"), tmp_path / "c.json").path.name == "a\\b"
+
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1}'])
     def test_a_damaged_run_file_is_named(self, run_dir: RunDir, text: str) -> None:
         run_dir.run_file.write_text(text)

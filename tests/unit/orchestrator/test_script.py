@@ -138,7 +138,7 @@ def test_the_script_asks_for_what_the_config_says() -> None:
         "--exclude=node[1-3]",
         "--mail-type=FAIL",
         "--signal=B:USR2@90",
-        "--output=job-%j.out",
+        "--propagate=NONE",
         "--no-requeue",
     ):
         assert f"#SBATCH {option}" in lines
@@ -170,10 +170,10 @@ def test_one_process_is_one_task_and_ranks_are_shared_out_to_the_nodes() -> None
     assert lines <= set(a_script(ranks).splitlines())
 
 
-def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for() -> None:
-    extra = ["--ntasks=4", "--ntasks-per-node=2", "-N2", "-n 4"]
+def test_without_ranks_nodes_and_tasks_are_the_users_to_ask_for_and_so_are_limits() -> None:
+    extra = ["--ntasks=4", "--ntasks-per-node=2", "-N2", "-n 4", "--propagate=STACK"]
     lines = a_script(RunConfig.model_validate({"slurm": {"extra": extra}})).splitlines()
-    first = lines.index("#SBATCH --ntasks=1")
+    first = max(lines.index("#SBATCH --ntasks=1"), lines.index("#SBATCH --propagate=NONE"))
     assert all(lines.index(f"#SBATCH {option}") > first for option in extra), "sbatch takes the last one"
 
 

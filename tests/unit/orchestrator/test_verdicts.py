@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 from builders import NOW, a_claim, an_exit, gone, progress
 from hypothesis import given
@@ -345,6 +347,15 @@ OWN_LINE = "FileNotFoundError: '/home/ann/secret (exit code 5)"
 )
 def test_nothing_of_a_jobs_own_last_line_is_told_to_others(evidence: Evidence, raw_state: str, told: str) -> None:
     assert told_to_others(*judge(evidence, gone(raw_state))) == told
+
+
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGXFSZ])
+def test_a_limit_of_the_kernels_that_ended_a_program_has_words(number: signal.Signals) -> None:
+    own = "step 12: loss 0.3"
+    named = {judge(left(an_exit(code), log_tail=own), gone())[1].partition(" (")[0] for code in (-number, 128 + number)}
+    of_shell = f"job.sh: line 3: 123 {signal.strsignal(number)}       ./train"
+    assert named == {judge(left(an_exit(1), log_tail=of_shell), gone())[1].partition(" (")[0]}
+    assert named & {own, of_shell, f"killed by signal {number}"} == set()
 
 
 @pytest.mark.parametrize("words", [words for _, words in CAUSES])
