@@ -175,6 +175,14 @@ def left_on_full_disk(folder: Path) -> int | None:
     return left if left < ROOM_BYTES else None
 
 
+def is_same_folder(one: str, other: str) -> bool | None:
+    """Whether two paths lead to one folder: it may be mounted twice. None: nothing can be found at one of them."""
+    try:
+        return one == other or os.path.samefile(one, other)
+    except OSError:
+        return None
+
+
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
     return from_json(disk.read(path))  # in half of the time of `json`: a ledger of a thousand slots is megabytes

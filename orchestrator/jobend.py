@@ -13,6 +13,7 @@ SQUEUE_TIMEOUT_S = 20.0
 #: the start, is another clock; should it be a prolog after all, Slurm's own signal still comes in time.
 LATEST_START_S = 600.0
 CLOCK_SLACK_S = 60.0
+_TIMES = re.compile(r"^(\d+) (\d+)$", re.MULTILINE)
 #: Names beside checkpoints that nobody takes for one: of a save that is under way or was cut short, TensorBoard's.
 _NOT_MEANT = re.compile(r"^(?:\.|tmp|events\.out\.)|[^a-z]tmp(?![a-z])|\.part(?:ial)?$|unfinished", re.IGNORECASE)
 
@@ -54,9 +55,9 @@ def _asked(environ: dict[str, str]) -> tuple[str, str]:
                 text=True,
                 timeout=SQUEUE_TIMEOUT_S,
                 check=False,
-            ).stdout.strip()
+            ).stdout
         except (OSError, subprocess.TimeoutExpired):
             answer = ""
-        if len(words := answer.split()) == 2:
-            return words[0], words[1]
+        if told := _TIMES.search(answer):  # a site's wrapper may print lines of its own
+            return told[1], told[2]
     return "", ""

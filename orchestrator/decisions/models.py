@@ -6,18 +6,15 @@ in place; `model_copy(update=…)` makes the next.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestrator.executors.base import Frozen, JobState
+from orchestrator.executors.base import TOKEN, Frozen, JobState
 
 LEDGER_VERSION = 1
-
-_TOKEN = re.compile(r"s(\d+)-a(\d+)-[0-9a-f]{8}\Z")
 
 
 def make_token(slot: int, attempt: int, random_hex: str) -> str:
@@ -27,7 +24,7 @@ def make_token(slot: int, attempt: int, random_hex: str) -> str:
 
 def parse_token(token: str) -> tuple[int, int] | None:
     """(slot, attempt) of a token; None where it is none of ours."""
-    match = _TOKEN.match(token)
+    match = TOKEN.match(token)
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -66,6 +66,7 @@ class SlurmFacts(Frozen):
     partitions: tuple[Partition, ...] | str = ""
     limits: SiteLimits = SiteLimits(told=False)
     trial: SubmitCheck | None = None
+    queue_error: str = ""
     live_jobs: int | None = None
 
 

@@ -176,6 +176,7 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
         partitions=offered.error if offered.error is not None else offered.rows,
         limits=site.limits(cluster, wanted.account, wanted.partition, wanted.qos),
         trial=trial(site, subject),
+        queue_error=queue.error or "",
         live_jobs=None if queue.error else queue.others + sum(row.state is not JobState.ENDED for row in queue.rows),
     )
 

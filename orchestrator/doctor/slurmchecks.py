@@ -46,6 +46,13 @@ def slurm_findings(config: RunConfig, slurm: SlurmFacts) -> Iterator[Finding]:
     yield answer(slurm.answered)
     if not slurm.answered.up:
         return
+    if slurm.queue_error:
+        yield Finding(
+            check="queue",
+            level=Level.PROBLEM,
+            found=f"squeue cannot be read: {slurm.queue_error}",
+            advice="a run would see none of its jobs and submit nothing: see what `type squeue` runs here",
+        )
     yield accounting(slurm)
     yield from partition(config, slurm.partitions)
     if slurm.trial is not None:

@@ -9,12 +9,16 @@ An executor reports; it never decides. Its three answers are kept apart on purpo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
+
+#: The name of one submission, and of its job folder: slot, attempt, and 8 digits by chance.
+TOKEN = re.compile(r"s(\d+)-a(\d+)-[0-9a-f]{8}\Z")
 
 
 class Frozen(BaseModel):
@@ -59,6 +63,24 @@ class JobRow(Frozen):
     exit_code: int | None = None
 
 
+def jobs_of_run(
+    found: Iterable[tuple[JobRow, str]], is_same: Callable[[str, str], bool | None]
+) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
+    """(`Poll.rows`, `Poll.elsewhere`) of jobs by their names, each with the folder of that name in the run's `jobs/`.
+
+    A run may be moved or copied, and mounted under several names: its jobs are known by no path. `is_same`: whether two
+    paths lead to one folder, None where the first leads nowhere.
+    """
+    rows, elsewhere = [], []
+    for row, here in found:
+        same = is_same(row.work_dir.rstrip("/"), here)
+        if same is not False:
+            rows.append(row if row.work_dir == here else row.model_copy(update={"work_dir": here}))
+        if not same and row.state is not JobState.ENDED:
+            elsewhere.append(row)
+    return tuple(rows), tuple(elsewhere)
+
+
 class JobRows(Frozen):
     """Jobs, found by their work folder."""
 
@@ -87,12 +109,16 @@ class JobRows(Frozen):
 
 
 class Poll(JobRows):
-    """The answer to one "what is there?". `rows`: the jobs below the run's `jobs/`; `others`: the user's other
-    live jobs (they count against the same limits). With `error` set the rest is meaningless.
+    """The answer to one "what is there?". `rows`: the run's jobs, each with its folder in the run's `jobs/`; `others`:
+    the user's other live jobs (they count against the same limits). With `error` set the rest is meaningless.
+
+    `elsewhere`: live jobs whose own folder is not that one. Where their folder is gone, the run was moved under them,
+    and they are in `rows`, too; where it is there, the run is a copy, and they are none of its own.
     """
 
     at: float
     others: int = 0
+    elsewhere: tuple[JobRow, ...] = ()
     error: str | None = None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from anchorleg.files import read_json_or_none
 from anchorleg.job import Job
+from orchestrator.disk import is_same_folder
 from orchestrator.executors.base import (
     Accounting,
     JobRequest,
@@ -28,6 +29,7 @@ from orchestrator.executors.base import (
     SubmitRefused,
     Submitted,
     Uncertain,
+    jobs_of_run,
 )
 from orchestrator.executors.gpus import gpu_environment, stated_gpus, visible_gpus
 from orchestrator.processes import ProcessId, is_alive, send_signal
@@ -105,20 +107,23 @@ class LocalExecutor:
 
     def poll(self) -> Poll:
         """Every job that is on this machine, or was, as far as that can be told from here."""
-        return Poll(at=self._clock(), rows=tuple(row for row in self._rows() if row.state is not JobState.UNKNOWN))
+        rows, elsewhere = self._rows()
+        return Poll(
+            at=self._clock(), rows=tuple(row for row in rows if row.state is not JobState.UNKNOWN), elsewhere=elsewhere
+        )
 
-    def _rows(self) -> tuple[JobRow, ...]:
+    def _rows(self) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
         self._children = [child for child in self._children if child.poll() is None]
-        rows: list[JobRow] = []
+        found: list[tuple[JobRow, str]] = []
         for path in sorted(self.jobs_dir.glob("*/local.json")):
             record = read_json_or_none(path)
             if record is not None:
-                rows.append(_row(path.parent, record))
-        return tuple(rows)
+                found.append((_row(path.parent, record), str(path.parent)))
+        return jobs_of_run(found, is_same_folder)
 
     def accounting(self, since: float) -> Accounting:  # noqa: ARG002 - the folders are the whole history
         """The same folders, which are never forgotten, with the jobs of other machines: how those end is not known."""
-        return Accounting(at=self._clock(), status="ok", rows=self._rows())
+        return Accounting(at=self._clock(), status="ok", rows=self._rows()[0])
 
     def wake(self, job_ids: list[str]) -> str | None:
         """SIGUSR2 by way of each job's supervisor."""
@@ -157,12 +162,11 @@ class LocalExecutor:
         return carried
 
     def _signal(self, job_ids: list[str], number: signal.Signals) -> None:
-        for path in self.jobs_dir.glob("*/local.json"):
-            record = read_json_or_none(path)
-            if record is not None and record["raw_state"] == "RUNNING":
-                supervisor = ProcessId(**record["supervisor"])
-                if str(supervisor.pid) in job_ids:
-                    send_signal(supervisor, number)
+        for row in self._rows()[0]:
+            if row.state is JobState.RUNNING and row.job_id in job_ids:
+                record = read_json_or_none(Path(row.work_dir) / "local.json")
+                if record is not None:
+                    send_signal(ProcessId(**record["supervisor"]), number)
 
 
 def _has_ended(job_dir: Path) -> bool:
@@ -203,7 +207,7 @@ def _row(job_dir: Path, record: dict[str, Any]) -> JobRow:
         job_id=str(supervisor.pid),
         state=state,
         raw_state=raw,
-        work_dir=str(job_dir),
+        work_dir=record.get("folder", str(job_dir)),
         reason=reason,
         node=record["node"],
         started_at=record["started_at"],

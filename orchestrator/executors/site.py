@@ -25,7 +25,7 @@ from orchestrator.executors.site_text import (
     with_readable_times,
 )
 from orchestrator.executors.slurm import FOR_READING, NoAnswer, folder_options, run_command, scrubbed
-from orchestrator.executors.slurm_text import UnreadableError, own_words, read_submission
+from orchestrator.executors.slurm_text import UnreadableError, own_words, possible_ids, read_submission
 
 #: `orchestrator` uses these; sacct may be missing (a site without history is a supported one).
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
@@ -133,7 +133,10 @@ class Site:
         if isinstance(answer, NoAnswer):
             return SubmitCheck(outcome=Uncertain(why=answer.why), words=answer.why)
         words = own_words(answer.stderr) or own_words(answer.stdout)
-        if answer.returncode == 0:
+        if answer.returncode == 0 and not possible_ids(answer.stdout):
             return SubmitCheck(outcome=None, words=with_readable_times(words))
+        if answer.returncode == 0:  # sbatch itself prints no id here
+            why = f"a wrapper prints numbers that look like a job's id: {own_words(answer.stdout)}"
+            return SubmitCheck(outcome=Uncertain(why=why), words=why)
         # It says "allocation failure: <sentence>" where a submission says "Batch job submission failed: <sentence>".
         return SubmitCheck(outcome=read_submission(answer.returncode, "", answer.stderr), words=words)

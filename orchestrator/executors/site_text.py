@@ -93,7 +93,7 @@ def parse_limits(
     for line in assoc.splitlines():
         fields = line.split("|")
         if len(fields) != ASSOC_FORMAT.count(",") + 1:
-            raise UnreadableError(f"sacctmgr printed a line that is none of its columns: {line!r}")
+            continue  # of a site's wrapper
         of_account, of_partition, every_qos, default_qos, *limits = fields
         is_other = of_partition and partition and of_partition not in partition.split(",")
         if is_other or (account and of_account != account):

@@ -19,7 +19,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from orchestrator.disk import LOCAL_DISK, is_same_folder
 from orchestrator.executors.base import (
+    TOKEN,
     Accounting,
     Frozen,
     JobRequest,
@@ -29,22 +31,23 @@ from orchestrator.executors.base import (
     SubmitOutcome,
     SubmitRefused,
     Uncertain,
+    jobs_of_run,
 )
 from orchestrator.executors.slurm_text import (
-    SACCT_FORMAT,
-    SINFO_FORMAT,
-    SQUEUE_FORMAT,
+    SACCT_OPTIONS,
+    SINFO_OPTIONS,
+    SQUEUE_OPTIONS,
     Partition,
     UnreadableError,
     accounting_is_disabled,
     cancel_complaint,
+    is_below,
     own_words,
     parse_min_job_age_s,
     parse_sacct,
     parse_sinfo,
     parse_squeue,
     read_submission,
-    rows_below,
 )
 
 #: Longer than Slurm's own patience (MessageTimeout, 10 s by default, with one repetition), so that a busy controller
@@ -138,7 +141,7 @@ class SlurmExecutor:
         those in partitions that are hidden, or closed to the user's groups by now (`-a`).
         """
         asked_at = self._clock()
-        answer = self._run("squeue", "-h", "-a", "-r", "-t", "all", "-u", self._user, "-o", SQUEUE_FORMAT)
+        answer = self._run("squeue", "-a", "-r", "-t", "all", "-u", self._user, *SQUEUE_OPTIONS)
         if isinstance(answer, NoAnswer):
             return Poll(at=asked_at, error=answer.why)
         if answer.returncode != 0:
@@ -149,15 +152,16 @@ class SlurmExecutor:
         except UnreadableError as error:
             return Poll(at=asked_at, error=str(error))
         live = sum(row.state is not JobState.ENDED for row in rows)
-        ours = self._ours(rows)
-        return Poll(at=asked_at, rows=ours, others=live - sum(row.state is not JobState.ENDED for row in ours))
+        ours, elsewhere = self._ours(rows)
+        others = live - sum(row.state is not JobState.ENDED for row in ours)
+        return Poll(at=asked_at, rows=ours, others=others, elsewhere=elsewhere)
 
     def accounting(self, since: float) -> Accounting:
         """One `sacct`. A site without accounting, or without the command, is `disabled`."""
         asked_at = self._clock()
         # Relative to the machine's own now: a time of day would be read in the time zone of whoever reads it.
         age_s = max(0, math.ceil(asked_at - since + CLOCK_SLACK_S))
-        command = ["sacct", "-X", "-n", "-P", "-u", self._user, "-S", f"now-{age_s}", "-o", SACCT_FORMAT]
+        command = ["sacct", "-X", "-u", self._user, "-S", f"now-{age_s}", *SACCT_OPTIONS]
         path = self._env.get("PATH")
         if shutil.which("sacct", path=path) is None and shutil.which("squeue", path=path) is not None:
             return Accounting(at=asked_at, status="disabled", error="there is no sacct on PATH")
@@ -169,7 +173,7 @@ class SlurmExecutor:
         if answer.returncode != 0:
             return Accounting(at=asked_at, status="blind", error=_complaint("sacct", answer))
         try:
-            return Accounting(at=asked_at, status="ok", rows=self._ours(parse_sacct(answer.stdout)))
+            return Accounting(at=asked_at, status="ok", rows=self._ours(parse_sacct(answer.stdout))[0])
         except UnreadableError as error:
             return Accounting(at=asked_at, status="blind", error=str(error))
 
@@ -200,7 +204,7 @@ class SlurmExecutor:
 
     def partitions(self, *, hidden: bool = True) -> Partitions:
         """What `sinfo` offers. `hidden`: also those that are hidden, or closed to the user's groups."""
-        answer = self._run("sinfo", "-h", *(["-a"] if hidden else []), "-e", "-o", SINFO_FORMAT)
+        answer = self._run("sinfo", *(["-a"] if hidden else []), "-e", *SINFO_OPTIONS)
         if isinstance(answer, NoAnswer):
             return Partitions(error=answer.why)
         if answer.returncode != 0:
@@ -221,8 +225,17 @@ class SlurmExecutor:
                 complaints.append(complaint)
         return "; ".join(complaints) or None
 
-    def _ours(self, rows: tuple[JobRow, ...]) -> tuple[JobRow, ...]:
-        return rows_below(rows, str(self.jobs_dir))
+    def _ours(self, rows: tuple[JobRow, ...]) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
+        """The run's: those below `jobs_dir` by their path, and those by whose token a folder is there."""
+        base, names, found = str(self.jobs_dir), None, []
+        for row in rows:
+            if is_below(row.work_dir, base):
+                found.append((row, row.work_dir))
+            elif TOKEN.match(name := row.work_dir.rstrip("/").rpartition("/")[2]):
+                names = set(LOCAL_DISK.names(self.jobs_dir)) if names is None else names
+                if name in names:
+                    found.append((row, f"{base}/{name}"))
+        return jobs_of_run(found, is_same_folder)
 
     def _run(self, *command: str) -> Ended | NoAnswer:
         return run_command(command, self._env, self._timeout_s)

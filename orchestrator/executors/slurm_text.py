@@ -1,7 +1,10 @@
 """What Slurm's commands print, read. Pure: text in, facts out.
 
 Text with named columns only: `--json` ignores filters in versions that are still in use and changes its schema between
-releases. The column that a user chooses freely (the work folder) comes last; it may hold `|` and even newlines.
+releases. A work folder, which a user names freely, may hold `|` and even newlines.
+
+Sites wrap Slurm's commands in scripts, which print lines of their own. So every column ends with our `MARK`, and the
+header is asked for: what has no mark is a wrapper's, and an answer without the marked header is none.
 
 A text that cannot be read is an `UnreadableError`, never an empty list: "nothing there" is a fact about jobs.
 """
@@ -9,17 +12,25 @@ A text that cannot be read is an `UnreadableError`, never an empty list: "nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from orchestrator.executors.base import Frozen, JobRow, JobState, SubmitOutcome, SubmitRefused, Submitted, Uncertain
 from orchestrator.walltime import parse_duration_s
 
-#: `squeue -o`: id, state, reason, partitions, node, submit, start, end, work folder (squeue(1)).
-SQUEUE_FORMAT = "%A|%T|%r|%P|%N|%V|%S|%e|%Z"
-#: `sacct -o` (sacct(1)).
-SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList,Submit,Start,End,WorkDir"
-#: `sinfo -o`: partition, availability, longest walltime, nodes, CPUs, MB, GRES (sinfo(1)).
-SINFO_FORMAT = "%P|%a|%l|%D|%c|%m|%G"
+#: Behind every column of ours.
+MARK = "|anchorleg|"
+
+
+def _marked(*fields: str) -> str:
+    return "".join(f"{field}{MARK}" for field in fields)
+
+
+#: Of `squeue`: id, state, reason, partitions, node, submit, start, end, work folder (squeue(1)).
+SQUEUE_OPTIONS = ("-o", _marked("%A", "%T", "%r", "%P", "%N", "%V", "%S", "%e", "%Z"))
+#: Of `sacct` (sacct(1)). With -p a delimiter ends the line, too.
+SACCT_OPTIONS = ("-p", f"--delimiter={MARK}", "-o", "JobIDRaw,State,ExitCode,NodeList,Submit,Start,End,WorkDir")
+#: Of `sinfo`: partition, availability, longest walltime, nodes, CPUs, MB, GRES (sinfo(1)).
+SINFO_OPTIONS = ("-o", _marked("%P", "%a", "%l", "%D", "%c", "%m", "%G"))
 
 #: Sources: squeue(1), sacct(1) "JOB STATE CODES" and slurm.h up to 25.11. A name that is not here is UNKNOWN.
 _STATES: Mapping[JobState, frozenset[str]] = {
@@ -34,13 +45,21 @@ _STATES: Mapping[JobState, frozenset[str]] = {
     }),
 }  # fmt: skip
 
-_SQUEUE_LINE = re.compile(
-    r"(\d{1,20})\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
-)
-_SACCT_LINE = re.compile(
-    r"(\d{1,20})\|([A-Z_]+(?: by \d+)?)\|(\d{1,6}):(\d{1,6})\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)", re.DOTALL
-)
-_SINFO_LINE = re.compile(r"([^|]+)\|([^|]*)\|([^|]*)\|(\d{1,9})\|(\d{1,9})\+?\|(\d{1,12})\+?\|(.*)")
+
+def _row_of(*fields: str) -> re.Pattern[str]:
+    """A whole row; the last field may go on in further lines."""
+    return re.compile(f"^{''.join(f'({field}){re.escape(MARK)}' for field in fields)}$", re.MULTILINE)
+
+
+_TEXT = r"[^|\n]*"
+_LAST = r"[\s\S]*?"
+_SQUEUE_ROW = _row_of(r"\d{1,20}", "[A-Z_]+", *[_TEXT] * 6, _LAST)
+_SACCT_ROW = _row_of(r"\d{1,20}", r"[A-Z_]+(?: by \d+)?", r"\d{1,6}:\d{1,6}", *[_TEXT] * 4, _LAST)
+_SINFO_ROW = _row_of(r"[^|\n]+", _TEXT, _TEXT, r"\d{1,9}\+?", r"\d{1,9}\+?", r"\d{1,12}\+?", _LAST)
+#: The names of all columns: no row has so many words in a row.
+_HEADER = re.compile(f"(?:[A-Za-z_]+{re.escape(MARK)}){{7,}}$", re.MULTILINE)
+#: Of an answer that is none.
+SHOWN_CHARS = 200
 _JOB_ID = re.compile(r"(\d+)(?:;\S+)?")
 _GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?:\([^)]*\))?(?=,|$)")
 _SPEAKER = re.compile(r"^(?:sbatch|scancel|squeue|sacct|sinfo|scontrol|sacctmgr): (?:error: |fatal: )?")
@@ -106,10 +125,9 @@ def job_state(raw: str) -> JobState:
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:
-    """The rows of `squeue -h -o SQUEUE_FORMAT`. Errors: UnreadableError."""
+    """The rows of `squeue` with SQUEUE_OPTIONS. Errors: UnreadableError."""
     rows = []
-    for match in _records(text, _SQUEUE_LINE):
-        job_id, raw, reason, partition, node, submitted, started, ends, work_dir = match.groups()
+    for job_id, raw, reason, partition, node, submitted, started, ends, work_dir in _rows(text, _SQUEUE_ROW):
         rows.append(
             JobRow(
                 job_id=job_id,
@@ -128,10 +146,9 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
 
 
 def parse_sacct(text: str) -> tuple[JobRow, ...]:
-    """The rows of `sacct -X -n -P -o SACCT_FORMAT`. Errors: UnreadableError."""
+    """The rows of `sacct -X` with SACCT_OPTIONS. Errors: UnreadableError."""
     rows = []
-    for match in _records(text, _SACCT_LINE):
-        job_id, raw, code, number, node, submitted, started, ended, work_dir = match.groups()
+    for job_id, raw, code, node, submitted, started, ended, work_dir in _rows(text, _SACCT_ROW):
         state = job_state(raw)
         rows.append(
             JobRow(
@@ -143,31 +160,27 @@ def parse_sacct(text: str) -> tuple[JobRow, ...]:
                 submitted_at=_time(submitted),
                 started_at=_time(started),
                 ends_at=_time(ended),
-                exit_code=_exit_code(int(code), int(number)) if state is JobState.ENDED else None,
+                exit_code=_exit_code(code) if state is JobState.ENDED else None,
             )
         )
     return tuple(rows)
 
 
 def parse_sinfo(text: str) -> tuple[Partition, ...]:
-    """The partitions of `sinfo -h -e -o SINFO_FORMAT`, one for its several lines (nodes differ), in their order.
+    """The partitions of `sinfo -e` with SINFO_OPTIONS, one for its several lines (nodes differ), in their order.
 
     Errors: UnreadableError.
     """
     found: dict[str, Partition] = {}
-    for line in text.splitlines():
-        match = _SINFO_LINE.fullmatch(line.strip())
-        if match is None:
-            raise UnreadableError(f"sinfo printed a line that is none of its columns: {line!r}")
-        name, available, longest, nodes, cpus, memory, gres = match.groups()
+    for name, available, longest, nodes, cpus, memory, gres in _rows(text, _SINFO_ROW):
         one = Partition(
             name=name.rstrip("*"),
             is_default=name.endswith("*"),
             is_up=available == "up",
             time_limit_s=told_duration_s(longest),
-            nodes=int(nodes),
-            cpus_per_node=int(cpus),
-            memory_mb=int(memory),
+            nodes=int(nodes.rstrip("+")),
+            cpus_per_node=int(cpus.rstrip("+")),
+            memory_mb=int(memory.rstrip("+")),
             gpus=_gpus(gres),
         )
         found[one.name] = _together(found[one.name], one) if one.name in found else one
@@ -186,12 +199,15 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     Only words that exclude it make a refusal; anything else is uncertain, because sbatch also fails after the
     controller has taken the job.
     """
-    ids = [match[1] for line in stdout.splitlines() if (match := _JOB_ID.fullmatch(line.strip()))]
+    ids = possible_ids(stdout)
     if returncode == 0:
-        return Submitted(job_id=ids[-1]) if ids else Uncertain(why=f"sbatch printed no job id: {own_words(stdout)!r}")
+        if len(ids) == 1:
+            return Submitted(job_id=ids.pop())
+        which = "several numbers that may be its id" if ids else "no job id"
+        return Uncertain(why=f"sbatch printed {which}: {own_words(stdout)!r}")
     words = own_words(stderr)
     if ids:  # it was accepted, whatever failed behind that
-        return Uncertain(why=words or f"sbatch printed the id {ids[-1]} and ended with {returncode}")
+        return Uncertain(why=words or f"sbatch printed an id ({own_words(stdout)}) and ended with {returncode}")
     if _NO_ANSWER.search(stderr):
         return Uncertain(why=words, silent=True)
     if _NOT_ASKED.search(stderr):
@@ -205,6 +221,11 @@ def read_submission(returncode: int, stdout: str, stderr: str) -> SubmitOutcome:
     if _PERMANENT.search(stderr):
         return SubmitRefused(kind="permanent", words=words)
     return Uncertain(why=words or f"sbatch ended with {returncode} and no word")
+
+
+def possible_ids(stdout: str) -> set[str]:
+    """The lines that may be what `sbatch --parsable` prints. A site's wrapper prints numbers, too."""
+    return {match[1] for line in stdout.splitlines() if (match := _JOB_ID.fullmatch(line.strip()))}
 
 
 def accounting_is_disabled(stderr: str) -> bool:
@@ -225,30 +246,16 @@ def is_below(work_dir: str, folder: str) -> bool:
     return work_dir.startswith(folder.rstrip("/") + "/")
 
 
-def rows_below(rows: Iterable[JobRow], folder: str) -> tuple[JobRow, ...]:
-    """The jobs whose work folder lies below `folder`, which itself may be called anything, but not what is in it.
-
-    What a site's wrapper prints behind the last row reads as more of that row's folder. It must not hide the job.
-    """
-    return tuple(_without_banner(row, len(folder.rstrip("/"))) for row in rows if is_below(row.work_dir, folder))
-
-
-def _without_banner(row: JobRow, start: int) -> JobRow:
-    end = row.work_dir.find("\n", start)
-    return row if end < 0 else row.model_copy(update={"work_dir": row.work_dir[:end]})
-
-
-def _records(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
-    """A line that does not look like a record goes on where the last one (its work folder) stopped."""
-    records: list[str] = []
-    for line in text.removesuffix("\n").split("\n") if text.strip() else ():
-        if pattern.fullmatch(line):
-            records.append(line)
-        elif records:
-            records[-1] += "\n" + line
-        else:
-            raise UnreadableError(f"the answer begins with something else: {line!r}")
-    return (match for record in records if (match := pattern.fullmatch(record)))
+def _rows(text: str, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
+    """The fields of each marked row. Errors: UnreadableError without the header, or where a mark belongs to no row."""
+    rest, headers = _HEADER.subn("", text)
+    rows = [match.groups() for match in pattern.finditer(rest)]
+    left = [*pattern.sub("", rest).splitlines(), *(row[-1] for row in rows)]
+    if torn := [line for line in left if MARK in line]:
+        raise UnreadableError(f"a row of the answer is none of its columns: {torn[0]!r}")
+    if not headers:
+        raise UnreadableError(f"the answer is something else: {own_words(text)[:SHOWN_CHARS]!r}")
+    return rows
 
 
 def _time(text: str) -> float | None:
@@ -256,8 +263,9 @@ def _time(text: str) -> float | None:
     return float(text) if _EPOCH.fullmatch(text) else None
 
 
-def _exit_code(code: int, number: int) -> int:
-    return _SIGNAL_BASE + number if number else code
+def _exit_code(told: str) -> int:
+    code, _, number = told.partition(":")
+    return _SIGNAL_BASE + int(number) if int(number) else int(code)
 
 
 def told_duration_s(text: str) -> int | None:

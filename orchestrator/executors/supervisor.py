@@ -48,6 +48,7 @@ class Supervisor:
         """`local.json`: the job as a scheduler would show it."""
         record: dict[str, Any] = {
             "supervisor": asdict(myself()),
+            "folder": str(self.job_dir),
             "raw_state": raw_state,
             "node": socket.gethostname(),
             "started_at": self.started_at,

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from orchestrator.config import (
     training_identity,
 )
 from orchestrator.decisions.models import make_token
-from orchestrator.errors import ConfigError, IdentityMismatch, StorageError
+from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError
 from orchestrator.experiments import merged
 from orchestrator.run.code import code_hash, fix_code
 from orchestrator.run.ledger import load_ledger
+from orchestrator.run.pick import make_executor
+from orchestrator.run.registry import register
 from orchestrator.run.requests import newest_request
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
 from orchestrator.run.script import job_script
@@ -255,8 +258,43 @@ def check_identity(
     )
 
 
+def check_jobs_are_here(run_dir: RunDir) -> None:
+    """A run that was moved or copied under its jobs goes on when they have ended: a job looks for everything where its
+    run was when it was submitted. Errors: RunFolderError while one is there; OSError.
+    """
+    if not run_dir.run_file.exists():
+        return
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
+    live = [s.token for slot in ledger.slots for a in slot.attempts for s in a.live] if ledger is not None else None
+    tokens = run_dir.disk.names(run_dir.jobs) if live is None else live
+    specs = (read_json_or_none(run_dir.job(token) / "job.json") for token in tokens)
+    if all(spec is None or spec["run_dir"] == str(run_dir.path) for spec in specs):
+        return
+    poll = make_executor(run, run_dir).poll()
+    if poll.error is not None:
+        raise RunFolderError(
+            f"{run_dir.path} was moved or copied, or has two names, and whether its jobs have ended cannot be seen "
+            f"({poll.error}): try again when it can."
+        )
+    for row in poll.elsewhere:
+        there, name = Path(row.work_dir).parent.parent, run.config.run_name
+        if row.job_id not in {one.job_id for one in poll.rows}:
+            raise RunFolderError(
+                f"{run_dir.path} is a copy of {there}, where job {row.job_id} of this run still works. Go on there; "
+                "this copy can go on when that job has ended."
+            )
+        register(run, run_dir, time.time())  # so that `stop` finds it
+        raise RunFolderError(
+            f"{name} was moved from {there} to {run_dir.path} under its job {row.job_id}, which finds nothing there "
+            f"now. Move it back (`mv {run_dir.path} {there}`), or end the job with `orchestrator stop --now {name}`; "
+            "then start again."
+        )
+
+
 def prepare_folder(run_dir: RunDir) -> None:
-    """Make the run folder and prove that it can be written. Errors: StorageError."""
+    """Make the run folder and prove that it can be written. Errors: StorageError; as `check_jobs_are_here`."""
+    check_jobs_are_here(run_dir)
     try:
         for folder in (run_dir.lease, run_dir.jobs, run_dir.control):
             folder.mkdir(parents=True, exist_ok=True)

@@ -271,6 +271,31 @@ def test_the_history_knows_how_jobs_ended_until_its_daemon_dies(private_slurm: P
     assert "talking to the database" in (blind.error or "")
 
 
+def test_what_a_sites_wrappers_print_beside_slurms_answers_hides_no_job(
+    private_slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    cluster = private_slurm(nodes=1, accounting=True)
+    path, wrappers = cluster.env()["PATH"], tmp_path / "bin"
+    wrappers.mkdir()
+    for name in ("sbatch", "squeue", "sacct", "sinfo"):
+        real = shutil.which(name, path=path)
+        (wrappers / name).write_text(
+            f"#!/bin/sh\necho 'Loading slurm'; echo 4711\n{real} \"$@\"; code=$?\n"
+            f"printf '\\n7|RUNNING|None\\nNote: /scratch is full\\n'; exit $code\n"
+        )
+        (wrappers / name).chmod(0o755)
+    executor = an_executor(cluster, tmp_path / "jobs", PATH=f"{wrappers}:{path}")
+
+    assert executor.poll().error is None
+    outcome = executor.submit(a_request(tmp_path / "jobs", "t1", "exit 7"))
+
+    assert isinstance(outcome, Uncertain)  # 4711, or the other one
+    (row,) = executor.poll().rows
+    assert (row.work_dir, row.job_id) == (str(tmp_path / "jobs" / "t1"), str(cluster.jobs()[0].job_id))
+    wait_for(lambda: [row.exit_code for row in executor.accounting(time.time()).rows] == [7], "the history")
+    assert {partition.name for partition in executor.partitions().rows} == {"gpu", "short"}
+
+
 def test_a_full_quota_is_neither_an_error_nor_for_good(private_slurm: PrivateSlurm, tmp_path: Path) -> None:
     cluster = private_slurm(nodes=1, accounting=True)
     executor = an_executor(cluster, tmp_path / "jobs")

@@ -14,15 +14,25 @@ from needs import need
 
 @contextlib.contextmanager
 def mounted(where: Path, options: str) -> Iterator[None]:
-    """A tmpfs on the folder `where`, with mount(8)'s `options`. Skips the test where this user may not mount: in a
-    container root may not either.
-    """
+    """A tmpfs on the folder `where`, with mount(8)'s `options`."""
+    with _mount("-t", "tmpfs", "-o", options, "none", where=where):
+        yield
+
+
+@contextlib.contextmanager
+def bound(folder: Path, where: Path) -> Iterator[None]:
+    """`folder` under a second name."""
+    where.mkdir()
+    with _mount("--bind", str(folder), where=where):
+        yield
+
+
+@contextlib.contextmanager
+def _mount(*words: str, where: Path) -> Iterator[None]:
+    """Skips the test where this user may not mount: in a container root may not either."""
     missing = [] if os.geteuid() == 0 else ["root"]
     if not missing:
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "none", where], capture_output=True, text=True, check=False,
-            timeout=PATIENCE_S,
-        )  # fmt: skip
+        done = subprocess.run(["mount", *words, where], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         missing = [] if done.returncode == 0 else [done.stderr.partition("\n")[0]]
     need("a file system of a test's own", missing)
     try:

@@ -20,12 +20,12 @@ from typing import Any
 from slurm_cluster import SlurmCluster, throw_away
 from slurm_conf import Layout
 
-from orchestrator.executors.slurm_text import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+from orchestrator.executors.slurm_text import MARK, SACCT_OPTIONS, SINFO_OPTIONS, SQUEUE_OPTIONS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "slurm"
-SQUEUE = ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT)
-SACCT = ("sacct", "-X", "-n", "-P", "-u", str(os.getuid()), "-S", "now-3600", "-o", SACCT_FORMAT)
-SINFO = ("sinfo", "-h", "-e", "-o", SINFO_FORMAT)
+SQUEUE = ("squeue", "-r", "-t", "all", "-u", str(os.getuid()), *SQUEUE_OPTIONS)
+SACCT = ("sacct", "-X", "-u", str(os.getuid()), "-S", "now-3600", *SACCT_OPTIONS)
+SINFO = ("sinfo", "-e", *SINFO_OPTIONS)
 #: sbatch's own patience is over by then, except where it waits for ever.
 RECORDING_TIMEOUT_S = 20.0
 
@@ -153,7 +153,7 @@ def limits(recorder: Recorder) -> None:
         cluster.wait_for_state(killed, "FAILED")
         cluster.ask("scancel", str(cancelled), str(never))
         cluster.wait_for_state(cancelled, "CANCELLED")
-        cluster.wait_for(lambda: f"{failed}|FAILED" in cluster.ask(*SACCT), "the history to know the failure")
+        cluster.wait_for(lambda: f"{failed}{MARK}FAILED" in cluster.ask(*SACCT), "the history to know the failure")
         cluster.wait_for(lambda: "CANCELLED by" in cluster.ask(*SACCT), "the history to know the cancellation")
         recorder.record(cluster, "several ends", *SACCT)
         recorder.record(cluster, "several ends", *SQUEUE)

@@ -24,6 +24,7 @@ from orchestrator.config import (
 )
 from orchestrator.doubts import warnings_of
 from orchestrator.errors import ConfigError
+from orchestrator.executors.slurm_text import MARK
 from orchestrator.init import write_config
 from trainer.config.algorithms import Mtsac
 from trainer.config.section import resolve
@@ -320,12 +321,16 @@ class TestTheTrainingOfASlot:
 
 
 class TestANewOne:
+    HEADER = "PARTITION|AVAIL|TIMELIMIT|NODES|CPUS|MEMORY|GRES|"
+
     @pytest.fixture
     def sinfo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """Shows with `-a` alone what is closed to us."""
         command = tmp_path / "sinfo"
-        closed, ours = "closed|up|4:00:00|2|64|500000|gpu:a100:4", "ours*|up|4:00:00|2|64|500000|(null)"
-        command.write_text(f'#!/bin/sh\ncase " $* " in *" -a "*) echo "{closed}" ;; esac\necho "{ours}"\n')
+        told = (self.HEADER, "closed|up|4:00:00|2|64|500000|gpu:a100:4|", "ours*|up|4:00:00|2|64|500000|(null)|")
+        header, closed, ours = (line.replace("|", MARK) for line in told)
+        shown = f'case " $* " in *" -a "*) echo "{closed}" ;; esac\necho "{ours}"'
+        command.write_text(f'#!/bin/sh\necho "{header}"\n{shown}\n')
         command.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
         return command
@@ -338,6 +343,6 @@ class TestANewOne:
         assert json.loads((tmp_path / "new.json").read_text())["slurm"]["partition"] == chosen
 
     def test_where_all_are_hidden_one_must_be_named(self, tmp_path: Path, sinfo: Path) -> None:
-        sinfo.write_text("#!/bin/sh\n")
+        sinfo.write_text(f"#!/bin/sh\necho '{self.HEADER.replace('|', MARK)}'\n")
         with pytest.raises(ConfigError, match="name one with --partition"):
             write_config(tmp_path / "new.json", None, force=False, out=Console(file=io.StringIO()))

@@ -180,6 +180,7 @@ def test_a_good_place_is_all_ok() -> None:
         ({"answered": Answered(up=True, seconds=5, words="")}, "slurmctld", Level.WARNING, "5000 ms"),
         ({"accounting": "disabled"}, "accounting", Level.OK, "none here"),
         ({"accounting": "blind", "accounting_words": "refused"}, "accounting", Level.WARNING, "refused"),
+        ({"queue_error": "the answer is something else"}, "queue", Level.PROBLEM, "something else"),
         ({"partitions": ()}, "partition", Level.PROBLEM, '"gpu" is not there'),
         ({"partitions": (GPU.model_copy(update={"is_up": False}),)}, "partition", Level.PROBLEM, "down"),
         ({"partitions": (GPU.model_copy(update={"time_limit_s": 60}),)}, "partition", Level.PROBLEM, "0:01:00"),
@@ -661,8 +662,7 @@ def test_a_qos_that_allows_more_than_the_account_counts() -> None:
 def test_limits_that_are_not_told_are_not_invented() -> None:
     assert not parse_limits("", "", None, None, None).told
     assert not parse_limits(ASSOC, QOS, "other", None, None).told
-    with pytest.raises(UnreadableError):
-        parse_limits("Permission denied\n", "", None, None, None)
+    assert not parse_limits("Permission denied\n", "", None, None, None).told
 
 
 def test_a_time_among_words_is_made_readable_and_a_job_id_is_not() -> None:

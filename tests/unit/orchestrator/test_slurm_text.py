@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.executors.base import JobRequest, JobState, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import (
+    MARK,
     UnreadableError,
     accounting_is_disabled,
     cancel_complaint,
@@ -25,7 +26,6 @@ from orchestrator.executors.slurm_text import (
     parse_sinfo,
     parse_squeue,
     read_submission,
-    rows_below,
 )
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
@@ -75,6 +75,23 @@ def test_a_state_that_nobody_knows_is_never_an_end(raw: str) -> None:
 # --- squeue ---------------------------------------------------------------------------------------------------------
 
 
+def marked(*lines: str) -> str:
+    """Lines of `|`-separated fields as Slurm prints them for us."""
+    return "".join(line.replace("|", MARK) + MARK + "\n" for line in lines)
+
+
+def squeue_table(*rows: str) -> str:
+    return marked("JOBID|STATE|REASON|PARTITION|NODELIST|SUBMIT_TIME|START_TIME|END_TIME|WORK_DIR", *rows)
+
+
+def squeue_cut(characters: int) -> str:
+    """A table whose last row lacks its last characters."""
+    return squeue_table("9|RUNNING|None|gpu|n1|1|2|N/A|/r/jobs/s0-a0-00000000")[:-characters]
+
+
+SINFO_HEADER = "PARTITION|AVAIL|TIMELIMIT|NODES|CPUS|MEMORY|GRES"
+
+
 def test_a_queue_of_many_states_is_read() -> None:
     rows = parse_squeue(recorded("squeue", "many states")["stdout"])
 
@@ -110,11 +127,30 @@ def test_a_work_folder_may_hold_the_delimiter_and_newlines() -> None:
     assert names == {"a|b 1|RUNNING|c", "line\nbreak"}
 
 
-def test_what_a_wrapper_prints_behind_the_last_row_does_not_hide_its_job() -> None:
-    rows = parse_squeue("7|RUNNING|None|gpu|n1|1|2|N/A|/r/my\nrun/jobs/s0-a0-00000000\n\nNote: /scratch is full\n")
+@pytest.mark.parametrize("before", ["", "Loading slurm/22.05\n\n", "7|RUNNING|None|gpu\n2026\n", "[no newline] "])
+@pytest.mark.parametrize("after", ["", "\nNote: /scratch is full\n", "7 jobs"])
+def test_what_a_wrapper_prints_around_the_rows_changes_nothing(before: str, after: str) -> None:
+    table = squeue_table("9|RUNNING|None|gpu|n1|1|2|N/A|/r/my\nrun", "8|PENDING|None|gpu||1|N/A|N/A|/r/b")
 
-    assert [row.work_dir for row in rows_below(rows, "/r/my\nrun/jobs")] == ["/r/my\nrun/jobs/s0-a0-00000000"]
-    assert rows_below(rows, "/r/my/jobs") == ()
+    assert parse_squeue(before + table + after) == parse_squeue(table)
+    assert [row.work_dir for row in parse_squeue(table)] == ["/r/my\nrun", "/r/b"]
+    assert parse_squeue(before + squeue_table() + after) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(squeue_cut(40), id="a row that breaks off"),
+        pytest.param(squeue_cut(40) + "\n" + squeue_table("8|RUNNING|None|gpu|n1|1|2|N/A|/b"), id="before another"),
+        pytest.param(squeue_cut(8) + squeue_table("8|RUNNING|None|gpu|n1|1|2|N/A|/b"), id="in its folder"),
+        pytest.param(squeue_table("x|RUNNING|None|gpu|n1|1|2|N/A|/b"), id="no id"),
+        pytest.param(squeue_table("8|RUNNING|None|gpu|n1|1|/b"), id="fewer columns"),
+        pytest.param(squeue_table("8|RUNNING|None|gpu|n1|1|2|N/A|/b").partition("\n")[2], id="no header"),
+    ],
+)
+def test_a_marked_row_that_is_no_row_makes_the_whole_answer_unreadable(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        parse_squeue(text)
 
 
 def test_an_empty_queue_is_an_answer() -> None:
@@ -133,8 +169,9 @@ FOLDERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_character
 
 @given(st.lists(st.tuples(st.integers(1, 2**31), st.sampled_from(["PENDING", "RUNNING", "NEW_STATE"]), FOLDERS)))
 def test_every_row_of_a_queue_is_read_whatever_the_folders_are_called(jobs: list[tuple[int, str, str]]) -> None:
-    assume(not any(re.search(r"\n\d+\|", folder) or folder.endswith("\n") for _, _, folder in jobs))
-    text = "".join(f"{number}|{state}|None|gpu|n1|1|2|N/A|{folder}\n" for number, state, folder in jobs)
+    text = squeue_table(*(f"{number}|{state}|None|gpu|n1|1|2|N/A|" for number, state, _ in jobs))
+    for _, _, folder in jobs:
+        text = text.replace(f"{MARK}{MARK}\n", f"{MARK}{folder}{MARK}\n", 1)
 
     rows = parse_squeue(text)
 
@@ -183,7 +220,9 @@ def test_a_history_that_is_disabled_is_told_from_one_that_is_down() -> None:
 
 def test_a_job_id_is_read_from_the_history_only_where_it_is_a_number() -> None:
     with pytest.raises(UnreadableError):
-        parse_sacct("JobIDRaw|State|ExitCode|NodeList|Submit|Start|End|WorkDir\n")
+        parse_sacct(
+            marked("JobIDRaw|State|ExitCode|NodeList|Submit|Start|End|WorkDir", "7.batch|RUNNING|0:0|n1|1|2|3|/b")
+        )
 
 
 # --- sinfo and scontrol ---------------------------------------------------------------------------------------------
@@ -209,14 +248,15 @@ def test_partitions_are_read() -> None:
     ],
 )
 def test_gpus_of_a_node_are_counted_by_type(gres: str, gpus: dict[str, int]) -> None:
-    (partition,) = parse_sinfo(f"gpu|up|1-00:00:00|3|32|256000|{gres}\n")
+    (partition,) = parse_sinfo(marked(SINFO_HEADER, f"gpu|up|1-00:00:00|3|32|256000|{gres}"))
 
     assert partition.gpus == gpus
     assert partition.time_limit_s == 86400
 
 
 def test_lines_of_one_partition_are_put_together_cautiously() -> None:
-    (one,) = parse_sinfo("p*|up|4:00:00|2|64|500000|gpu:a100:4\np*|up|4:00:00|6|32|250000|gpu:v100:2\n")
+    rows = ("p*|up|4:00:00|2|64|500000|gpu:a100:4", "p*|up|4:00:00|6|32|250000|gpu:v100:2")
+    (one,) = parse_sinfo(marked(SINFO_HEADER, *rows))
 
     assert (one.nodes, one.cpus_per_node, one.memory_mb) == (8, 32, 250_000)
     assert one.gpus == {"a100": 4, "v100": 2}
@@ -234,7 +274,7 @@ def test_an_accepted_job_has_an_id() -> None:
     assert submission("accepted") == Submitted(job_id="1")
 
 
-@pytest.mark.parametrize("stdout", ["17;cluster2\n", "Welcome to Pegasus!\n2026\n17\n", "17"])
+@pytest.mark.parametrize("stdout", ["17;cluster2\n", "Welcome to Pegasus!\n17\n17\n", "17"])
 def test_the_id_is_found_beside_what_sites_add(stdout: str) -> None:
     assert read_submission(0, stdout, "") == Submitted(job_id="17")
 
@@ -304,6 +344,8 @@ def test_a_controller_that_did_not_answer_may_have_taken_the_job() -> None:
     [
         (0, "", ""),
         (0, "Submitted somehow\n", ""),
+        (0, "Welcome to Pegasus!\n2026\n17\n", ""),
+        (0, "17\n4711 cores are idle:\n4711\n", ""),
         (1, "", ""),
         (1, "", "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received\n"),
         (1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (receive failure)\n"),
