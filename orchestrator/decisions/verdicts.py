@@ -73,6 +73,7 @@ CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"not finite|\bNaN\b", re.IGNORECASE), "a value became NaN"),
 )
 
+_KNOWN_CAUSES = frozenset(words for _, words in CAUSES)
 #: In so many characters of the end a cause is looked for, lines not counted that only say where code stands: what comes
 #: before was survived. A full shared memory is looked for in all of it.
 LAST_WORDS = 4096
@@ -81,12 +82,16 @@ _WHERE_CODE_STANDS = re.compile(r"^(?:  +(?:File |\S).*|frame #.*|Extension modu
 ENOUGH = 0.5
 #: What slurmstepd writes into the job's log where slurmctld takes the job from its node without a word before, as one
 #: does that has come back and does not remember that it started it. An OOM killer and a person leave no such line.
+#: And where it says why (slurmstepd_job.c).
+_DUE_TO = re.compile(r"slurmstepd[^\n]* CANCELLED AT \S+ DUE TO (TIME LIMIT|PREEMPTION|NODE FAILURE)")
+_WORD_OF = {"TIME LIMIT": "TIMEOUT", "PREEMPTION": "PREEMPTED", "NODE FAILURE": "NODE_FAIL"}
 _KILLED_BY_SLURM = re.compile(r"slurmstepd[^\n]*\*\*\* REASON: ([^\n]+?) \*\*\*")
 
+PREEMPTED = "preempted by another job"
 _SCHEDULER_WORDS = {
     "TIMEOUT": (Verdict.TIMED_OUT, "killed at its walltime before it could hand over"),
     "DEADLINE": (Verdict.TIMED_OUT, "killed at its deadline before it could hand over"),
-    "PREEMPTED": (Verdict.PREEMPTED, "preempted by another job"),
+    "PREEMPTED": (Verdict.PREEMPTED, PREEMPTED),
     "OUT_OF_MEMORY": (Verdict.CRASHED, "out of memory"),
     "NODE_FAIL": (Verdict.NODE_FAILED, "its node failed"),
     "BOOT_FAIL": (Verdict.NODE_FAILED, "its node did not boot"),
@@ -155,17 +160,19 @@ def judge(
                 return Verdict.HANDED_OVER, "it ended before its total"
             words = "it ended with exit code 0 before its total, and saved nothing new"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended, again=again) or words
+        by_slurm = _SCHEDULER_WORDS.get(_word(gone.raw_state) if ended.terminated else "")
         if ended.code == HANDED_OVER:
             # Who is asked in the middle of his start-up has nothing to save, and is not to blame.
             asked = ended.asked is not None if progress is None else ended.asked in {ASKED_TO, "SIGTERM"}
             believed = asked or (progress is None and _used_its_time(ended))
             if made_progress(evidence) or (believed and not _misnamed(evidence, ended, again=again)):
-                return Verdict.HANDED_OVER, ended.asked or ""
+                is_preempted = by_slurm is not None and by_slurm[0] is Verdict.PREEMPTED
+                return Verdict.HANDED_OVER, PREEMPTED if is_preempted else ended.asked or ""
             words = "it wants another job and left no new checkpoint"
             return Verdict.NO_PROGRESS, _not_found(evidence, ended, again=again) or words
         if ended.asked == STALLED or stalled_s is not None:
             return Verdict.STALLED, _stall_words(evidence, stalled_s)
-        return _crash(ended, evidence.log_tail)
+        return by_slurm or _crash(ended, evidence.log_tail)
     if evidence.claim is None and evidence.declined:
         return Verdict.NOT_NEEDED, "its slot had no use for it any more"
     return _by_the_scheduler(evidence, gone, submission, stalled_s, disk_full=disk_full)
@@ -235,7 +242,8 @@ def _by_the_scheduler(
     evidence: Evidence, gone: Gone, submission: Submission | None, stalled_s: float | None, *, disk_full: bool
 ) -> tuple[Verdict, str]:
     """Without a record of its own: what the scheduler says, and the end of the log."""
-    word = _word(gone.raw_state)
+    due_to = _DUE_TO.search(evidence.log_tail)
+    word = _word(gone.raw_state) or (_WORD_OF[due_to[1]] if due_to else "")
     if word == "CANCELLED":
         if submission is None or not _is_ours(submission):
             if evidence.claim is None and _was_not_launched(gone):
@@ -257,8 +265,11 @@ def _by_the_scheduler(
         return Verdict.NODE_FAILED, "Slurm started it twice, and ended its first run"
     if by_slurm := _KILLED_BY_SLURM.search(evidence.log_tail):
         return Verdict.NODE_FAILED, f"Slurm killed it: {by_slurm[1]}"
-    if evidence.claim is None and not word and not evidence.log_tail.strip():
-        return Verdict.NODE_FAILED, f"it never began, and nobody knows of it any more ({gone.proof})"
+    has_begun = evidence.claim is not None
+    if not word and not no_room and (last_words not in _KNOWN_CAUSES if has_begun else not evidence.log_tail.strip()):
+        # A program that ends leaves its shim, which says so. Both are gone, and so is what the scheduler knew.
+        began = "it ended" if has_begun else "it never began"
+        return Verdict.NODE_FAILED, f"{began}, and nobody knows of it any more ({gone.proof})"
     if has_left_nothing(evidence) and not no_room:
         return Verdict.NODE_FAILED, f"{NOT_SEEN_THERE} ({gone.raw_state or gone.proof})"
     if evidence.claim is None:
@@ -350,6 +361,6 @@ def told_to_others(verdict: str, cause: str) -> str:
     if verdict != Verdict.CRASHED:
         return cause
     left, how = crash.groups("") if (crash := _CRASH.fullmatch(cause)) else (cause, "")
-    ours = {_BEFORE_IT_BEGAN, _WITHOUT_A_WORD, *(words for _, words in CAUSES)}
+    ours = {_BEFORE_IT_BEGAN, _WITHOUT_A_WORD, *_KNOWN_CAUSES}
     words = next((one for one in (left, left.partition(" (")[0]) if one in ours), "")
     return f"{words} ({how})" if words and how else words or how or str(verdict)

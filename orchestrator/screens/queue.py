@@ -13,11 +13,11 @@ from orchestrator.executors.base import Frozen
 
 #: In this order people look at them.
 STATES = (
-    "running", "handing over", "starting", "stalled", "pending", "submitted", "intent", "uncertain", "blind",
-    "failed", "paused", "waiting", "behind", "finished", "stopped", "dropped",
+    "running", "handing over", "starting", "stalled", "suspended", "pending", "submitted", "intent", "uncertain",
+    "blind", "failed", "paused", "waiting", "behind", "finished", "stopped", "dropped",
 )  # fmt: skip
 #: In these a job has a place; one that waits in the queue has none yet.
-AT_WORK = frozenset({"running", "handing over", "starting", "stalled"})
+AT_WORK = frozenset({"running", "handing over", "starting", "stalled", "suspended"})
 #: So many of the best are told.
 BEST = 5
 

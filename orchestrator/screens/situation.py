@@ -127,6 +127,8 @@ def _decided(blind: Blind, around: Around) -> str:
 
 def _seen(slot: Slot, attempt: Attempt, seen: Seen, after: str) -> Situation:
     match seen.state:
+        case JobState.RUNNING if seen.raw_state in {"SUSPENDED", "STOPPED"}:
+            return Situation("suspended", "Slurm has suspended it: its program stands still until it is resumed", after)
         case JobState.RUNNING if attempt.asked_to_hand_over_at is not None:
             return Situation("handing over", slot.why, f"it saves and ends; {after}")
         case JobState.RUNNING if attempt.aborted_at is not None:

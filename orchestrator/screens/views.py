@@ -11,6 +11,7 @@ from rich.text import Text
 from anchorleg.words import counted
 from anchorleg.wrapping import folded
 from orchestrator.decisions.models import Verdict
+from orchestrator.decisions.verdicts import PREEMPTED
 from orchestrator.failover import SILENT_S as FAILOVER_S
 from orchestrator.screens.cells import (
     OVER,
@@ -43,6 +44,7 @@ _COLOURS = {
     "failed": "bold red",
     "paused": "bold yellow",
     "stalled": "bold yellow",
+    "suspended": "yellow",
     "blind": "yellow",
     "uncertain": "yellow",
     "pending": "cyan",
@@ -290,7 +292,7 @@ def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
     if slot.warning:
         found.append(slot.warning)
     bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
-    if bad and not slot.why:
+    if (bad or slot.last_cause == PREEMPTED) and not slot.why:
         found.append(f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
     if words := given_words(slot.progress, now):
         found.append(words)

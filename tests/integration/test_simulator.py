@@ -25,6 +25,12 @@ def test_a_seed_tells_the_same_story_twice() -> None:
     assert simulate(profile) == simulate(profile)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_hour_of_jobs_that_are_over_before_the_folder_shows_that_they_began(seed: int) -> None:
+    short = {"poll_s": 10.0, "walltime_s": 130.0, "lead_s": 120.0, "lag_s": 60.0, "days": 1 / 24}
+    assert simulate(Profile(seed, **short))["jobs"] > 20
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_rule_is_found_within_the_seeds(name: str) -> None:

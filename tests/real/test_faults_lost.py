@@ -39,7 +39,10 @@ def test_without_accounting_a_lost_and_silent_job_is_over_whatever_slurm_remembe
     # Not [0, 1]: slurmd may refuse the first job of the new slurmctld, which has the old one's id.
     relay.wait_for(lambda: len(relay.attempts()) > 1, "the slot to go on")
 
-    assert "there is no history, and no heartbeat" in relay.events("ended")[0]["cause"]
+    ended = relay.events("ended")[0]
+    assert ended["verdict"] == "node failed"  # nothing of it is the program's doing
+    assert "there is no history, and no heartbeat" in ended["cause"]
+    assert relay.status()["slots"][0]["failures"] == 0
     relay.release()
     assert relay.ended(controller) == 0, relay.output()
 

@@ -124,6 +124,23 @@ def test_what_is_closed_lets_the_job_run_on_and_the_next_one_wait(
     assert_nothing_was_submitted_twice(slurm, relay)
 
 
+def test_a_suspended_job_is_shown_as_such_and_without_a_rate(slurm: SlurmCluster, new_relay: NewRelay) -> None:
+    relay = on_slurm(new_relay, slurm, total=TOTAL, held_at=10)
+    controller = relay.spawn("start")
+    relay.wait_for_step(10)
+    job = relay.read("claim", 0)["job_id"]
+
+    slurm.ask("scontrol", "suspend", job)
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "suspended", "the look that shows it")
+    assert relay.status()["slots"][0]["rate"] is None
+    slurm.ask("scontrol", "resume", job)
+    relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "running", "the look that shows it running")
+    relay.release()
+
+    assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(TOTAL)
+
+
 def test_an_inactive_partition_refuses_and_the_slot_waits_until_it_is_back(
     private_slurm: PrivateSlurm, new_relay: NewRelay
 ) -> None:

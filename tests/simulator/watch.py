@@ -10,9 +10,9 @@ from job_model import RATE, Run, seen_by
 from news_watch import NewsWatch
 from queue_model import QueueWatch
 
-from anchorleg.job import lineage
+from anchorleg.job import HANDED_OVER, lineage
 from orchestrator.decisions.leftovers import LEFT_S
-from orchestrator.decisions.models import Blind, Ledger, SlotStatus, SubmissionState
+from orchestrator.decisions.models import Attempt, Blind, Ledger, SlotStatus, SubmissionState, Verdict
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -72,6 +72,7 @@ class Watch:
         self.failover = FailoverWatch(self)
         self.news = NewsWatch(self)
         self.controllers_lost = 0
+        self.said_well: set[str] = set()
 
     def _fail(self, number: int, words: str) -> None:
         raise InvariantError(number, words)
@@ -148,6 +149,8 @@ class Watch:
 
     def ended(self, run: Run, code: int) -> None:
         """Its exit record is written."""
+        if code in {0, HANDED_OVER}:
+            self.said_well.add(run.job.token)
         self.world.timeline.tell(
             f"job {run.job.job_id} says {code} ({run.asked or 'by itself'}), step {run.saved_step}"
         )
@@ -236,6 +239,14 @@ class Watch:
             for attempt in slot.attempts:
                 for s in attempt.submissions:
                     self.states[s.token] = s.state
+                if attempt.verdict in {Verdict.CRASHED, Verdict.NODE_FAILED}:
+                    self._ended_well(attempt)
+
+    def _ended_well(self, attempt: Attempt) -> None:
+        """No job that has said that it ended well, and whose end Slurm calls clean, is called failed."""
+        for token in self.said_well.intersection(s.token for s in attempt.submissions):
+            if self.jobs[token].raw_state == "COMPLETED":
+                self._fail(21, f"{token} ended well, and the ledger says: {attempt.verdict} ({attempt.cause})")
 
     def tick_failed(self) -> None:
         """It could not write: what passes until a tick succeeds does not count against a slot."""
@@ -325,7 +336,7 @@ class Watch:
         allocated_s = self.allocated_s + running
         if self.queue is not None and self.ledger is not None:
             self.queue.finish(self.ledger)
-        elif kept_s < LEAST_SHARE * min(total_s, wanted / RATE):
+        elif profile.days >= 1.0 and kept_s < LEAST_SHARE * min(total_s, wanted / RATE):
             self._fail(
                 7, f"{kept_s / 86_400:.1f} days of training came of {self.world.profile.slots} slots in the month"
             )

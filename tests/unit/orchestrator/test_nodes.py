@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import BadNode, Blind, Death, Ledger, Verdict
+from orchestrator.decisions.models import BadNode, Blind, Death, Ledger, SlotStatus, Verdict
 from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
 from orchestrator.decisions.sightings import RECORD_MISSING, RECORD_WAIT_S
 from orchestrator.executors.base import JobState
@@ -103,7 +103,8 @@ class TestAccusing:
         for index in (0, 1):
             look = look.reading(Evidence(claim=a_claim(token(index), at=NOW - 302)), index, 0)
         after = look.folded_into(run)[0]
-        assert [slot.attempts[0].verdict for slot in after.slots] == [Verdict.CRASHED, Verdict.CRASHED]
+        assert [slot.attempts[0].verdict for slot in after.slots] == [Verdict.NODE_FAILED, Verdict.NODE_FAILED]
+        assert [(slot.failures, slot.status) for slot in after.slots] == [(0, SlotStatus.ACTIVE)] * 2
         assert after.nodes == ()
 
     @pytest.mark.parametrize(

@@ -122,6 +122,12 @@ class TestWords:
         assert (found.state, found.kind) == ("pending", "waits")
         assert found.why == "waits: its node gpu07 is being started"
 
+    @pytest.mark.parametrize("claimed_by", [None, token()])
+    def test_a_suspended_job_does_not_run(self, claimed_by: str | None) -> None:
+        suspended = Seen(state=JobState.RUNNING, raw_state="SUSPENDED", at=NOW)
+        slot = a_slot().with_attempt(a_job(sighting=suspended), claimed_by=claimed_by).built
+        assert situation(slot, around()).state == "suspended"
+
     def test_a_job_that_one_of_its_partitions_does_not_take_is_waited_for(self) -> None:
         seen = pending("PartitionTimeLimit").model_copy(update={"partition": "long,short"})
         found = situation(a_slot().with_attempt(a_job(sighting=seen)).built, around())

@@ -14,6 +14,7 @@ from orchestrator.decisions.verdicts import (
     DISK_FULL,
     LAST_WORDS,
     NOT_SEEN_THERE,
+    PREEMPTED,
     cause_in,
     disk_words,
     judge,
@@ -86,11 +87,33 @@ def test_the_scheduler_is_not_asked_where_there_is_an_exit_record(code: int, raw
         ("OUT_OF_MEMORY", Verdict.CRASHED),
         ("NODE_FAIL", Verdict.NODE_FAILED),
         ("A_NEW_WORD", Verdict.CRASHED),
-        ("", Verdict.CRASHED),
+        ("", Verdict.NODE_FAILED),
     ],
 )
 def test_without_an_exit_record_the_schedulers_word_decides(raw_state: str, verdict: Verdict) -> None:
     assert verdict_of(left(), raw_state) is verdict
+
+
+@pytest.mark.parametrize("code", [1, 75, -9, -15])
+def test_an_end_that_the_scheduler_made_is_not_the_programs(code: int) -> None:
+    ended = left(an_exit(code, asked="SIGTERM"))
+    assert verdict_of(ended, "NODE_FAIL") is (Verdict.HANDED_OVER if code == 75 else Verdict.NODE_FAILED)
+    verdict, cause = judge(ended, gone("PREEMPTED"))
+    assert verdict is (Verdict.HANDED_OVER if code == 75 else Verdict.PREEMPTED)
+    assert cause == PREEMPTED
+
+
+@pytest.mark.parametrize(
+    ("log_tail", "verdict"),
+    [
+        ("step 12", Verdict.NODE_FAILED),
+        ("slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=2.batch", Verdict.CRASHED),
+        ("slurmstepd-n1: error: *** JOB 20 ON n1 CANCELLED AT 2026-11-20T20:25:59 DUE TO TIME LIMIT ***", "timed out"),
+        ("slurmstepd-n1: error: *** JOB 20 ON n1 CANCELLED AT 2026-11-20T20:25:59 DUE TO PREEMPTION ***", "preempted"),
+    ],
+)
+def test_what_the_scheduler_has_forgotten_is_the_programs_where_its_log_says_so(log_tail: str, verdict: str) -> None:
+    assert verdict_of(left(log_tail=log_tail)) == verdict
 
 
 def test_a_job_that_ended_before_its_claim_says_so() -> None:
@@ -221,7 +244,7 @@ def test_a_checkpoint_whose_name_is_not_its_step_is_no_progress_and_is_named(mor
 @pytest.mark.parametrize("asked", ["deadline", "SIGTERM"])
 def test_who_went_on_from_a_checkpoint_and_was_stopped_in_the_middle_of_a_save_has_handed_over(asked: str) -> None:
     ended = an_exit(75, asked=asked, newest=None, misnamed="step_2000")
-    assert judge(left(ended, start_step=1000), gone("PREEMPTED")) == (Verdict.HANDED_OVER, asked)
+    assert judge(left(ended, start_step=1000), gone("TIMEOUT")) == (Verdict.HANDED_OVER, asked)
     assert verdict_of(left(ended, start_step=0), "PREEMPTED") is Verdict.NO_PROGRESS
 
 
