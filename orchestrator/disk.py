@@ -183,6 +183,15 @@ def is_same_folder(one: str, other: str) -> bool | None:
         return None
 
 
+def is_out_of_inodes(folder: Path) -> bool:
+    """Whether a user may make no file more there, whatever bytes are free: `df -i`, not `df`, shows it."""
+    try:
+        told = os.statvfs(folder)
+    except OSError:
+        return False
+    return told.f_files > 0 and not told.f_favail
+
+
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
     return from_json(disk.read(path))  # in half of the time of `json`: a ledger of a thousand slots is megabytes

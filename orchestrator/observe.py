@@ -11,7 +11,7 @@ from orchestrator.decisions.facts import Facts
 from orchestrator.decisions.models import Ledger
 from orchestrator.decisions.sightings import has_ended_by_its_word, is_cancelled_by_somebody, missing_from
 from orchestrator.decisions.verdicts import lacks_a_program
-from orchestrator.disk import left_on_full_disk, read_json_or_none
+from orchestrator.disk import is_out_of_inodes, left_on_full_disk, read_json_or_none
 from orchestrator.executors.base import Accounting, Executor, Poll
 from orchestrator.run.evidence import newer_attempts, read_all, read_evidence, read_record
 from orchestrator.run.program import commands_of, missing_script
@@ -47,6 +47,7 @@ def gather_facts(
         trainer=run.config.trains,
         lacking=any(lacks_a_program(one) for one in evidence.values()) and _lacks_a_program(run),
         disk_full=left_on_full_disk(run_dir.path) is not None,
+        out_of_inodes=is_out_of_inodes(run_dir.path),
     )
     return facts, {slot: max(numbers, default=-1) for slot, numbers in folders.items()}
 

@@ -29,8 +29,13 @@ def _of_run(view: RunView, now: float) -> list[Trouble]:
     if view.second_look is not None:
         since = f"since {clock(view.written_at, now)} " if view.written_at is not None else ""
         if view.second_look.free_bytes is not None:
-            words = f"The disk of the run folder is full: {since}nobody could write what happened. Free some space."
-            command = f"du -sh {shlex.quote(view.run_dir)}/*" if view.run_dir else ""  # a laptop is not told the folder
+            full, remedy, inodes = "full", "Free some space", ""
+            if view.second_look.out_of_inodes:
+                full, remedy, inodes = "out of inodes", "Remove some files", " --inodes"
+            words = f"The disk of the run folder is {full}: {since}nobody could write what happened. {remedy}."
+            command = (
+                f"du -sh{inodes} {shlex.quote(view.run_dir)}/*" if view.run_dir else ""
+            )  # a laptop is not told the folder
             found.append(Trouble(words=words, command=command))
         else:
             words = (

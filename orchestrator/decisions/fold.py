@@ -32,7 +32,7 @@ from orchestrator.decisions.models import (
 from orchestrator.decisions.outcomes import AGAIN_S, after_refusal
 from orchestrator.decisions.reasons import reason_of
 from orchestrator.decisions.sightings import is_stuck, missing_from, never_accepted, sight
-from orchestrator.decisions.verdicts import follows_the_job, judge, made_progress
+from orchestrator.decisions.verdicts import NO_INODES, NO_SPACE, follows_the_job, judge, made_progress
 from orchestrator.executors.base import JobState
 from orchestrator.sections import QueueSection
 
@@ -334,6 +334,8 @@ def _judged(slot: Slot, attempt: Attempt, evidence: Evidence, facts: Facts) -> A
     earlier = [one for one in slot.attempts if one.number < attempt.number and one.claimed_by is not None]
     again = bool(earlier) and (earlier[-1].checkpoint_step or 0) <= earlier[-1].start_step == evidence.start_step
     verdict, cause = judge(evidence, gone, over[-1], stalled_s=stalled_s, disk_full=facts.disk_full, again=again)
+    if verdict is Verdict.NO_ROOM and facts.out_of_inodes:
+        cause = cause.replace(NO_SPACE, NO_INODES)
     if attempt.ahead and over[-1].cancelled_at is not None:
         verdict, cause = Verdict.NOT_NEEDED, over[-1].cancelled_for
     update = {"verdict": verdict, "cause": cause, "ended_at": gone.at, "node": attempt.node or gone.node}

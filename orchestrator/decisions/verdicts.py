@@ -16,8 +16,11 @@ ASKED_TO = "asked to"
 #: The shim's word for a program that it made print its stacks and end.
 STALLED = "stalled"
 
+NO_SPACE = "no space left on the disk"
+#: The kernel has one word for both; who looks at the disk can tell.
+NO_INODES = "no inode left on the disk: it has all the files that it can have"
 _NO_ROOM: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"No space left on device"), "no space left on the disk"),
+    (re.compile(r"No space left on device"), NO_SPACE),
     (re.compile(r"Disk quota exceeded"), "the disk quota is used up"),
 )
 _ROOM_WORDS = frozenset(words for _, words in _NO_ROOM)

@@ -32,11 +32,13 @@ PATIENCE_S = 10.0
 
 class SecondLook(Frozen):
     """`at`: when the reader looked (unix seconds). `free_bytes`: on the run folder's disk, where that is full (else
-    None: nobody knows why the controller writes nothing). `queue_error`: why the queue was not seen, else empty.
+    None: nobody knows why the controller writes nothing). `out_of_inodes`: it is full of files. `queue_error`: why the
+    queue was not seen, else empty.
     """
 
     at: float
     free_bytes: int | None = None
+    out_of_inodes: bool = False
     queue_error: str = ""
 
 
@@ -80,5 +82,5 @@ def _looked(run: Run, run_dir: RunDir, ledger: Ledger, now: float, left: int | N
     poll = executor.poll()
     facts, _ = gather_facts(run, run_dir, executor, ledger, poll, now)
     folded, events = fold(ledger, facts)
-    told = SecondLook(at=now, free_bytes=left, queue_error=poll.error or "")
+    told = SecondLook(at=now, free_bytes=left, out_of_inodes=facts.out_of_inodes, queue_error=poll.error or "")
     return OwnLook(told, folded, tuple({"at": now, **event} for event in events))

@@ -226,10 +226,10 @@ def seen_itself(view: RunView, own: SecondLook, now: float) -> str:
     """Why the ledger is old, and that what is shown is not."""
     since = f"since {clock(view.written_at or 0.0, now)}"
     if own.free_bytes is not None:
-        words = (
-            f"the disk is full ({counted(own.free_bytes, 'byte')} free in {view.run_dir}): {since} nobody could write "
-        )
-        words += f"what happened. Shown is what was seen at {clock(own.at, now)}. Free some space"
+        free = "no inode" if own.out_of_inodes else counted(own.free_bytes, "byte")
+        words = f"the disk is full ({free} free in {view.run_dir}): {since} nobody could write "
+        words += f"what happened. Shown is what was seen at {clock(own.at, now)}. "
+        words += "Remove some files" if own.out_of_inodes else "Free some space"
         words += ", and it goes on by itself" if view.controller is not None else ""
     else:
         words = f"{since} the controller has written nothing: it hangs, or it may not write (a quota?). "
