@@ -53,11 +53,13 @@ def check(command: str | None, who: str, shared: str) -> None:
     raise RefusedError(f"this key may run `syncd serve` only, not {program[:40]!r}")
 
 
-def authorized_keys_line(who: str, public_key: str, gate: Sequence[str], shared: str) -> str:
+def authorized_keys_line(
+    who: str, public_key: str, gate: Sequence[str], shared: str, *, checkpoints: bool = False
+) -> str:
     """The line that lets `public_key` in as `who`, to this gate only.
 
-    `gate`: the words of our absolute `syncd` command. Errors: ConfigError (a name or a key that is none, a path that
-    could break the line).
+    `gate`: the words of our absolute `syncd` command. `checkpoints`: it may read whole checkpoints, too.
+    Errors: ConfigError (a name or a key that is none, a path that could break the line).
     """
     if not NAME.fullmatch(who):
         raise ConfigError(f"{who!r} is no contributor name: letters, digits, . _ -")
@@ -66,7 +68,7 @@ def authorized_keys_line(who: str, public_key: str, gate: Sequence[str], shared:
             f"{who!r}: names that begin with {PREFIX} are those of this machine's accounts; choose another"
         )
     kind, blob = _public_key(public_key)
-    words = [*gate, "gate", who, "--shared", shared]
+    words = [*gate, "gate", who, "--shared", shared, *(["--checkpoints"] if checkpoints else [])]
     if not all(word and word.isprintable() for word in words) or not (words[0].startswith("/") and shared[:1] == "/"):
         raise ConfigError("the paths of syncd and of the shared folder must be absolute and printable")
     # sshd takes \" for a quote and leaves everything else to the account's shell (sshd(8), AUTHORIZED_KEYS).

@@ -23,6 +23,9 @@ FULL_RETRY_S = 60.0
 def gate(
     who: Annotated[str, typer.Argument(help="The contributor whose key this is.")],
     shared: Annotated[Path, typer.Option("--shared", help="The shared folder, absolute.")],
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Whole checkpoints of the run may be read.")
+    ] = False,
 ) -> None:
     """Serve a contributor's restricted key. Runs from authorized_keys, never by hand; `setup --friend` writes it.
 
@@ -43,4 +46,4 @@ def gate(
         full = f"{who} has {places.CONNECTIONS} connections to this machine already: try again when one has ended"
         turn_away(1, full, FULL_RETRY_S)
         return
-    serve(shared, who)
+    serve(shared, who, checkpoints)

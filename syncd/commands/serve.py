@@ -18,6 +18,9 @@ def serve(
     contributor: Annotated[
         str | None, typer.Option("--contributor", help="Whose inbox is written to; else the client says it.")
     ] = None,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Whole checkpoints too; without --contributor they are offered.")
+    ] = False,
 ) -> None:
     """Serve policies, and take experience, over standard input and output. Clients start it; it is not for people."""
     from syncd.shared.layout import NAME  # noqa: PLC0415 - `--help` stays quick
@@ -28,11 +31,14 @@ def serve(
         raise ConfigError("`syncd serve` speaks to programs only: use `syncd pull` or `syncd watch`")
     out = os.dup(1)
     os.dup2(2, 1)  # whatever else prints must not fall between the frames
-    serve_connection(shared, contributor, 0, out)
+    serve_connection(shared, contributor, 0, out, checkpoints=checkpoints or contributor is None)
 
 
-def serve_connection(shared: Path, contributor: str | None, fd_in: int, fd_out: int) -> None:
+def serve_connection(
+    shared: Path, contributor: str | None, fd_in: int, fd_out: int, *, checkpoints: bool = False
+) -> None:
     """Serve one client until it goes. Errors: RemoteError where no such folder can be read; the client was told."""
+    from syncd.shared.saved import run_folder_of  # noqa: PLC0415 - see above
     from syncd.wire.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
     from syncd.wire.server import Server  # noqa: PLC0415 - see above
 
@@ -42,7 +48,7 @@ def serve_connection(shared: Path, contributor: str | None, fd_in: int, fd_out: 
     except RemoteError as error:
         os.write(fd_out, PREAMBLE + encode(Goaway(reason="no folder", sentence=str(error), retry_after_s=None)))
         raise
-    server = Server(folder, contributor, fd_in, fd_out)
+    server = Server(folder, contributor, fd_in, fd_out, run_folder_of(folder) if checkpoints else None)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.stop(signal.Signals(number).name))
     server.run()

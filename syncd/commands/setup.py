@@ -52,6 +52,9 @@ def setup(
     friend_key: Annotated[
         Path | None, typer.Option("--friend-key", metavar="FILE", help="Their public key, a .pub file.")
     ] = None,
+    friend_checkpoints: Annotated[
+        bool, typer.Option("--friend-checkpoints", help="Their key may also read the run's whole checkpoints.")
+    ] = False,
 ) -> None:
     """Connect this machine to a run: key, host key, login, the other side's syncd. Once; may be repeated.
 
@@ -61,13 +64,15 @@ def setup(
     from syncd.access.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
 
     settings = Way(None, rsync, bwlimit).over(load_settings())
-    if friend_key is not None and friend is None:
-        raise ConfigError("--friend-key needs --friend NAME: how the friend's contributions are called")
+    if (friend_key is not None or friend_checkpoints) and friend is None:
+        raise ConfigError(
+            "--friend-key and --friend-checkpoints need --friend NAME: how the friend's contributions are called"
+        )
     if remote or friend is None:
         remote = remote or _asked_remote(settings)
         settings = _connect(settings, remote, port, key, folder, remote_command, yes_host_key, name)
     if friend is not None:
-        _print_friend(settings, friend, friend_key)
+        _print_friend(settings, friend, friend_key, checkpoints=friend_checkpoints)
 
 
 def _asked_remote(settings: Settings) -> str:
@@ -243,7 +248,7 @@ def _what_is_there(policies: int) -> str:
     return f"; {counted(policies, 'policy is', 'policies are')} there" if policies else "; no policy there yet"
 
 
-def _print_friend(settings: Settings, friend: str, file: Path | None) -> None:
+def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpoints: bool) -> None:
     from syncd.access.gate import authorized_keys_line  # noqa: PLC0415 - see above
 
     place = settings.remote
@@ -257,7 +262,7 @@ def _print_friend(settings: Settings, friend: str, file: Path | None) -> None:
             raise ConfigError(f"--friend-key {file} cannot be read: it is the .pub file of the friend's key") from error
         if "PRIVATE KEY" in public:
             raise ConfigError(f"--friend-key {file} is a private key: delete it, and ask for the .pub file beside it")
-    line = authorized_keys_line(friend, public, [place.command], place.path)
+    line = authorized_keys_line(friend, public, [place.command], place.path, checkpoints=checkpoints)
     if file is None:
         line = line.replace(public.split()[1], "<their public key: the long word in ~/.ssh/id_ed25519.pub>")
     print(

@@ -47,7 +47,7 @@ SecondsArgument = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable report at the end.")]
 CheckpointsOption = Annotated[
     bool,
-    typer.Option("--checkpoints", help="Also the newest whole checkpoints, by rsync: large, goes on where it broke."),
+    typer.Option("--checkpoints", help="Also the newest whole checkpoints: large, goes on where it broke."),
 ]
 
 #: Six tries an hour of what a person must mend: below what sites ban for.
@@ -128,17 +128,14 @@ def watch_in_background(remote: str, folder: str) -> None:
 def _run(
     verb: str, remote: str, folder: str, every_s: float, way: Way, *, as_json: bool, checkpoints: bool = False
 ) -> None:
-    from syncd.laptop.checkpoints import run_folder_of  # noqa: PLC0415 - `--help` stays quick
-    from syncd.laptop.client import Wishes  # noqa: PLC0415
+    from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     if math.isnan(every_s):
         raise ConfigError("SECONDS: nan is no number of seconds")
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
     settings, place, mirror = _places(remote, folder)
-    if checkpoints:
-        if not way.over(settings).rsync:
-            raise ConfigError("--checkpoints brings whole folders by rsync, which is switched off: `--rsync` allows it")
-        run_folder_of(place)  # before anything is fetched: where it is not known, that is a sentence
+    if checkpoints and place.is_local:
+        raise ConfigError(f"--checkpoints: {place} is on this machine, and so are its checkpoints: <run folder>/slots/")
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
@@ -174,7 +171,7 @@ def _once(
     checkpoints: bool,
 ) -> None:
     from syncd.laptop import views  # noqa: PLC0415
-    from syncd.laptop.checkpoints import fetch_newest  # noqa: PLC0415
+    from syncd.laptop.checkpoints import fetch_newest, source_of  # noqa: PLC0415
     from syncd.laptop.client import disk_errors, sync_once  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.outbox import Outbox  # noqa: PLC0415
@@ -189,13 +186,13 @@ def _once(
         try:
             with _spinner("fetching …", quiet=as_json):
                 counts = sync_once(connection, mirror, wishes, arrived=arrived)
+            brought: list[str] = []
+            if checkpoints:
+                with _spinner("fetching checkpoints …", quiet=as_json), disk_errors(mirror):
+                    source = source_of(connection, place, way.over(settings).bwlimit)
+                    brought = fetch_newest(source, mirror, counts.runs, trouble=counts.troubles.append)
         finally:
             connection.close()
-        brought: list[str] = []
-        if checkpoints:
-            with _spinner("fetching checkpoints …", quiet=as_json), disk_errors(mirror):
-                limit = way.over(settings).bwlimit
-                brought = fetch_newest(place, mirror, counts.runs, limit, trouble=counts.troubles.append)
     waiting = Outbox(mirror).count()
     if as_json:
         print(json.dumps(_report(counts, str(place), mirror, connection, waiting, brought), indent=2))

@@ -2,100 +2,195 @@
 
 The run folder over there is asked which there are: of a running training few policies belong to a checkpoint. Where
 `$SHARED` is the run folder's own `shared/` (the default), they lie beside it; where it is another place, nothing over
-there says where the run folder is.
+there says where the run folder is. Our server brings them over the connection that there is; where no server of ours
+can be started, rsync does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 import posixpath
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from syncd.errors import ConfigError, GoneError, RemoteError
+from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
+from syncd.errors import GoneError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.layout import Shared
+from syncd.shared.saved import MOST_TOLD, SAVED_FILE, SavedAt, path_in_run
+from syncd.shared.space import is_nearly_full
 from syncd.store import newest
+from syncd.wire.session import Session
+from syncd.wire.transport import Offer, Transport
 
 if TYPE_CHECKING:
     from syncd.transports.runner import Runner
 
 #: The name of a run folder's own shared folder.
 _DEFAULT_SHARED = "shared"
-#: A checkpoint may be cleared away while it comes, for a newer one; more often than this it is another matter.
-MOST_TRIES = 3
+_MANIFEST = "manifest.json"
+#: One has a line for each file.
+_MANIFEST_BYTES = 16 * 2**20
+#: Ends the name of one that is still to come whole here.
+_PART = ".part"
 
 
-def run_folder_of(remote: Remote) -> str:
-    """The run folder over there. Errors: ConfigError where `remote` does not tell."""
-    if remote.is_local:
-        raise ConfigError(
-            f"--checkpoints: {remote} is on this machine, and so are its checkpoints: <run folder>/slots/"
-        )
-    parent, name = posixpath.split(remote.path.rstrip("/"))
-    if name != _DEFAULT_SHARED:
-        raise ConfigError(
-            f"--checkpoints: {remote} is not called `{_DEFAULT_SHARED}`, and nothing says where the checkpoints are: "
-            f"write <run folder>/{_DEFAULT_SHARED}, or fetch them with rsync from <run folder>/slots/"
-        )
-    return parent or "."
+class CheckpointSource(Protocol):
+    """Where whole checkpoints come from. Errors of each: UnreachableError, RemoteError."""
+
+    def saved(self) -> dict[int, list[SavedAt]]:
+        """Slot → its newest checkpoints, the newest first; slots without one are left out."""
+        ...
+
+    def run_id(self) -> str | None:
+        """The id of the run that they are of, as far as it is told; `saved` was asked before."""
+        ...
+
+    def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
+        """Bring the files of one into the folder `arriving`, going on with what is there; whether all of them came."""
+        ...
+
+    def close(self) -> None:
+        """Never raises."""
+        ...
 
 
-class _Logins:
-    """Runners at one run folder, each as long as its login lasts: ssh ends one while gigabytes are checked here."""
+def source_of(transport: Transport, remote: Remote, bwlimit: int) -> CheckpointSource:
+    """The one that goes with `transport`. `bwlimit`: KiB a second, 0 for no limit."""
+    return _Served(transport) if isinstance(transport, Session) else _ByRsync(remote, bwlimit)
+
+
+class _Served:
+    """By our server. The connection is the caller's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._sizes: dict[tuple[int, SavedAt], int] = {}
+        self._run_id: str | None = None
+
+    def saved(self) -> dict[int, list[SavedAt]]:
+        """See `CheckpointSource`."""
+        found: dict[int, list[SavedAt]] = {}
+        while True:
+            told = self._session.saved(max(found, default=-1) + 1)
+            if told.sentence:
+                raise RemoteError(told.sentence)
+            self._run_id = told.run_id
+            if not told.slots:
+                return {slot: saved for slot, saved in found.items() if saved}
+            for one in told.slots:
+                found[one.slot] = [SavedAt(attempt, step) for attempt, step, _ in one.saved]
+                self._sizes |= {(one.slot, SavedAt(attempt, step)): size for attempt, step, size in one.saved}
+
+    def run_id(self) -> str | None:
+        """See `CheckpointSource`."""
+        return self._run_id
+
+    def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
+        """See `CheckpointSource`. Errors: StorageError, too."""
+        path, size = path_in_run(slot, saved), self._sizes[slot, saved]
+        if size > _MANIFEST_BYTES:
+            return False
+        try:
+            self._session.fetch(Offer(f"{path}/{_MANIFEST}", size, None, "metrics"), arriving / _MANIFEST)
+            for name, record in _files_of(arriving).items():
+                length = record.get("bytes") if isinstance(record, dict) else None
+                if (
+                    not SAVED_FILE.fullmatch(f"{path}/{name}")
+                    or not isinstance(length, int)
+                    or not 0 <= length <= 2**53
+                ):
+                    return False
+                if is_nearly_full(arriving, length):
+                    raise StorageError(f"{arriving}: the disk has no room for {name}; make room there")
+                self._session.fetch(Offer(f"{path}/{name}", length, None, "blob"), arriving / name)
+        except GoneError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See `CheckpointSource`."""
+
+
+class _ByRsync:
+    """By runners at one run folder, each as long as its login lasts: ssh ends one while gigabytes are checked here."""
 
     def __init__(self, remote: Remote, bwlimit: int) -> None:
         self._remote, self._bwlimit = remote, bwlimit
         self._runner: Runner | None = None
 
-    def runner(self) -> Runner:
-        """One that is logged in. Errors: those of `Runner`."""
+    def _logged_in(self) -> Runner:
         from syncd.transports.runner import Runner  # noqa: PLC0415 - rsync is for those who ask for it
 
         if self._runner is None or not self._runner.is_alive():
             self.close()
-            self._runner = Runner(self._remote, self._bwlimit)
+            parent, name = posixpath.split(self._remote.path.rstrip("/"))
+            if name != _DEFAULT_SHARED:
+                raise RemoteError(
+                    f"{self._remote} is not called `{_DEFAULT_SHARED}`, and nothing says where the checkpoints are: "
+                    f"write <run folder>/{_DEFAULT_SHARED}"
+                )
+            self._runner = Runner(self._remote.model_copy(update={"path": parent or "."}), self._bwlimit)
         return self._runner
 
+    def saved(self) -> dict[int, list[SavedAt]]:
+        """See `CheckpointSource`."""
+        from syncd.transports.bulk import saved_there  # noqa: PLC0415 - see above
+
+        return saved_there(self._logged_in())
+
+    def run_id(self) -> str | None:
+        """See `CheckpointSource`."""
+        from syncd.transports.bulk import run_id_there  # noqa: PLC0415 - see above
+
+        return run_id_there(self._logged_in())
+
+    def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
+        """See `CheckpointSource`."""
+        from syncd.transports.bulk import bring_tree  # noqa: PLC0415 - see above
+
+        return bring_tree(self._logged_in(), path_in_run(slot, saved), arriving)
+
     def close(self) -> None:
-        """Never raises."""
+        """See `CheckpointSource`."""
         if self._runner is not None:
             self._runner.close()
 
 
 def fetch_newest(
-    remote: Remote, mirror: Path, runs: Collection[str], bwlimit: int = 0, *, trouble: Callable[[str], None]
+    source: CheckpointSource, mirror: Path, runs: Collection[str], *, trouble: Callable[[str], None]
 ) -> list[str]:
     """Bring the newest checkpoint of each slot to `DIR/checkpoints/<run id>/<slot>/<attempt>/<step>`; one line each.
 
-    `runs`: those that are over there now. An interrupted one is gone on with. `bwlimit`: KiB a second, 0 for no limit.
-    `trouble` hears of each that could not be brought, and why no more can be. Errors: ConfigError; those of
-    `syncd.transports.bulk` but RemoteError, which is a trouble: what was pulled before is to be told.
+    `runs`: those that are over there now. An interrupted one is gone on with. `source` is closed at the end. `trouble`
+    hears of each that could not be brought, and why no more can be. Errors: UnreachableError, StorageError; a
+    RemoteError is a trouble: what was pulled before is to be told.
     """
-    logins = _Logins(remote.model_copy(update={"path": run_folder_of(remote)}), bwlimit)
     try:
-        return list(_each(logins, remote, mirror, runs, trouble))
+        return list(_each(source, mirror, runs, trouble))
     finally:
-        logins.close()
+        source.close()
 
 
 def _each(
-    logins: _Logins, remote: Remote, mirror: Path, runs: Collection[str], trouble: Callable[[str], None]
+    source: CheckpointSource, mirror: Path, runs: Collection[str], trouble: Callable[[str], None]
 ) -> Iterator[str]:
     """See `fetch_newest`."""
-    from syncd.transports.bulk import run_id_there, saved_there  # noqa: PLC0415 - see above
-
     try:
-        slots = list(saved_there(logins.runner()))
+        slots = list(source.saved())
         if not slots:
             yield "no checkpoint is there yet; ask again after the first one"
             return
-        run_id = run_id_there(logins.runner()) or _guessed(mirror, runs)
+        run_id = source.run_id() or _guessed(mirror, runs)
         if run_id is None:
-            trouble(f"{remote} has checkpoints; no run.json there and no policy here says which run they belong to")
+            trouble("checkpoints are there; no run.json there and no policy here says which run they belong to")
             return
         for slot in slots:
-            if line := _fetch_newest_of(logins, slot, run_id, mirror / "checkpoints", trouble):
+            if line := _fetch_newest_of(source, slot, run_id, mirror / "checkpoints", trouble):
                 yield line
     except RemoteError as error:
         trouble(str(error))
@@ -112,28 +207,21 @@ def _guessed(mirror: Path, runs: Collection[str]) -> str | None:
     return max(found, key=lambda manifest: manifest.created_at).run_id if found else None
 
 
-def _fetch_newest_of(logins: _Logins, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]) -> str:
+def _fetch_newest_of(
+    source: CheckpointSource, slot: int, run_id: str, folder: Path, trouble: Callable[[str], None]
+) -> str:
     """Bring the newest whole one of a slot; the line that says so, "" where none could be brought."""
-    from syncd.transports.bulk import (  # noqa: PLC0415 - see above
-        SavedAt,
-        fetch_tree,
-        path_in_run,
-        saved_there,
-        sweep_parts,
-    )
-
     passed: list[SavedAt] = []
     why = "they are gone"
-    for _ in range(MOST_TRIES):
+    for _ in range(MOST_TOLD):
         # Asked anew: while gigabytes come, newer ones take the place of older ones.
-        runner = logins.runner()
-        saved = next((one for one in saved_there(runner).get(slot, []) if one not in passed), None)
+        saved = next((one for one in source.saved().get(slot, []) if one not in passed), None)
         if saved is None:
             break
         into = folder / run_id / str(slot) / str(saved.attempt) / str(saved.step)
-        sweep_parts(folder / run_id / str(slot), into)
+        _sweep_parts(folder / run_id / str(slot), into)
         try:
-            fetch_tree(runner, path_in_run(slot, saved), into)
+            _fetch(source, slot, saved, into)
         except GoneError as error:
             passed.append(saved)
             why = str(error)
@@ -142,3 +230,76 @@ def _fetch_newest_of(logins: _Logins, slot: int, run_id: str, folder: Path, trou
         return f"checkpoint of step {saved.step:,} of {run_id}/{slot} → {into}{others}"
     trouble(f"no checkpoint of {run_id}/{slot} came whole ({why}); run this again")
     return ""
+
+
+def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> None:
+    """Bring one to `into`; resumable. What its `manifest.json` says of its files (sha256) is checked; only then has it
+    the name `into`.
+
+    Errors: GoneError where it is not there, changed meanwhile, or has its nets alone left; UnreachableError (what
+    arrived stays), RemoteError, StorageError.
+    """
+    if (into / _MANIFEST).exists():
+        return
+    arriving = into.with_name(into.name + _PART)
+    try:
+        arriving.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
+    is_whole = source.bring(slot, saved, arriving)
+    damaged = _damaged(arriving)
+    if damaged or not is_whole:
+        shutil.rmtree(arriving, ignore_errors=True)
+        raise GoneError(
+            f"{path_in_run(slot, saved)} is gone over there, or changed while it was fetched"
+            + (f" ({damaged})" * bool(damaged))
+        )
+    try:
+        fsync_tree(arriving)
+        os.replace(arriving, into)
+        fsync_folder(into.parent)
+    except OSError as error:
+        raise StorageError(f"{into} cannot be written ({error.strerror})") from error
+
+
+def _sweep_parts(slot: Path, wanted: Path) -> None:
+    """Delete what came in part of other checkpoints than `wanted`: of attempts or steps that nobody fetches any more.
+
+    `slot`: its folder here, `<attempt>/<step>` below it. What cannot be deleted stays.
+    """
+    for part in slot.glob(f"*/*{_PART}"):
+        if part != wanted.with_name(wanted.name + _PART):
+            shutil.rmtree(part, ignore_errors=True)
+    for attempt in slot.glob("*"):
+        with contextlib.suppress(OSError):
+            attempt.rmdir()  # an empty one alone
+
+
+def _damaged(folder: Path) -> str:
+    """The first file that is not what `manifest.json` says, or that most are cleared away; "" where all are there.
+
+    Errors: OSError.
+    """
+    sealed = folder / _MANIFEST
+    if sealed.exists() and sealed.stat().st_size > _MANIFEST_BYTES:
+        return sealed.name
+    manifest: Any = read_json_or_none(sealed)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        return _MANIFEST
+    if manifest.get("kind") == "policy":
+        return "its nets alone are left"
+    for name, record in manifest["files"].items():
+        try:
+            with open(folder / Path(name).name, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != record["sha256"]:
+                    return str(name)
+        except (OSError, KeyError, TypeError):
+            return str(name)
+    return ""
+
+
+def _files_of(folder: Path) -> dict[str, Any]:
+    """What `manifest.json` lists; {} where it cannot be read, which `_damaged` says."""
+    manifest: Any = read_json_or_none(folder / _MANIFEST)
+    files = manifest.get("files") if isinstance(manifest, dict) and manifest.get("kind") != "policy" else None
+    return files if isinstance(files, dict) else {}

@@ -13,8 +13,11 @@ from anchorleg.printable import printable
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 #: A run id, a contributor: a single component of a path that is no option, no hidden file and no way upwards.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
+_COMPONENT = "[A-Za-z0-9][A-Za-z0-9._-]{0,160}"
 #: Below `$SHARED`; what may be read there is the server's decision (`syncd.wire.tree`).
-SharedPath = Annotated[str, Field(pattern=r"^v1(/[A-Za-z0-9][A-Za-z0-9._-]{0,160}){2,7}$")]
+SharedPath = Annotated[str, Field(pattern=rf"^v1(/{_COMPONENT}){{2,7}}$")]
+#: That, or a file of a whole checkpoint, below the run folder (`syncd.shared.saved`).
+AskedPath = Annotated[str, Field(pattern=rf"^(v1|slots)(/{_COMPONENT}){{2,7}}$")]
 #: As `syncd.shared.layout.SLOT`: what can be a folder can be sent.
 Slot = Annotated[int, Field(ge=0, le=999_999)]
 #: What of a slot is shown (`anchorleg.live.wanted`): by its job or a contributor; and by one that is known already.

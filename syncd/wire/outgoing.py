@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from syncd.shared.saved import newest_saved, path_in_run, run_id_of, slots_in
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
 from syncd.wire.bandwidth import Bandwidth
@@ -16,6 +18,10 @@ from syncd.wire.tree import open_file
 
 #: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
 EAGER_WITHIN_S = 10.0
+NO_CHECKPOINTS = (
+    "no whole checkpoints come from there: either this key was not granted them (`syncd setup --friend NAME "
+    "--friend-checkpoints` makes a line that grants them), or the shared folder is not the run folder's own `shared`"
+)
 
 
 def news_frames(
@@ -75,3 +81,21 @@ def file_frames(root: Path, key: str, path: str, offset: int, most: int | None =
 
 def _part(offset: int, end: int | None) -> int:
     return MAX_PAYLOAD_BYTES if end is None else min(MAX_PAYLOAD_BYTES, max(0, end - offset))
+
+
+def saved(run: Path | None, first: int) -> protocol.SavedThere:
+    """Whole checkpoints of the run folder `run`, of the slots from `first` on. None: this client gets none."""
+    if run is None:
+        return protocol.SavedThere(sentence=NO_CHECKPOINTS)
+    try:
+        wanted = [slot for slot in slots_in(run / "slots") if slot >= first][:MAX_ENTRIES]
+        slots = tuple(protocol.SavedSlot(slot=slot, saved=tuple(_sized(run, slot))) for slot in wanted)
+    except OSError as error:
+        return protocol.SavedThere(sentence=f"the checkpoints over there cannot be read ({error.strerror})")
+    return protocol.SavedThere(run_id=run_id_of(run), slots=slots)
+
+
+def _sized(run: Path, slot: int) -> Iterator[tuple[int, int, int]]:
+    for one in newest_saved(run / "slots", slot):
+        with contextlib.suppress(FileNotFoundError):
+            yield (*one, os.lstat(run / path_in_run(slot, one) / "manifest.json").st_size)

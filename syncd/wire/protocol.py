@@ -9,6 +9,7 @@ The header is JSON with the fields of the frame's message; unknown kinds and fie
             GET                  DATA*, END or GONE
             PUT                  HAVE (then the client sends DATA), STORED or REFUSED; after DATA one of the latter
             ACK                  (the verdicts are counted)
+            LIST_SAVED           SAVED (which whole checkpoints there are, of up to 100 slots)
             WATCH                LIVE* while it is wanted, SHOWN (whose agents there are beside the jobs'),
                                  NOBODY_ASKED where a job cannot be told
             OFFER                WANTED (which of the client's own agents somebody watches); then the client sends LIVE
@@ -33,10 +34,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from syncd.errors import RemoteError
+from syncd.shared.saved import MOST_TOLD
 from syncd.wire import livemessages
-from syncd.wire.fields import Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
+from syncd.wire.fields import AskedPath, Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
 
-PROTOCOL = 5
+PROTOCOL = 6
 #: What no login prints by chance: a NUL byte is in it.
 PREAMBLE = b"\n\x00anchorleg syncd\x00\n"
 #: 256 KiB a frame: a few per policy, and a ping waits behind one for 20 ms at 100 Mbit/s.
@@ -187,7 +189,7 @@ class Get(Message):
 
     KIND = 10
     key: Key
-    path: SharedPath
+    path: AskedPath
     offset: Count
     most: Count | None = None
 
@@ -269,6 +271,33 @@ class Bye(Message):
     """The client ends."""
 
     KIND = 20
+
+
+class ListSaved(Message):
+    """Which whole checkpoints are there, of the first slots from `slot` on?"""
+
+    KIND = 30
+    slot: Slot
+
+
+class SavedSlot(BaseModel):
+    """The newest checkpoints of a slot, the newest first: attempt, step, bytes of its manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    slot: Slot
+    saved: Annotated[tuple[tuple[Count, Count, Count], ...], Field(max_length=MOST_TOLD)]
+
+
+class SavedThere(Message):
+    """Whole checkpoints, and of which run; no slot: there are no more. `sentence`: why none are told of; "": they are.
+
+    Their files are asked for with GET.
+    """
+
+    KIND = 31
+    run_id: Name | None = None
+    slots: Annotated[tuple[SavedSlot, ...], Field(max_length=MAX_ENTRIES)] = ()
+    sentence: Sentence = ""
 
 
 _KINDS: dict[int, type[Message]] = {kind.KIND: kind for kind in (*Message.__subclasses__(), *livemessages.EVERY)}

@@ -27,7 +27,7 @@ from syncd.wire.feed import Feed, Pace
 from syncd.wire.fields import Message
 from syncd.wire.intake import NOT_HERE, LiveIntake
 from syncd.wire.live import LiveFeed
-from syncd.wire.outgoing import file_frames, news_frames
+from syncd.wire.outgoing import file_frames, news_frames, saved
 from syncd.wire.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, encode
 from syncd.wire.uploads import Uploads
 from syncd.wire.welcoming import spread_s, standing_of
@@ -57,6 +57,7 @@ class Server:
     """Serves `shared` to one client. `contributor` None: the client's own name for itself names its inbox.
 
     Both are for the folder's owner. Run by another account, it gives as that account, whatever anybody says.
+    `run`: the run folder, whose checkpoints the client may have; None: it gets none.
 
     `fd_in`, `fd_out`: the connection; they become non-blocking. `clock` is monotonic, `wall` unix seconds.
     """
@@ -67,13 +68,13 @@ class Server:
         contributor: str | None,
         fd_in: int,
         fd_out: int,
+        run: Path | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._shared, self._contributor = Shared(shared), contributor
-        self._in, self._out = fd_in, fd_out
-        self._clock, self._wall = clock, wall
+        self._shared, self._contributor, self._run_folder = Shared(shared), contributor, run
+        self._in, self._out, self._clock, self._wall = fd_in, fd_out, clock, wall
         self._decoder = Decoder()
         self._waiting = bytearray(protocol.PREAMBLE)
         self._streams: deque[Iterator[bytes]] = deque()
@@ -228,9 +229,8 @@ class Server:
     def _goaway(self, reason: str, sentence: str, retry_after_s: float | None) -> None:
         """The last word, as far as it can be said at once."""
         with contextlib.suppress(OSError):
-            data = bytes(self._waiting) + encode(
-                protocol.Goaway(reason=reason, sentence=sentence, retry_after_s=retry_after_s)
-            )
+            last = protocol.Goaway(reason=reason, sentence=sentence, retry_after_s=retry_after_s)
+            data = bytes(self._waiting) + encode(last)
             self._waiting.clear()
             os.write(self._out, data)
 
@@ -251,14 +251,10 @@ class Server:
             return
         for start in range(0, len(found), MAX_ENTRIES):
             some = found[start : start + MAX_ENTRIES]
-            self._say(
-                protocol.Verdicts(
-                    verdicts=tuple(
-                        protocol.WireVerdict(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100])
-                        for one in some
-                    )
-                )
+            told = (
+                protocol.WireVerdict(sha256=one.sha256, accepted=one.accepted, reason=one.reason[:100]) for one in some
             )
+            self._say(protocol.Verdicts(verdicts=tuple(told)))
             self._verdicts_told |= {one.sha256 for one in some}
 
     def _news_frames(self, *, eager: bool) -> Iterator[bytes]:
@@ -292,11 +288,10 @@ class Server:
         match frame.message:
             case protocol.Listing():
                 self._list()
-            case protocol.Get(key=key, path=path, offset=offset, most=most):
-                if len(self._streams) + len(self._slices) >= MOST_STREAMS:
-                    raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
-                queue = self._streams if most is None else self._slices
-                queue.append(file_frames(self._shared.path, key, path, offset, most))
+            case protocol.Get() as get:
+                self._get(get)
+            case protocol.ListSaved(slot=slot):
+                self._say(saved(self._run_folder, slot))
             case protocol.Put() as put:
                 self._look_for_inbox()
                 self._say(self._uploads.begin(put))
@@ -317,6 +312,13 @@ class Server:
             case message:
                 if not self._take_live(message, frame.payload):
                     raise protocol.ProtocolError(f"a client does not send {type(message).__name__}")
+
+    def _get(self, get: protocol.Get) -> None:
+        if len(self._streams) + len(self._slices) >= MOST_STREAMS:
+            raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
+        root = (get.path.startswith("slots/") and self._run_folder) or self._shared.path
+        queue = self._streams if get.most is None else self._slices
+        queue.append(file_frames(root, get.key, get.path, get.offset, get.most))
 
     def _take_live(self, message: Message, payload: bytes) -> bool:
         """What is said of agents at play; False: it is not about them, or not a client's to say."""
@@ -351,15 +353,12 @@ class Server:
         self._is_welcome = True
         self._say(
             protocol.Welcome(
-                protocol=protocol.PROTOCOL,
-                version=ours,
+                protocol=protocol.PROTOCOL, version=ours,
                 contributor=None if self._inbox is None else self._inbox.who,
                 standing=standing_of(self._inbox, self._wall()),
-                spread_s=spread_s(self._shared),
-                time=self._wall(),
-                segment_bytes=MAX_SEGMENT_BYTES,
+                spread_s=spread_s(self._shared), time=self._wall(), segment_bytes=MAX_SEGMENT_BYTES,
             )
-        )
+        )  # fmt: skip
 
     def _look_for_inbox(self) -> None:
         """Take the client's inbox if it can be written to; where there is none, the nearest folder above takes one.

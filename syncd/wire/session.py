@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from syncd.errors import ChangedError, RemoteError, StorageError, SyncError, UnreachableError
@@ -33,8 +34,7 @@ MAX_NOISE_BYTES = 256 * 1024
 #: Segments under way at once, so that round trips overlap; below the server's own limit.
 SEGMENTS_IN_FLIGHT = 16
 #: What a goodbye may take, and then the reader's end.
-FAREWELL_S = 0.5
-CLOSE_TIMEOUT_S = 5.0
+FAREWELL_S, CLOSE_TIMEOUT_S = 0.5, 5.0
 
 
 class Session:
@@ -163,21 +163,19 @@ class Session:
             receipts += self._send_some(segments[start : start + SEGMENTS_IN_FLIGHT])
         return receipts
 
+    def saved(self, slot: int) -> protocol.SavedThere:
+        """The newest whole checkpoints of the first slots from `slot` on. Errors: UnreachableError."""
+        self._send(protocol.ListSaved(slot=slot))
+        answer = self._answer("saved")
+        return answer if isinstance(answer, protocol.SavedThere) else protocol.SavedThere()
+
     def facts(self) -> ConnectionFacts:
         """See `Transport`."""
-        told = self._welcome
-        return ConnectionFacts(
-            bytes_in=self._bytes_in,
-            bytes_out=self._bytes_out,
-            rtt_s=self._rtt_s,
-            clock_offset_s=self._clock_offset_s,
-            contributor=None if told is None else told.contributor,
-            logins=self._logins,
-            version=None if told is None else told.version,
-            standing=None if told is None else told.standing,
-            spread_s=0.0 if told is None else told.spread_s,
-            polls_because=self._arrivals.polls_because,
-        )
+        facts = ConnectionFacts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, logins=self._logins)
+        if (told := self._welcome) is None:
+            return facts
+        known = replace(facts, contributor=told.contributor, version=told.version, standing=told.standing)
+        return replace(known, spread_s=told.spread_s, polls_because=self._arrivals.polls_because)
 
     def close(self) -> None:
         """See `Transport`."""
@@ -297,7 +295,7 @@ class Session:
                 self._writing.release()
 
     def _answer(self, sha256: str) -> Message:
-        self._await(lambda: sha256 in self._answers, STUCK_AFTER_S, "did not answer to a segment")
+        self._await(lambda: sha256 in self._answers, STUCK_AFTER_S, "did not answer")
         return self._answers.pop(sha256)
 
     # --- the reader's thread -----------------------------------------------------------------------------------------
@@ -362,6 +360,8 @@ class Session:
             case protocol.Have() | protocol.SegmentStored() | protocol.SegmentRefused() as answer:
                 if answer.sha256 in self._asked:  # else nobody will take it
                     self._answers[answer.sha256] = answer
+            case protocol.SavedThere() as answer:
+                self._answers["saved"] = answer
             case protocol.Ping(n=n):
                 self._pong(n)
             case protocol.Pong(n=n):

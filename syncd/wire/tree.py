@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+from syncd.shared.saved import SAVED_FILE
+
 #: What a client may see. Of the inboxes, the agents that their contributors let be watched; and its own verdicts, by
 #: other messages.
 READABLE = ("v1", "runs")
@@ -99,13 +101,15 @@ def _component(name: str) -> str:
 
 
 def open_file(root: Path, path: str) -> int:
-    """A descriptor of the file at `path` (`v1/runs/…`, `v1/inbox/<who>/live/…`) below `root`.
+    """A descriptor of the file at `path` (`v1/runs/…`, `v1/inbox/<who>/live/…`) below `root`; where this is a run
+    folder, of a checkpoint's (`syncd.shared.saved`).
 
     Errors: FileNotFoundError, OSError.
     """
     parts = tuple(path.split("/"))
     is_shown = parts[:2] == _INBOXES and parts[3:4] == (_SHOWN,)
-    if not (parts[: len(READABLE)] == READABLE or is_shown) or len(parts) == len(READABLE):
+    is_offered = parts[: len(READABLE)] == READABLE or is_shown or SAVED_FILE.fullmatch(path)
+    if not is_offered or len(parts) == len(READABLE):
         raise FileNotFoundError(errno.ENOENT, "not on offer", path)
     with Folder.root(root) as top, top.down(parts[:-1]) as folder:
         return folder.open(parts[-1])

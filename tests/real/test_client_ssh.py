@@ -327,10 +327,8 @@ def test_without_our_server_over_there_rsync_does_and_status_says_why(
         said = " ".join(syncd("status", str(folder), env=env).stdout.split())
         assert "way: rsync, because 127.0.0.1 has no syncd where it was looked for" in said
     both = syncd("pull", "", str(folder), "--no-rsync", "--transport", "rsync", env=env)
-    bulk = syncd("pull", "", str(folder), "--no-rsync", "--checkpoints", env=env)
-    assert (both.returncode, bulk.returncode) == (2, 2)
+    assert both.returncode == 2
     assert "give one of them" in both.stderr
-    assert "switched off" in bulk.stderr
 
 
 @pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
@@ -347,8 +345,11 @@ def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
     assert Outbox(folder).count() == 0
 
 
-@NEEDS_RSYNC
-def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path, carrier: str) -> None:
+    def pull(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", "--transport", carrier, env=env)
+
     shared = Shared(tmp_path / "run" / "shared")
     place = shared.slot(RUN, 0)
     draft = a_draft(place, 3, 1, step=2000)
@@ -359,14 +360,14 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     checkpoint = tmp_path / "run" / "slots" / "0" / "attempts" / "3" / "checkpoints" / "2000"
     env = settled(laptop, sshd, shared)
     checkpoint.parent.mkdir(parents=True)
-    early = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    early = pull(env)
     assert (early.returncode, "no checkpoint is there yet" in early.stdout) == (0, True), early.stderr
     checkpoint.mkdir()
     nets = b"nets" * 100_000
     (checkpoint / "nets.safetensors").write_bytes(nets)
     files = {"nets.safetensors": {"bytes": len(nets), "sha256": hashlib.sha256(nets).hexdigest()}}
     (checkpoint / "manifest.json").write_text(json.dumps({"files": files}))
-    done = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    done = pull(env)
     assert done.returncode == 0, done.stderr
     brought = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "3" / "2000"
     assert (brought / "nets.safetensors").read_bytes() == nets
@@ -375,9 +376,9 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     torn.mkdir()
     (torn / "manifest.json").write_text(json.dumps({"files": files}))
     shutil.rmtree(checkpoint)
-    left_out = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=env)
+    left_out = pull(env)
     assert (left_out.returncode, f"no checkpoint of {RUN}/0 came whole" in left_out.stderr) == (6, True)
     elsewhere = settled(laptop, sshd, Shared(tmp_path / "elsewhere"))
     (tmp_path / "elsewhere" / "v1").mkdir(parents=True)
-    refused = syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", env=elsewhere)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    refused = pull(elsewhere)
+    assert (refused.returncode, refused.stderr.count("\n")) == (6, 1)

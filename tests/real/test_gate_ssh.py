@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 from contextlib import closing
@@ -15,11 +16,13 @@ from policies import RUN
 from ports import free_ports, listens
 from restricted import SECRET, Friend
 
-from syncd.errors import RemoteError
+from syncd.errors import GoneError, RemoteError
+from syncd.laptop.checkpoints import fetch_newest, source_of
 from syncd.laptop.mirror import blob_of
 from syncd.shared.inbox import Inbox
 from syncd.transports.factory import open_transport
 from syncd.wire.refusals import REFUSED_EXIT_CODE
+from syncd.wire.transport import Offer
 
 
 def refused(done: subprocess.CompletedProcess[bytes]) -> bool:
@@ -49,6 +52,42 @@ def test_the_weights_come_and_the_own_inbox_takes(friend: Friend, which: str):
         transport.close()
     assert [path.name for path in inbox.waiting(RUN, 0, now=1.0)] == [segment.name]
     assert not (friend.shared.path / "v1" / "inbox" / "somebody-else").exists()
+
+
+def test_whole_checkpoints_come_by_a_key_that_was_granted_them_and_by_no_other(friend: Friend):
+    run = friend.shared.path.parent
+    folder = run / "slots" / "0" / "attempts" / "1" / "checkpoints" / "20"
+
+    def save() -> None:
+        folder.mkdir(parents=True)
+        (folder / "nets.safetensors").write_bytes(b"nets")
+        files = {"nets.safetensors": {"bytes": 4, "sha256": hashlib.sha256(b"nets").hexdigest()}}
+        (folder / "manifest.json").write_text(json.dumps({"files": files}))
+        (folder.parents[3] / "checkpoints").symlink_to(run)
+        (folder / "link").symlink_to(run / "secret")
+
+    friend.as_owner(save)
+
+    name = "slots/0/attempts/1/checkpoints/20"
+    elsewhere = [f"{name}/link", "slots/0/attempts/1/secret/x", "slots/0/checkpoints/secret/x", "slots/0/secret"]
+
+    def ask(*refused: str) -> tuple[list[str], list[str]]:
+        """What came, and what was said; files that are `refused`."""
+        troubles: list[str] = []
+        with closing(open_transport(friend.remote(), "openssh", client="alice")) as line:
+            lines = fetch_newest(source_of(line, friend.remote(), 0), friend.here, [RUN], trouble=troubles.append)
+            for path in refused:
+                with pytest.raises(GoneError):
+                    line.fetch(Offer(path, 4, None, "blob"), friend.here / "part")
+        return lines, troubles
+
+    lines, troubles = ask(*elsewhere, f"{name}/nets.safetensors")
+    assert (lines, len(troubles)) == ([], 1)
+    assert not (friend.here / "checkpoints").exists()
+    friend.allow(checkpoints=True)
+    lines, troubles = ask(*elsewhere)
+    assert (len(lines), troubles) == (1, [])
+    assert (friend.here / "checkpoints" / RUN / "0" / "1" / "20" / "nets.safetensors").read_bytes() == b"nets"
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import pytest
 from daemons import wait_for
-from disk_order import disk_order
 from needs import need
 from policies import publish_one
 from sshd import Sshd
 
-from syncd.errors import GoneError, RemoteError, StorageError, TooMuchError, UnreachableError
+from syncd.errors import RemoteError, StorageError, TooMuchError, UnreachableError
 from syncd.remote import Remote
 from syncd.store import Shared, SlotPlace, Version
 from syncd.transports import bringing, master, rsync
-from syncd.transports.bulk import fetch_tree, saved_there
+from syncd.transports.bulk import bring_tree, saved_there
 from syncd.transports.rsync import RsyncTransport
 from syncd.transports.runner import Runner
 from syncd.wire.transport import Offer
@@ -146,26 +145,19 @@ def runner(remote: Remote, tmp_path: Path) -> Iterator[Runner]:
     runner.close()
 
 
-def test_a_checkpoint_comes_whole_or_not_at_all(runner: Runner, tmp_path: Path):
+def test_a_checkpoint_goes_on_where_it_broke(runner: Runner, tmp_path: Path):
     there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
     checkpoint(there)
-    into = tmp_path / "laptop" / "500"
-    begun = into.with_name("500.part") / ".part"
+    arriving = tmp_path / "laptop" / "500.part"
+    begun = arriving / ".part"
     begun.mkdir(parents=True)
     shutil.copyfile(there / "nets.safetensors", begun / "nets.safetensors")  # all of it came before the line broke
-    fetch_tree(runner, str(there), into)
-    assert {path.name: path.read_bytes() for path in into.iterdir() if path.is_file()} == {
+    assert bring_tree(runner, str(there), arriving)
+    assert {path.name: path.read_bytes() for path in arriving.iterdir() if path.is_file()} == {
         path.name: path.read_bytes() for path in there.iterdir()
     }
-    received = runner.bytes["received"]
-    assert received < 400_000
-    fetch_tree(runner, str(there), into)  # it is there: nobody is asked
-    assert runner.bytes["received"] == received
-    (there / "state.json").write_bytes(b"torn")
-    for path in (there, there.with_name("501")):
-        with pytest.raises(GoneError):
-            fetch_tree(runner, str(path), tmp_path / "laptop" / "other")
-        assert not (tmp_path / "laptop" / "other").exists()
+    assert runner.bytes["received"] < 400_000
+    assert not bring_tree(runner, str(there.with_name("501")), tmp_path / "laptop" / "501.part")
 
 
 def test_the_checkpoints_of_a_run_are_found_by_one_login(runner: Runner, sshd: Sshd, tmp_path: Path):
@@ -177,19 +169,6 @@ def test_the_checkpoints_of_a_run_are_found_by_one_login(runner: Runner, sshd: S
     checkpoint(slots / "0" / "attempts" / "10" / "checkpoints" / ".2000.unfinished")
     assert saved_there(runner) == {0: [(10, 1000), (9, 9000)], 1: [(0, 500)]}
     assert sshd.logins() == 1
-
-
-def test_a_checkpoint_is_durable_before_it_has_its_name(
-    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    there, into = tmp_path / "200", tmp_path / "laptop" / "200"
-    checkpoint(there)
-    asked = disk_order(monkeypatch, into.parent)
-    fetch_tree(runner, str(there), into)
-    assert [path.name for path in into.parent.iterdir()] == ["200"]
-    files = {f"fsync 200.part/{path.name} ({path.stat().st_size})" for path in there.iterdir()}
-    assert set(asked[:-3]) == files
-    assert asked[-3:] == ["fsync 200.part", "replace 200.part → 200", "fsync ."]
 
 
 def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):
@@ -313,7 +292,9 @@ def test_curves_come_a_part_at_each_look_and_policies_at_every_one(remote: Remot
 def test_a_checkpoint_leaves_the_disk_some_room(runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
     checkpoint(there)
+    arriving = tmp_path / "laptop" / "500.part"
+    arriving.mkdir(parents=True)
     monkeypatch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
     monkeypatch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
     with pytest.raises(StorageError, match="nearly full"):
-        fetch_tree(runner, str(there), tmp_path / "laptop" / "500")
+        bring_tree(runner, str(there), arriving)

@@ -24,7 +24,7 @@ from syncd.access.settings import Settings, store_settings
 from syncd.errors import RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.store import Version
-from syncd.transports.bulk import fetch_tree, run_id_there, saved_there
+from syncd.transports.bulk import bring_tree, run_id_there, saved_there
 from syncd.transports.runner import Runner
 from syncd.wire.transport import Transport
 
@@ -156,7 +156,7 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(
     there.mkdir()
     (there / "manifest.json").write_text('{"files": {}}')
     with closing(Runner(far.remote(), 5000)) as runner:
-        fetch_tree(runner, str(there), far.scratch / "checkpoint")
+        assert bring_tree(runner, str(there), far.scratch / "checkpoint")
     saved = far.shared.path.parent / "slots" / "0" / "attempts" / "1" / "checkpoints" / "20" / "manifest.json"
     saved.parent.mkdir(parents=True)
     saved.touch()

@@ -44,6 +44,12 @@ class Friend:
     def inbox(self) -> Path:
         return self.shared.path / "v1" / "inbox" / "alice"
 
+    def allow(self, *, checkpoints: bool = False) -> None:
+        """Let her in, by the one line of `authorized_keys`."""
+        syncd, shared = str(self.owner.syncd()) if self.owner else SYNCD, str(self.shared.path)
+        line = authorized_keys_line("alice", self.laptop.public_key, [syncd], shared, checkpoints=checkpoints)
+        self.server.authorized_keys.write_text(line + "\n", encoding="utf-8")
+
     def as_owner(self, work: Callable[[], object]) -> None:
         """Call `work` in a process of the folder's owner."""
         if self.owner is None:
@@ -104,12 +110,11 @@ def a_friend(sshd: Sshd, folder: Path, owner: Account | None) -> Friend:
     (shared.path / "v1" / "inbox" / "bob" / "verdicts").mkdir(parents=True)
     (shared.path / "v1" / "inbox" / "bob" / "verdicts" / "x.json").write_text(SECRET)
     laptop = sshd.new_client("alice", options=None)
-    syncd = str(owner.syncd()) if owner else SYNCD
-    with open(sshd.authorized_keys, "a", encoding="utf-8") as file:
-        file.write(authorized_keys_line("alice", laptop.public_key, [syncd], str(shared.path)) + "\n")
     if owner:
         for path in (shared.path.parent, *shared.path.parent.rglob("*")):
             os.chown(path, owner.uid, owner.uid, follow_symlinks=False)
     here = folder / "here"
     here.mkdir()
-    return Friend(sshd, laptop, shared, manifest, here, owner)
+    friend = Friend(sshd, laptop, shared, manifest, here, owner)
+    friend.allow()
+    return friend

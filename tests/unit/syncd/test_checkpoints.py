@@ -1,4 +1,4 @@
-"""Whole checkpoints on request: which ones, and whose they are. rsync itself runs, on this machine alone."""
+"""Whole checkpoints on request: which ones, and whose they are. Our server and rsync run, on this machine alone."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from disk_order import disk_order
 from needs import need
 from policies import a_draft, publish_one, tensors
 
 from syncd.access.settings import parse_remote
 from syncd.errors import RemoteError, UnreachableError
-from syncd.laptop.checkpoints import fetch_newest
+from syncd.laptop.checkpoints import fetch_newest, source_of
 from syncd.remote import Remote
 from syncd.store import Lineage, Origin, Shared, publish, rounded
 from syncd.transports import bulk, runner
+from syncd.transports.local import LocalTransport
 from syncd.transports.runner import Runner
 
 RUN, OLDER = "mine-11111111", "mine-00000000"
@@ -54,18 +57,31 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "mine"
 
 
-@pytest.fixture
-def pull(run: Path, tmp_path: Path) -> Callable[..., tuple[list[str], list[str], set[str]]]:
+@pytest.fixture(params=["served", "rsync"])
+def pull(
+    run: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., tuple[list[str], list[str], set[str]]]]:
     """`--checkpoints`, once: its lines, its troubles, and which checkpoints are here then."""
+    remote = parse_remote(f"host:{run}/shared")
+    session: LocalTransport | None = None
 
     def pull_it(runs: Collection[str] = (RUN,)) -> tuple[list[str], list[str], set[str]]:
+        nonlocal session
+        if request.param == "served" and session is None:
+            (run / "shared" / "v1").mkdir(parents=True, exist_ok=True)
+            session = LocalTransport(Remote(path=f"{run}/shared"), "anna")
         troubles: list[str] = []
-        remote = parse_remote(f"host:{run}/shared")
-        lines = fetch_newest(remote, tmp_path / "mirror", runs, trouble=troubles.append)
+        source = source_of(session or SimpleNamespace(name="rsync"), remote, 0)
+        lines = fetch_newest(source, tmp_path / "mirror", runs, trouble=troubles.append)
         here = tmp_path / "mirror" / "checkpoints"
         return lines, troubles, {path.parent.relative_to(here).as_posix() for path in here.rglob("manifest.json")}
 
-    return pull_it
+    yield pull_it
+    if session is not None:
+        session.close()
+
+
+BY_RSYNC = pytest.mark.parametrize("pull", ["rsync"], indirect=True)
 
 
 def save(run: Path, where: str, *, whole: bool = True, kind: str = "exact") -> Path:
@@ -99,6 +115,7 @@ def test_before_the_first_checkpoint_that_is_what_it_says(run, pull):
     assert pull() == (["no checkpoint is there yet; ask again after the first one"], [], set())
 
 
+@BY_RSYNC
 def test_where_no_run_folder_is_that_is_a_trouble_and_no_such_word(run, pull):
     """And no error, which would take along what is to be said of the policies that came."""
     (run / "shared").mkdir(parents=True)
@@ -107,6 +124,7 @@ def test_where_no_run_folder_is_that_is_a_trouble_and_no_such_word(run, pull):
     assert re.match(r"no checkpoints can be looked for in host:.*/mine/slots/ .*No such file", trouble)
 
 
+@BY_RSYNC
 def test_what_came_before_an_error_is_told(run, pull, monkeypatch):
     save(run, "0/0/1000")
     save(run, "1/0/1000")
@@ -122,17 +140,19 @@ def test_what_came_before_an_error_is_told(run, pull, monkeypatch):
     assert (len(lines), troubles, here) == (1, ["host does not allow this"], {f"{RUN}/0/0/1000"})
 
 
+@BY_RSYNC
 def test_a_login_that_ends_while_files_are_checked_here_is_followed_by_another(run, pull, monkeypatch):
     """ssh ends after two minutes without an rsync, and gigabytes take longer to be hashed and written."""
     save(run, "0/0/1000")
     save(run, "1/0/1000")
-    fetch_tree = bulk.fetch_tree
+    bring_tree = bulk.bring_tree
 
     def long(here, *words):
-        fetch_tree(here, *words)
+        is_whole = bring_tree(here, *words)
         here.break_off()
+        return is_whole
 
-    monkeypatch.setattr(bulk, "fetch_tree", long)
+    monkeypatch.setattr(bulk, "bring_tree", long)
     assert pull()[1:] == ([], {f"{RUN}/0/0/1000", f"{RUN}/1/0/1000"})
 
 
@@ -154,17 +174,18 @@ def test_a_damaged_one_makes_way_for_the_one_before_and_that_is_said(run, pull):
     assert line.endswith("/1000 (that of step 2,000 is gone, or damaged)")
 
 
+@BY_RSYNC
 def test_one_that_is_cleared_away_while_it_comes_makes_way_for_the_newer_one(run, pull, monkeypatch):
     first = save(run, "0/0/1000")
-    fetch_tree = bulk.fetch_tree
+    bring_tree = bulk.bring_tree
 
     def late(*words):
         if first.exists():
             shutil.rmtree(first)
             save(run, "0/0/2000")
-        fetch_tree(*words)
+        return bring_tree(*words)
 
-    monkeypatch.setattr(bulk, "fetch_tree", late)
+    monkeypatch.setattr(bulk, "bring_tree", late)
     assert pull()[2] == {f"{RUN}/0/0/2000"}
 
 
@@ -173,7 +194,7 @@ def test_what_came_in_part_of_older_ones_makes_room(run, pull, tmp_path):
     slot = tmp_path / "mirror" / "checkpoints" / RUN / "0"
     for name in ("0/1000.part", "0/2000", "1/3000.part", "2/500.part", "2/4000.part"):
         (slot / name).mkdir(parents=True)
-        (slot / name / "nets.safetensors").write_bytes(b"begun")
+        (slot / name / "nets.safetensors").write_bytes(b"nets of")
     save(run, "0/2/4000")
     lines, troubles, here = pull()
     assert (len(lines), troubles, here) == (1, [], {f"{RUN}/0/2/4000"})
@@ -211,7 +232,7 @@ def test_they_belong_to_the_run_whose_folder_it_is_whoever_publishes_there(run, 
     publish_one(Shared(tmp_path / "mirror"), 1, 4, run="else-22222222")
     for runs in (["else-22222222", RUN], ["else-22222222"], []):
         assert pull(runs)[1:] == ([], {f"{RUN}/0/0/1000"})
-    assert not list((tmp_path / "runner").rglob("run.json"))
+    assert not list((tmp_path / "runner").rglob("run.json")), "it has the run's environment"
 
 
 @pytest.mark.parametrize("content", ['{"run_id": "../../else"}', '{"run_id": 7}', "[]", "torn"])
@@ -232,3 +253,47 @@ def test_whoever_waits_for_an_rsync_is_called_meanwhile(run, tmp_path):
 def test_without_a_policy_nobody_knows_whose_they_are(run, pull):
     save(run, "0/0/1000")
     assert [len(each) for each in pull([])] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"../../../stolen": 5}, {"/etc/passwd": 5}, {"nets.safetensors": -1}, {"nets.safetensors": 2**60}, {"a/b": 5}],
+)
+def test_a_manifest_that_names_what_is_no_file_of_a_checkpoint_brings_nothing(run, tmp_path, files):
+    folder = save(run, "0/0/1000")
+    (run / "shared" / "v1").mkdir(parents=True)
+    listed = {name: {"bytes": size, "sha256": "0" * 64} for name, size in files.items()}
+    (folder / "manifest.json").write_text(json.dumps({"files": listed}))
+    troubles: list[str] = []
+    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
+        source = source_of(session, Remote(path=f"{run}/shared"), 0)
+        assert fetch_newest(source, tmp_path / "mirror", [RUN], trouble=troubles.append) == []
+    assert len(troubles) == 1
+    assert not [path for path in (tmp_path / "mirror").rglob("*") if path.is_file()]
+
+
+def test_one_that_came_in_part_is_gone_on_with(run, tmp_path):
+    folder = save(run, "0/0/1000")
+    (run / "shared" / "v1").mkdir(parents=True)
+    part = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "0" / "1000.part" / "nets.safetensors"
+    part.parent.mkdir(parents=True)
+    part.write_bytes((folder / "nets.safetensors").read_bytes()[:5])
+    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
+        asked = []
+        fetch = session.fetch
+        session.fetch = lambda offer, here: (asked.append(here.exists() and here.stat().st_size), fetch(offer, here))
+        [line] = fetch_newest(source_of(session, Remote(path="/"), 0), tmp_path / "mirror", [RUN], trouble=print)
+    assert asked == [False, 5]
+    assert (part.parents[1] / "1000" / "nets.safetensors").read_bytes() == b"nets of 0/0/1000"
+    assert line.startswith("checkpoint of step 1,000")
+
+
+def test_a_checkpoint_is_durable_before_it_has_its_name(run, pull, tmp_path, monkeypatch):
+    there = save(run, "0/0/200")
+    above = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "0"
+    (above / "200.part").mkdir(parents=True)
+    asked = disk_order(monkeypatch, above)
+    assert pull()[2] == {f"{RUN}/0/0/200"}
+    files = {f"fsync 200.part/{path.name} ({path.stat().st_size})" for path in there.iterdir()}
+    assert files <= set(asked[:-3])
+    assert asked[-3:] == ["fsync 200.part", "replace 200.part → 200", "fsync ."]
