@@ -254,6 +254,19 @@ class TestALearner:
                 own.adopt({**rest, **broken})
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
 
+    @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.int64, torch.uint8, torch.complex64])
+    @pytest.mark.parametrize("part", ["policy.", "critics.", "adam.critics."])
+    @pytest.mark.parametrize("updates", [0, 3])
+    def test_numbers_of_another_kind_change_nothing(self, name, updates, part, kind):
+        own = made(name, 0, updates)
+        before, tensors = own.state(), dict(made(name, 1).state().tensors)
+        key = next(
+            key for key in tensors if key.startswith(part) and key.endswith(("weight", "weights", "exp_avg", ".0"))
+        )
+        with pytest.raises(ValueError, match="another kind"):
+            own.adopt({**tensors, key: tensors[key].to(kind)})
+        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
+
     @pytest.mark.parametrize("updates", [0, 3])
     @pytest.mark.parametrize("forged", ["another", "a count of another", "missing", "negative"])
     def test_moments_that_no_optimizer_has_are_a_sentence_and_change_nothing(self, name, updates, forged):

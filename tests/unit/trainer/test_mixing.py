@@ -282,6 +282,9 @@ class TestABarrier:
             ([{"log_temperature": lambda its: its * torch.nan}], ["not all of it is finite"]),
             ([{"log_temperature": lambda its: its + 1e20}], ["its policy is too far from here"]),
             ([{"log_temperature": lambda its: its.repeat(2)}], ["it has other nets"]),
+            ([{"log_temperature": lambda its: its.double()}], ["it has numbers of another kind"]),
+            ([{"log_temperature": lambda its: its * 0 - torch.inf}], ["not all of it is finite"]),
+            ([{"log_temperature": lambda its: its[:0]}], ["it has other nets"]),
         ],
     )
     def test_who_is_away_old_diverged_or_of_other_nets_changes_nothing(self, slot, found, words, monkeypatch):

@@ -198,6 +198,9 @@ class OffPolicy:
                 raise ValueError(f"{name} is missing or has another shape")
         if unknown := sorted(name for name in learned.keys() - own.tensors.keys() if not _is_moment(name)):
             raise ValueError(f"{unknown[0]} is nothing that is learned here")
+        for name, tensor in learned.items():  # a moment that is not here yet is Adam's
+            if tensor.dtype != (own.tensors[name].dtype if name in own.tensors else torch.float32):
+                raise ValueError(f"{name} has numbers of another kind")
         for name in learned.keys() & own.tensors.keys():
             # What the replay has was made by the own one.
             if name.startswith(f"policy.{FROZEN}") and not torch.equal(learned[name], own.tensors[name]):
