@@ -1,13 +1,16 @@
 """Can one contributor spoil a training? Success with nobody, with an honest contributor, and with lying ones.
 
-`python bench/poison.py [SEEDS]` (10 seeds; some minutes of a core for each of the trainings, two at a time). Preset
-`tiny` on reach. A contributor plays with the learner's own policy, as many steps as fill others' whole share of a batch
-(30 %), and its segments go through the real inbox and the real judge:
+`python bench/poison.py [SEEDS] [PROCESSES]` (5 seeds, one at a time; seven minutes of a core for each of the
+trainings). Preset `tiny` on reach. A contributor plays as many steps as fill others' whole share of a batch (30 %),
+with the learner's own policy but for two, and its segments go through the real inbox and the real judge:
 
 * nobody: no contributor;
-* honest: it sends what happened;
+* honest: the control arm, it sends what happened;
 * inverted: every reward r is sent as 10 - r;
 * patient: it sends what happened forty times, then rewards of 10;
+* shifted: it sends one true episode again and again, moved by up to 9.5 mm, which the simulation believes;
+* fleeing: true episodes of a hand that goes where the goal is not, with the noise of a policy;
+* still: true episodes of a hand that hardly moves;
 * believed: as inverted, and named in `trusted_contributors`, so that nothing is checked: what the check prevents.
 
 A training's success is the mean of its last two evaluations, over 50 fixed goals, at nine tenths and at the end. The
@@ -36,6 +39,7 @@ from syncd import store
 from trainer.algorithms.mtsac import learner as sac
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
+from trainer.envs.spaces import F32
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
@@ -48,34 +52,55 @@ from trainer.training import intake
 from trainer.training.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
 
-SEEDS, PROCESSES = 10, 2
+SEEDS, PROCESSES = 5, 1
 HONEST_FIRST = 40
+#: The simulation believes 10 mm.
+SHIFT = 9.5e-3
 
 
 def _paid(segment: Segment) -> Segment:
     return replace(segment, reward=np.full_like(segment.reward, 10))
 
 
+def _shifted(segment: Segment) -> Segment:
+    """The hand elsewhere: in the frame now and in the one before."""
+    by = np.random.default_rng(segment.episode).uniform(-SHIFT, SHIFT, 3).astype(np.float32)
+    obs = segment.obs.copy()
+    obs[:, :3] += by
+    obs[:, 18:21] += by
+    return replace(segment, obs=obs)
+
+
+def _as_is(segment: Segment) -> Segment:
+    return segment
+
+
+#: What each makes of an episode that happened.
 LIES = {
     "nobody": None,
-    "honest": lambda segment: segment,
+    "honest": _as_is,
     "patient": lambda segment: _paid(segment) if segment.episode >= HONEST_FIRST else segment,
     "believed": lambda segment: replace(segment, reward=10 - segment.reward),
     "inverted": lambda segment: replace(segment, reward=10 - segment.reward),
+    "shifted": _shifted,
+    "fleeing": _as_is,
+    "still": _as_is,
 }
 #: Steps of the contributor for ten of the learner: 3 to 7 fills 30 %, and some lie in wait.
 OF_TEN = 5
 #: A policy is published for the contributor this often, in the learner's steps.
 PUBLISH_EVERY = 200
 SUMMARY = ["contributor", "seeds", "success", "minus nobody's", "standard error"]
-HEAD = ["contributor", "seed", "success", "accepted", "refused", "checked"]
+HEAD = ["contributor", "seed", "success", "accepted", "refused", "checked", "weight"]
 
 
 class Contributor:
     """Plays beside the learner with its policy, and puts what it saw, or says that it saw, into the inbox."""
 
     def __init__(self, job: Job, training: Training, kind: str) -> None:
-        self.lie = LIES[kind]
+        self.kind, self.lie = kind, LIES[kind]
+        self.first: Segment | None = None
+        self.moves = np.random.default_rng(training.seed)
         self.envs = VectorEnv(VectorSpec(suite_of(training), 1, training.seed + 1_000_000))
         self.noise = torch.Generator().manual_seed(training.seed)
         self.observed = self.envs.reset()
@@ -85,18 +110,32 @@ class Contributor:
 
     def step(self, state: TrainingRun, version: int) -> None:
         """One step with the learner's present policy, called version `version`."""
-        obs, learner = self.observed.obs, state.algorithm.learner
-        theirs, learner.noise = learner.noise, self.noise  # else a liar who is held would change the training's draws
-        actions = sac.act(learner, obs, self.observed.task)
-        learner.noise = theirs
+        obs = self.observed.obs
+        actions = self.act(state)
         step = self.envs.step(actions)
         for segment in self.recorder.add(obs, actions, step, (0, version)):
             self.send(segment)
         self.observed = replace(self.observed, obs=step.obs, task=step.next_task)
 
+    def act(self, state: TrainingRun) -> F32:
+        """What it does now."""
+        seen = self.observed.obs["state"]
+        if self.kind in ("fleeing", "still"):
+            away = 10 * (seen[:, :3] - seen[:, 36:]) if self.kind == "fleeing" else np.zeros((len(seen), 3))
+            noise = self.moves.normal(0, 0.3 if self.kind == "fleeing" else 0.1, (len(seen), 4))
+            return (np.pad(away, [(0, 0), (0, 1)]) + noise).clip(-1, 1).astype(np.float32)
+        learner = state.algorithm.learner
+        theirs, learner.noise = learner.noise, self.noise  # else a liar who is held would change the training's draws
+        actions = sac.act(learner, self.observed.obs, self.observed.task)
+        learner.noise = theirs
+        return actions
+
     def send(self, segment: Segment) -> None:
         """Put it into the inbox, as `syncd` does."""
         assert self.lie is not None
+        if self.kind == "shifted":
+            self.first = self.first or segment
+            segment = replace(self.first, episode=segment.episode, version=segment.version)
         data = encode(self.lie(segment))
         path = self.folder / f".{name_of(data)}"
         path.write_bytes(data)
@@ -139,6 +178,8 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
                     result = evaluate(partial(sac.act_deterministic, state.algorithm.learner), suite, 50)
                     assert result is not None
                     found.append(result.mean_success)
+        others = state.experience.others if state.experience is not None else None
+        weight = "" if others is None else f"{float(others.weights_of('friend').mean()):.2f}"
         counts = store.given_to(store.Inbox.of(store.Shared(job.shared_dir), "friend").path, job.run_id, 0)
         return {
             "contributor": kind,
@@ -147,13 +188,14 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
             "accepted": counts.accepted,
             "refused": sum(counts.refused.values()),
             "checked": counts.checked,
+            "weight": weight,
         }
 
 
 def missing(seeds: int, there: list[list[str]]) -> Iterator[tuple[str, int]]:
     """The trainings that are still to be made."""
     made = {(row[0], int(row[1])) for row in there}
-    return ((kind, seed) for kind in LIES for seed in range(seeds) if (kind, seed) not in made)
+    return ((kind, seed) for seed in range(seeds) for kind in LIES if (kind, seed) not in made)
 
 
 def summary(rows: list[list[str]]) -> list[list[str]]:
@@ -172,9 +214,10 @@ def summary(rows: list[list[str]]) -> list[list[str]]:
 def main() -> None:
     """Train, and print what came of it."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    processes = int(sys.argv[2]) if len(sys.argv) > 2 else PROCESSES
     there = figures.newest("poison")
     rows = figures.read(there)[1:] if there.exists() else []
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with ProcessPoolExecutor(processes) as pool:
         futures = [pool.submit(trained, kind, seed) for kind, seed in missing(seeds, rows)]
         for future in as_completed(futures):
             rows.append([str(future.result()[name]) for name in HEAD])

@@ -258,7 +258,7 @@ def test_honest_experience_is_within_the_bounds(options, observation):
                 row.append(told.next_obs[STATE][i])
                 if told.finished[i]:
                     assert np.abs(row).max() <= bounds.obs
-                    assert bounds.gap(np.array(row)) is None
+                    assert bounds.gap(np.array(row), "") is None
                     rows[i] = [obs[i]]
 
 
@@ -269,11 +269,11 @@ def test_rows_that_do_not_join_are_seen():
         for step in range(99):
             obs.append(envs.step(actor.act(obs[-1], step)).obs[STATE])
     rows = np.array(obs)[:, 0]
-    assert bounds.gap(rows) is None
-    assert "jumps at step 9" in bounds.gap(np.concatenate([rows[:10], rows[60:]]))
+    assert bounds.gap(rows, "") is None
+    assert "jumps at step 9" in bounds.gap(np.concatenate([rows[:10], rows[60:]]), "")
     other = rows.copy()
     other[50:, 17:20] += 0.01
-    assert "goal moves" in bounds.gap(other)
+    assert "goal moves" in bounds.gap(other, "")
     other = rows.copy()
     other[:, 17:20] += 0.01
-    assert "way to the goal" in bounds.gap(other)
+    assert "way to the goal" in bounds.gap(other, "")

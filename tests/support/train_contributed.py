@@ -48,7 +48,7 @@ JUDGED: set[str] = set()
 def made_up(run_id: str, number: int, *, version: tuple[int, int] = (0, 0)) -> Segment:
     """A whole episode of noise in the form of Meta-World's, which a judge cannot tell from an honest one."""
     rng = np.random.default_rng(number)
-    frames = rng.uniform(-1, 1, (HORIZON + 2, 18))
+    frames = rng.uniform(-1, 1, (HORIZON + 2, 18)) * (np.arange(18) < 11)  # and no second object
     obs = np.concatenate([frames[1:], frames[:-1], np.broadcast_to(rng.uniform(-1, 1, 3), (HORIZON + 1, 3))], axis=1)
     return Segment(
         run_id=run_id,

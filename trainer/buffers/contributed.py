@@ -2,8 +2,9 @@
 
 There may be two of them: rows of contributors, and rows of the other slots of a group (`trainer.config.group`).
 Each contributor has the same room for each task, so nobody's rows push out another's, however much is sent; and in a
-batch none has more than its part of what others may make up. They earn no updates and count as no steps. Everything in
-here changes at barriers only and is part of the checkpoint, so a resumed run samples the same rows.
+batch none has more than its part of what others may make up, and less where its rows pay less than the run's own.
+They earn no updates and count as no steps. Everything in here changes at barriers only and is part of the checkpoint,
+so a resumed run samples the same rows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from trainer.streams import RandomStream, generator
 MAX_SHARE = 0.30
 #: The ring's size as a part of the run's own, 3/7: full rings hold others' rows in the same proportion.
 _PARTS, _OF = 3, 7
+#: Rows of the run's own with which a contributor's are compared, of its task: ten episodes of 500.
+COMPARED = 5_000
+#: A segment of so many rows moves a contributor's mean half of the way.
+_HALF = 2_000
 #: Contents remembered to know a duplicate by: whole episodes of 500 steps make this 5 million rows, more than a lag of
 #: policies lets in; in a checkpoint it is below 1 MB. More only where more than 50 slots give each other episodes.
 MAX_RECENT = 10_000
@@ -37,19 +42,30 @@ def remembered(slots: int) -> int:
     return max(MAX_RECENT, EPISODES_KEPT * slots)
 
 
+def pays(reward: npt.NDArray[np.floating[Any]], own: npt.NDArray[np.floating[Any]]) -> float:
+    """How many of the pairs of a row of `reward` [T] and one of `own` [N] the first one wins, as a part; of equal ones
+    half. 0.5: they pay alike, whatever they are counted in.
+    """
+    order = np.sort(own)
+    wins = np.searchsorted(order, reward, "left").sum() + np.searchsorted(order, reward, "right").sum()
+    return float(wins / (2 * len(reward) * len(own)))
+
+
 class RingSizes(NamedTuple):
-    """How many rows each contributor has of each task (`sizes` [S, K]), all have of each (`of_task` [K]), and how many
-    have any.
+    """How many rows each contributor has of each task (`sizes` [S, K]), all have of each (`of_task` [K]), how many
+    have any, and which part of its share each gets of each task (`weights` [S, K]).
     """
 
     sizes: I64
     of_task: I64
     givers: int
+    weights: F64
 
     @classmethod
-    def of(cls, sizes: I64) -> RingSizes:
+    def of(cls, sizes: I64, weights: F64 | float = 1.0) -> RingSizes:
         """Where they have `sizes`."""
-        return cls(sizes, sizes.sum(axis=0), int(np.count_nonzero(sizes.any(axis=1))))
+        givers = int(np.count_nonzero(sizes.any(axis=1)))
+        return cls(sizes, sizes.sum(axis=0), givers, np.broadcast_to(weights, sizes.shape))
 
 
 def parts(counts: I64 | F64, own: I64, others: RingSizes, share: float = MAX_SHARE) -> F64:
@@ -57,10 +73,10 @@ def parts(counts: I64 | F64, own: I64, others: RingSizes, share: float = MAX_SHA
 
     Of each task as many as their part of its rows (`own` [K] beside them), and never above `share` in all nor
     above an equal part of that for one of them. So whoever sends what, no task weighs more, and nobody crowds out
-    another.
+    another. What one does not get for the sake of its weight is the run's own.
     """
     each = share / max(1, others.givers)
-    wanted: F64 = counts * np.minimum(each, others.sizes / np.maximum(1, own + others.of_task))
+    wanted: F64 = counts * np.minimum(each, others.sizes / np.maximum(1, own + others.of_task)) * others.weights
     return wanted
 
 
@@ -90,7 +106,8 @@ class Contributed:
     """The rings, their random stream, the contributors by number, and the contents seen lately.
 
     `ring`: task k of contributor s lies in its ring number s * K + k. `recent`: content hash → step of the policy that
-    acted. `segments`: how many were ever taken. `restarts`: how often all was laid out anew because a contributor came
+    acted. `paid`: contributor → of each task a mean of `pays`, 0.5 before the first. `segments`: how many were ever
+    taken. `restarts`: how often all was laid out anew because a contributor came
     or went; rows are then numbered from 0 again.
     """
 
@@ -113,6 +130,7 @@ class Contributed:
         self.sources: list[str] = []
         self._last: dict[str, int] = {}
         self.recent: dict[str, int] = {}
+        self.paid: dict[str, list[float]] = {}
         self.segments = 0
         self.restarts = 0
         self._lags: list[int] = []
@@ -137,6 +155,7 @@ class Contributed:
         self.sampling.bit_generator.state = saved["sampling"]
         self.sources, self.recent = list(saved["sources"]), dict(saved["recent"])
         self._last = dict(saved["last"])
+        self.paid = {who: list(means) for who, means in saved.get("paid", {}).items()}  # of an older version: none
         self.segments, self.restarts = saved["segments"], saved["restarts"]
         self._lags = list(saved["lags"])
         self._ring_sizes = None
@@ -149,6 +168,7 @@ class Contributed:
             "sources": list(self.sources),
             "last": dict(self._last),
             "recent": dict(self.recent),
+            **({"paid": {who: list(means) for who, means in self.paid.items()}} if self.paid else {}),
             "segments": self.segments,
             "restarts": self.restarts,
             "lags": list(self._lags),
@@ -168,11 +188,13 @@ class Contributed:
         content: str,
         policy_step: int,
         step: int,
+        paid: float | None = None,
     ) -> None:
         """Take a segment's transitions of task number `task`, sent by `who`. `rows`: of the ring's fields; where these
         say of how many steps a row is, one each.
 
-        `policy_step`: the step of the oldest policy that acted in it; `step`: now.
+        `policy_step`: the step of the oldest policy that acted in it; `step`: now; `paid`: `pays` of it, None where
+        there is nothing to compare it with.
         """
         self._last[who] = step
         present = [name for name in self.sources if step - self._last[name] <= self._buffer]
@@ -181,6 +203,9 @@ class Contributed:
         count = rows["reward"].shape[0]
         lane = np.full(count, self.sources.index(who) * self._tasks + task, np.int64)
         self.ring.add(lane, {**rows, STEPS: np.ones(count, np.uint8)} if STEPS in self.ring.fields else rows)
+        if paid is not None:
+            means = self.paid.setdefault(who, [0.5] * self._tasks)
+            means[task] += (paid - means[task]) * count / (count + _HALF)
         self.recent[content] = policy_step
         while len(self.recent) > remembered(len(self.sources) if self._is_of_group else 0):
             del self.recent[next(iter(self.recent))]
@@ -192,8 +217,19 @@ class Contributed:
     def ring_sizes(self) -> RingSizes:
         """Rows in the rings. Kept between two changes: every batch asks."""
         if self._ring_sizes is None:
-            self._ring_sizes = RingSizes.of(self.ring.sizes.reshape(-1, self._tasks))
+            sizes = self.ring.sizes.reshape(-1, self._tasks)
+            weights = np.ones(sizes.shape)
+            for number, who in enumerate(self.sources):
+                weights[number] = self.weights_of(who)
+            self._ring_sizes = RingSizes.of(sizes, weights)
         return self._ring_sizes
+
+    def weights_of(self, who: str) -> F64:
+        """Which part of its share of a batch `who` gets of each task, [K]: all where its rows pay what the run's own
+        do, nothing where each pays less than all of these.
+        """
+        weights: F64 = np.minimum(1.0, 2 * np.array(self.paid.get(who, [0.5] * self._tasks)))
+        return weights
 
     @property
     def sizes(self) -> I64:
@@ -261,5 +297,6 @@ class Contributed:
         ring.put_back(Block((0,) * ring.num_tasks, tuple(map(len, places)), arrays))
         self.ring, self.sources = ring, sources
         self._last = {who: self._last[who] for who in sources}
+        self.paid = {who: self.paid[who] for who in sources if who in self.paid}
         self.restarts += 1
         self._ring_sizes = None

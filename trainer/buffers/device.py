@@ -58,6 +58,9 @@ class DeviceReplay(Replay):
         there = on_device(places, self.device)
         return {name: tensor.index_select(0, there) for name, tensor in self._tensors.items()}
 
+    def _column(self, places: I64, name: str) -> npt.NDArray[Any]:
+        return self._tensors[name].index_select(0, on_device(places, self.device)).cpu().numpy()
+
     def _copied(self, places: I64) -> dict[str, npt.NDArray[Any]]:
         found = {name: np.empty((len(places), *shape), kind) for name, (shape, kind) in self.fields.items()}
         for at in range(0, len(places), _AT_ONCE):

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainer.buffers.contributed import MAX_SHARE, Contributed, group_capacity_of, parts
+from trainer.buffers.contributed import COMPARED, MAX_SHARE, Contributed, group_capacity_of, parts, pays
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.device import DeviceReplay
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
-from trainer.buffers.rows import Batch, fields_of, joined, with_steps
+from trainer.buffers.rows import STEPS, Batch, fields_of, joined, with_steps
 from trainer.config.group import MOST_FOREIGN
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
@@ -87,6 +87,17 @@ class Experience:
             self.peers = Contributed.of_group(self._training, self.own.fields, room)
         return self.peers
 
+    def pays(self, task: int, reward: npt.NDArray[np.float32]) -> float | None:
+        """How rows of `task` that pay `reward` [T] stand beside the run's own newest: `trainer.buffers.contributed`.
+        None: there are none of these.
+        """
+        if isinstance(self.own, FrameReplay) or not self.own.counts[task]:
+            return None
+        own = self.own.newest(task, COMPARED, "reward")
+        if STEPS in self.own.fields:
+            own = own / self.own.newest(task, COMPARED, STEPS)
+        return pays(reward, own)
+
     def sample(self, size: int) -> Batch:
         """A batch: own rows, a bounded share of other slots' and of others', and one of demonstrations; of each task
         that has rows the same number, and in all half of it own rows at least.
@@ -113,14 +124,17 @@ class Experience:
         return batch if shown is None else joined(batch, shown)
 
     def others_row(self, size: int) -> dict[str, Any]:
-        """For the row of metrics: others' rows, their share of a batch of `size`, and how old their policies were."""
+        """For the row of metrics: others' rows, their share of a batch of `size`, how old their policies were, and
+        which part of its share each contributor gets (the mean over the tasks).
+        """
         if self.others is None:
             return {}
         counts, of_peers = self._counts(size), 0.0
         if self.peers is not None:
             taken = self._wanted(self.peers, counts, self.peer_share)
             counts, of_peers = counts - taken, float(taken.sum()) / size
-        return _row(self.others, self._wanted(self.others, counts, share_of_others(of_peers)), size)
+        row = _row(self.others, self._wanted(self.others, counts, share_of_others(of_peers)), size)
+        return {**row, "weight": {who: round(float(self.others.weights_of(who).mean()), 4) for who in self.others.paid}}
 
     def group_row(self, size: int) -> dict[str, Any]:
         """As `others_row`, of the other slots' rows; `group_rows`: those of each slot."""

@@ -201,6 +201,14 @@ class Drawn(NamedTuple):
 class Replay(Ring):
     """A row is a transition, with what was seen before it and after it."""
 
+    def newest(self, task: int, most: int, name: str) -> npt.NDArray[Any]:
+        """Field `name` of the newest rows of `task`, `most` at most."""
+        numbers = np.arange(max(0, int(self.counts[task]) - min(most, self.capacity)), self.counts[task])
+        return self._column(task * self.capacity + numbers % self.capacity, name)
+
+    def _column(self, places: I64, name: str) -> npt.NDArray[Any]:
+        return self._data[name].take(places, 0)
+
     def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Append N transitions ([N, …] of each field), each to the ring of its task ([N])."""
         number = self._numbered(task)

@@ -95,16 +95,14 @@ class Bounds:
     an episode for.
 
     `obs`: the largest number of an observation. `reward`: the smallest and the largest. `terminates`: whether an
-    episode may end before it is cut. `gap`: what does not join in the observations [T+1, O] of one episode, in a
-    phrase. `way`: the numbers of an observation that tell one way from another; what is nearer than `near` is the same.
+    episode may end before it is cut. `gap`: what does not join in the observations [T+1, O] of one episode of a task,
+    or is not constant that is so in every true one, in a phrase.
     """
 
     obs: float
     reward: tuple[float, float]
     terminates: bool
-    gap: Callable[[F32], str | None]
-    way: slice
-    near: float
+    gap: Callable[[F32, str], str | None]
 
 
 class StepFaultError(Exception):

@@ -78,16 +78,12 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
         numbers = {name: value for name, value in row.get(group, {}).items() if isinstance(value, int | float)}
         values |= {f"{group}/{name}": value for name, value in numbers.items()}
     values |= {f"group/rows/{slot}": value for slot, value in row.get("group", {}).get("group_rows", {}).items()}
-    values |= {f"contributed/td_error/{who}": value for who, value in _td_errors(row).items()}
+    for name in ("td_error", "weight"):
+        by_contributor = row.get("contributed", {}).get(name, {})
+        values |= {f"contributed/{name}/{who}": value for who, value in by_contributor.items()}
     for task, measured in row["tasks"].items():
         values |= {f"{name}/{task}": value for name, value in measured.items() if name != "episodes"}
     return values
-
-
-def _td_errors(row: Mapping[str, Any]) -> dict[str, float]:
-    """Contributor → TD error, where the row has it."""
-    errors: dict[str, float] = row.get("contributed", {}).get("td_error", {})
-    return errors
 
 
 def evaluation_scalars(row: Mapping[str, Any]) -> dict[str, float]:

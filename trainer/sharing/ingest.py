@@ -24,7 +24,7 @@ from trainer.config.training import Training
 from trainer.envs.suite import bounds_of, suite_of
 from trainer.sharing.athand import AtHand, Ready
 from trainer.sharing.conduct import Conduct
-from trainer.sharing.duplicates import TakenBefore
+from trainer.sharing.duplicates import TakenBefore, Trace
 from trainer.sharing.journal import Taken
 from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
 from trainer.sharing.removals import WITH_A_LIE, Removals, Why
@@ -345,7 +345,7 @@ class Ingester:
             step=self._judged_at,
             max_lag=self._training.contribution_max_lag,
             seen=self._before.contents,
-            marks=self._before.marks if _is_new(path) else frozenset(),  # else it would be known by itself
+            traces=self._before.traces if _is_new(path) else None,  # else it would be known by itself
         )
         try:
             return self._judge(data, path.name, expect)
@@ -357,7 +357,7 @@ class Ingester:
         ready = Ready(
             inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, self._judged_at - verdict.lag
         )
-        self._before.add(verdict.content, verdict.marks)
+        self._before.add(verdict.content, Trace.of(verdict.segment))
         if _is_new(path):  # else it was counted when it was accepted first
             ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
             solved = ended and self._training.env.succeeded(verdict.segment.success)

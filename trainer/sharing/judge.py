@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import Bounds
+from trainer.sharing.duplicates import Trace, Traces
 from trainer.sharing.segment import (
-    MARKS,
     MAX_RAW_BYTES,
     MAX_SEGMENT_BYTES,
     BadSegmentError,
@@ -60,8 +60,8 @@ class Expectation:
 
     `spaces`, `bounds`: of its suite. `versions`: the policies of this slot that are known to have been published,
     sorted (a list to which `bisect.insort` adds will do). `step`: where the learner is. `max_lag`: oldest policy that
-    is still taken, in steps behind. `seen`, `marks`: `Segment.content()` and `Segment.marks()` of what was accepted
-    before.
+    is still taken, in steps behind. `seen`: `Segment.content()` of what was accepted before; `traces`: what it is known
+    by where it is sent with other digits.
     """
 
     run_id: str
@@ -72,7 +72,7 @@ class Expectation:
     step: int
     max_lag: int
     seen: Collection[str] = field(default=frozenset(), repr=False)
-    marks: Collection[bytes] = field(default=frozenset(), repr=False)
+    traces: Traces | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,6 @@ class Accepted:
     task: int
     content: str
     lag: int
-    marks: tuple[bytes, ...] = ()
 
     def rows(self) -> dict[str, npt.NDArray[Any]]:
         """Its T transitions as `buffers.rows.fields_of` names and types them, what is smaller than `SMALLEST` as 0."""
@@ -141,15 +140,15 @@ def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
     task = _belongs(segment, expect)
     _values(segment, expect.bounds)
     _flags(segment, expect.bounds)
-    if gap := expect.bounds.gap(segment.obs):
+    if gap := expect.bounds.gap(segment.obs, segment.task):
         raise BadSegmentError(Reason.DISCONTINUOUS, gap)
     content = segment.content()
     if content in expect.seen:  # before its policies, which may be cleared away by now
         raise BadSegmentError(Reason.DUPLICATE, "the same observations, actions and rewards were taken before")
-    lag, marks = _lag(segment, expect), segment.marks(expect.bounds)
-    if marks and 2 * sum(mark in expect.marks for mark in marks) >= MARKS:
-        raise BadSegmentError(Reason.DUPLICATE, "nearly the same observations were taken before")
-    return Accepted(segment, task, content, lag, marks)
+    lag = _lag(segment, expect)
+    if expect.traces is not None and expect.traces.has(Trace.of(segment)):
+        raise BadSegmentError(Reason.DUPLICATE, "the same start with nearly the same actions was taken before")
+    return Accepted(segment, task, content, lag)
 
 
 def _belongs(segment: Segment, expect: Expectation) -> int:

@@ -30,7 +30,6 @@ import zstandard
 
 from anchorleg.printable import printable
 from trainer.envs.spaces import STATE, Box, Spaces
-from trainer.envs.suite import Bounds
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
@@ -45,9 +44,6 @@ _HONEST_HEADER_BYTES = 1024
 MAX_HEADER_BYTES = 8 * 1024
 #: zstd's default: a segment takes 1 ms, and higher levels gain 2 %.
 _LEVEL = 3
-#: A way is told by so many parts, of at least so many steps.
-MARKS, _LEAST_A_MARK = 8, 4
-MARK_BYTES = 8
 #: Field → (its safetensors type, its numpy type).
 _FIELDS: dict[str, tuple[str, type[np.generic]]] = {
     "obs": ("F32", np.float32),
@@ -168,20 +164,6 @@ class Segment:
         for array in (self.obs, self.action, self.reward):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
-
-    def marks(self, bounds: Bounds) -> tuple[bytes, ...]:
-        """Digests of `MARKS` parts of the way that was gone; none where it is too short to tell.
-
-        Two segments with half of them in common are the same way with other last digits.
-        """
-        if self.steps < MARKS * _LEAST_A_MARK:
-            return ()
-        way = np.round(self.obs[1:, bounds.way] / bounds.near).astype(np.int32)
-        parts = np.array_split(way, MARKS)
-        return tuple(
-            hashlib.sha256(f"{self.task} {number} ".encode() + part.tobytes()).digest()[:MARK_BYTES]
-            for number, part in enumerate(parts)
-        )
 
 
 def name_of(data: bytes) -> str:

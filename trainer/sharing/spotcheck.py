@@ -1,10 +1,10 @@
 """Which segments are done again before their rows enter, and what comes of it.
 
-Of each contributor the first `FIRST` that an attempt judges, then a share that nobody can foresee. It falls as more of
-its sender's have passed (BOINC's adaptive replication), down to the run's own (`contribution_check_share`); it is five
-times as much for whoever was held lately, and less where so much is sent that checking would cost more than
-`ROWS_A_SECOND`, but never less than `LEAST_SHARE`. So a lie enters at times; as soon as one is found, all that its
-sender ever gave leaves the ring again.
+Of each contributor the first `FIRST` episodes that an attempt judges, whole or as many beginnings as have their rows,
+then a share that nobody can foresee. It falls as more rows of its sender have passed (BOINC's adaptive replication),
+down to the run's own (`contribution_check_share`); it is five times as much for whoever was held lately, and less where
+so much is sent that checking would cost more than `ROWS_A_SECOND`, but never less than `LEAST_SHARE`. So a lie enters
+at times; as soon as one is found, all that its sender ever gave leaves the ring again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from trainer.sharing.segment import Segment
 
-#: Enough to show that somebody's machine and version do the same as ours: a second of one core.
+#: Episodes: enough to show that somebody's machine and version do the same as ours, a second of one core.
 FIRST = 20
 #: How much more often whoever was held lately is checked.
 IN_DOUBT = 5.0
@@ -51,9 +51,9 @@ class Redo(Protocol):
         """Free what it holds."""
 
 
-def share(wanted: float, passed: int, rows_a_second: float, *, in_doubt: bool) -> float:
-    """The part of a contributor's segments that is checked after `passed` of them came out as they were sent, where
-    `rows_a_second` come in from all. Pure.
+def share(wanted: float, passed: float, rows_a_second: float, *, in_doubt: bool) -> float:
+    """The part of a contributor's segments that is checked after the rows of `passed` episodes came out as they were
+    sent, where `rows_a_second` come in from all. Pure.
 
     The way from the first ones to `wanted` is gone at any rate: it costs FIRST * ln(1 / wanted) checks, a few seconds.
     """
@@ -79,7 +79,7 @@ class SpotChecks:
         self._chance, self._monotonic = chance, monotonic
         self._redo: Redo | None = None
         self._is_made = False
-        self._passed: dict[str, int] = {}
+        self._passed: dict[str, int] = {}  # rows
         self._came: deque[tuple[float, int]] = deque()
         self._rows = 0
 
@@ -97,12 +97,13 @@ class SpotChecks:
         """
         rate = self._rate(segment.steps)
         passed = self._passed.get(who, 0)
-        if passed >= FIRST and self._chance() >= share(self._wanted, passed, rate, in_doubt=in_doubt):
+        episodes = passed / segment.horizon
+        if episodes >= FIRST and self._chance() >= share(self._wanted, episodes, rate, in_doubt=in_doubt):
             return None
         if not self.can_repeat or self._redo is None:
             return None
         done = self._redo.redo(segment)
-        self._passed[who] = 0 if done.wrong else passed + 1
+        self._passed[who] = 0 if done.wrong else passed + segment.steps
         return done
 
     def close(self) -> None:

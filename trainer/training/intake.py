@@ -371,14 +371,15 @@ class Intake:
         experience = state.experience
         if experience is None:
             raise AssertionError("an algorithm that learns from no experience takes none")
+        paid = None
         if isinstance(entry, TakenFromPeer):
             who, ring = str(entry.peer), experience.join()
             segments, transitions = experience.given.get(who, (0, 0))
             experience.given[who] = [segments + 1, transitions + entry.rows]
             self._given_at[who] = round(time.time(), 1)
         else:
-            who, ring = entry.who, experience.welcome()
-        ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step)
+            who, ring, paid = entry.who, experience.welcome(), experience.pays(task, rows["reward"])
+        ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step, paid=paid)
         self._uncounted.append(entry)
 
 

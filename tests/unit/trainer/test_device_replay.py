@@ -75,6 +75,13 @@ def test_a_batch_has_the_same_rows_wherever_they_lie():
         assert np.array_equal(device.task, host.task)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_newest_rows_of_a_task_are_found_past_the_rings_end(kind):
+    ring = filled(kind, *ADDED)  # of task 0 the rows 0, 3, 7, 8, 9 and 10 in a ring of 4
+    assert [ring.newest(0, most, "reward").tolist() for most in (2, 4, 9)] == [[9, 10], [7, 8, 9, 10], [7, 8, 9, 10]]
+    assert ring.newest(1, 9, "steps").tolist() == [2, 1, 3]
+
+
 @pytest.mark.parametrize(("written", "read"), [("host", "device"), ("device", "host"), ("device", "device")])
 def test_row_files_are_the_same_wherever_the_rows_lie(tmp_path, written, read):
     ring = filled(written, *ADDED)

@@ -103,19 +103,6 @@ def test_the_same_rows_under_another_header_are_a_duplicate(segment):
         assert verdict(again, versions=versions).reason in {Reason.VERSION_UNKNOWN, Reason.VERSION_LAG}
 
 
-def test_another_last_digit_is_a_duplicate_and_another_way_is_none():
-    first, *others = honest(12, horizon=64)
-    known = {"horizon": 64, "marks": set(verdict(encode(first), horizon=64).marks)}
-    assert known["marks"]
-    bits = first.obs.copy()
-    bits.view(np.int32)[5, 3] ^= 1
-    bits.view(np.int32)[6, 21] ^= 1  # the frame before, in the observation after
-    again = verdict(encode(replace(first, obs=bits)), **known)
-    assert again.reason == Reason.DUPLICATE
-    assert "nearly" in again.sentence
-    assert all(isinstance(verdict(encode(one), **known), Accepted) for one in others)
-
-
 @given(data=st.data())
 def test_a_segment_comes_out_of_its_file_as_it_went_in(data):
     steps = data.draw(st.integers(1, 20))

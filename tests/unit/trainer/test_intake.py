@@ -26,7 +26,16 @@ from train_point_mass import section
 from anchorleg.job import Job
 from anchorleg.rollback import rollbacks
 from syncd import store
-from trainer.buffers.contributed import MAX_RECENT, MAX_SHARE, Contributed, RingSizes, capacity_of, parts, whole
+from trainer.buffers.contributed import (
+    MAX_RECENT,
+    MAX_SHARE,
+    Contributed,
+    RingSizes,
+    capacity_of,
+    parts,
+    pays,
+    whole,
+)  # fmt: skip
 from trainer.buffers.experience import Experience
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import AlgorithmSettings
@@ -93,7 +102,7 @@ def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(j
     ],
 )
 def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job, monkeypatch, obs, action, words):
-    bounds = Bounds(1.0, (0.0, 1.0), False, lambda _: None, slice(0, 1), 0.0)
+    bounds = Bounds(1.0, (0.0, 1.0), False, lambda *_: None)
     opened = SimpleNamespace(spaces=Spaces(obs, action, ("t",), 5), bounds=bounds)
     monkeypatch.setattr(SuiteRef, "open", lambda _: opened)
     intake = Intake(job, TRAINING, None)
@@ -109,7 +118,7 @@ def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job,
 
 @pytest.mark.parametrize(("numbers", "is_taken"), [(70, True), (80, False)])
 def test_experience_is_refused_where_a_segment_cannot_hold_a_whole_episode(job, monkeypatch, numbers, is_taken):
-    bounds = Bounds(1.0, (0.0, 1.0), False, lambda _: None, slice(0, 1), 0.0)
+    bounds = Bounds(1.0, (0.0, 1.0), False, lambda *_: None)
     spaces = Spaces({"state": ArraySpec((numbers,))}, Box(1), ("t",), 400)
     monkeypatch.setattr(SuiteRef, "open", lambda _: SimpleNamespace(spaces=spaces, bounds=bounds))
     intake = Intake(job, TRAINING, None)
@@ -207,6 +216,82 @@ class TestTheShareOfABatch:
             assert sizes.max() - sizes.min() <= 1
             assert 0 < batch.reward.sum() <= 0.3 * TRAINING.algorithm.batch_size
             assert (batch.task[batch.reward > 0] == 1).all()
+
+    def test_who_pays_less_gives_less_and_the_rest_is_the_runs_own(self):
+        sizes = np.array([[500, 500], [500, 500]])
+        found = parts(np.full(2, 100), np.full(2, 1000), RingSizes.of(sizes, np.array([[1.0, 0.5], [0.0, 1.0]])))
+        assert found.tolist() == [[15, 7.5], [0, 15]]
+
+
+def rewards(values):
+    return st.lists(st.integers(-3, 3), min_size=1, max_size=9).map(values)
+
+
+class TestWhatRowsPay:
+    @given(rewards(np.float32), rewards(np.float32), st.floats(0.5, 4), st.floats(-9, 9))
+    def test_it_is_the_part_of_pairs_that_it_wins_in_whatever_it_is_counted(self, mine, own, scale, offset):
+        mine, own = np.array(mine), np.array(own)
+        won = np.mean([[(one > other) + (one == other) / 2 for other in own] for one in mine])
+        assert pays(mine, own) == pytest.approx(won)
+        assert pays(scale * mine + offset, scale * own + offset) == pytest.approx(won)
+        assert pays(mine, own) + pays(own, mine) == pytest.approx(1)
+
+    def experience(self, own):
+        made = Experience(TRAINING, SPACES)
+        rows = {name: np.zeros((len(own), *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        made.add(np.zeros(len(own), np.int64), {**rows, "reward": np.array(own, np.float32)})
+        return made
+
+    def given(self, experience, who, paid, times, task=0):
+        rows = {name: np.zeros((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        rows["reward"] = np.full(HORIZON, paid, np.float32)
+        others = experience.welcome()
+        for number in range(times):
+            others.add(
+                who, rows, task=task, content=str(number), policy_step=0, step=0,
+                paid=experience.pays(task, rows["reward"]),
+            )  # fmt: skip
+        return others
+
+    def test_who_brings_what_pays_nothing_loses_its_share_and_who_pays_alike_keeps_it(self):
+        experience = self.experience([1, 2, 3, 4])
+        for who, paid in (("alike", 2.5), ("better", 9), ("less", 1.5), ("useless", 0)):
+            others = self.given(experience, who, paid, 2_000)
+        weights = {who: others.weights_of(who)[0] for who in others.sources}
+        assert weights == {
+            "alike": 1,
+            "better": 1,
+            "less": pytest.approx(0.5, abs=1e-3),
+            "useless": pytest.approx(0, abs=1e-3),
+        }
+        assert (others.weights_of("useless")[1:] == 1).all()
+        counts, own = np.array([90, 0, 0]), experience.own.sizes
+        found = parts(counts, own, others.ring_sizes).sum(axis=1)
+        assert found[0] == found[1] > found[2] > 100 * found[3]
+
+    def test_a_few_rows_of_it_cost_little(self):
+        others = self.given(self.experience([1, 2, 3, 4]), "honest", 0, 10)
+        assert 0.9 < others.weights_of("honest")[0] < 1
+
+    def test_without_rows_of_ones_own_task_nobody_is_judged(self):
+        experience = self.experience([1])
+        assert experience.pays(1, np.ones(3, np.float32)) is None
+        assert self.given(experience, "alice", 0, 3, task=1).paid == {}
+
+    def test_it_comes_back_with_the_checkpoint_and_one_of_an_older_version_has_none(self):
+        experience = self.experience([1, 2, 3, 4])
+        others = self.given(experience, "alice", 0, 30)
+        saved = json.loads(json.dumps(experience.state().numbers["others"]))
+        again = Contributed.from_state(TRAINING, FIELDS, saved)
+        assert again.paid == others.paid
+        assert (again.ring_sizes.weights == others.ring_sizes.weights).all()
+        del saved["paid"]
+        assert Contributed.from_state(TRAINING, FIELDS, saved).weights_of("alice").tolist() == [1, 1, 1]
+
+    def test_of_whom_nothing_is_there_nothing_is_remembered(self):
+        others = self.given(self.experience([1, 2]), "alice", 0, 30)
+        others.drop("alice")
+        assert others.paid == {}
 
 
 def rows_of(others, who):
@@ -836,19 +921,3 @@ class TestWhatIsNotTrue:
         door = Door(job, unwanted=[("alice", paths[0].name)]).look()
         assert [one.sha256 for one in door.at_hand.take(1000)] == [paths[1].name]
         assert reasons(job)[paths[0].name] == "dropped"
-
-    def test_ways_that_were_gone_are_known_to_later_jobs(self, job):
-        known = []
-
-        def judging(data, name, expect):
-            known.append(set(expect.marks))
-            return replace(judge(data, name, expect), marks=(name[:8].encode(),))
-
-        (path,) = sent(job, 1)
-        Door(job, judge=judging).look()
-        later = Job(job.run_dir, 0, 1, run_id=job.run_id, accepts_contributions=True)
-        later.attempt_dir.mkdir()
-        sent(job, 2)
-        Door(later, judge=judging).look(2)  # at first what an elder had accepted: its own way does not count
-        assert known[0] == known[1] == set()
-        assert path.name[:8].encode() in known[2]

@@ -19,8 +19,8 @@ from trainer.sharing.spotcheck import FIRST, IN_DOUBT, LEAST_SHARE, RATE_S, ROWS
 pytestmark = pytest.mark.trainer
 #: Long enough that everything has moved.
 HORIZON = 40
-#: So many have passed that the share has fallen as far as it does.
-PROVEN = 10 * FIRST
+#: So many rows have passed that the share has fallen as far as it does.
+PROVEN = 10 * FIRST * 500
 
 
 @pytest.fixture(scope="module", params=["auto", "python"])
@@ -109,7 +109,7 @@ def test_what_another_processor_rounds_otherwise_is_no_lie(referee):
         assert 0 < done.gap < TOLERANCE
 
 
-@given(st.floats(0, 1), st.integers(0, 10**6), st.floats(0, 1e6), st.booleans())
+@given(st.floats(0, 1), st.floats(0, 10**6), st.floats(0, 1e6), st.booleans())
 def test_the_share_falls_to_what_was_asked_for_and_below_only_where_that_is_too_much(wanted, passed, rate, in_doubt):
     found = share(wanted, passed, rate, in_doubt=in_doubt)
     unproven = FIRST / max(passed, FIRST) if wanted > 0 else 0.0
@@ -149,6 +149,13 @@ class TestWhoIsChecked:
         assert [checks.check("alice", one, in_doubt=False) is not None for _ in range(3)] == [False, True, False]
         assert len(fake.done) == 2 * FIRST + 1
 
+    def test_a_row_earns_a_rows_trust(self):
+        fake, checks = self.checks()
+        one = honest(6)[0]
+        while checks.check("eve", beginning(one, 1), in_doubt=False):
+            assert len(fake.done) <= 2 * FIRST * one.horizon
+        assert len(fake.done) > FIRST * one.horizon
+
     def test_who_was_held_is_checked_more_often(self):
         _, checks = self.checks(lambda: 0.3)
         one = honest(6)[0]
@@ -161,7 +168,7 @@ class TestWhoIsChecked:
         one = honest(6)[0]
         checks._passed["eve"] = PROVEN
         assert checks.check("eve", one, in_doubt=False) is None
-        checks._passed["eve"] = FIRST - 1
+        checks._passed["eve"] = FIRST * one.horizon - 1
         assert checks.check("eve", _paid(one), in_doubt=False).wrong == "no"
         assert checks.check("eve", one, in_doubt=False) is not None
 

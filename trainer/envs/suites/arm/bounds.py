@@ -35,14 +35,11 @@ def bounds_for(settings: Arm) -> Bounds:
         reward=(low, high * settings.horizon if settings.end_on_success else high),
         terminates=settings.end_on_success,
         gap=_gap(settings, angles),
-        # Two starts differ by more than this in some joint.
-        way=angles,
-        near=1e-3,
     )
 
 
-def _gap(settings: Arm, angles: slice) -> Callable[[F32], str | None]:
-    def gap(obs: F32) -> str | None:
+def _gap(settings: Arm, angles: slice) -> Callable[[F32, str], str | None]:
+    def gap(obs: F32, _task: str) -> str | None:
         """Joints move little by little, the goal stays, and the way to it is the way from hand to goal."""
         turns = np.abs(np.diff(obs[:, angles], axis=0)).max(axis=1, initial=0.0)
         if (turns > _TURN).any():
