@@ -9,6 +9,8 @@ from orchestrator.executors.base import JobState
 #: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
 #: scheduler as much as a real submission.
 AHEAD_WAIT_S = 600.0
+#: Of so many jobs in a row that end long before their time, by their own will, the next one has to wait.
+EARLY_ENDS = 3
 
 
 def running_claimant(attempt: Attempt | None) -> Submission | None:
@@ -26,6 +28,8 @@ def wants_successor(slot: Slot, newest_folder: int, now: float) -> tuple[int, st
     current, successor = slot.current, slot.successor
     if slot.status is not SlotStatus.ACTIVE or current is None or now < slot.ahead_not_before:
         return None
+    if slot.early_ends >= EARLY_ENDS:
+        return None  # it would begin without the wait
     settled = current.verdict is None and current.asked_to_hand_over_at is None and current.aborted_at is None
     claimant = running_claimant(current)
     if not settled or claimant is None or claimant.job_id is None:

@@ -11,7 +11,7 @@ from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Sub
 #: A slot that goes on does so as if nothing had happened.
 GO_ON: dict[str, Any] = {
     "status": SlotStatus.ACTIVE, "why": "", "on_request": False, "not_before": 0.0, "ahead_not_before": 0.0,
-    "put_off_since": None, "failures": 0, "node_failures": 0, "stalls": 0,
+    "put_off_since": None, "failures": 0, "node_failures": 0, "stalls": 0, "early_ends": 0,
 }  # fmt: skip
 #: Refused submissions that stay in the ledger, for each attempt.
 REFUSALS_KEPT = 2

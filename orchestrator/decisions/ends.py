@@ -1,6 +1,7 @@
 """What the end of an attempt means for its slot: counts, delays, giving up, waiting for a person. Pure.
 
-A job that leaves a new checkpoint is never counted against its slot: progress resets everything. Without one,
+A job that leaves a new checkpoint is never counted against its slot: progress resets everything; but where several in
+a row leave one and end long before their time, by their own will, the next one waits. Without one,
 
 * an end of the program's own making costs a delay, and the budget of them ends the slot;
 * a node's failure and a full disk cost the same delay, so that dying nodes are not hammered with jobs, but are never
@@ -13,17 +14,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orchestrator.decisions.ahead import began_behind
+from orchestrator.decisions.ahead import EARLY_ENDS, began_behind
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
 from orchestrator.sections import RelaySection
 
 #: What is no failure of the program.
 NOT_ITS_FAULT = frozenset({Verdict.NODE_FAILED, Verdict.NO_ROOM})
+#: After these nothing is to be decided.
+_SETTLED = frozenset({Verdict.FINISHED, Verdict.DO_NOT_REQUEUE})
 #: Ends that a job may come to while it waits in the queue.
 _PROVES_NOTHING = frozenset({Verdict.CANCELLED, Verdict.NOT_NEEDED, Verdict.SUPERSEDED})
 #: After more of them in a row than a program may have failures so long at least is waited, whatever the config says.
 PATIENT_S = 60.0
+#: What is less of a job's time is hardly more than its start-up.
+EARLY = 0.1
 #: A program that stalls twice from the same checkpoint stalls there for ever.
 STALLS = 2
 #: Hand-overs whose length is remembered: a day of 4 h jobs, and some.
@@ -40,8 +45,10 @@ def after_end(
     """`slot` after the end of `attempt` (judged already). `name`: the run's, for what a person may type."""
     verdict = attempt.verdict
     update: dict[str, Any] = {}
+    if progressed or verdict is Verdict.HANDED_OVER:
+        update["early_ends"] = slot.early_ends + 1 if _is_early(evidence) else 0
     if progressed:
-        update = {"failures": 0, "node_failures": 0, "stalls": 0, "good_node": attempt.node or slot.good_node}
+        update |= {"failures": 0, "node_failures": 0, "stalls": 0, "good_node": attempt.node or slot.good_node}
     if verdict is Verdict.HANDED_OVER:
         update |= {"hand_overs": slot.hand_overs + 1, "failures": 0, "node_failures": 0, "stalls": 0}
         update |= {"hand_over_s": with_hand_over(slot.hand_over_s, evidence)}
@@ -50,15 +57,35 @@ def after_end(
         update |= {"failures": 0, "node_failures": 0, "stalls": 0}
     elif verdict is Verdict.DO_NOT_REQUEUE:
         update |= {"status": SlotStatus.FAILED, "why": attempt.cause, "on_request": False}
-    elif slot.status is SlotStatus.ACTIVE and _was_the_last(slot, attempt):
+    if slot.status is SlotStatus.ACTIVE and verdict not in _SETTLED and _was_the_last(slot, attempt):
         if verdict is Verdict.CANCELLED and not _ours(attempt):
             why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"
             update |= {"status": SlotStatus.PAUSED, "why": why}
-        elif not progressed:
+        elif not progressed and verdict is not Verdict.HANDED_OVER:
             update |= _after_failure(slot, attempt, relay, now)
             if _has_run(attempt):
                 update["put_off_since"] = None
+        elif update["early_ends"] >= EARLY_ENDS:
+            update |= _braked(update["early_ends"], attempt, relay, now)
     return slot.model_copy(update=update) if update else slot
+
+
+def _is_early(evidence: Evidence) -> bool:
+    """Whether its program ended of itself, unasked, in the first part of its job's time."""
+    ended = evidence.exit
+    if ended is None or ended.code < 0 or ended.asked is not None or ended.terminated:
+        return False
+    if ended.started_at is None or ended.deadline is None:
+        return False
+    return ended.at - ended.started_at < EARLY * (ended.deadline - ended.started_at)
+
+
+def _braked(early_ends: int, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:
+    """The wait after so many jobs that ended early: a minute, growing as after failures."""
+    how = f"exit code {attempt.exit_code}"
+    why = f"its last {early_ends} jobs each ended within a tenth of their time, and nobody had asked for it ({how})"
+    delay_s = max(PATIENT_S, delay_after(early_ends - EARLY_ENDS + 1, relay))
+    return {"why": why, "not_before": now + delay_s}
 
 
 def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float) -> dict[str, Any]:

@@ -194,14 +194,14 @@ class Slot(Frozen):
     """One of the N jobs kept going. `attempts`: the newest few, oldest first; older ones live in the event log.
 
     In a row without a new checkpoint: `failures` of the program, `node_failures` of nodes (they delay, and never end
-    the slot), `stalls`. `not_before`: no submission earlier; `ahead_not_before`: no queued successor earlier.
-    `put_off_since`: the first refusal for good since a job of it last ran or `start` was typed (`why` may tell of
-    something else since then). `on_request`: `orchestrator pause` paused it, and only `resume` goes on with it.
-    `priority`: as a person changed it, None: the config's. `worked_s`: of all its ended jobs. `metric`: as its program
-    last told it (`QueueSection`); `best`: the best so far, told at step `best_step`. `rungs`: the metric at each rung
-    of successive halving that it has reached; `level`: how many it may pass. `usual_s`: the longest usual silence
-    between two reports. `good_node`: where it last left a new checkpoint. `hand_over_s`: how long its last hand-overs
-    took, from the request to the end.
+    the slot), `stalls`. `early_ends`: in a row, with something saved, that nobody asked for. `not_before`: no
+    submission earlier; `ahead_not_before`: no queued successor earlier. `put_off_since`: the first refusal for good
+    since a job of it last ran or `start` was typed (`why` may tell of something else since then). `on_request`:
+    `orchestrator pause` paused it, and only `resume` goes on with it. `priority`: as a person changed it, None: the
+    config's. `worked_s`: of all its ended jobs. `metric`: as its program last told it (`QueueSection`); `best`: the
+    best so far, told at step `best_step`. `rungs`: the metric at each rung of successive halving that it has reached;
+    `level`: how many it may pass. `usual_s`: the longest usual silence between two reports. `good_node`: where it last
+    left a new checkpoint. `hand_over_s`: how long its last hand-overs took, from the request to the end.
     """
 
     index: int
@@ -222,6 +222,7 @@ class Slot(Frozen):
     failures: int = 0
     node_failures: int = 0
     stalls: int = 0
+    early_ends: int = 0
     usual_s: float = 0.0
     good_node: str = ""
     hand_over_s: tuple[float, ...] = ()

@@ -38,6 +38,27 @@ def test_seventy_five_without_anything_saved_is_not_repeated_for_ever(new_relay:
     assert len(relay.attempts()) == 6
 
 
+@pytest.mark.parametrize("code", [75, 1])
+def test_a_program_that_saves_one_step_and_ends_has_to_wait_from_the_third_job_on(
+    new_relay: NewRelay, code: int
+) -> None:
+    saves = 'mkdir -p "$ANCHORLEG_ATTEMPT_DIR/checkpoints/$((ANCHORLEG_ATTEMPT + 1))"'
+    relay = new_relay(command=["bash", "-c", f"{saves}; exit {code}"], relay=AT_ONCE)
+    controller = relay.spawn("start")
+
+    relay.wait_for((relay.attempt_dir(2) / "exit.json").exists, "the third end")
+    relay.wait_for(lambda: relay.status()["slots"][0]["retry_at"] is not None, "the wait")
+
+    [slot] = relay.status()["slots"]
+    assert (slot["state"], slot["jobs"], slot["failures"]) == ("waiting", 3, 0)
+    assert slot["retry_at"] > time.time()
+    assert f"exit code {code}" in slot["why"]
+    assert slot["why"] in relay.run("explain", "0").out
+    assert relay.attempts() == [0, 1, 2]
+    assert relay.run("stop").code == 0
+    assert relay.ended(controller) == 0
+
+
 def test_ninety_three_means_no_other_job_until_it_is_asked_for(new_relay: NewRelay) -> None:
     relay = new_relay(command=["bash", "-c", "echo the data set is gone >&2; exit 93"])
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit, progress, token
+from builders import NOW, a_claim, a_job, a_look, a_row, a_run, a_slot, an_exit, progress, seen, token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.decisions.ahead import wants_successor
 from orchestrator.decisions.ends import HAND_OVERS_KEPT, delay_after, lead_warning
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.models import Slot, SlotStatus, Verdict
@@ -171,3 +172,35 @@ class TestTheLead:
     @pytest.mark.parametrize("hand_over_s", [(), (60.0,)])
     def test_a_short_one_is_not(self, hand_over_s: tuple[float, ...]) -> None:
         assert lead_warning(Slot(index=0, hand_over_s=hand_over_s), 120) == ""
+
+
+class TestABrake:
+    """On jobs that save something and end at once of their own will."""
+
+    @staticmethod
+    def ended(early_ends: int, code: int = 75, ran_s: float = 300.0, **more: Any) -> Slot:
+        ended = an_exit(code, newest=9, started_at=NOW - 5 - ran_s, deadline=NOW - 5 - ran_s + 4 * 3600, **more)
+        return after(Evidence(claim=a_claim(), exit=ended, newest_checkpoint=9), early_ends=early_ends)
+
+    @pytest.mark.parametrize("code", [75, 1])
+    @pytest.mark.parametrize(
+        ("before", "delay_s"), [(0, None), (1, None), (2, 60.0), (3, 60.0), (4, 900.0), (90, 3600.0)]
+    )
+    def test_from_the_third_in_a_row_on_they_wait_and_ever_longer(
+        self, code: int, before: int, delay_s: float | None
+    ) -> None:
+        slot = self.ended(before, code)
+        assert (slot.early_ends, slot.failures, slot.status) == (before + 1, 0, SlotStatus.ACTIVE)
+        assert slot.not_before == (0.0 if delay_s is None else NOW + delay_s)
+        assert bool(slot.why) is (delay_s is not None)
+
+    @pytest.mark.parametrize("more", [{"ran_s": 1500.0}, {"asked": "asked to"}, {"asked": "deadline"}, {"code": -9}])
+    def test_what_was_asked_for_took_its_time_or_was_killed_is_none(self, more: dict[str, Any]) -> None:
+        slot = self.ended(2, **more)
+        assert (slot.early_ends, slot.not_before) == (0, 0.0)
+
+    def test_no_successor_is_queued_past_the_wait(self) -> None:
+        job = a_job(sighting=seen())
+        for early_ends, wanted in ((2, (1, "101")), (3, None)):
+            slot = a_slot(early_ends=early_ends).with_attempt(job, claimed_by=token()).built
+            assert wants_successor(slot, 0, NOW) == wanted
