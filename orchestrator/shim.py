@@ -34,6 +34,7 @@ from anchorleg.temporary import HeldFolder
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
 from orchestrator.jobend import end_of_job, misnamed
+from orchestrator.successor import Predecessor
 
 #: The folders of all jobs on a node.
 _SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
@@ -121,22 +122,11 @@ class Shim:
         return False
 
     def unneeded(self) -> str | None:
-        """Why a job that was queued behind its predecessor must not run; None: it may.
-
-        The slot may have been held meanwhile (`slots/<k>/hold`, written by the controller), or the predecessor may
-        have ended otherwise than by a hand-over: then what comes next is the controller's to decide.
-        """
+        """Why a job that was queued behind its predecessor must not run; None: it may."""
         if not self.spec.get("ahead"):
             return None
-        if (self.job.slot_dir / "hold").exists():
-            return "the slot is held"
-        behind = self.spec.get("behind", self.job.attempt - 1)
-        ended = read_json_or_none(self.job.slot_dir / "attempts" / str(behind) / "exit.json")
-        if ended is not None and ended["code"] != HANDED_OVER:
-            return f"the job before it ended with {ended['code']}"
-        if ended is not None and ended.get("terminated"):
-            return "the job before it was told to end, and it is not known by whom"
-        return None
+        before = Predecessor(self.job.slot_dir, self.spec.get("behind", self.job.attempt - 1))
+        return before.why_not(lambda: self.asked is not None, self.sleep)
 
     def decline(self, why: str) -> None:
         """Leave without a claim, and say so: the record counts as this submission's own word on its end."""

@@ -27,9 +27,14 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def behind(new_relay: NewRelay, cluster: SlurmCluster) -> Relay:
-    """A run of 60 steps with one job, held at step 20, and its successor in the queue."""
-    relay = on_slurm(new_relay, cluster, total=60, held_at=20, relay={**PATIENT, "queue_ahead": True})
+def behind(new_relay: NewRelay, cluster: SlurmCluster, *, own_code: bool = False) -> Relay:
+    """A run of 60 steps with one job, held at step 20, and its successor in the queue. `own_code`: hearts beat fast."""
+    relay = on_slurm(
+        new_relay, cluster, total=60, held_at=20, own_code=own_code, relay={**PATIENT, "queue_ahead": True}
+    )
+    if own_code:
+        shim = relay.folder / "code" / "orchestrator" / "shim.py"
+        shim.write_text(shim.read_text().replace("HEARTBEAT_S = 30.0", "HEARTBEAT_S = 1.0"))
     relay.spawn("start")
     relay.wait_for_step(20)
     cluster.wait_for(lambda: len(queued(cluster, relay)) == 1, "the successor")
@@ -56,6 +61,24 @@ def test_each_job_is_queued_behind_the_one_before_it(private_slurm: PrivateSlurm
     assert afters[0] is None
     assert afters[1 : len(jobs)] == jobs[:-1]
     slurm.wait_for(lambda: not rows_of(slurm, relay), "an empty queue")
+
+
+def test_a_successor_whose_dependency_was_taken_off_does_not_work_beside_the_job_before_it(
+    private_slurm: PrivateSlurm, new_relay: NewRelay
+) -> None:
+    slurm = private_slurm(nodes=2)
+    relay = behind(new_relay, slurm, own_code=True)
+    (successor,) = queued(slurm, relay)
+
+    slurm.ask("scontrol", "update", f"jobid={successor}", "dependency=")  # as an administrator does
+
+    relay.wait_for(lambda: relay.duplicates(1), "the successor's word")
+    assert [one["job_id"] for one in relay.duplicates(1)] == [str(successor)]
+    assert "still works" in relay.duplicates(1)[0]["unneeded"]
+    assert relay.attempts() == [0]
+    relay.release()
+    assert relay.ended(relay.children[-1]) == 0, relay.output()
+    relay.assert_exactly_once(60)
 
 
 def test_a_stop_takes_the_successor_out_and_keeps_everything(private_slurm: PrivateSlurm, new_relay: NewRelay) -> None:

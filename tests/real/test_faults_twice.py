@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import time
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from orchestrator.decisions.models import parse_token
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
-KILLS = 10
+#: Of each of the four: more in the environment, for a long night.
+KILLS = int(os.environ.get("ANCHORLEG_KILLS", "10"))
 SLOTS = 4
 NODES = 2
 #: The main scheduler sleeps, so that the backfill scheduler makes every start: those it does not save at once.

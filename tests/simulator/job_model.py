@@ -23,6 +23,7 @@ from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, CheckpointRef, candidates
 from orchestrator.given import given
 from orchestrator.run.rundir import RunDir
 from orchestrator.shim import ABORT_S, HEARTBEAT_S, SHIM_FAILED
+from orchestrator.successor import BEATS_OF_LIFE, SILENT_S
 
 if TYPE_CHECKING:
     from cluster_model import SimJob
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: A checkpoint each ten minutes, as the trainer does.
 CHECKPOINT_S = 600.0
+#: How often a queued successor looks at the job before it.
+WATCH_S = 10.0
 #: Steps a second of the simulated program.
 RATE = 100.0
 
@@ -85,6 +88,8 @@ class Run:
         self.stopped_at: float | None = None
         self.total = 0
         self.began_at = world.timeline.now
+        self.watched_since: float | None = None
+        self.beat, self.beats = None, 0
         run_dir: RunDir = world.paths
         self.attempt_dir = str(run_dir.attempt(job.slot, job.attempt))
         self.slot_dir = run_dir.slot(job.slot)
@@ -111,12 +116,24 @@ class Run:
         if server.entry(self.node, str(self.slot_dir), "hold") is not None:
             return "the slot is held"
         behind = self.job.behind
-        ended = server.json_or_none(self.node, f"{self.slot_dir}/attempts/{behind}/exit.json")
+        before = f"{self.slot_dir}/attempts/{behind}"
+        ended = server.json_or_none(self.node, f"{before}/exit.json")
         if ended is not None and ended["code"] != HANDED_OVER:
             return f"the job before it ended with {ended['code']}"
         if ended is not None and ended.get("terminated"):
             return "the job before it was told to end, and it is not known by whom"
-        return None
+        if ended is not None or server.entry(self.node, before, "claim") is None:
+            self.watched_since = float("-inf")
+            return None
+        beat = (server.json_or_none(self.node, f"{before}/heartbeat.json") or {}).get("beat")
+        now = self.world.timeline.now
+        if self.watched_since is None:
+            self.beat, self.watched_since = beat, now
+        if beat != self.beat:
+            self.beat, self.beats, self.watched_since = beat, self.beats + 1, now
+        if self.asked is not None:
+            return "it was told to end"
+        return "the job before it still works" if self.beats >= BEATS_OF_LIFE else None
 
     def _begin(self) -> None:
         if not self.alive:
@@ -129,6 +146,9 @@ class Run:
             if why := self.unneeded():
                 self._write(f"{self.attempt_dir}/duplicate-{self.node}-{self.pid}.json", self.record(unneeded=why))
                 self._leave(0)
+                return
+            if self.watched_since is not None and self.world.timeline.now - self.watched_since < SILENT_S:
+                self.world.timeline.after(WATCH_S, self._begin)
                 return
             if not self._claim():
                 self._leave(0)

@@ -33,6 +33,7 @@ FAULTS_A_DAY = {
     "drain": 0.3,
     "bad node": 0.1,
     "queue waits": 0.3,
+    "dependency taken off": 0.5,
 }
 #: What a person asks of single experiments.
 REQUESTS_A_DAY = 3.0

@@ -100,6 +100,8 @@ class Watch:
             self._fail(8, f"attempt {place[1]} of slot {place[0]} has two claimants: {both}")
         self.claims[place] = run
         for older in self.live_runs(place[0]):
+            if run.job.ahead and older.job.attempt == run.job.behind:
+                self._fail(8, f"job {run.job.job_id} begins beside job {older.job.job_id}, which it is to follow")
             if older.job.attempt < place[1]:
                 older.look_soon(self.world.profile.lag_s)
         self.runs[place[0]].append(run)

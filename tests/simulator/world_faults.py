@@ -51,6 +51,7 @@ class Faults:
             "drain": self._drain,
             "bad node": self._bad_node,
             "queue waits": self._busy,
+            "dependency taken off": self._without_dependency,
             "user asks": lambda: ask_something(self.world),
         }
 
@@ -275,6 +276,13 @@ class Faults:
                 self.world.cluster.try_start(job)
 
         self._for(self._duration(), release)
+
+    def _without_dependency(self) -> None:
+        """An administrator: `scontrol update dependency=`."""
+        job = self._job("PENDING")
+        if job is not None and job.after is not None:
+            job.after = None
+            self.world.cluster.try_start(job)
 
     def _user_cancels(self) -> None:
         job = self._job("RUNNING") or self._job("PENDING")

@@ -52,7 +52,7 @@ FLOORS = {
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,
         executors experiments failover fields sections,
-        container disk errors garbage given integrations jobend oom processes template tidying
+        container disk errors garbage given integrations jobend oom processes successor template tidying
         walltime""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
