@@ -34,7 +34,6 @@ from anchorleg.temporary import HeldFolder
 from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
 from orchestrator.jobend import end_of_job, misnamed
-from orchestrator.successor import Predecessor
 
 #: The folders of all jobs on a node.
 _SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
@@ -125,6 +124,8 @@ class Shim:
         """Why a job that was queued behind its predecessor must not run; None: it may."""
         if not self.spec.get("ahead"):
             return None
+        from orchestrator.successor import Predecessor  # noqa: PLC0415 - as all that most jobs can do without
+
         before = Predecessor(self.job.slot_dir, self.spec.get("behind", self.job.attempt - 1))
         return before.why_not(lambda: self.asked is not None, self.sleep)
 
