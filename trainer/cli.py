@@ -44,6 +44,7 @@ from trainer.errors import (
 )
 from trainer.machine.expendable import end_with
 from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, check_starter, launch, leave_code, place_of
+from trainer.machine.shellvars import drop_foreign_variables
 from trainer.machine.shortage import words_of_shortage
 
 if TYPE_CHECKING:
@@ -306,6 +307,8 @@ def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
+    if (note := drop_foreign_variables()) is not None:
+        _tell(note)
     try:
         ending_well(app)
     except TrainerError as error:

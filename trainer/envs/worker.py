@@ -37,8 +37,8 @@ def begin(fd: int) -> socket.socket:
 
 def main(arguments: list[str]) -> int:
     """Serve until the learner's end closes."""
-    learner = Channel(begin(int(arguments[0])))
-    with contextlib.suppress(EOFError), contextlib.ExitStack() as closing:
+    own = contextlib.closing(Channel(begin(int(arguments[0]))))
+    with own as learner, contextlib.suppress(EOFError), contextlib.ExitStack() as closing:
         _serve(learner, int(arguments[1]), closing)
     return 0
 

@@ -27,6 +27,11 @@ THREADS = "LP_NUM_THREADS"
 LINUX_WAYS = ("egl", "osmesa")
 #: macOS has one way (CGL), which needs no name and no screen.
 MAC_WAYS = ("",)
+#: What `VARIABLE` may say, in any system: of anything else mujoco cannot be loaded, by those that draw nothing either.
+KNOWN_TO_MUJOCO = (
+    *("", "glfw", "egl", "osmesa", "glx", "cgl", "wgl", "1", "0"),
+    *("enable", "enabled", "on", "true", "disable", "disabled", "off", "false"),
+)
 #: Loading mujoco and drawing 32x32 pixels takes 1-3 s; a driver that hangs must not hold us.
 PROBE_TIMEOUT_S = 60.0
 #: Of a driver's name.

@@ -33,11 +33,6 @@ LOG = "wandb.log"
 _MARGIN_S = 1.0
 #: A killed process is gone within milliseconds, unless it waits for a disk.
 _END_S = 5.0
-#: What a shell may be set up with for other trainings, or for a wandb that the learner itself runs in.
-_UNWANTED = (
-    *("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM", "WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_NAME"),
-    *("WANDB_SERVICE", "WANDB_DIR", "WANDB_MODE", "WANDB_CONSOLE", "WANDB_SILENT"),
-)
 
 
 class Word(NamedTuple):
@@ -94,7 +89,7 @@ def _begin(
 def _start(request: Path, environ: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     """The process, in a session of its own. Until it ignores the hand-over signals itself, they are blocked in it."""
     environment = {
-        **{name: value for name, value in environ.items() if name not in _UNWANTED},
+        **environ,
         **python_path(),
         "OMP_NUM_THREADS": "1",
         "GOMAXPROCS": "1",

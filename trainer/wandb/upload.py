@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -33,9 +34,9 @@ from trainer.wandb.runfile import has_ended
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
 MADE_FROM = "anchorleg.json"
 _NOT_INSTALLED = "wandb is not installed here: in Anchorleg's checkout, run pip install '.[wandb]'"
-#: What a shell may be set up with for other trainings: a resumed run's history is appended to, not replaced; a sweep
-#: gives its runs ids of its own.
-_UNWANTED = ("WANDB_RESUME", "WANDB_RESUME_FROM", "WANDB_FORK_FROM", "WANDB_SWEEP_ID")
+#: Where W&B is, who sends and where its library keeps its own. All else a shell may be set up with for other trainings
+#: (a resumed run's history is appended to, not replaced; a sweep gives its runs ids of its own), or have wrong.
+_HEEDED = ("API_KEY", "BASE_URL", "IDENTITY_TOKEN", "CREDENTIALS", "CONFIG_DIR", "CACHE_DIR", "DATA_DIR", "ERROR_")
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,15 @@ class Written:
 
 
 def library() -> Any:
-    """The module `wandb`. Errors: ConfigError where it is not installed."""
+    """The module `wandb`, which from here on has only those variables that are heeded. Errors: ConfigError where it is
+    not installed.
+    """
     # Not its reports to its makers: a login node may have no way out, and a library that waits for one delays us.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    heeded = tuple(f"WANDB_{name}" for name in _HEEDED)
+    for variable in os.environ if "wandb" not in sys.modules else ():
+        if variable.startswith("WANDB_") and not variable.startswith(heeded):
+            del os.environ[variable]
     try:
         import wandb  # noqa: PLC0415 - optional
     except ImportError as error:
@@ -123,8 +130,6 @@ def write(history: History, out: Path, there: Destination) -> Written:
 def _record(history: History, scratch: Path, there: Destination) -> Path:
     """Let `wandb` write the run below `scratch`; returns its folder. Errors: SaveError, ConfigError, OSError."""
     wandb = library()
-    for variable in _UNWANTED:
-        os.environ.pop(variable, None)
     try:
         run = wandb.init(
             mode="offline",
