@@ -9,9 +9,11 @@ Standard library only.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` takes ten times as long, for making names of numbers
 import atexit
 import os
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -33,6 +35,17 @@ def answer_hand_over(handler: _Handler) -> None:
         atexit.register(_ignore)
         os.register_at_fork(after_in_child=_give_back)
     _handlers[:] = [handler]
+
+
+def answer_again() -> None:
+    """Put back what somebody else's code has changed of `answer_hand_over` since: other handlers, also below Python,
+    and signals that it has blocked. A microsecond; nothing where nobody has called that, or outside the main thread.
+    """
+    if not _handlers or threading.current_thread() is not threading.main_thread():
+        return
+    for number in HAND_OVER_SIGNALS:
+        _signal.signal(number, _handlers[0])
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, HAND_OVER_SIGNALS)
 
 
 def bear_hand_over() -> None:

@@ -33,6 +33,7 @@ from trainer.config.presets import PRESETS
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
+from trainer.envs.foreign import leave
 from trainer.errors import (
     ConfigError,
     DeviceError,
@@ -305,6 +306,18 @@ def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:
 
 def main() -> None:
     """Entry point: every known error becomes one sentence and its exit code."""
+    try:
+        code = _ended()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    except Exception:  # noqa: BLE001 - a defect: told as Python does
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    leave(code)
+
+
+def _ended() -> int:
+    """The exit code of what was typed. Errors: a defect's; SystemExit of the command itself."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
     if (note := drop_foreign_variables()) is not None:
@@ -330,6 +343,6 @@ def main() -> None:
     except KeyboardInterrupt:
         words, code = "interrupted", 130
     else:
-        return
+        return 0
     print(f"trainer: {words}", file=sys.stderr)
-    sys.exit(code)
+    return code

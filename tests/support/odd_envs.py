@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -373,6 +374,69 @@ class Closer(Line):
             with self.note.open("a") as file:
                 file.write("closed\n")
             raise OSError("it is stuck")
+
+
+class Deaf(Line):
+    """Answers the signals of a hand-over itself, and blocks them: from its making on, and after each reset and step."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.deafen()
+
+    def reset(self, **more: Any) -> tuple[Any, dict]:
+        self.deafen()
+        return super().reset(**more)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        self.deafen()
+        return super().step(action)
+
+    def close(self) -> None:
+        self.deafen()
+
+    def deafen(self) -> None:
+        numbers = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+
+class Lingering(Line):
+    """Leaves a thread that never ends, and no daemon."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        threading.Thread(target=threading.Event().wait).start()
+
+
+class Unending(Line):
+    """Its `at`-th making or closing in this process never ends."""
+
+    made: ClassVar[dict[str, int]] = {"make": 0, "close": 0}
+
+    def __init__(self, where: str, at: int = 1, **more: Any) -> None:
+        super().__init__(**more)
+        self.where, self.at = where, at
+        self.count("make")
+
+    def close(self) -> None:
+        self.count("close")
+
+    def count(self, what: str) -> None:
+        self.made[what] += 1
+        if what == self.where and self.made[what] >= self.at:
+            threading.Event().wait()
+
+
+class Double(Line):
+    """Computes with torch, in double precision by default."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        import torch
+
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
 
 
 class Undecided(gym.Env):

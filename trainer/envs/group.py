@@ -11,6 +11,7 @@ import numpy.typing as npt
 from trainer.envs import channel
 from trainer.envs.channel import WorkerMessage
 from trainer.envs.episodes import EnvSlot
+from trainer.envs.foreign import Settled
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.shown import bodies_shown, goal_of, parts_of, poses_of, simulation_of
@@ -42,6 +43,8 @@ class EnvGroup:
         self._bodies: dict[int, tuple[Any, I32]] = {}
         self._instances = EnvInstances(suite, remembers=not spec.suite.settings.draws_views)
         places = list(indices)
+        is_native = len(native) == len(suite.spaces.tasks)
+        self._settled = None if is_native else Settled(f"an environment ({', '.join(suite.spaces.tasks)})")
         self.stepper = (
             suite.stepper(len(places), buffers.fields, threads, stop_at_success=spec.stop_at_success)
             if native
@@ -56,6 +59,12 @@ class EnvGroup:
         """Do what `message` asks; the answer, for the learner. `tell` is called after each episode that is begun or put
         back.
         """
+        if self._settled is None:
+            return self._obeyed(message, tell)
+        with self._settled:
+            return self._obeyed(message, tell)
+
+    def _obeyed(self, message: WorkerMessage, tell: Callable[[], object]) -> WorkerMessage:
         arrays: dict[str, npt.NDArray[Any]] = {}
         meta: dict[str, Any] | None = None
         if message.op == channel.STEP:

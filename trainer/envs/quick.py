@@ -16,7 +16,7 @@ import numpy as np
 from trainer.envs import channel, workers
 from trainer.envs.spaces import drawn_actions
 from trainer.envs.step import EnvError
-from trainer.envs.suite import Suite, SuiteRef
+from trainer.envs.suite import BEGIN_S, Suite, SuiteRef
 
 #: A step of all environments below this is not worth it: waking two workers, and waiting for both, takes a third.
 WORTH_WORKERS_S = 1e-3
@@ -94,4 +94,4 @@ def _measured(suite: SuiteRef) -> float:
 
 
 def _limit_s(doing: str) -> float:
-    return workers.BEGIN_S if doing in {_MADE, _BEGUN} else workers.HUNG_S
+    return BEGIN_S if doing in {_MADE, _BEGUN} else workers.HUNG_S

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from trainer.config.find import SUITES, find, settings_of
 from trainer.config.settings import EnvSettings
 from trainer.config.training import Training
+from trainer.envs.foreign import Settled, limited
 from trainer.envs.spaces import F32, Actions, Obs, Spaces
 from trainer.envs.stats import EpisodeStats
 from trainer.state import State
@@ -24,6 +25,9 @@ from trainer.state import State
 #: "auto": by a stepper where that is possible and gives the same bits. "native": likewise, and an error where it cannot
 #: be used at all. "python": never.
 StepperChoice = Literal["auto", "native", "python"]
+#: An environment that is silent for so long while it is made, its first episode with it, hangs: from a cold network
+#: folder that can take minutes.
+BEGIN_S = 300.0
 #: In the numbers of an environment's state: a sentence for the user, which is said once. It may be missing, or None.
 TOLD = "told"
 
@@ -188,9 +192,14 @@ class SuiteRef:
     cache: Path | None = None
 
     def open(self) -> Suite:
-        """The suite. Errors: ValueError."""
-        suite: type[Suite] = find(SUITES, self.settings.name)
-        return suite(self.settings, self.seed, self.cache)
+        """The suite. Errors: ValueError. What takes longer than `BEGIN_S` ends this process."""
+        who = f"an environment ({', '.join(self.settings.tasks)})"
+        words = (
+            f"{who} has not been made and closed again within {BEGIN_S:.0f} s: its stacks above say what it waits for"
+        )
+        with limited(BEGIN_S, words), Settled(who):
+            suite: type[Suite] = find(SUITES, self.settings.name)
+            return suite(self.settings, self.seed, self.cache)
 
     def as_json(self) -> dict[str, Any]:
         """For a worker."""

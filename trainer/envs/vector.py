@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.envs import channel
+from trainer.envs.foreign import CLOSE_S, is_decided, limited
 from trainer.envs.frames import FrameStacks
 from trainer.envs.pictures import ready_to_draw
 from trainer.envs.shared import SharedBuffers
@@ -19,7 +21,7 @@ from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import Actions
 from trainer.envs.step import EnvError, Observed, Step, VectorSpec
 from trainer.envs.suite import TOLD, StepperChoice, StepperUnavailableError, mismatches
-from trainer.envs.workers import WorkerPool
+from trainer.envs.workers import DOING, HUNG_S, WorkerPool, longest_s
 from trainer.state import State
 
 if TYPE_CHECKING:
@@ -227,10 +229,16 @@ class VectorEnv:
         if self._pool is not None:
             self._pool.close()
         if self._group is not None:
-            self._group.close()
+            with self._limited(CLOSE_S if is_decided() else HUNG_S, "being closed"):
+                self._group.close()
         if self._pool is not None or self._group is not None:
             self._buffers.close()
         self._pool = self._group = self._thread = self._ahead = None
+
+    def _limited(self, seconds: float, doing: str) -> AbstractContextManager[Callable[[], None]]:
+        """For what the environments do in this process. A step has no limit: a watch over each would cost more."""
+        who = f"an environment ({', '.join(self.spaces.tasks)})"
+        return limited(seconds, f"{who} has been silent for {seconds:.0f} s while {doing}: see its stacks above")
 
     @property
     def _is_native(self) -> bool:
@@ -264,7 +272,11 @@ class VectorEnv:
         if self._pool:
             return self._guarded(self._pool.ask, op, meta, arrays)
         if self._group:
-            return [self._guarded(self._group.obey, channel.WorkerMessage(op, meta, dict(arrays or {})))]
+            message = channel.WorkerMessage(op, meta, dict(arrays or {}))
+            if op == channel.STEP:
+                return [self._guarded(self._group.obey, message)]
+            with self._limited(longest_s(op), DOING[op]) as tell:
+                return [self._guarded(self._group.obey, message, tell)]
         raise EnvError("the environments are closed; build new ones and restore the last state")
 
     def _guarded(self, call: Callable[..., T], *arguments: Any) -> T:

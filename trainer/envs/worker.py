@@ -20,6 +20,7 @@ from typing import Any
 from anchorleg.signals import HAND_OVER_SIGNALS, bear_hand_over
 from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
+from trainer.envs.foreign import leave
 
 #: For closing all its environments; the learner waits no longer than that either (`trainer.envs.workers`).
 _CLOSE_S = 5.0
@@ -90,4 +91,4 @@ def _set_up(message: WorkerMessage, buffers_fd: int) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

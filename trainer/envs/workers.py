@@ -25,15 +25,14 @@ from trainer.envs import channel
 from trainer.envs.channel import Channel, WorkerMessage
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
+from trainer.envs.suite import BEGIN_S
 from trainer.machine.signals import hand_over_blocked
 
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
 #: tasks begin. A false alarm costs seconds and no bit; a hand-over waits for the step under way, and has 120 s.
 HUNG_S = 60.0
-#: The same while it starts, and for each instance that it builds: from a cold network folder that can take minutes.
-BEGIN_S = 300.0
 #: The same for each state that it takes: where that is an episode to be played again it takes as long as the episode
-#: took.
+#: took. `BEGIN_S`: while it starts, and for each instance that it builds.
 RESTORE_S = 1800.0
 #: Workers are replaced so often within `REPLACED_WITHIN_S`; more is no accident (memory, a broken driver).
 MAX_REPLACED = 3
@@ -49,7 +48,7 @@ _STACKS_S = 2.0
 _NOT_DONE = -1
 #: Changes nothing: a worker that takes the place of another need not do it again.
 _ASKING = {channel.SNAPSHOT, channel.LOOK}
-_DOING = {
+DOING = {
     channel.SETUP: "starting",
     channel.START: "beginning episodes",
     channel.SNAPSHOT: "giving its state",
@@ -245,13 +244,13 @@ class WorkerPool:
             self._buffers.fields["episode_length"][self._rows(worker)] = _NOT_DONE
         elif op == channel.SETUP:
             meta = {"spec": self._spec.as_json(), "indices": self.shares[worker], "native": self._native}
-        self._channels[worker].send(op, meta, arrays, _limit_s(op))
+        self._channels[worker].send(op, meta, arrays, longest_s(op))
 
     def _answer(self, worker: int, op: bytes, limit_s: float | None = None) -> WorkerMessage:
         """`limit_s`: until it says anything, where that is less than `op` may take."""
-        answer = self._channels[worker].receive(_limit_s(op) if limit_s is None else limit_s)
+        answer = self._channels[worker].receive(longest_s(op) if limit_s is None else limit_s)
         while answer.op == channel.DOING:
-            answer = self._channels[worker].receive(_limit_s(op))
+            answer = self._channels[worker].receive(longest_s(op))
         if answer.op != channel.DONE:
             raise EnvError(str(answer.meta))
         return answer
@@ -276,7 +275,7 @@ class WorkerPool:
 
     def _how(self, worker: int, op: bytes, error: EOFError | TimeoutError) -> str:
         if isinstance(error, TimeoutError):
-            return f"has been silent for {_limit_s(op):.0f} s while {self._doing(worker, op)}"
+            return f"has been silent for {longest_s(op):.0f} s while {self._doing(worker, op)}"
         try:
             code = self._processes[worker].wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -286,7 +285,7 @@ class WorkerPool:
 
     def _doing(self, worker: int, op: bytes) -> str:
         if op != channel.STEP:
-            return _DOING[op]
+            return DOING[op]
         # A worker steps its environments one after another and writes each one's row when it has done so.
         waiting = np.flatnonzero(self._buffers.fields["episode_length"][self._rows(worker)] == _NOT_DONE)
         if not waiting.size:
@@ -327,7 +326,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
         _kill(process)
 
 
-def _limit_s(op: bytes) -> float:
+def longest_s(op: bytes) -> float:
+    """How long a process may be silent over `op`."""
     if op == channel.RESTORE:
         return RESTORE_S
     return HUNG_S if op in {channel.STEP, channel.SNAPSHOT} else BEGIN_S

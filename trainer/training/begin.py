@@ -26,6 +26,7 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
 from trainer.envs.early import drop_early
+from trainer.envs.foreign import decide
 from trainer.envs.pictures import ready_to_draw
 from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
@@ -141,6 +142,7 @@ def run(
             return 0
         hand_out(state)
         code = TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
+        decide(code)
         group.tell(Order.END)
         return code
     finally:
