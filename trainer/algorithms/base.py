@@ -18,7 +18,7 @@ from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.buffers.experience import Experience
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.envs.spaces import I32, Actions, Bools, Obs, Spaces
 from trainer.machine.group import Group
 from trainer.nets.policy import PolicyNet
 from trainer.state import State
@@ -80,6 +80,16 @@ class Mixing(Protocol):
     def judge(self, step: int) -> tuple[float, Tensor]:
         """(the critics' loss, Q of what the actor does [B]) on own rows that `step` chooses. Draws from no stream of
         the run, changes nothing.
+        """
+
+
+@runtime_checkable
+class Restarting(Protocol):
+    """An algorithm that keeps something of episodes that still run (steps, sums, a memory), and is told of a break."""
+
+    def begin_anew(self, anew: Bools) -> None:
+        """A resume could not bring back the episodes of these environments [N] and began others, so that what is kept
+        of them has no next step. Called after `load`, before the next `act`, where there is any.
         """
 
 

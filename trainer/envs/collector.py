@@ -59,6 +59,8 @@ class Collector:
         self.envs = envs
         observed = envs.restore(state) if state is not None else envs.reset()
         self.obs, self.task = observed.obs, observed.task
+        #: [N] whose episode is another one than `state` has; None: nobody's.
+        self.anew = observed.anew
         self._actions: Actions | None = None
 
     @property

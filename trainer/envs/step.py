@@ -81,10 +81,14 @@ class VectorSpec:
 
 @dataclass(frozen=True)
 class Observed:
-    """Where the environments stand: `obs` [N, …] by key, `task` [N] (index of the task that `obs` belongs to)."""
+    """Where the environments stand: `obs` [N, …] by key, `task` [N] (index of the task that `obs` belongs to).
+
+    `anew` [N]: where a `restore` began another episode than the one that it was to go on with; None: nowhere.
+    """
 
     obs: Obs
     task: I32
+    anew: Bools | None = None
 
 
 @dataclass(frozen=True)

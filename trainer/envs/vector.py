@@ -208,7 +208,9 @@ class VectorEnv:
         self._must_fit(meta)
         before = int(meta["num_envs"])
         kept = range(min(before, self.num_envs))
-        self._ask(channel.RESTORE, {str(i): meta["envs"][str(i)] for i in kept}, state.tensors)
+        answers = self._ask(channel.RESTORE, {str(i): meta["envs"][str(i)] for i in kept}, state.tensors)
+        anew = np.arange(self.num_envs) >= before
+        anew[[index for answer in answers for index in answer.meta["lost"]]] = True
         added = list(range(before, self.num_envs))
         if added:
             self._ask(channel.START, {"indices": added, "attempt": self.spec.attempt})
@@ -220,7 +222,7 @@ class VectorEnv:
         frames = {
             name.removeprefix(_FRAMES): array for name, array in state.tensors.items() if name.startswith(_FRAMES)
         }
-        return Observed(self._stacks.load(frames, obs), task)
+        return Observed(self._stacks.load(frames, obs), task, anew)
 
     def close(self) -> None:
         """End the workers. May be called twice."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.base import Algorithm, Context, Restarting
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.algorithms.common.offpolicy import learned_of
@@ -99,6 +99,9 @@ def resumed(
     parts = contents.parts
     run = _run(training, device, Collector(envs, parts["collector"]), experience, way, group)
     run.algorithm.load(parts["algorithm"])
+    anew = run.collector.anew
+    if isinstance(run.algorithm, Restarting) and anew is not None and anew.any():
+        run.algorithm.begin_anew(anew)
     run.meter.load(parts["meter"])
     run.average = _average(training, run.algorithm)
     if run.average is not None and AVERAGED in parts:
