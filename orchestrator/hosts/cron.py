@@ -87,7 +87,8 @@ def line_of(run: Run, run_dir: RunDir) -> bytes:
         run.controller_python,
         *("-P", "-m", "orchestrator", "tick", "--cron", run.run_id, "--run-dir", str(run_dir.path)),
     )
-    command = shlex.join(words).replace("%", "\\%") + tag_of(run.run_id)
+    # Of two backslashes cron takes the first for the second's: so a quoted one ends its quotes before a per cent.
+    command = shlex.join(words).replace("\\%", "\\''%").replace("%", "\\%") + tag_of(run.run_id)
     if "\n" in command or len(os.fsencode(command)) > LONGEST_COMMAND:
         raise ConfigError(
             f"run_dir: {run_dir.path} cannot be written into a line of crontab (at most {LONGEST_COMMAND} bytes, no "
