@@ -41,7 +41,14 @@ class _Out(io.FileIO):
 
 
 def ending_well(act: Callable[[], object]) -> None:
-    """Run the command `act`. Errors: its own; SystemExit(`READER_GONE`); OSError where its output cannot be written."""
+    """Run the command `act`. Errors: its own; SystemExit(`READER_GONE`); OSError where its output cannot be written.
+
+    In a locale without UTF-8 the command begins anew with Python's UTF-8 mode: a path that one process writes down must
+    be the same file's to the next one, in whatever locale that is.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command
     raw = _watch()
     is_done = False
     try:

@@ -7,6 +7,7 @@ system guide. Not `platformdirs`: shells that complete wait for this module, and
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,15 +20,26 @@ _APPLES = {"state": ".local/state", "config": "Library/Application Support", "ca
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$HOME`, else what the system says. Errors: RuntimeError where neither does, as in a container."""
-    return Path(environ.get("HOME") or Path.home())
+    """`$HOME`, else what the system says. Where neither does, as in a container: a place where nothing can be."""
+    home = user_path(environ.get("HOME") or "~")
+    return home if home.is_absolute() else Path(os.devnull)
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """`path` with a home folder in the place of its `~`; as it is where nobody knows one (`Path.expanduser` raises)."""
+    return Path(os.path.expanduser(path))
+
+
+def account_name() -> str:
+    """Who we are, by name; by number where the account has none, as in a container."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def base_folder(kind: Kind, environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Where programs of this account put their folders. A relative `$XDG_…` is ignored, as its specification says.
-
-    Errors: RuntimeError as above.
-    """
+    """Where programs of this account put their folders. A relative `$XDG_…` is ignored, as its specification says."""
     stated = environ.get(f"XDG_{kind.upper()}_HOME", "")
     if os.path.isabs(stated):
         return Path(stated)
@@ -35,7 +47,7 @@ def base_folder(kind: Kind, environ: Mapping[str, str] = os.environ, platform: s
 
 
 def own_folder(kind: Kind, environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Ours in it; it need not exist yet. Errors: RuntimeError as above."""
+    """Ours in it; it need not exist yet."""
     return base_folder(kind, environ, platform) / _NAME
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, model_validator
 
+from anchorleg.places import user_path
 from anchorleg.words import did_you_mean
 from orchestrator.errors import ConfigError
 from orchestrator.experiments import MOST_SLOTS, expanded, read_lines, settings_in
@@ -364,7 +365,7 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
         raise ConfigError(f"{path}{error}.") from None
     value = apply_overrides(value, overrides or {})
     if isinstance(named := value.get("experiments"), str):
-        value = {**value, "experiments": read_lines(path.parent / Path(named).expanduser())}
+        value = {**value, "experiments": read_lines(path.parent / user_path(named))}
     return parse_config(value, str(path), overrides or {})
 
 

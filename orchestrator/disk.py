@@ -6,6 +6,7 @@ Everything that the owner of a run reads or writes goes through the `disk` of it
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -194,7 +195,11 @@ def is_out_of_inodes(folder: Path) -> bool:
 
 def read_json(disk: Disk, path: Path) -> Any:
     """The JSON value of a file. Errors: OSError; ValueError where it is not JSON."""
-    return from_json(disk.read(path))  # in half of the time of `json`: a ledger of a thousand slots is megabytes
+    data = disk.read(path)
+    try:
+        return from_json(data)  # in half of the time of `json`: a ledger of a thousand slots is megabytes
+    except ValueError:
+        return json.loads(data)  # which knows the names of files that are no UTF-8
 
 
 def read_json_or_none(disk: Disk, path: Path) -> Any | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ConfigError
+from trainer.config.document import DocumentError, text_of
 
 #: Of an experiment's fields, those that are no settings of its program.
 OWN_FIELDS = frozenset({"name", "priority"})
@@ -135,11 +136,13 @@ def _key(row: Row) -> str:
 def read_lines(path: Path) -> list[Row]:
     """A file with one experiment, a JSON object, on each line. Errors: ConfigError naming file and line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_of(path.read_bytes()).split("\n")
     except FileNotFoundError:
         raise ConfigError(f"experiments: there is no file {path}.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"experiments: {path} cannot be read ({error}).") from None
+    except DocumentError as error:
+        raise ConfigError(f"experiments: {path}{error}.") from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -1,7 +1,7 @@
 """The first process of every job: claims the attempt, runs the program, hands it over, says how it ended.
 
-It is started by the job script as ``python -P -S -m orchestrator.shim`` in the job folder, from the run's fixed copy of
-the code, and reads `job.json` there. Standard library only, so that any Python 3.11 on the compute side will do.
+It is started by the job script as ``python -X utf8 -P -S -m orchestrator.shim`` in the job folder, from the run's fixed
+copy of the code, and reads `job.json` there. Standard library only: any Python 3.11 on the compute side will do.
 
 The order of its first acts is the fence that makes at-least-once submission safe:
 

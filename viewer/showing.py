@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import getpass
 import os
 import select
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorleg.output import ReaderGoneError
+from anchorleg.places import account_name, user_path
 from viewer.errors import StorageError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def serve_page(
         if socket_at is not None or (port is None and shared):
             sock, path = _socket_of(source, socket_at, stack)
             token = token_at(secret, f"socket {path}")
-            lines = how_to_get_there(str(path), getpass.getuser(), os.uname().nodename, source.port or PORT, token)
+            lines = how_to_get_there(str(path), account_name(), os.uname().nodename, source.port or PORT, token)
         else:
             sock = open_port((source.port or PORT) if port is None else port)
             at = sock.getsockname()[1]
@@ -223,7 +223,7 @@ def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> t
     from viewer.server.private import alone_in, check_folder, free_socket, leave, socket_path  # noqa: PLC0415
     from viewer.server.serve import open_socket  # noqa: PLC0415
 
-    named = None if socket_at in {None, "auto"} else Path(os.path.expanduser(str(socket_at))).absolute()
+    named = None if socket_at in {None, "auto"} else user_path(str(socket_at)).absolute()
     path = named or socket_path(Path(source.place).name)
     if named is not None:
         check_folder(named.parent)

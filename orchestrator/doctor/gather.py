@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from anchorleg.places import user_path
 from orchestrator.config import RunConfig, check_walltime
 from orchestrator.doctor.facts import (
     DiskQuota,
@@ -128,13 +129,13 @@ def _sharing(subject: Subject) -> tuple[str, ...]:
 def _missing(subject: Subject) -> Iterator[Missing]:
     config, folder = subject.config, subject.config_path.parent
     if config.container is not None:
-        image = folder / Path(config.container.image).expanduser()
+        image = folder / user_path(config.container.image)
         if not image.exists():
             yield Missing(field="container.image", path=str(image))
     programs = [("command", words) for words in commands_of(config)] if config.container is None else []
     found: list[Missing] = []
     for field, words in [*programs, *([("notify", config.notify)] if config.notify else [])]:
-        program = str(folder / Path(words[0]).expanduser()) if "/" in words[0] else words[0]
+        program = str(folder / user_path(words[0])) if "/" in words[0] else words[0]
         if shutil.which(program, path=subject.env.get("PATH")) is None:
             found.append(Missing(field=field, path=program))
         elif field == "command" and (script := missing_script(config, words, folder)) is not None:

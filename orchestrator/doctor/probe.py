@@ -1,6 +1,6 @@
 """The probe: a job that tries on a compute node what a run will need there, and writes down what it saw.
 
-Started as ``python -P -S -m orchestrator.doctor.probe`` in its folder, which holds `probe.json` (see
+Started as ``python -X utf8 -P -S -m orchestrator.doctor.probe`` in its folder, which holds `probe.json` (see
 `orchestrator.doctor.probing`). It rewrites `report.json` after every look, so that a probe that is killed has still
 said what it knew. It ends as soon as it has looked at everything and the signal has come. Standard library only.
 """

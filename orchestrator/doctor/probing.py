@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import signal
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from anchorleg.files import read_json_or_none, write_bytes, write_json
+from anchorleg.places import user_path
 from orchestrator.config import RunConfig
 from orchestrator.decisions.reasons import BOOTING
 from orchestrator.doctor.facts import ProbeResult
@@ -295,7 +297,7 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
     code_dir = folder / "code" / fix_code(folder / "code")
     container = None
     if config.container is not None:
-        image = str(subject.config_path.parent / Path(config.container.image).expanduser())
+        image = str(subject.config_path.parent / user_path(config.container.image))
         container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
     spec = {
         "limit_s": limit_s,
@@ -309,7 +311,7 @@ def _make_folder(subject: Subject, folder: Path, limit_s: int, lead_s: int) -> J
     write_json(job_dir / "probe.json", spec)
     write_json(job_dir / "job.json", {"limit_s": limit_s, "lead_s": lead_s})  # for the local supervisor
     script = probe_script(config, executor=subject.executor, job_dir=job_dir, code_dir=code_dir, python=subject.python)
-    write_bytes(job_dir / "job.sh", script.encode())
+    write_bytes(job_dir / "job.sh", os.fsencode(script))
     return JobRequest(job_dir=str(job_dir), script=str(job_dir / "job.sh"), gpus=config.slurm.gpus)
 
 

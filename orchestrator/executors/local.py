@@ -85,7 +85,7 @@ class LocalExecutor:
         try:
             with open(job_dir / "supervisor.log", "ab") as log:
                 child = subprocess.Popen(
-                    [self._python, "-P", "-S", "-m", "orchestrator.executors.supervisor"],
+                    [self._python, "-X", "utf8", "-P", "-S", "-m", "orchestrator.executors.supervisor"],
                     cwd=job_dir,
                     env={**self._env, **self._gpus_for(request), "PYTHONPATH": str(code_dir)},
                     stdin=subprocess.DEVNULL,

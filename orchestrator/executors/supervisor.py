@@ -1,7 +1,7 @@
 """What slurmd is to a Slurm job: the parent of one local job. It enforces the walltime and says how it ended.
 
-Started by `orchestrator.executors.local` as ``python -P -S -m orchestrator.executors.supervisor`` in the job folder, in
-a session of its own, so that it survives the controller. It keeps `local.json` there. Standard library only.
+Started by `orchestrator.executors.local` as ``python -X utf8 -P -S -m orchestrator.executors.supervisor`` in the job
+folder, in a session of its own, so that it survives the controller. It keeps `local.json` there. Standard library only.
 
 It behaves like Slurm where it matters: USR2 to the batch process at end - lead, TERM to every process of the job at
 the walltime or on a cancel, KILL after a grace. To ask something of it: SIGUSR2 (wake the job) or SIGTERM (cancel).

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from anchorleg.places import user_path
 from orchestrator.run.rundir import Run, RunDir
 
 #: A mail or a chat message takes seconds; what takes longer is broken, and ticks must go on.
@@ -98,7 +99,7 @@ class Hook:
         run = self._run
         command = list(run.config.notify or ())
         if "/" in command[0]:
-            command[0] = str(Path(run.folder) / Path(command[0]).expanduser())
+            command[0] = str(Path(run.folder) / user_path(command[0]))
         slot = "" if facts.get("slot") is None else str(facts["slot"])
         words = str(facts.get("words") or kind)
         described = {"EVENT": kind, "RUN_NAME": run.config.run_name, "RUN_ID": run.run_id, "SLOT": slot}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from anchorleg.files import read_json_or_none
+from anchorleg.places import user_path
 from orchestrator.config import (
     RunConfig,
     check_mixing,
@@ -108,12 +109,12 @@ def compute_python(config: RunConfig, config_path: Path) -> str:
     """The compute side's interpreter: as configured (a path is relative to the config file), else this one."""
     if config.python is None:
         return sys.executable
-    return str(config_path.parent / Path(config.python).expanduser()) if "/" in config.python else config.python
+    return str(config_path.parent / user_path(config.python)) if "/" in config.python else config.python
 
 
 def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
     """The run folder: relative to the config file, `runs/<run_name>` by default. Errors: ConfigError."""
-    folder = (config_path.parent / Path(config.run_dir or f"runs/{config.run_name}").expanduser()).resolve()
+    folder = (config_path.parent / user_path(config.run_dir or f"runs/{config.run_name}")).resolve()
     if os.pathsep in str(folder):
         raise ConfigError(
             f"run_dir: {folder} has a {os.pathsep!r} in it, at which Python would split its path to the run's own "

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from anchorleg.files import to_json
 from anchorleg.job import SHARED
+from anchorleg.places import user_path
 from orchestrator.config import LOCAL_POLL_S, SLURM_POLL_S, RunConfig, training_identity
 from orchestrator.disk import LOCAL_DISK, Disk, read_json
 from orchestrator.errors import RunFolderError, UnknownRun
@@ -140,12 +141,12 @@ def shared_dir(config: RunConfig, folder: str, run_dir: RunDir) -> Path:
     if config.actors is not None:
         return theirs(config.actors, folder)
     named = config.collaboration.shared_dir
-    return run_dir.path / SHARED if named is None else (Path(folder) / Path(named).expanduser()).resolve()
+    return run_dir.path / SHARED if named is None else (Path(folder) / user_path(named)).resolve()
 
 
 def theirs(actors: ActorsSection, folder: str) -> Path:
     """The shared folder (absolute) for which `actors` play; `folder`: of the config file."""
-    return (Path(folder) / Path(actors.shared_dir).expanduser()).resolve()
+    return (Path(folder) / user_path(actors.shared_dir)).resolve()
 
 
 def load_run(run_dir: RunDir) -> Run:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from anchorleg.files import to_json
+from anchorleg.places import user_path
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Gone, Ledger, Verdict, parse_token
 from orchestrator.decisions.verdicts import judge
@@ -60,7 +62,7 @@ def job_spec(run: Run, run_dir: RunDir, action: Submit) -> dict[str, Any]:
     config = run.config
     container = None
     if config.container is not None:
-        image = str(Path(run.folder) / Path(config.container.image).expanduser())
+        image = str(Path(run.folder) / user_path(config.container.image))
         container = config.container.model_dump() | {"image": image, "gpus": config.slurm.gpus}
     return {
         "token": action.token,
@@ -112,7 +114,7 @@ def make_job_folder(run: Run, run_dir: RunDir, action: Submit) -> JobRequest:
     try:
         _write_settings(run, run_dir, action.slot)
         disk.write(folder / "job.json", to_json(job_spec(run, run_dir, action)))
-        disk.write(folder / "job.sh", script_of(run, run_dir, action.slot, action.token).encode())
+        disk.write(folder / "job.sh", os.fsencode(script_of(run, run_dir, action.slot, action.token)))
         disk.sync_folder(folder.parent)
     except (ConfigError, OSError):
         disk.remove_tree(folder)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import netrc
-import os.path
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from anchorleg.places import home_folder, user_path
 from trainer.config.wandb import WANDB_MODES, WandbSection, wandb_environment, wandb_mode
 
 #: Where W&B is, unless WANDB_BASE_URL names a server of one's own.
@@ -37,7 +37,7 @@ def notes(section: WandbSection, environ: Mapping[str, str], home: Path | None =
                 "W&B: online: WANDB_BASE_URL is no address of a server, such as https://wandb.example.org; with it the "
                 "jobs send nothing, and train."
             )
-        elif not _has_key(server, environ, home or Path(os.path.expanduser(environ.get("HOME", "~")))):
+        elif not _has_key(server, environ, home or home_folder(environ)):
             unsafe = ", and WANDB_API_KEY is not passed on to jobs" if environ.get("WANDB_API_KEY") else ""
             found.append(
                 f"W&B: online: there is no key in ~/.netrc{unsafe}: run `wandb login` once, on this machine; without "
@@ -56,7 +56,7 @@ def _server(environ: Mapping[str, str]) -> str:
 
 def _has_key(server: str, environ: Mapping[str, str], home: Path) -> bool:
     """Whether `wandb login` was typed for that server. What cannot be read is taken for no key."""
-    named = [Path(os.path.expanduser(environ["NETRC"]))] if environ.get("NETRC") else []
+    named = [user_path(environ["NETRC"])] if environ.get("NETRC") else []
     for path in named or [home / ".netrc", home / "_netrc"]:
         try:
             if netrc.netrc(str(path)).authenticators(server) is not None:

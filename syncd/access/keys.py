@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import getpass
 import hashlib
 import logging
 import platform
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorleg.files import write_bytes
+from anchorleg.places import account_name, home_folder, user_path
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
@@ -121,7 +121,7 @@ def _run(words: Sequence[str], *, timeout_s: float = LOCAL_TIMEOUT_S) -> subproc
 
 def default_key(home: Path | None = None) -> Path:
     """`~/.ssh/id_ed25519`."""
-    return (home or Path.home()) / ".ssh" / "id_ed25519"
+    return (home or home_folder()) / ".ssh" / "id_ed25519"
 
 
 def ensure_key(path: Path) -> OwnKey:
@@ -136,7 +136,7 @@ def ensure_key(path: Path) -> OwnKey:
             path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{path.parent} cannot be made: {error.strerror}") from error
-        comment = f"{getpass.getuser()}@{re.sub(r'[^A-Za-z0-9.-]', '-', platform.node()) or 'laptop'}"
+        comment = f"{account_name()}@{re.sub(r'[^A-Za-z0-9.-]', '-', platform.node()) or 'laptop'}"
         done = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
         if done.returncode != 0:
             raise StorageError(f"no key could be made at {path}: {(done.stderr or done.stdout).strip()}")
@@ -188,14 +188,14 @@ def resolved(output: str, remote: Remote) -> Endpoint:
         values.setdefault(name, value)
     # A file whose name has a space is printed without quotes: it may be one file, or several.
     named = [values.get(name, "") for name in ("userknownhostsfile", "globalknownhostsfile")]
-    files = [Path(word).expanduser() for text in named for word in dict.fromkeys([text, *text.split()]) if word]
+    files = [user_path(word) for text in named for word in dict.fromkeys([text, *text.split()]) if word]
     jump = values.get("proxyjump") or values.get("proxycommand")
     agent = values.get("identityagent")
     ours = [remote.known_hosts] if remote.known_hosts else []
     return Endpoint(
         host=values.get("hostname") or remote.host or "",
         port=int(values.get("port") or DEFAULT_PORT),
-        user=values.get("user") or remote.user or getpass.getuser(),
+        user=values.get("user") or remote.user or account_name(),
         alias=values.get("hostkeyalias", ""),
         known_hosts=(*ours, *files),
         jump=None if jump in {None, "none"} else jump,

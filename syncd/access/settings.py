@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from anchorleg.files import write_bytes
-from anchorleg.places import own_folder
+from anchorleg.places import own_folder, user_path
 from anchorleg.words import did_you_mean
 from syncd.errors import ConfigError, StorageError
 from syncd.remote import Remote, TransportName
@@ -53,7 +53,7 @@ class Settings(BaseModel):
     @property
     def mirror(self) -> Path:
         """`folder` with `~` expanded, absolute."""
-        return Path(os.path.abspath(self.folder.expanduser()))
+        return Path(os.path.abspath(user_path(self.folder)))
 
 
 def config_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
@@ -76,7 +76,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     path = settings_file(environ)
     try:
         value = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the second: of an account without a home folder
         return Settings()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}): mend its permissions") from error
@@ -138,7 +138,7 @@ def parse_remote(
         return _override(stored.remote or _of_variables(environ), environ, with_path=True)
     user, host, path = _split(text)
     if host is None:
-        mounted = os.path.abspath(os.path.join(folder or Path.cwd(), os.path.expanduser(path)))
+        mounted = os.path.abspath(os.path.join(folder or Path.cwd(), user_path(path)))
         return _remote(text, {"path": mounted})
     values: dict[str, object] = {"user": user, "host": host, "path": path, "known_hosts": known_hosts_file(environ)}
     known = stored.remote

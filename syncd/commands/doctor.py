@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.places import user_path
 from anchorleg.words import counted
 from syncd.errors import ProblemsFoundError
 
@@ -37,7 +38,7 @@ def doctor(
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else settings.mirror
+    mirror = Path(os.path.abspath(user_path(folder))) if folder is not None else settings.mirror
     facts = gather(place, mirror, settings, settings.name or default_name())
     findings = examine(facts)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import shlex
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.places import account_name
 from anchorleg.words import did_you_mean, roughly
 from syncd.errors import ConfigError, StorageError
 
@@ -75,7 +75,7 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
         print("nothing was changed")
         return
     try:
-        moved = inbox.drop(by=getpass.getuser(), now=time.time())
+        moved = inbox.drop(by=account_name(), now=time.time())
     except OSError as error:
         raise StorageError(f"{error.filename}: {error.strerror}; run the same command again to finish") from error
     print(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anchorleg.places import user_path
 from anchorleg.words import counted, roughly
 from syncd.errors import (
     ConfigError,
@@ -60,7 +61,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(folder.expanduser())) if folder else settings.mirror
+    mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
     agent = Agent(
         python=sys.executable,
         remote=str(place) if remote and place.is_local else remote,

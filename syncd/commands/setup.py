@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.places import home_folder, user_path
 from anchorleg.words import counted
 from syncd.commands.way import LimitOption, RsyncOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError, StorageError
@@ -124,7 +125,7 @@ def _connect(
     if name is not None and not NAME.fullmatch(name):
         raise ConfigError(f"--name {name}: letters, digits, . _ - please, beginning with a letter or digit")
     survey.checked_command(command)
-    own = keys.ensure_key(Path(key).expanduser().absolute() if key else place.key or keys.default_key())
+    own = keys.ensure_key(user_path(key).absolute() if key else place.key or keys.default_key())
     _step("key", f"{_short(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
     changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
     place = place.model_copy(update=changes)
@@ -138,7 +139,7 @@ def _connect(
     _step("connection", f"works; your contributions are called {who or wanted}" + _what_is_there(policies))
     changed: dict[str, object] = {"remote": place, "name": wanted}
     if folder:
-        changed["folder"] = Path(os.path.abspath(folder.expanduser()))  # the next command may start elsewhere
+        changed["folder"] = Path(os.path.abspath(user_path(folder)))  # the next command may start elsewhere
     settings = settings.model_copy(update=changed)
     try:
         settings.mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -257,7 +258,7 @@ def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpo
     public = _NOBODYS_KEY
     if file is not None:
         try:
-            public = file.expanduser().read_text(encoding="utf-8").strip()
+            public = user_path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--friend-key {file} cannot be read: it is the .pub file of the friend's key") from error
         if "PRIVATE KEY" in public:
@@ -279,7 +280,7 @@ def _step(name: str, words: str) -> None:
 
 def _short(path: Path) -> str:
     """With `~` for the home, as people write it."""
-    home = Path.home()
+    home = home_folder()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 

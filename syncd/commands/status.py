@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.places import user_path
 from syncd.access.settings import load_settings
 from syncd.errors import ConfigError, StorageError
 
@@ -29,7 +30,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking, until Ctrl-C.")] = False,
 ) -> None:
     """Show what is in the mirror, and how the client stands with the other side."""
-    mirror = Path(os.path.abspath(folder.expanduser())) if folder is not None else load_settings().mirror
+    mirror = Path(os.path.abspath(user_path(folder))) if folder is not None else load_settings().mirror
     _look(mirror)  # before anything is drawn: a wrong folder is a sentence
     if watch and sys.stdout.isatty() and not as_json:
         _live(mirror)

@@ -17,6 +17,7 @@ import typer
 
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
+from anchorleg.places import user_path
 from syncd.access.settings import Settings, load_settings, parse_remote
 from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
@@ -299,7 +300,7 @@ def _places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
     """The settings, the other side and the mirror. Errors: ConfigError."""
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(Path(folder).expanduser())) if folder else settings.mirror
+    mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
     if mirror.exists() and not mirror.is_dir():
         raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
     theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}

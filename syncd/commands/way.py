@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import socket
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorleg.places import account_name
 from syncd.access.settings import MOST_KIB_S, Settings
 from syncd.errors import ConfigError
 from syncd.remote import Remote, TransportName
@@ -71,7 +71,7 @@ def connect(settings: Settings, place: Remote, way: Way) -> Transport:
 def default_name() -> str:
     """How this machine calls itself where `setup` stored no name: account and host, made safe as a folder's name."""
     try:
-        account = getpass.getuser()
+        account = account_name()
     except (OSError, KeyError):  # an account without a name; KeyError before Python 3.13
         account = str(os.getuid())
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{account}-{socket.gethostname().split('.')[0]}").strip("-._")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from anchorleg.places import home_folder
 from syncd.access import keys, survey
 from syncd.access.settings import Settings, settings_file
 from syncd.background import service
@@ -65,7 +66,7 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
 
 def _short(path: Path) -> str:
     """With `~` for the home, as people write it."""
-    home = Path.home()
+    home = home_folder()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
 import re
 import socket
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anchorleg.places import account_name, user_path
 from syncd.errors import (
     ConfigError,
     HostKeyError,
@@ -66,7 +66,7 @@ def target_of(remote: Remote) -> SshTarget:
     """What `remote` and the ssh config say. Errors: RemoteError where it wants what paramiko cannot; ConfigError."""
     import paramiko  # noqa: PLC0415 - a third of a second
 
-    path = remote.ssh_config or Path("~/.ssh/config").expanduser()
+    path = remote.ssh_config or user_path("~/.ssh/config")
     host = remote.host or ""
     port = 22
     found: dict[str, str | list[str]] = {}
@@ -82,13 +82,13 @@ def target_of(remote: Remote) -> SshTarget:
     for name in ("proxyjump", "proxycommand"):
         if str(found.get(name) or "none").lower() != "none":
             raise RemoteError(f"{path} reaches {host} by {name}, which paramiko cannot: use --transport openssh")
-    identities = [Path(str(name)).expanduser() for name in found.get("identityfile", [])]
+    identities = [user_path(str(name)) for name in found.get("identityfile", [])]
     stated = str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
-    files = [*([remote.known_hosts] if remote.known_hosts else []), *(Path(name).expanduser() for name in stated)]
+    files = [*([remote.known_hosts] if remote.known_hosts else []), *(user_path(name) for name in stated)]
     return SshTarget(
         host=str(found.get("hostname", host)),
         port=remote.port or port,
-        user=remote.user or str(found.get("user", getpass.getuser())),
+        user=remote.user or str(found.get("user", account_name())),
         key=remote.key or next((path for path in identities if path.is_file()), None),
         known_hosts=tuple(path for path in files if path.is_file()),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S
+from relay import NewRelay, Relay
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -58,3 +60,45 @@ def test_a_full_disk_does_not_stop_a_hand_over(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 70, done.stderr  # the shim could not record the end; the program had handed over
     assert "Traceback" not in done.stderr
+
+
+#: As on a machine whose locale has no UTF-8: Python takes names of files for ASCII.
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+UTF8 = {"LC_ALL": "C.UTF-8"}
+
+
+def said(relay: Relay, *words: str, **env: str) -> tuple[int, bytes]:
+    """How `orchestrator WORDS` ended, in an ordinary folder, and all that it printed."""
+    command = [sys.executable, "-m", "orchestrator", *words]
+    done = subprocess.run(
+        command, cwd="/", env={**relay.env, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "locale"),
+    [
+        (b"latin \xfc", ASCII),
+        pytest.param("latin \xfc".encode(), ASCII, marks=pytest.mark.long),
+        pytest.param(b"latin \xfc", UTF8, marks=pytest.mark.long),
+    ],
+)
+def test_a_run_works_in_a_folder_of_any_bytes_in_any_locale(
+    new_relay: NewRelay, name: bytes, locale: dict[str, str]
+) -> None:
+    relay = new_relay(f"{os.fsdecode(name)}/odd", total=10, pace_s=0.0)
+    beside = new_relay("plain", total=10, pace_s=0.0)
+    beside.env["XDG_STATE_HOME"] = relay.env["XDG_STATE_HOME"]
+
+    assert said(relay, "start", "--config", str(relay.config), **locale)[0] == 0
+    assert beside.run("start").code == 0
+
+    relay.assert_exactly_once(10)
+    assert {line.split(b"\t")[0] for line in said(relay, "runs", **locale)[1].splitlines()} == {b"odd", b"plain"}
+    assert [said(relay, "status", one)[0] for one in ("odd", "plain")] == [0, 0]
+    for words in (("start", "odd"), ("logs", "0", "odd"), ("explain", "0", "odd")):
+        code, out = said(relay, *words, **UTF8)  # what is written in one locale is read in another one
+        assert (code, b"Traceback" in out) == (0, False), (words, out)
+    assert json.loads(said(relay, "status", "odd", "--json", **locale)[1])["run_dir"] == str(relay.run_dir)

@@ -414,6 +414,14 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 @each_of(EVERY_MODULE)
+def test_an_account_without_a_name_or_a_home_folder_is_met_in_one_place(path: Path) -> None:
+    """As in a container: `Path.home`, `Path.expanduser` and `getpass.getuser` raise there."""
+    names = {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
+    assert not names & {"expanduser", "getuser"} or name_of(path) == "anchorleg.places"
+    assert "Path.home(" not in path.read_text(encoding="utf-8")
+
+
+@each_of(EVERY_MODULE)
 def test_no_error_is_swallowed_whole(path: Path) -> None:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ExceptHandler):

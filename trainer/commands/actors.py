@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.job import HANDED_OVER, Job
-from anchorleg.places import own_folder
+from anchorleg.places import own_folder, user_path
 from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _count(text: str) -> int | None:
 def _folder(shared_dir: Path | None) -> Path:
     from trainer.sharing.selection import DEFAULT_SHARED_DIR  # noqa: PLC0415 - with the rest
 
-    folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
+    folder = user_path(shared_dir or DEFAULT_SHARED_DIR)
     try:
         is_there = folder.is_dir()
     except PermissionError:

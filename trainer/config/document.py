@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from yaml.nodes import Node
+    from yaml.nodes import Node, ScalarNode
 
 YAML_SUFFIXES = (".yaml", ".yml")
 #: The longest config of ours has a few kilobytes; experiments of a large study have some hundred.
@@ -26,6 +27,8 @@ _WORDS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"
+_FOREIGN = f"{_QUOTES}\u00a0\u202f\u200b\ufeff"
 #: Of what is written without quotes: a text only if it is nothing else.
 PLAIN = "plain"
 _TEXT, _LIST, _OBJECT = (f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
@@ -46,10 +49,7 @@ def read_document(path: Path) -> dict[str, Any]:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise DocumentError(f": cannot be a config: it is longer than {MOST_BYTES >> 20} MiB")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DocumentError(f": cannot be read ({error}); write it as text in UTF-8") from None
+    text = text_of(data)
     try:
         value = _of_yaml(text) if is_yaml(path) else _of_json(text)
     except RecursionError:
@@ -60,6 +60,15 @@ def read_document(path: Path) -> dict[str, Any]:
         kind = "a YAML mapping, `name: value` lines" if is_yaml(path) else "a JSON object in braces"
         raise DocumentError(f": a config is {kind}; this is {_kind(value)}")
     return value
+
+
+def text_of(data: bytes) -> str:
+    """What an editor saved, in any encoding of Unicode, with its mark or without. Errors: DocumentError."""
+    try:
+        return data.decode(json.detect_encoding(data))
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise DocumentError(f", line {line}: it is not in UTF-8: save the file as UTF-8 in your editor") from None
 
 
 def _kind(value: Any) -> str:
@@ -74,8 +83,16 @@ def _of_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
         behind_comma = text[: error.pos].rstrip().endswith(",") and text[error.pos :][:1] in {"}", "]"}
-        why = "remove the comma before it" if behind_comma else error.msg
+        why = "remove the comma before it" if behind_comma else _foreign_words(text[error.pos :][:1]) or error.msg
         raise DocumentError(f", line {error.lineno}, column {error.colno}: not valid JSON: {why}") from None
+
+
+def _foreign_words(letter: str) -> str:
+    """What to type in the place of a quote or a blank that a word processor or a web page made; "" of others."""
+    if not letter or letter not in _FOREIGN:
+        return ""
+    instead = "a straight quote" if letter in _QUOTES else "an ordinary space"
+    return f"here is a {unicodedata.name(letter).lower()} (U+{ord(letter):04X}): type {instead} in its place"
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -120,7 +137,7 @@ def _value(node: Node) -> Any:
     from yaml.nodes import MappingNode, ScalarNode  # noqa: PLC0415 - as above
 
     if node.tag == PLAIN:
-        return _scalar(node.value)
+        return _scalar(_plain(node))
     if node.tag not in {_TEXT, _LIST, _OBJECT}:
         raise _at(node.start_mark, f"{node.tag} is no type that a config has: leave the tag out")
     if isinstance(node, ScalarNode):
@@ -131,10 +148,18 @@ def _value(node: Node) -> Any:
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
             raise _at(key.start_mark, "a name is one word, not a list or a mapping")
-        if key.value in found:
-            raise _at(key.start_mark, f'"{key.value}" is written twice in one mapping')
-        found[key.value] = _value(value)
+        name = _plain(key) if key.tag == PLAIN else key.value
+        if name in found:
+            raise _at(key.start_mark, f'"{name}" is written twice in one mapping')
+        found[name] = _value(value)
     return found
+
+
+def _plain(node: ScalarNode) -> str:
+    """The text of a value without quotes. Errors: DocumentError where foreign quotes stand around it, or blanks."""
+    if words := _foreign_words(node.value[:1]) or _foreign_words(node.value[-1:]):
+        raise _at(node.start_mark, words)
+    return str(node.value)
 
 
 def _scalar(text: str) -> Any:

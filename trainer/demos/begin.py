@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from anchorleg.files import make_folder, write_bytes
+from anchorleg.places import user_path
 from trainer.algorithms.common.tensors import torch_generator
 from trainer.buffers.frames import is_picture
 from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, told
@@ -222,7 +223,7 @@ def _taught(network: Network) -> Network:
 def _weights_of(network: Network) -> str | None:
     """The sha256 of what the encoder begins with. Errors: ConfigError."""
     path = network.encoder.weights
-    return None if path is None or IMAGE in network.encoders else weights.sha256_of(Path(path).expanduser())
+    return None if path is None or IMAGE in network.encoders else weights.sha256_of(user_path(path))
 
 
 def _is_imitated(success: bool | None) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from anchorleg.job import CheckpointRef
+from anchorleg.places import user_path
 from anchorleg.words import did_you_mean
 from syncd import store
 from trainer.checkpoints.checkpoint import POLICY, CheckpointManifest, read_averaged
@@ -98,7 +99,7 @@ def find_playable(
     """
     if device not in _DEVICES:
         raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
-    path = Path(text).expanduser()
+    path = user_path(text)
     has_slots = slot is not None and (path / "slots").is_dir()
     place = path / "slots" / str(slot) if has_slots else path
     with told_where(place):
@@ -122,7 +123,7 @@ def find_playable(
         place_of = _slot(path)
         is_averaged = averaged or place_of.is_averaged
         return _of_slots(_numbered([place_of.slot_itself], slot), Choice("latest"), path, device, averaged=is_averaged)
-    folder = (shared_dir or DEFAULT_SHARED_DIR).expanduser()
+    folder = user_path(shared_dir or DEFAULT_SHARED_DIR)
     here = _shared(folder)
     run, slash, number = text.rpartition("/")
     is_path = bool(slash) and ("/" in run or not number.isdigit())  # not RUN/SLOT

@@ -61,7 +61,8 @@ def make_safetensors(module: nn.Module, card: Card) -> bytes:
 
 def play_safetensors(path: Path, module: nn.Module, observation: F32, task: I64) -> tuple[str, F32]:
     """Put the file's tensors into a copy of the module."""
-    with safetensors.safe_open(path, "pt") as file:
+    # By its number: safetensors takes no path that is not UTF-8.
+    with open(path, "rb") as opened, safetensors.safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:
         card = file.metadata()[NAME]
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
     module = copy.deepcopy(module)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.files import read_json, read_json_or_none
+from anchorleg.places import user_path
 from anchorleg.runid import run_id_of
 from syncd import store
 from trainer.errors import ConfigError
@@ -53,7 +54,7 @@ def find_histories(path: Path) -> list[History]:
 
     Errors: ConfigError where there is nothing of the kind, no row yet, or something that cannot be read.
     """
-    path = path.expanduser().resolve()
+    path = user_path(path).resolve()
     with told_where(path):
         found = [history for history in _below(path) if any(True for _ in history.rows)]
     if not found:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from anchorleg.notices import Notices
+from anchorleg.places import user_path
 from syncd import store
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Suite
@@ -167,7 +168,7 @@ def player_of(
 ) -> Player:
     """Of slot `slot` of the run of that name or id in `shared`, into the folder `ring`. Errors: ConfigError."""
     choice = Choice("named", run, slot)
-    slots = store.Shared(shared.expanduser()).slots()
+    slots = store.Shared(user_path(shared)).slots()
     place = next((place for place in slots if choice.takes(place)), None)
     if place is None:
         there = ", ".join(f"{each.run_id}/{each.slot}" for each in slots) or "nothing"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from anchorleg.job import Job
+from anchorleg.places import user_path
 from trainer.algorithms.common.prepared import Preparation
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.config.training import Training
@@ -66,7 +67,7 @@ def with_demos(job: Job, training: Training, group: Group) -> Offered:
 
 def _looked_at(job: Job, training: Training) -> Offered:
     settings, folder = training.off_policy, job.slot_dir / DEMOS
-    path = Path(str(settings.demos)).expanduser()
+    path = user_path(str(settings.demos))
     told, copied = settings.demos_sha256, [each.parent.name for each in folder.glob(f"*/{MANIFEST}")]
     found = copies.looked_at(lambda: Demos.find(path), job, copied, setting=_SETTING, told=told)
     demos = found or Demos.open(_kept_before(job, path, folder, copied, told))
@@ -97,7 +98,7 @@ def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: Pol
     """Fill `ring` with the demonstrations of `training`, which sees `spaces`; what `policy`'s frozen encoders read is
     read by them now. Errors: ConfigError; DamagedDemosError.
     """
-    demos = Demos.open(Path(str(training.off_policy.demos)).expanduser())
+    demos = Demos.open(user_path(str(training.off_policy.demos)))
     rows, kept = rows_of(demos.manifest, spaces), kept_spaces(spaces, training.network)
     ring.lay(kept, episodes_of(demos, spaces, kept, Preparation(policy, device).read), np.asarray(rows))
 

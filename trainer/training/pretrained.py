@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.job import Job
+from anchorleg.places import user_path
 from trainer.config.training import Training
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
@@ -28,7 +29,7 @@ def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, 
     encoder = training.network.encoder
     if encoder.weights is None:
         return training, lambda: None
-    path, folder = Path(encoder.weights).expanduser(), job.slot_dir / weights.WEIGHTS
+    path, folder = user_path(encoder.weights), job.slot_dir / weights.WEIGHTS
     sha256, is_there = _sum_of(job, path, folder, encoder.weights_sha256) if group.is_first else ("", False)
     sha256 = group.share(sha256.encode()).decode()
     kept = weights.place_of(folder, sha256)

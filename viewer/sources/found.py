@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from anchorleg.places import home_folder
+from anchorleg.places import home_folder, user_path
 from anchorleg.words import did_you_mean
 from orchestrator.commands.options import locate
 from orchestrator.errors import AnchorlegError
@@ -43,7 +43,7 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
 def _found(word: str | None, environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
     if word is None:
         return _here(environ, pacer)
-    path = Path(os.path.expanduser(word))  # `Path.expanduser` raises for an account that there is not
+    path = user_path(word)
     if path.is_dir():
         return _in_folder(path.resolve(), environ, pacer)
     if is_elsewhere(word):

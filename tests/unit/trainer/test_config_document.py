@@ -85,6 +85,38 @@ def test_what_cannot_be_used_is_one_sentence_with_its_place(tmp_path: Path, text
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["run.yaml", "run.json"])
+def test_what_editors_of_other_systems_save_is_read(tmp_path: Path, encoding: str, name: str) -> None:
+    path = tmp_path / name
+    text = '{\n "run_name": "one",\n "notify": ["echo", "Gr\u00fc\u00dfe"]\n}\n' if name.endswith("json") else SAVED
+    path.write_bytes(text.replace("\n", "\r\n").encode(encoding))
+    assert read_document(path) == {"run_name": "one", "notify": ["echo", "Gr\u00fc\u00dfe"]}
+
+
+SAVED = "run_name: one\nnotify:\n- echo\n- Gr\u00fc\u00dfe\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("run.json", b'{\n "run_name": "Gr\xfc\xdfe"}', r", line 2: it is not in UTF-8: save"),
+        ("run.yaml", b"a: 1\nb: Gr\xfc\xdfe", r", line 2: it is not in UTF-8: save"),
+        ("run.json", "{\u201crun_name\u201d: 1}".encode(), r", line 1, column 2: .*U\+201C.*: type a straight quote"),
+        ("run.json", '{"a": \u2018x\u2019}'.encode(), r", line 1, column 7: .*U\+2018.*: type a straight quote"),
+        ("run.json", '{\n\u00a0"a": 1}'.encode(), r", line 2, column 1: .*U\+00A0.*: type an ordinary space"),
+        ("run.yaml", "a: \u201cgpu\u201d".encode(), r", line 1, column 4: .*U\+201C.*: type a straight quote"),
+        ("run.yaml", "b: 1\n\u00a0a: 2".encode(), r", line 2, column 1: .*U\+00A0.*: type an ordinary space"),
+        ("run.yaml", "a: gpu\u00a0".encode(), r", line 1, column 4: .*U\+00A0.*: type an ordinary space"),
+    ],
+)
+def test_what_they_put_into_it_is_told_with_what_to_do(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(DocumentError, match=words):
+        read_document(path)
+
+
 def test_a_file_that_is_longer_than_any_config_is_not_parsed(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="longer than 4 MiB"):
         read_document(a_yaml(tmp_path, "#" * (MOST_BYTES + 1)))

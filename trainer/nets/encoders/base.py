@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from anchorleg.places import user_path
 from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
 from trainer.config.find import ENCODERS, find
 from trainer.config.settings import Network
@@ -52,7 +52,7 @@ def encoder_for(key: str, spec: ArraySpec, network: Network, generator: torch.Ge
         )
     made: nn.Module = kind(spec, network, generator)
     if named is None and network.encoder.weights is not None and generator is not None:
-        weights.load(made, Path(network.encoder.weights).expanduser(), name)
+        weights.load(made, user_path(network.encoder.weights), name)
     return made
 
 
