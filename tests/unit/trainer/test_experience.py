@@ -15,7 +15,7 @@ pytest.importorskip("metaworld")
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
 from trainer.envs.suites.metaworld.bounds import BOUNDS
-from trainer.sharing.judge import Accepted, Reason, RefusedSegment, encode, judge, name_of, step_of
+from trainer.sharing.judge import SMALLEST, Accepted, Reason, RefusedSegment, encode, judge, name_of, step_of
 from trainer.sharing.segment import decode
 
 pytestmark = pytest.mark.trainer
@@ -73,8 +73,10 @@ def test_at_the_horizon_an_episode_ends_in_one_way(segment, terminated, truncate
 def test_numbers_that_slow_the_learner_down_enter_as_zeros(segment):
     slow = np.full_like(segment.reward, 1e-40)
     assert (slow > 0).all()
-    rows = verdict(encode(replace(segment, reward=slow))).rows()
+    obs = np.where(segment.obs == 0, np.float32(1e-40), segment.obs)
+    rows = verdict(encode(replace(segment, reward=slow, obs=obs))).rows()
     assert (rows["reward"] == 0).all()
+    assert not ((rows["obs.state"] != 0) & (np.abs(rows["obs.state"]) < SMALLEST)).any()
     assert np.array_equal(rows["action"], segment.action)
 
 
