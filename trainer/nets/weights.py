@@ -93,6 +93,11 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
                 f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}, or show it what the file "
                 "was made with (pixels, cameras, frames)"
             )
+        if found[name].is_floating_point() != wanted.is_floating_point():
+            raise ConfigError(
+                f"{path}: {name} is of {found[name].dtype}, and here of {wanted.dtype}: another kind of number (packed, "
+                f"or quantised?) stands for others; give a file of the net's own numbers ({_WHERE})"
+            )
     return {name: found[name].to(wanted.dtype) for name, wanted in own.items()}
 
 
@@ -205,8 +210,9 @@ def _files(path: Path) -> list[Path]:
             "machine, or of a folder with shards"
         )
     for file in files:
-        if not file.is_file():
+        if not file.exists():
             raise ConfigError(f"{path} lacks {file.name}, which its index names: copy the whole folder ({_WHERE})")
+        _must_be_regular(file)
         if file.suffix not in {_SUFFIX, *_OF_TORCH}:
             raise ConfigError(f"{file} is no file of weights by its name: a {_SUFFIX} or .pth is needed ({_WHERE})")
     size = sum(file.stat().st_size for file in files)
@@ -240,7 +246,14 @@ def _is_plain(name: Any) -> bool:
     return isinstance(name, str) and Path(name).name == name and name.endswith(_SUFFIX)
 
 
+def _must_be_regular(file: Path) -> None:
+    """Errors: ConfigError. A device or a pipe may have no end."""
+    if not file.is_file():
+        raise ConfigError(f"{file} is no regular file: copy the weights into one, and name that ({_WHERE})")
+
+
 def _json(file: Path) -> dict[str, Any]:
+    _must_be_regular(file)
     try:
         value = read_json(file) if file.stat().st_size <= _MOST_JSON_BYTES else None
     except (ValueError, RecursionError) as error:

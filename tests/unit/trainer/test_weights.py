@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +165,16 @@ def bad_files(folder):
     lacking = in_shards(folder_of("lacking"), own, without="model-00002-of-00002.safetensors")
     nan = {**own, "convs.2.bias": torch.full_like(own["convs.2.bias"], float("nan"))}
     beyond = {**own, "convs.2.bias": torch.full_like(own["convs.2.bias"], 1e300, dtype=torch.float64)}
+    pipe = folder / "pipe.safetensors"
+    os.mkfifo(pipe)
+    device = folder / "device.pth"
+    device.symlink_to("/dev/zero")
+    piped = in_shards(folder_of("piped"), own)
+    (piped / "model-00002-of-00002.safetensors").unlink()
+    os.mkfifo(piped / "model-00002-of-00002.safetensors")
+    indexed = folder_of("indexed")
+    os.mkfifo(indexed / "model.safetensors.index.json")
+    counts = {**own, "convs.2.bias": own["convs.2.bias"].to(torch.int32)}
     turned = {**own, "convs.2.weight": own["convs.2.weight"][:, :3].contiguous()}
     return {
         "missing": (folder / "nowhere.pth", "there is no file of weights .*nowhere.pth"),
@@ -191,6 +202,16 @@ def bad_files(folder):
         "empty folder": (folder_of("nothing"), "has no model.safetensors, and no shards"),
         "lacking": (lacking, "lacks model-00002-of-00002.safetensors, which its index names"),
         "outside": (outside, "is no index of shards"),
+        "zeros": (device, "is no regular file"),
+        "the device": (Path("/dev/zero"), "is no regular file"),
+        "pipe": (pipe, "is no regular file"),
+        "a shard's pipe": (piped, "is no regular file"),
+        "an index's pipe": (indexed, "is no regular file"),
+        "whole numbers": (saved("whole", counts), "convs.2.bias is of torch.int32, and here of torch.float32"),
+        "yes and no": (
+            torched("flags", {**own, "convs.2.bias": own["convs.2.bias"] > 0}),
+            "convs.2.bias is of torch.bool, and here of torch.float32",
+        ),
         "broken": (broken, "model.safetensors.index.json cannot be read"),
     }
 
@@ -198,7 +219,8 @@ def bad_files(folder):
 CASES = (
     "missing", "too few", "too many", "another", "shape", "not finite", "beyond", "cut", "cut pth", "garbage", "empty",
     "code", "command",
-    "nested", "no names", "kind", "empty folder", "lacking", "outside", "broken",
+    "nested", "no names", "kind", "empty folder", "lacking", "outside", "broken", "zeros", "the device", "pipe",
+    "a shard's pipe", "an index's pipe", "whole numbers", "yes and no",
 )  # fmt: skip
 
 
