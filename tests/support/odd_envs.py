@@ -376,6 +376,19 @@ class Closer(Line):
             raise OSError("it is stuck")
 
 
+class Outside(Line):
+    """Gives numbers that are `times` as large as its space says."""
+
+    observation_space: Any = spaces.Box(-2.0, 2.0, (2,), np.float64)
+
+    def __init__(self, times: float, **more: Any) -> None:
+        super().__init__(**more)
+        self.times = times
+
+    def seen(self) -> Any:
+        return np.array([2.0 * self.times, self.steps / self.length])
+
+
 class Deaf(Line):
     """Answers the signals of a hand-over itself, and blocks them: from its making on, and after each reset and step."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 import numpy.typing as npt
@@ -18,6 +20,11 @@ from trainer.envs.shown import bodies_shown, goal_of, parts_of, poses_of, simula
 from trainer.envs.spaces import I32
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
 from trainer.envs.suite import StepFaultError, Suite
+
+#: Every so many steps it is looked whether observations lie in their space.
+_LOOKS_AT = 16
+
+_log = logging.getLogger(__name__)
 
 
 class EnvGroup:
@@ -50,6 +57,14 @@ class EnvGroup:
             if native
             else None
         )
+        self._rows = slice(places[0], places[-1] + 1) if places else slice(0)
+        #: Key → the least and the largest number that is not far outside its space; without those that were told.
+        self._ranges = {
+            key: (2 * spec.low - spec.high, 2 * spec.high - spec.low)
+            for key, spec in suite.spaces.obs.items()
+            if spec.dtype == "float32" and not is_native and isfinite(spec.high - spec.low)
+        }
+        self._steps = 0
         self._slots = [
             EnvSlot(index, spec, self._instances, self.stepper.bind(place, index) if self.stepper else None, native)
             for place, index in enumerate(places)
@@ -121,6 +136,9 @@ class EnvGroup:
             with _named(slot):
                 slot.end()
                 self._show(slot)
+        self._steps += 1
+        if self._ranges and self._steps % _LOOKS_AT == 1:
+            self._look_at_ranges()
         if self._buffers.watched.any():
             for slot in self._slots:
                 if self._buffers.watched[slot.index]:
@@ -186,6 +204,17 @@ class EnvGroup:
         except StepFaultError as fault:
             with _named(self._slots[fault.place]):
                 raise
+
+    def _look_at_ranges(self) -> None:
+        """Tell, once, of numbers that lie outside their space by more than it is wide."""
+        for key, (least, largest) in list(self._ranges.items()):
+            given, spec = self._buffers.next_obs[key][self._rows], self._instances.suite.spaces.obs[key]
+            low, high = float(given.min()), float(given.max())
+            if low < least or high > largest:
+                del self._ranges[key]
+                names = ", ".join(self._instances.suite.spaces.tasks[:3])
+                words = "%s: the observation %r goes from %g to %g, and its space from %g to %g: nets learn badly from "
+                _log.warning(words + "large numbers; scale what it gives", names, key, low, high, spec.low, spec.high)
 
     def _not_as_before(self) -> dict[str, list[int]]:
         """The environments that make other steps each time, those that do from their next episode on, and those that

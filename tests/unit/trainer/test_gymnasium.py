@@ -498,3 +498,12 @@ def test_success_is_what_the_environment_tells_of_it(env_id, tells):
     env = suite.make(0)
     env.reset(0, 5)
     assert [env.step(np.zeros(1, np.float32)).success for _ in range(4)] == [False, False, tells, tells]
+
+
+@pytest.mark.parametrize(("times", "told"), [(1, 0), (2.9, 0), (3.1, 1), (-3.1, 1)])
+def test_observations_far_outside_their_space_are_told_once(times, told, caplog):
+    suite = SuiteRef(Gymnasium(id="odd_envs:Outside", kwargs={"times": times}))
+    with VectorEnv(VectorSpec(suite, 2, 0)) as envs:
+        envs.reset()
+        stay(envs, 40)
+    assert [record.args[1] for record in caplog.records if record.name == "trainer.envs.group"] == ["state"] * told
