@@ -95,6 +95,7 @@ class Ppo(OnPolicySettings):
     VERSION: ClassVar[str] = "3"
 
     # Where nothing else is said, stable-baselines3's defaults, but that all 8 environments have 2,048 steps together.
+    # The single task is read, too: a second bias of the first layer (docs/algorithms.md).
     name: Literal["ppo"] = Field("ppo", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size.")
     adam_eps: Positive = Field(1e-5, description="Adam's epsilon.")
@@ -177,7 +178,7 @@ class Sac(PlainOffPolicy):
 
     VERSION: ClassVar[str] = "3"
 
-    # stable-baselines3's defaults, but that it begins to learn at 100 steps.
+    # stable-baselines3's defaults, but that it begins to learn at 100 steps, and reads the single task as `Ppo` does.
     name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
     tau: Annotated[float, Field(gt=0, le=1)] = Field(

@@ -95,8 +95,8 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
             )
         if found[name].is_floating_point() != wanted.is_floating_point():
             raise ConfigError(
-                f"{path}: {name} is of {found[name].dtype}, and here of {wanted.dtype}: packed or quantised numbers stand "
-                f"for others; give a file of the net's own ({_WHERE})"
+                f"{path}: {name} is of {found[name].dtype}, and here of {wanted.dtype}: packed or quantised numbers "
+                f"stand for others; give a file of the net's own ({_WHERE})"
             )
     return {name: found[name].to(wanted.dtype) for name, wanted in own.items()}
 
