@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from rivals import cleanrl_ppo, equal  # noqa: E402 - beside this file
 
+from trainer.config.algorithms import Mtsac  # noqa: E402 - beside this file
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.settings import OnPolicySettings  # noqa: E402
 from trainer.config.training import Training  # noqa: E402
@@ -103,7 +104,7 @@ def training_of(algorithm: str, env: str) -> Training:
 def as_mtsac(training: Training) -> Training:
     """The same training by MTSAC."""
     settings, network = training.off_policy.model_dump(), training.network.model_dump()
-    more = {**settings, "name": "mtsac"}
+    more = {name: value for name, value in settings.items() if name in Mtsac.model_fields} | {"name": "mtsac"}
     fields = {"num_envs": training.num_envs, "env": training.env.model_dump(), "network": network}
     return resolve(TrainingSection(algorithm=more, device="cpu", **fields))
 

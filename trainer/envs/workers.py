@@ -144,11 +144,12 @@ class WorkerPool:
         return in_order
 
     def close(self) -> None:
-        """End the workers: they see their socket close."""
+        """End the workers, all within the same five seconds: they see their socket close."""
         for ours in self._channels:
             ours.close()
+        until = time.monotonic() + _END_S
         for process in self._processes:
-            end(process)
+            end(process, max(0.0, until - time.monotonic()))
         self._channels, self._processes = [], []
 
     def _set_up(self) -> None:
@@ -318,10 +319,10 @@ def dismiss(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a worker whose socket is closed."""
+def end(process: subprocess.Popen[bytes], seconds: float = _END_S) -> None:
+    """Wait for a worker whose socket is closed, and kill it then."""
     try:
-        process.wait(_END_S)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         _kill(process)
 
