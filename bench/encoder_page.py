@@ -101,6 +101,8 @@ The small ones have no published files. `trainer demos fit` makes one from demon
 | `describes another net` | the folder's `config.json` says other heads, or another attention, than this net has |
 | `cannot be read as weights` | it is damaged, or something else: compare its sha256 with the source's, copy it anew |
 | `holds more than tensors` | save the net's `state_dict()` alone, or as safetensors |
+| `is of torch.int32, and here of torch.float32` | it is quantised or packed: give the net's own numbers |
+| `is no regular file` | it is a device, a pipe or a folder: copy the weights into a file |
 | `numbers that are not finite` | the training that it is from broke down: take an older file |
 | `its numbers are not those that were written` | the copy in the slot's folder changed: remove it, give your file |
 | `cannot be read (Permission denied), and nothing was decided` | let this account read it, or start again |

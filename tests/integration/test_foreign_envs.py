@@ -18,6 +18,7 @@ from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER
 from trainer.errors import EnvironmentFailedError
+from trainer.history.read import read_evaluations
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,9 +41,9 @@ LONG, FAILED = pytest.mark.long, EnvironmentFailedError.exit_code
 LIMIT_S = "10"
 
 
-def trained(folder, env, *launcher, workers=0, **kwargs):
+def trained(folder, env, *launcher, workers=0, more=None, **kwargs):
     """(exit code, all that it said) of a training that `launcher` starts."""
-    fields = {**TRAINING, "num_workers": workers}
+    fields = {**TRAINING, "num_workers": workers, **(more or {})}
     fields["env"] = {"name": "gymnasium", "id": f"odd_envs:{env}", "kwargs": kwargs}
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"run_name": "odd", "training": fields}))
@@ -65,9 +66,15 @@ def test_one_that_answers_signals_itself_is_handed_over(tmp_path, number, worker
     assert trained(tmp_path, "Deaf", "handing_over.py", f"30:{number}", workers=workers)[0] == HANDED_OVER
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=LONG)])
-def test_a_thread_that_one_leaves_keeps_no_job_that_has_ended(tmp_path, workers):
-    assert trained(tmp_path, "Lingering", "handing_over.py", "30:SIGUSR2", workers=workers)[0] == HANDED_OVER
+@pytest.mark.parametrize(("workers", "goals"), [(0, 0), pytest.param(1, 0, marks=LONG), pytest.param(0, 1, marks=LONG)])
+def test_a_thread_that_one_leaves_keeps_no_job_that_has_ended(tmp_path, workers, goals):
+    """Nor an evaluation beside it."""
+    code, said = trained(tmp_path, "Lingering", "handing_over.py", "30:SIGUSR2", workers=workers)
+    assert code == HANDED_OVER, said
+    if goals:
+        code, said = trained(tmp_path, "Lingering", more={"evaluation_goals": goals, "evaluation_interval": 80})
+        assert code == 0, said
+        assert len(read_evaluations(tmp_path / "run" / "slots" / "0")) > 0
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from anchorleg.output import set_aside
 from anchorleg.signals import HAND_OVER_SIGNALS, bear_hand_over
+from trainer.envs.foreign import leave
 from trainer.machine.expendable import be_expendable
 
 #: It says how far it is this often.
@@ -108,4 +109,4 @@ def _end_with_the_learner() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
