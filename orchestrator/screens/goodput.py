@@ -134,8 +134,9 @@ def times_of(job: JobFacts, now: float) -> Times:
     asked = _between(job.started_at, job.asked_at if job.asked_at is not None else end, end)
     if job.first_step_at is not None:
         first = _between(job.started_at, job.first_step_at, asked)
-    else:  # a program that reports no steps is taken to work from its start; one that does had none yet
-        first = asked if job.done == 0 else job.started_at
+    else:  # who reports no steps is taken to work from the start, once something is saved; who does had none yet
+        has_none = job.done == 0 or (job.open and job.done is None and job.kept == 0)
+        first = asked if has_none else job.started_at
     working = asked - first
     good = working * _kept_share(job)
     answered = end if job.open else _between(asked, job.answered_at if job.answered_at is not None else asked, end)

@@ -363,6 +363,38 @@ def test_who_sends_no_more_is_said_to_be_delayed(
         said(page, "in training · delayed")
 
 
+def test_who_trains_no_more_is_not_said_to_be_in_training(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        says(page, "for (const tile of value?.stage?.tiles ?? []) tile.at_work = false")
+        with playing(moves(agent)):
+            said(page, "s behind")  # what comes is shown, whatever is known of the job
+        tile(page).locator('.badge[data-state="stopped"]').wait_for()
+        assert "in training" not in tile(page).locator("figcaption").inner_text()
+
+
+@pytest.mark.parametrize(("state", "words"), [("running", "live"), ("finished", "connected"), ("stopped", "connected")])
+def test_the_header_calls_a_run_live_while_it_is(
+    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str], state: str, words: str
+) -> None:
+    with a_viewer(tmp_path, str(shared), env=env) as url:
+        page = pages.open(url)
+        says(page, f"if (value?.is?.run) value.is.run.state = '{state}'")
+        page.locator(f'header .badge[data-state="{state}"]').wait_for()
+        assert page.locator('header [data-line="live"]').inner_text().strip() == words
+
+
+def says(page: Any, change: str) -> None:
+    """Load the page anew; from now on `change` is made to every `value` that the viewer sends it."""
+    page.add_init_script(
+        f"const p = JSON.parse; JSON.parse = (...text) => {{ const value = p(...text); {change}; return value; }}"
+    )
+    page.reload()
+
+
 def asked_in(shared: Path) -> set[tuple[int, str]]:
     """The slots, and lanes, that pages ask the jobs for."""
     path = shared / "v1" / "runs" / RUN / wanted.FILE

@@ -200,6 +200,9 @@ const LINES = {
   file: "a saved page",
 };
 
+// Of a run in these nothing lives: the page is connected, and shows how it ended.
+const OVER = new Set(["finished", "failed", "stopped", "paused"]);
+
 function draw() {
   const { snapshot } = state;
   takeZone(snapshot);
@@ -213,7 +216,8 @@ function header(snapshot) {
   const when = state.line === "file" ? moment(state.at, { year: "numeric" }) : "";
   const seen = moment(state.at, { second: "2-digit" });
   const other = zone(state.at);
-  const words = wasOld ? `as of ${seen}: nothing was read since` : `${LINES[state.line]} ${when}`;
+  const line = state.line === "live" && OVER.has(run?.state) ? "connected" : LINES[state.line];
+  const words = wasOld ? `as of ${seen}: nothing was read since` : `${line} ${when}`;
   return html`<header>
     <h1>${run ? run.name : snapshot?.place ?? "viewer"}</h1>
     ${run ? html`<span class="badge" data-state=${run.state}>${run.state}</span>` : nothing}

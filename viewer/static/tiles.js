@@ -329,8 +329,9 @@ class Tile {
     const who = by ? `by ${by}` : HERE[this.way] ?? ORIGINS[batch.origin] ?? `by ${batch.origin}`;
     const behind = this.way === "training" && batch.origin !== AGAIN && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
     const isLate = seen.isLate && this.way !== "recorded";
-    say(this.badge, isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
-    this.badge.dataset.state = isLate ? "paused" : "running";
+    const isOver = isLate && this.way === "training" && !by && !state.at_work;
+    say(this.badge, isOver ? "its job trains no more" : isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
+    this.badge.dataset.state = isOver ? "stopped" : isLate ? "paused" : "running";
     show(this.solved, batch.success === true);
     this.element.dataset.success = String(batch.success === true);
     const parts = [batch.task, `step ${batch.step.toLocaleString("en")}`, `return ${figure(batch.return)}`];

@@ -59,6 +59,11 @@ def test_a_running_job_has_lost_nothing_yet():
     only(times_of(a_job(done=0, open=True), 100), start_up_s=100)
 
 
+def test_a_running_job_that_reports_nothing_works_once_it_has_saved():
+    only(times_of(a_job(open=True), 100), start_up_s=100)  # it may crash before it has done anything
+    only(times_of(a_job(open=True, kept=1), 100), productive_s=100)
+
+
 def test_a_program_that_reports_nothing_worked_if_something_of_it_was_kept():
     only(times_of(a_job(ended_at=100, kept=1), NOW), productive_s=100)
     only(times_of(a_job(ended_at=100), NOW), lost_s=100)
@@ -89,7 +94,10 @@ def test_a_successor_that_was_queued_ahead_leaves_no_waiting():
 
 
 def test_nobody_knows_how_a_silent_job_spent_the_time_until_its_end_was_proven():
-    jobs = (a_job(first_step_at=0, seen_at=70, proven_at=400, done=5), a_job(1, 460, submitted_at=410, open=True))
+    jobs = (
+        a_job(first_step_at=0, seen_at=70, proven_at=400, done=5),
+        a_job(1, 460, submitted_at=410, open=True, kept=1),
+    )
     times = account(SlotFacts(0, jobs), 500).times
     only(times, lost_s=100, blind_s=300, waiting_s=10, queue_s=50, productive_s=40)
 
