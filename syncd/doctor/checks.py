@@ -24,6 +24,8 @@ SKEW_HARMS_S = 60.0
 TIGHT = 0.8
 #: rsync's protocol from which it lists files while it sends, and sums with more than MD4.
 MODERN_RSYNC = 30
+#: NEWS of rsync 3.5.0 (13 August 2026): 33 faults of security are mended, of its receiver and its sender as well.
+SAFE_RSYNC = (3, 5, 0)
 #: Where events of other machines' changes do not arrive, and locks are a matter of luck.
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|afpfs|afs|lustre|gpfs|beegfs|ceph|9p|fuse\.(sshfs|glusterfs|rclone)")
 #: What a person does about each kind of error.
@@ -157,13 +159,30 @@ def _rsync(facts: LaptopFacts) -> Finding:
     here = rsync_words(facts.here.rsync)
     there = rsync_words(facts.there.rsync if facts.there is not None else None)
     found = f"{here} here" + ("" if facts.is_local else f", {there} there")
-    if facts.chosen != "rsync":
+    has_no_server = (
+        facts.visit is not None and facts.visit.error is not None and facts.visit.error.kind == "RemoteError"
+    )
+    if facts.chosen != "rsync" and not (has_no_server and facts.wanted == "auto" and facts.there is not None):
         return _ok("rsync", f"{found}; not needed by {facts.chosen}")
     if "no rsync" in (here, there):
         return Finding(
             check="rsync", level=Level.PROBLEM, found=found, advice="install rsync there, or leave --transport away"
         )
+    if any(is_unsafe(said) for said in (facts.here.rsync, facts.there.rsync if facts.there is not None else None)):
+        return Finding(
+            check="rsync", level=Level.WARNING, found=found,
+            advice="update it: 3.5.0 mends 33 faults of security (a distribution may have mended them under an older "
+            "number), or leave --transport away",
+        )  # fmt: skip
     return _ok("rsync", found)
+
+
+def is_unsafe(said: str | None) -> bool:
+    """Whether the rsync that says this of itself is older than `SAFE_RSYNC`; openrsync is another program."""
+    version = re.search(r"rsync\s+version\s+v?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?", said or "")
+    if version is None or "openrsync" in (said or ""):
+        return False
+    return tuple(int(part or 0) for part in version.groups()) < SAFE_RSYNC
 
 
 def rsync_words(said: str | None) -> str:

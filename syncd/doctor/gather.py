@@ -31,6 +31,7 @@ from syncd.wire.refusals import REFUSED_PREFIX
 LOCAL_TIMEOUT_S = 20.0
 #: A block of `quota` and `df -k`.
 _BLOCK = 1024
+_RESTRICTED = "our key is restricted to the weights and its own inbox"
 #: How many blocks, as an honest program writes it: `int` takes other digits too, and refuses thousands of them.
 _BLOCKS = "[0-9]{1,18}"
 
@@ -53,7 +54,7 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
         host_key=host_key,
         chosen=chosen,
         wanted=settings.transport,
-        why_not=dict(_why_not(remote, chosen, there)),
+        why_not=dict(_why_not(remote, chosen, there, there_error)),
         visit=visit,
         here=Side(rsync=_rsync_here(), space=_space_here(folder), filesystem=filesystem_of(folder)),
         there=there,
@@ -107,7 +108,7 @@ def _kind(error: SyncError) -> str:
     return "RemoteError" if error.exit_code == 6 else type(error).__name__
 
 
-def _why_not(remote: Remote, chosen: str, there: Side | None) -> Iterator[tuple[str, str]]:
+def _why_not(remote: Remote, chosen: str, there: Side | None, there_error: str) -> Iterator[tuple[str, str]]:
     """The transports that were not chosen."""
     if remote.is_local:
         return
@@ -124,7 +125,8 @@ def _why_not(remote: Remote, chosen: str, there: Side | None) -> Iterator[tuple[
             yield "paramiko", "`ssh` is there"
     if chosen != "rsync":
         missing = "here" if shutil.which("rsync") is None else "there" if there is not None and not there.rsync else ""
-        yield "rsync", f"there is none {missing}" if missing else "it polls, every few seconds"
+        why = "a restricted key gets none" if there_error == _RESTRICTED else "it polls, every few seconds"
+        yield "rsync", f"there is none {missing}" if missing else why
 
 
 def _there(remote: Remote) -> tuple[Side | None, str]:
@@ -140,7 +142,7 @@ def _there(remote: Remote) -> tuple[Side | None, str]:
     except OSError:
         return None, "there is no `ssh` here to ask with"
     if REFUSED_PREFIX in answer.said:
-        return None, "our key is restricted to the weights and its own inbox"
+        return None, _RESTRICTED
     found = survey.marked(answer.out)
     if "asked" not in found:
         return None, "its shell did not answer"

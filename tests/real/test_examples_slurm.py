@@ -53,7 +53,9 @@ def test_where_there_is_no_default_partition_start_ends_with_slurms_words(
     refused = orchestrator(cluster, tmp_path, "start")
 
     assert refused.returncode == 6, refused.stderr
-    assert "No partition specified" in refused.stderr
+    own_words = cluster.run("sbatch", "--wrap", "true").stderr.strip().rpartition(": ")[2]
+    assert own_words
+    assert own_words in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
 
 

@@ -161,7 +161,7 @@ def test_a_checkpoint_goes_on_where_it_broke(runner: Runner, tmp_path: Path):
 
 
 def test_the_checkpoints_of_a_run_are_found_by_one_login(runner: Runner, sshd: Sshd, tmp_path: Path):
-    with pytest.raises(RemoteError, match=r"no checkpoints can be looked for .*No such file"):
+    with pytest.raises(RemoteError, match="no checkpoints can be looked for"):
         saved_there(runner)
     slots = tmp_path / "run" / "slots"
     for name in ("1/attempts/0/checkpoints/500", "0/attempts/9/checkpoints/9000", "0/attempts/10/checkpoints/1000"):

