@@ -57,6 +57,9 @@ _INSTALL_SCRIPT = (
     'printf "%s\\n" "$line" >> authorized_keys'
 )
 
+#: Of the variables by which programs choose what they load; as the empty file each of them is harmless.
+_CHOOSING = ("BASH_ENV", "LD_PRELOAD", "PYTHONPATH")
+
 #: Asks the user: the question, and whether the answer may be seen while it is typed.
 Ask = Callable[[str, bool], str]
 
@@ -361,13 +364,24 @@ class RemoteAnswer:
     said: str
 
 
-def ask_shell(remote: Remote, command: str) -> RemoteAnswer:
-    """Run one line in the account's shell over there, with our key; the key is tried once.
+def takes_variables(remote: Remote) -> bool:
+    """Whether sshd over there hands on variables by which a client chooses what programs run (sshd_config's AcceptEnv,
+    as `*`): with these a restricted key has the whole account, before its forced command begins.
+
+    Errors: those of `ask_shell`.
+    """
+    canaries = " ".join(f"{name}=/dev/null" for name in _CHOOSING)
+    answer = ask_shell(remote, f"printenv {' '.join(_CHOOSING)}", "-o", f"SetEnv={canaries}")
+    return "/dev/null" in answer.out.split()
+
+
+def ask_shell(remote: Remote, command: str, *options: str) -> RemoteAnswer:
+    """Run one line in the account's shell over there, with our key; the key is tried once. `options`: more of ssh's.
 
     Errors: those of a login: LoginRefusedError, HostKeyError, UnreachableError; RemoteError where it never stops.
     """
     child = subprocess.Popen(
-        [*ssh_words(remote), "--", remote.account, command],
+        [*ssh_words(remote), *options, "--", remote.account, command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
     )  # fmt: skip
     done = run_bounded(child, remote.host or "", LOGIN_TIMEOUT_S)

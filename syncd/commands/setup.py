@@ -250,7 +250,8 @@ def _what_is_there(policies: int) -> str:
 
 
 def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpoints: bool) -> None:
-    from syncd.access.gate import authorized_keys_line  # noqa: PLC0415 - see above
+    from syncd.access import keys  # noqa: PLC0415 - see above
+    from syncd.access.gate import authorized_keys_line  # noqa: PLC0415
 
     place = settings.remote
     if place is None or place.command is None:
@@ -264,6 +265,11 @@ def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpo
         if "PRIVATE KEY" in public:
             raise ConfigError(f"--friend-key {file} is a private key: delete it, and ask for the .pub file beside it")
     line = authorized_keys_line(friend, public, [place.command], place.path, checkpoints=checkpoints)
+    if keys.takes_variables(place):
+        raise ConfigError(
+            f"the sshd of {place.host} takes any variable from a client (AcceptEnv in its sshd_config): with one, a "
+            "restricted key can run whatever it likes as you; ask its administrators to name harmless ones alone"
+        )
     if file is None:
         line = line.replace(public.split()[1], "<their public key: the long word in ~/.ssh/id_ed25519.pub>")
     print(

@@ -379,10 +379,30 @@ def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path
     assert "restricted" in done.stdout
     assert "your contributions are called ben" in done.stdout
     assert ben.settings().name == "ben"
-    for words in (("pull",), ("pull", "--transport", "rsync")):
-        pulled = ben.run(*words)
-        assert pulled.returncode == 0, pulled.stderr
+    pulled = ben.run("pull")
+    assert pulled.returncode == 0, pulled.stderr
+    assert ben.run("pull", "--transport", "rsync").returncode == 6
     assert json.loads((ben.home / ".config" / "anchorleg" / "syncd.json").read_text())["remote"]["host"] == "127.0.0.1"
     for wrong, word in (((), "<their public key"), (("--friend-key", friend_key), "private key")):
         printed = newcomer.run("setup", "--friend", "ben", *wrong)
         assert word in printed.stdout + printed.stderr
+    granted = newcomer.run("setup", "--friend", "ben", "--friend-key", f"{friend_key}.pub", "--friend-checkpoints")
+    assert granted.stdout == line.replace(f"{shared.path}", f"{shared.path} --checkpoints") + "\n"
+
+
+@pytest.mark.parametrize("accepted", ["*", "BASH_* LANG", "LD_PRELOAD"])
+def test_no_line_for_a_friend_where_a_client_may_choose_what_is_run(
+    newcomer: Newcomer, sshd: Sshd, tmp_path: Path, accepted: str
+):
+    """Whatever forces a command: bash reads the file that BASH_ENV names before it runs one."""
+    (tmp_path / "run" / "shared" / "v1").mkdir(parents=True)
+    owner: Laptop = sshd.new_client("owner")
+    place = f"{sshd.user}@127.0.0.1:{tmp_path / 'run'}"
+    words = ("setup", place, "--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--remote-command", SYNCD)
+    done = newcomer.run(*words, "--key", owner.key)
+    assert done.returncode == 0, done.stderr
+    assert newcomer.run("setup", "--friend", "ben").returncode == 0
+    sshd.change(AcceptEnv=accepted)
+    printed = newcomer.run("setup", "--friend", "ben")
+    assert (printed.returncode, printed.stdout) == (2, "")
+    assert "AcceptEnv" in printed.stderr

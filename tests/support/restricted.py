@@ -44,11 +44,13 @@ class Friend:
     def inbox(self) -> Path:
         return self.shared.path / "v1" / "inbox" / "alice"
 
-    def allow(self, *, checkpoints: bool = False) -> None:
-        """Let her in, by the one line of `authorized_keys`."""
+    def allow(self, *, checkpoints: bool = False, also: str = "", before: str = "") -> None:
+        """Let her in, and nobody else. `also`: a second key of hers; `before`: what the shell does before the gate."""
         syncd, shared = str(self.owner.syncd()) if self.owner else SYNCD, str(self.shared.path)
-        line = authorized_keys_line("alice", self.laptop.public_key, [syncd], shared, checkpoints=checkpoints)
-        self.server.authorized_keys.write_text(line + "\n", encoding="utf-8")
+        keys = [self.laptop.public_key, *([also] if also else [])]
+        lines = (authorized_keys_line("alice", key, [syncd], shared, checkpoints=checkpoints) for key in keys)
+        text = "".join(line.replace('command="', f'command="{before}') + "\n" for line in lines)
+        self.server.authorized_keys.write_text(text, encoding="utf-8")
 
     def as_owner(self, work: Callable[[], object]) -> None:
         """Call `work` in a process of the folder's owner."""
