@@ -75,3 +75,18 @@ def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRel
     for words in (("start",), ("start", "--dry-run"), ("render",)):
         relay.run(*words).assert_refused(2, "run_dir: ", "runs/a:b has a ':' in it", "name a folder without one")
     assert not (relay.folder / "runs").exists()
+
+
+def test_what_a_crash_leaves_behind_has_no_secret_of_the_environment(new_relay: NewRelay) -> None:
+    """Run folder, state folder, and what every command says of it; the shell's secrets are no business of a run."""
+    names = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DATABASE_URL", "SSH_AUTH_SOCK")
+    secret = "not-for-anybody"
+    env = {**os.environ, **dict.fromkeys(names, secret)}
+    relay = new_relay(env=env, command=["python3", "-c", "import nothing_of_that_name"])
+    said = [relay.run("start").words]
+    assert "nothing_of_that_name" in relay.status()["slots"][0]["why"]
+    said += [relay.run(*words).words for words in (("status", "--json"), ("explain",), ("goodput",), ("doctor",))]
+    assert [words for words in said if secret in words] == []
+    files = [path for path in relay.folder.rglob("*") if path.is_file()]
+    assert len(files) > 20
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
