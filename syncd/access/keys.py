@@ -172,7 +172,7 @@ def why_unusable(own: OwnKey, place: Endpoint) -> str:
 
 def endpoint(remote: Remote) -> Endpoint:
     """Where `ssh` would go for `remote`. Errors: ConfigError (no ssh, a broken ~/.ssh/config)."""
-    words = ["ssh", "-G"]
+    words = ["ssh", "-G", "-o", "IgnoreUnknown=*"]
     if remote.ssh_config:
         words += ["-F", str(remote.ssh_config)]
     if remote.port:

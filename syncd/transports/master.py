@@ -54,7 +54,9 @@ class Master:
     def _log_in(self) -> None:
         """Ssh goes into the background by itself once it is in. Its words go to a file, which nobody waits for."""
         said = self.folder / "said"
-        command = [*self._words, "-o", f"ControlPersist={IDLE_S}", "-M", "-N", "--", self._account]
+        # -N in front: ssh takes the first word on what kind of session this is.
+        ssh, *words = self._words
+        command = [ssh, "-N", *words, "-o", f"ControlPersist={IDLE_S}", "-M", "--", self._account]
         try:
             with open(said, "wb") as file:
                 done = subprocess.run(

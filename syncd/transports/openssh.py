@@ -24,7 +24,10 @@ from syncd.wire.streams import ChildStream
 
 #: ssh's own limit on the connection, and how it notices a dead one: 3 x 5 s, as our own pings do.
 _OPTIONS = {
+    # Before all others: what follows is newer than some sites' ssh, and ~/.ssh/config may be another machine's, too.
+    "IgnoreUnknown": "*",
     "BatchMode": "yes",
+    "ConnectionAttempts": "1",
     "ConnectTimeout": "10",
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "3",
@@ -35,10 +38,23 @@ _OPTIONS = {
     "ControlMaster": "no",
     "RemoteCommand": "none",
     "PermitLocalCommand": "no",
-    "LogLevel": "INFO",  # its words are what an error is made of
+    "Tunnel": "no",
+    # A program's pipes and its command, in the foreground.
+    "ForkAfterAuthentication": "no",
+    "SessionType": "default",
+    "StdinNull": "no",
+    # Both ask a person in the middle of a connection.
+    "AddKeysToAgent": "no",
+    "UpdateHostKeys": "no",
+    # Its words are what an error is made of.
+    "LogLevel": "INFO",
+    "LogVerbose": "none",
+    "VisualHostKey": "no",
+    # ssh's own order of those that ask nobody: a key is refused only where it was shown.
+    "PreferredAuthentications": "gssapi-with-mic,hostbased,publickey",
 }
 #: Those of them by which ssh asks nobody.
-_UNASKED = {"BatchMode", "StrictHostKeyChecking"}
+_UNASKED = {"BatchMode", "StrictHostKeyChecking", "PreferredAuthentications"}
 #: No terminal, no agent, no X.
 _FLAGS = ("-T", "-a", "-x")
 EXIT_SSH = 255
@@ -69,6 +85,17 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
         r"UNPROTECTED PRIVATE KEY FILE",
         LoginRefusedError,
         "ssh does not use a key file that others may read: `chmod 600` it, then try {0} again",
+    ),
+    # Behind a ProxyJump or ProxyCommand ssh knows no address: what is said before that is of the way, not of the place.
+    (
+        r"(?s)Permission denied \(.*UNKNOWN port",
+        LoginRefusedError,
+        "a host on the way to {0} (ProxyJump in ~/.ssh/config) lets us in by no key: try `{ssh}`",
+    ),
+    (
+        r"UNKNOWN port",
+        UnreachableError,
+        "the way to {0} (ProxyJump or ProxyCommand in ~/.ssh/config) ended before the login: try `{ssh}`",
     ),
     (
         # What may still be tried, once a key was taken: a key is no more among it.
@@ -139,7 +166,8 @@ def ssh_words(remote: Remote, *, asks: bool = False) -> list[str]:
     if remote.known_hosts is not None and remote.known_hosts.is_file():  # else as ~/.ssh/config says
         words += ["-o", f"UserKnownHostsFile={_quoted(remote.known_hosts)} ~/.ssh/known_hosts ~/.ssh/known_hosts2"]
     if remote.key is not None:
-        words += ["-i", str(remote.key), "-o", "IdentitiesOnly=yes"]
+        named = f"IdentityFile={_quoted(remote.key)}"  # -i takes the same tokens, and no quotes
+        words += ["-o", named, "-o", "IdentitiesOnly=yes", "-o", "PubkeyAuthentication=yes"]
     if remote.port is not None:
         words += ["-p", str(remote.port)]
     return words

@@ -20,6 +20,7 @@ from policies import RUN, a_draft, publish_one, tensors
 from sshd import Laptop, Sshd, make_key
 from watching import Watcher, client_env, seen, syncd, watching
 
+from syncd.access.keys import endpoint
 from syncd.access.settings import Settings, store_settings
 from syncd.errors import LoginRefusedError, SecondFactorError, UnreachableError
 from syncd.outbox import Outbox, read_contributions
@@ -245,6 +246,35 @@ def test_the_users_own_shells_outlive_our_connection(new_sshd: Callable[..., Ssh
             shell.kill()
             shell.wait(PATIENCE_S)
     assert (shell.returncode, said) == (0, b"still here\n")
+
+
+#: What somebody may have in ~/.ssh/config for their own shells, and breaks a connection that a program makes.
+FOR_SHELLS = (
+    "RequestTTY force", "RemoteCommand tmux attach", "PermitLocalCommand yes", "LocalCommand echo welcome",
+    "ForkAfterAuthentication yes", "StdinNull yes", "SessionType none", "BatchMode no", "EscapeChar A",
+    "LogLevel DEBUG3", "LogVerbose *:*:*", "VisualHostKey yes", "UpdateHostKeys ask", "AddKeysToAgent ask",
+    "ExitOnForwardFailure yes", "LocalForward 127.0.0.1:1 nowhere:1", "RemoteForward 1 nowhere:1", "DynamicForward 1",
+    "Tunnel yes", "ForwardAgent yes", "ForwardX11 yes", "Compression yes", "ControlMaster auto", "ControlPersist 1h",
+    "ControlPath {folder}/%C", "PreferredAuthentications password,keyboard-interactive", "PubkeyAuthentication no",
+    "SendEnv *", "SetEnv LC_ALL=nonsense", "ServerAliveInterval 0", "ConnectionAttempts 1000", "RekeyLimit 16K",
+    "StrictHostKeyChecking ask", "UseKeychain yes", "IPQoS none", "HashKnownHosts yes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("carrier", ["openssh", pytest.param("rsync", marks=NEEDS_RSYNC)])
+def test_what_a_person_sets_for_their_own_shells_breaks_no_connection_of_ours(
+    sshd: Sshd, laptop: Laptop, shared: Shared, carrier: TransportName
+) -> None:
+    key = laptop.home / "My%20keys" / "of %h"
+    key.parent.mkdir()
+    laptop.key.rename(key)
+    lines = "".join(f"  {line.format(folder=sshd.folder)}\n" for line in FOR_SHELLS)
+    laptop.config.write_text(f"{laptop.config.read_text()}{lines}")
+    remote = Remote(path=str(shared.path), host="cluster", command=SYNCD, ssh_config=laptop.config, key=key)
+
+    with closing(open_transport(remote, carrier, client="anna")) as transport:
+        assert transport.listing() == News()
+    assert endpoint(remote).port == sshd.port
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)

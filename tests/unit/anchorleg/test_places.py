@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
 
-from anchorleg.places import base_folder, own_folder, runs_folder
+from anchorleg.places import account_name, base_folder, home_folder, own_folder, runs_folder, user_path
 
 HOME = {"HOME": "/home/anna"}
 
@@ -30,3 +32,17 @@ def test_each_kind_has_its_folder(kind, linux, apple):
 
 def test_a_relative_folder_is_ignored():
     assert runs_folder({**HOME, "XDG_STATE_HOME": "here"}) == Path("/home/anna/.local/state/anchorleg/runs")
+
+
+def test_an_account_without_a_name_and_a_home_folder_is_no_error(monkeypatch, tmp_path):
+    def unknown(_who):
+        raise KeyError
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
+    assert account_name() == str(os.getuid())
+    assert [user_path(word) for word in ("~/x", "~nobody/x", tmp_path)] == [Path("~/x"), Path("~nobody/x"), tmp_path]
+    assert list(runs_folder({}).glob("*")) == []
+    with pytest.raises(NotADirectoryError):
+        home_folder({}).joinpath("x").mkdir(parents=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import need
 
 from syncd.errors import (
     ConfigError,
@@ -21,7 +27,7 @@ from syncd.errors import (
 )
 from syncd.remote import Remote
 from syncd.transports import openssh
-from syncd.transports.openssh import OpensshTransport, explain, server_command, ssh_command
+from syncd.transports.openssh import OpensshTransport, explain, server_command, ssh_command, ssh_words
 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
 MEANS = {
@@ -48,6 +54,26 @@ def test_each_end_of_ssh_has_its_error(case: str) -> None:
     assert type(error) is kind
     assert words in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        ("nc: not found\nbanner exchange: Connection to UNKNOWN port 65535: Broken pipe", UnreachableError),
+        (
+            "ssh: connect to host jump port 22: Connection refused\nConnection closed by UNKNOWN port 65535",
+            UnreachableError,
+        ),
+        ("ssh: Could not resolve hostname jump: x\nConnection closed by UNKNOWN port 65535", UnreachableError),
+        ("me@jump: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535", LoginRefusedError),
+        ("me@jump: Permission denied (password).\nConnection closed by UNKNOWN port 65535", LoginRefusedError),
+    ],
+)
+def test_where_the_way_ends_the_place_behind_it_is_not_blamed(before: str, kind: type[Exception]) -> None:
+    error = explain("cluster", 255, f"{before}\r\n")
+    assert type(error) is kind
+    assert "ProxyJump" in str(error)
+    assert "`ssh cluster`" in str(error)
 
 
 def test_a_sites_banner_is_not_taken_for_words_of_ssh() -> None:
@@ -106,12 +132,71 @@ def test_no_path_becomes_more_than_a_word_over_there(text: str) -> None:
 
 def test_one_try_one_key_and_the_pinned_host_keys_first(tmp_path: Path) -> None:
     remote = Remote(
-        host="cluster", user="me", port=2222, path="/srv", key=tmp_path / "key", known_hosts=tmp_path / "known hosts%"
+        host="cluster", user="me", port=2222, path="/srv", key=tmp_path / "key%", known_hosts=tmp_path / "known hosts%"
     )
     assert "UserKnownHostsFile" not in " ".join(ssh_command(remote))  # nothing is pinned: as ~/.ssh/config says
     (tmp_path / "known hosts%").touch()
     words = ssh_command(remote)
     assert words[-3:-1] == ["--", "me@cluster"]
-    assert ["-i", str(tmp_path / "key"), "-o", "IdentitiesOnly=yes"] == words[words.index("-i") : words.index("-i") + 4]
+    assert {f'IdentityFile="{tmp_path}/key%%"', "IdentitiesOnly=yes"} <= set(words)
     assert f'UserKnownHostsFile="{tmp_path}/known hosts%%" ~/.ssh/known_hosts ~/.ssh/known_hosts2' in words
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes"} <= set(words)
+
+
+#: Every keyword of ssh_config(5) up to OpenSSH 10.2 that our command line leaves to the user, and why.
+LEFT = {
+    "where it is, and how one gets there": """
+        AddressFamily BindAddress BindInterface CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
+        CanonicalizeMaxDots CanonicalizePermittedCNAMEs Host HostName Hostname IPQoS Include Match Port ProxyCommand
+        ProxyJump ProxyUseFdpass RefuseConnection RekeyLimit TCPKeepAlive Tag User Compression VersionAddendum""",
+    "who is who": """
+        CASignatureAlgorithms CertificateFile CheckHostIP EnableSSHKeysign FingerprintHash GlobalKnownHostsFile
+        GSSAPIAuthentication GSSAPIClientIdentity GSSAPIDelegateCredentials GSSAPIKexAlgorithms GSSAPIKeyExchange
+        GSSAPIRenewalForcesRekey GSSAPIServerIdentity GSSAPITrustDns HashKnownHosts HostKeyAlgorithms HostKeyAlias
+        HostbasedAcceptedAlgorithms HostbasedAuthentication IdentitiesOnly IdentityAgent IdentityFile
+        KnownHostsCommand NoHostAuthenticationForLocalhost PKCS11Provider PubkeyAcceptedAlgorithms
+        PubkeyAuthentication RequiredRSASize RevokedHostKeys SecurityKeyProvider UserKnownHostsFile VerifyHostKeyDNS""",
+    "what is negotiated": "Ciphers KexAlgorithms MACs WarnWeakCrypto",
+    "asked by no one: BatchMode, PreferredAuthentications": """
+        KbdInteractiveAuthentication KbdInteractiveDevices NumberOfPasswordPrompts PasswordAuthentication""",
+    "a connection of the user's that stays is used": "ControlPath ControlPersist",
+    "nothing without a terminal (-T)": "EnableEscapeCommandline EscapeChar ObscureKeystrokeTiming RequestTTY",
+    "nothing without forwarding (-a, -x, ClearAllForwardings, Tunnel)": """
+        DynamicForward ExitOnForwardFailure ForwardAgent ForwardX11 ForwardX11Timeout ForwardX11Trusted GatewayPorts
+        LocalForward PermitRemoteOpen RemoteForward StreamLocalBindMask StreamLocalBindUnlink TunnelDevice
+        XAuthLocation""",
+    "nothing without PermitLocalCommand": "LocalCommand",
+    "of our pings, every few seconds, nothing is seen": "ChannelTimeout",
+    "the server decides": "SendEnv SetEnv",
+    "another log": "SyslogFacility",
+}
+
+
+def test_each_keyword_of_ssh_config_is_overridden_or_left_for_a_reason() -> None:
+    """A keyword that is new to the ssh of this machine is told, and fails nothing."""
+    overridden = {word.partition("=")[0] for word in ssh_words(Remote(host="cluster", path="/srv")) if "=" in word}
+    left = {word for words in LEFT.values() for word in words.split()}
+    assert overridden & left == set()
+    page = subprocess.run(
+        [shutil.which("man") or "true", "ssh_config"], env={**os.environ, "MANWIDTH": "80"}, capture_output=True,
+        text=True, check=False, timeout=PATIENCE_S,
+    ).stdout  # fmt: skip
+    documented = set(re.findall(r"^ {5,7}([A-Z][A-Za-z0-9]+)(?:$|  )", re.sub(r".\x08", "", page), re.MULTILINE))
+    print("nobody has looked at:", sorted(documented - overridden - left))
+
+
+def test_our_words_are_stronger_than_what_the_users_config_says(tmp_path: Path) -> None:
+    """By `ssh -G`, which prints what would be done."""
+    need("ssh", [] if shutil.which("ssh") else ["ssh"])
+    words = [word for word in ssh_words(Remote(host="h", path="/srv")) if "=" in word]
+    ours = {name.lower(): value for name, _, value in (word.partition("=") for word in words)}
+    config = tmp_path / "config"
+    theirs = {"yes": "no", "no": "yes", "default": "none", "none": "x", "INFO": "QUIET"}
+    config.write_text("".join(f"{name} {theirs.get(value, 7)}\n" for name, value in ours.items()))
+    command = ssh_words(Remote(host="h", path="/srv", ssh_config=config))
+    done = subprocess.run([*command, "-G", "h"], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    told = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+    same = {"true": "yes", "false": "no"}
+    for name in told.keys() & ours.keys():
+        assert same.get(told[name], told[name]) == ours[name], name
