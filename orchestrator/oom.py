@@ -19,7 +19,7 @@ def kills(proc: Path = PROC, mount: Path = MOUNT) -> int:
     Source: the kernel's admin-guide/cgroup-v2.rst (`memory.events`) and cgroup-v1/memory.rst (`memory.oom_control`).
     """
     try:
-        lines = [line.split(":", 2) for line in proc.read_text().splitlines()]
+        lines = [line.split(":", 2) for line in proc.read_text(errors="surrogateescape").splitlines()]
     except OSError:
         return 0
     paths = []

@@ -60,7 +60,7 @@ def boot_id() -> str:
 def start_time(pid: int) -> str | None:
     """When `pid` started, in the system's own unit; None if there is no such process or it is a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return None

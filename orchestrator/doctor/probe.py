@@ -331,7 +331,7 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) ->
     """The strictest memory limit of this process's control groups in bytes; None where there is none."""
     if own is None:
         with contextlib.suppress(OSError):
-            own = Path("/proc/self/cgroup").read_text()
+            own = Path("/proc/self/cgroup").read_text(errors="surrogateescape")
     limits = []
     for line in (own or "").splitlines():
         _, controllers, place = line.split(":", 2)
@@ -353,7 +353,8 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) ->
 def kind_of(path: Path) -> str:
     """The filesystem's type, from `/proc/self/mounts`; empty where it is not told."""
     try:
-        mounts = [line.split(" ")[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        text = Path("/proc/self/mounts").read_text(errors="surrogateescape")
+        mounts = [line.split(" ")[1:3] for line in text.splitlines()]
     except OSError:
         return ""
     fitting = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]

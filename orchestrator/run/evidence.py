@@ -157,7 +157,7 @@ def read_record(model: type[Frozen], path: Path, disk: Disk = LOCAL_DISK) -> Any
     """The record in `path`, None where it is absent, torn or of another shape."""
     try:
         return _parsed(model, disk.read(path))
-    except OSError:
+    except (OSError, ValueError):  # the second: no file can have such a name
         return None
 
 

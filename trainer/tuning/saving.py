@@ -19,7 +19,7 @@ def save(config: Path, values: Mapping[str, int]) -> None:
     """
     path = config.resolve()
     try:
-        whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        whole: dict[str, Any] = json.loads(path.read_bytes())
         section = whole
         if "training" in whole or "run_name" in whole:
             whole["training"] = section = whole.get("training") or {}

@@ -546,12 +546,20 @@ class TestRegistry:
         (tmp_path / "file").touch()
         registry.register(begun(run_dir), run_dir, NOW, {"XDG_STATE_HOME": str(tmp_path / "file")})
 
-    @pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"run_id": "x", "from": "a later version"}'])
-    def test_a_damaged_entry_hides_no_other(
-        self, run_dir: RunDir, home: dict[str, str], text: str, request: Any
-    ) -> None:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{", "[1]", "{}", '{"run_id": "x", "from": "a later version"}', "\ud800".encode(errors="surrogatepass"),
+            *(
+                json.dumps({"run_id": "x", "run_name": "other", "run_dir": f"/x{odd}", "registered_at": 0})
+                for odd in ("\0", "\udcfc", "\ud800", "y" * 5000)
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_damaged_entry_hides_no_other(self, run_dir: RunDir, home: dict[str, str], text: str | bytes) -> None:
         registry.register(begun(run_dir), run_dir, NOW, home)
-        (places.runs_folder(home) / "other-00000000.json").write_text(text)
+        data = text if isinstance(text, bytes) else text.encode()
+        (places.runs_folder(home) / "other-00000000.json").write_bytes(data)
         assert registry.find_run("toy", home) == run_dir
 
 

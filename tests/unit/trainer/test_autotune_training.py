@@ -125,9 +125,10 @@ def test_what_is_tried_depends_on_the_machine():
         {"preset": "tiny", "total_steps": 100},
     ],
 )
-def test_what_is_saved_is_what_the_trainer_reads_and_the_rest_stays(tmp_path, before):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_what_is_saved_is_what_the_trainer_reads_and_the_rest_stays(tmp_path, before, encoding):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(before))
+    path.write_text(json.dumps(before), encoding=encoding)
     path.chmod(0o660)  # a group's
     asked = read_section(path, None, [])
     save(path, {"num_envs": 20, "num_workers": 2})
