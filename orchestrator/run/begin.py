@@ -120,6 +120,12 @@ def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
             f"run_dir: {folder} has a {os.pathsep!r} in it, at which Python would split its path to the run's own "
             "code: name a folder without one."
         )
+    ends = ":" if config.container is None or config.container.runtime == "ch-run" else ":,"
+    if config.container is not None and (odd := set(ends) & set(f"{folder}{config_path.absolute().parent}")):
+        raise ConfigError(
+            f"container: a {min(odd)!r} in the path of the run or of its config ends a folder's name in --bind: use "
+            "folders without one."
+        )
     if "\\" in str(folder) and config.executor != "local":
         raise ConfigError(
             f"run_dir: {folder} has a backslash in it, by which sbatch would name a job's output files otherwise: name "
