@@ -85,10 +85,13 @@ def fsync_tree(folder: Path) -> None:
         fsync_folder(Path(where))
 
 
-def make_folder(folder: Path) -> None:
-    """Create `folder` and its parents, where they are not there, durably. Errors: OSError."""
+def make_folder(folder: Path, mode: int = 0o755) -> None:
+    """Create `folder` and its parents, where they are not there, durably, with `mode` as far as the umask lets it.
+    Errors: OSError.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing or [folder]):
+        path.mkdir(mode, exist_ok=True)
     for path in missing:
         fsync_folder(path.parent)
 
@@ -97,8 +100,10 @@ def _write_temporary(beside: Path, data: bytes, mode: int | None = None) -> Path
     temporary = beside.with_name(f".{beside.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
+            made = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            wanted = made & 0o644 if mode is None else mode  # whom the umask lets write might choose what we run
+            if made != wanted:
+                os.fchmod(file.fileno(), wanted)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -127,7 +132,8 @@ def sweep_temporary(folder: Path, before: float) -> None:
 def write_bytes(
     path: Path, data: bytes, *, mode: int | None = None, check: Callable[[Path], None] = lambda _temporary: None
 ) -> None:
-    """Replace `path` by `data`: temporary file, fsync, rename, fsync of the folder. `mode` None: as the umask says.
+    """Replace `path` by `data`: temporary file, fsync, rename, fsync of the folder. `mode` None: others may read it, as
+    far as the umask lets them.
 
     `check` is shown the temporary file before the rename. Errors: OSError (disk full, no permission), whatever `check`
     raises; the old file is then untouched.
@@ -180,6 +186,14 @@ def read_json_or_none(path: Path) -> Any | None:
         return None
 
 
+def link_count(path: Path) -> int:
+    """How many names the file has, from a new open: a mount that caches what it knows of files (NFS, FUSE) asks its
+    server again for that, and not for a `stat`. Errors: OSError.
+    """
+    with open(path, "rb") as file:
+        return os.fstat(file.fileno()).st_nlink
+
+
 def create_exclusive(path: Path, data: bytes, *, mode: int | None = None) -> bool:
     """Create `path` with `data` unless it exists. True: we made it; False: somebody else has. `mode` as above.
 
@@ -192,7 +206,7 @@ def create_exclusive(path: Path, data: bytes, *, mode: int | None = None) -> boo
             os.link(temporary, path)
             made = True
         except FileExistsError:
-            made = os.stat(temporary).st_nlink == 2
+            made = link_count(temporary) == 2
         if made:
             fsync_folder(path.parent)
         return made

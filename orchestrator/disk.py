@@ -16,8 +16,9 @@ from pydantic_core import from_json
 
 from anchorleg import files
 
-#: Of files that nobody but their owner reads: they name settings, paths, or what a job said at its end.
-PRIVATE = 0o600
+#: Of what lies in a run folder, whatever the umask: its files name settings, paths, or what a job said at its end, and
+#: who may change them chooses what runs as the owner.
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def private_opener(path: str, flags: int) -> int:
@@ -26,7 +27,9 @@ def private_opener(path: str, flags: int) -> int:
 
 
 class Disk(Protocol):
-    """Files below a run folder. Errors of every method: OSError, as the operating system's own."""
+    """Files below a run folder. What is made is for its owner alone. Errors of every method: OSError, as the operating
+    system's own.
+    """
 
     def names(self, folder: Path) -> list[str]:
         """What lies in a folder; nothing where there is no such folder."""
@@ -43,14 +46,14 @@ class Disk(Protocol):
     def tail(self, path: Path, length: int) -> bytes:
         """The last `length` bytes at most."""
 
-    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
-        """Replace the file durably: the old one or the new one, never a part. `private`: for its owner alone."""
+    def write(self, path: Path, data: bytes) -> None:
+        """Replace the file durably: the old one or the new one, never a part."""
 
-    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:
-        """Create the file unless it exists. True: we made it. `private`: for its owner alone."""
+    def create(self, path: Path, data: bytes) -> bool:
+        """Create the file unless it exists. True: we made it."""
 
     def append(self, path: Path, value: Any) -> None:
-        """One durable line of JSON. A file that is made for it is for its owner alone."""
+        """One durable line of JSON."""
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
         """Make a folder and its parents. Errors: FileExistsError."""
@@ -115,13 +118,13 @@ class LocalDisk:
             file.seek(max(0, os.fstat(file.fileno()).st_size - length))
             return file.read(length)
 
-    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
+    def write(self, path: Path, data: bytes) -> None:
         """See `Disk`."""
-        files.write_bytes(path, data, mode=PRIVATE if private else None)
+        files.write_bytes(path, data, mode=PRIVATE)
 
-    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:
+    def create(self, path: Path, data: bytes) -> bool:
         """See `Disk`."""
-        return files.create_exclusive(path, data, mode=PRIVATE if private else None)
+        return files.create_exclusive(path, data, mode=PRIVATE)
 
     def append(self, path: Path, value: Any) -> None:
         """See `Disk`."""
@@ -129,7 +132,8 @@ class LocalDisk:
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
         """See `Disk`."""
-        path.mkdir(parents=True, exist_ok=exist_ok)
+        files.make_folder(path.parent, PRIVATE_FOLDER)
+        path.mkdir(PRIVATE_FOLDER, exist_ok=exist_ok)
 
     def sync_folder(self, path: Path) -> None:
         """See `Disk`."""

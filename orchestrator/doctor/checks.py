@@ -160,9 +160,6 @@ def folder_findings(folder: FolderFacts) -> Iterator[Finding]:
         yield _space(folder)
     if folder.skew_s is not None:
         yield skew_finding("folder clock", "the folder's server", folder.skew_s)
-    if folder.mode and int(folder.mode, 8) & 0o002:
-        found = f"new folders get mode {folder.mode}: everybody here may change the run"
-        yield Finding(check="umask", level=Level.WARNING, found=found, advice="set `umask 022` or stricter")
 
 
 def _space(folder: FolderFacts) -> Finding:

@@ -40,7 +40,6 @@ class FolderFacts(Frozen):
     free_bytes: int | None = None
     free_files: int | None = None
     skew_s: float | None = None
-    mode: str = ""
 
 
 class DiskQuota(Frozen):

@@ -7,13 +7,13 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from anchorleg.files import create_exclusive, write_bytes
 from orchestrator.doctor.facts import DiskQuota, FolderFacts, ProbeStep
+from orchestrator.run.begin import why_no_links
 
 #: `quota` counts blocks of 1 KiB.
 BLOCK = 1024
@@ -63,7 +63,6 @@ def try_folder(
         attempt("unlink while open", lambda: _unlink_open(trial))
         attempt("rename of a folder", lambda: _rename_folder(trial))
         attempt("time of a file", measure_skew)
-        mode = stat.S_IMODE(os.stat(trial).st_mode)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -78,7 +77,6 @@ def try_folder(
         free_bytes=free_bytes,
         free_files=free_files,
         skew_s=skew[0] if skew else None,
-        mode=f"{mode:04o}",
     )
 
 
@@ -140,6 +138,8 @@ def _replace(trial: Path) -> str | None:
 
 def _link(trial: Path) -> str | None:
     """The lease and the jobs' claims rest on this: exactly one of two gets the name."""
+    if why := why_no_links(trial):
+        return why
     if not create_exclusive(trial / "claim", b"first"):
         return "a name that was free could not be taken"
     if create_exclusive(trial / "claim", b"second"):

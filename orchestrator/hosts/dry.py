@@ -61,11 +61,11 @@ class DryDisk:
         """See `Disk`."""
         return self._disk.tail(path, length)
 
-    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:  # noqa: ARG002 - as a `Disk` has it
+    def write(self, path: Path, data: bytes) -> None:
         """In memory."""
         self._written[path] = data
 
-    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:  # noqa: ARG002 - as above
+    def create(self, path: Path, data: bytes) -> bool:
         """In memory."""
         if self.exists(path):
             return False

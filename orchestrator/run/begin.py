@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from anchorleg.files import read_json_or_none
+from anchorleg.files import link_count, make_folder, read_json_or_none
 from anchorleg.places import user_path
 from orchestrator.config import (
     RunConfig,
@@ -22,6 +23,7 @@ from orchestrator.config import (
     training_identity,
 )
 from orchestrator.decisions.models import make_token
+from orchestrator.disk import PRIVATE_FOLDER
 from orchestrator.errors import ConfigError, IdentityMismatch, RunFolderError, StorageError
 from orchestrator.experiments import merged
 from orchestrator.run.code import code_hash, fix_code
@@ -30,7 +32,7 @@ from orchestrator.run.pick import make_executor
 from orchestrator.run.registry import register
 from orchestrator.run.requests import newest_request
 from orchestrator.run.rundir import Run, RunDir, load_run, save_run, shared_dir
-from orchestrator.run.script import job_script
+from orchestrator.run.script import LOGS, job_script
 from orchestrator.run.sharing import check_theirs, share_with
 from trainer.config.section import resolve
 from trainer.config.training import differences
@@ -64,7 +66,8 @@ KEPT_VARIABLES = (
 UNDRAWN = "x" * 8
 #: Beside them, for jobs on this machine: which of its GPUs are ours. On Slurm each job has its own.
 KEPT_HERE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-
+#: What a run folder has beside single files and `shared/`.
+OWN_FOLDERS = ("lease", "jobs", "control", "requests", "code", "slots", LOGS)
 #: Experiments beyond these are counted, and not named.
 NAMED = 4
 
@@ -220,12 +223,14 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
 
 
 def make_shared(folder: Path) -> None:
-    """Make the shared folder, so that laptops find it before the first policy. Errors: StorageError naming the field.
+    """Make the shared folder, ours alone, so that laptops find it before the first policy. Errors: StorageError naming
+    the field.
 
     What can be seen from here may still be invisible to a compute node; a job that cannot publish says so and trains.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            make_folder(folder, PRIVATE_FOLDER)
     except OSError as error:
         raise StorageError(
             f"collaboration.shared_dir: {folder} cannot be made ({error.strerror or error}); choose another folder."
@@ -300,39 +305,51 @@ def check_jobs_are_here(run_dir: RunDir) -> None:
 
 
 def prepare_folder(run_dir: RunDir) -> None:
-    """Make the run folder and prove that it can be written. Errors: StorageError; as `check_jobs_are_here`."""
+    """Make the run folder, close it, and prove that it can be written. Errors: StorageError; as `check_jobs_are_here`.
+
+    Others may pass through it to its shared folder. What else is in it they would read, or have us run.
+    """
     check_jobs_are_here(run_dir)
     try:
-        for folder in (run_dir.lease, run_dir.jobs, run_dir.control):
-            folder.mkdir(parents=True, exist_ok=True)
-        os.chmod(run_dir.jobs, 0o700)  # scripts, settings and what programs print are nobody else's
+        make_folder(run_dir.path)
+        _close(run_dir.path, stat.S_IWGRP | stat.S_IWOTH)
+        for name in OWN_FOLDERS:
+            make_folder(run_dir.path / name, PRIVATE_FOLDER)
+            _close(run_dir.path / name, stat.S_IRWXG | stat.S_IRWXO)
         if not os.access(run_dir.path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
-        _check_links(run_dir.lease)
+        if why := why_no_links(run_dir.lease):
+            raise StorageError(
+                f"run_dir: {run_dir.path} has no hard links ({why}), as is usual for mounted buckets, and the lease "
+                "and each job's claim are such: choose a folder on a disk, a volume or NFS."
+            )
     except OSError as error:
         raise StorageError(
             f"run_dir: {run_dir.path} cannot be written ({error.strerror or error}); choose another folder."
         ) from None
 
 
-def _check_links(folder: Path) -> None:
-    """Errors: StorageError where `folder` has no hard links; OSError where it cannot be written."""
+def _close(folder: Path, to: int) -> None:
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    if mode & to:
+        os.chmod(folder, mode & ~to)
+
+
+def why_no_links(folder: Path) -> str:
+    """Why `folder` has no hard links, on which the lease and each job's claim rest; empty where it has. For `start` and
+    doctor. Errors: OSError where it cannot be written.
+    """
     trial = folder / f".link-{secrets.token_hex(4)}"
     other = trial.with_name(f"{trial.name}-2")
     trial.touch()
     try:
         os.link(trial, other)
-        why = "" if os.stat(trial).st_nlink == 2 else "a link is a copy there"
+        return "" if link_count(trial) == 2 else "a link is a copy there"
     except OSError as error:
-        why = error.strerror or str(error)
+        return error.strerror or str(error)
     finally:
         trial.unlink(missing_ok=True)
         other.unlink(missing_ok=True)
-    if why:
-        raise StorageError(
-            f"run_dir: {folder.parent} has no hard links ({why}), as is usual for mounted buckets, and the lease and "
-            "each job's claim are such: choose a folder on a disk, a volume or NFS."
-        )
 
 
 def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[str, str]) -> str:

@@ -12,7 +12,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from anchorleg.files import fsync_folder, publish_folder, write_bytes
+from anchorleg.files import fsync_folder, make_folder, publish_folder, write_bytes
+from orchestrator.disk import PRIVATE, PRIVATE_FOLDER, private_opener
 
 PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd")
 #: Of these a program of one's own may import: `anchorleg.job`, `orchestrator.integrations`.
@@ -75,13 +76,13 @@ def fix_code(code_dir: Path) -> str:
     if (code_dir / code).is_dir():
         _mend(code_dir / code, contents)
         return code
-    code_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(code_dir, PRIVATE_FOLDER)
     temporary = code_dir / f".{code}.{secrets.token_hex(4)}.tmp"
     try:
+        for folder in sorted({above for name, _ in contents for above in Path(name).parents}):
+            (temporary / folder).mkdir(PRIVATE_FOLDER)
         for name, data in contents:
-            target = temporary / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(target, "wb") as file:
+            with open(temporary / name, "wb", opener=private_opener) as file:
                 file.write(data)
                 os.fsync(file.fileno())
         _link(temporary / FOR_PROGRAMS)
@@ -94,7 +95,17 @@ def fix_code(code_dir: Path) -> str:
 
 
 def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
-    """A purge of old files, or a crash of the file server, takes single files; jobs of the run may be reading it."""
+    """A purge of old files, or a crash of the file server, takes single files; jobs of the run may be reading it.
+
+    What is not of the copy goes: a job would import it, or refuse the whole (`templates/train.sbatch`).
+    """
+    named = {name for name, _ in contents}
+    for where, folders, names in os.walk(folder):
+        here = Path(where).relative_to(folder)
+        folders[:] = [name for name in folders if name not in {*_SKIPPED, FOR_PROGRAMS}]
+        for name in names:
+            if str(here / name) not in named and not name.startswith("."):
+                (folder / here / name).unlink(missing_ok=True)
     for name, data in contents:
         path = folder / name
         try:
@@ -102,15 +113,19 @@ def _mend(folder: Path, contents: list[tuple[str, bytes]]) -> None:
         except FileNotFoundError:
             is_whole = False
         if not is_whole:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, data)
+            make_folder(path.parent, PRIVATE_FOLDER)
+            write_bytes(path, data, mode=PRIVATE)
     _link(folder / FOR_PROGRAMS)
 
 
 def _link(links: Path) -> None:
-    # In a copy of a run folder they may be folders.
+    links.mkdir(PRIVATE_FOLDER, exist_ok=True)
+    for link in map(links.joinpath, os.listdir(links)):
+        if not link.is_symlink() and link.is_dir():
+            shutil.rmtree(link)  # in a copy of a run folder they may be folders
+        elif not link.is_symlink() or link.name not in IMPORTABLE or os.readlink(link) != f"../{link.name}":
+            link.unlink()
     if missing := [name for name in IMPORTABLE if not os.path.lexists(links / name)]:
-        links.mkdir(exist_ok=True)
         for name in missing:
             (links / name).symlink_to(f"../{name}")
         fsync_folder(links)

@@ -65,7 +65,7 @@ def join_old(run_dir: RunDir, epoch: int) -> None:
     old = [part for part in _parts(run_dir) if part[1] < epoch - EPOCHS_OPEN]
     if len(old) > 1:
         first, last = old[0][0], max(part[1] for part in old)
-        run_dir.disk.write(run_dir.path / f"events-{first}-{last}.jsonl", _joined(run_dir, old), private=True)
+        run_dir.disk.write(run_dir.path / f"events-{first}-{last}.jsonl", _joined(run_dir, old))
     kept = {path.name for _, _, path in _parts(run_dir)}
     for name in names:
         if name not in kept:

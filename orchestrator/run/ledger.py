@@ -100,7 +100,7 @@ def save_ledger(run_dir: RunDir, ledger: Ledger, now: float) -> Ledger:
     head = written.model_dump_json(exclude={"slots"}, exclude_none=True)
     slots = ",\n".join(slot.as_json for slot in written.slots)
     data = f'{head[:-1]},"slots":[\n{slots}\n]}}\n'.encode()
-    run_dir.disk.write(run_dir.ledger(ledger.epoch), data, private=True)
+    run_dir.disk.write(run_dir.ledger(ledger.epoch), data)
     return written
 
 

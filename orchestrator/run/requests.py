@@ -47,5 +47,5 @@ def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **w
         number += 1
         request = Request(number=number, at=now, kind=kind, **what)
         data = to_json(request.model_dump(mode="json", exclude_defaults=True))
-        if disk.create(folder / f"{number}.json", data, private=True):  # it may have settings
+        if disk.create(folder / f"{number}.json", data):  # it may have settings
             return request

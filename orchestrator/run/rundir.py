@@ -193,4 +193,4 @@ def save_run(run_dir: RunDir, run: Run) -> None:
     """Write `run.json`, for its owner alone: it has commands, paths and the environment. Errors: OSError."""
     value = run.model_dump(mode="json")
     value["config"] = run.config.model_dump(mode="json", exclude_unset=True)
-    run_dir.disk.write(run_dir.run_file, to_json(value), private=True)
+    run_dir.disk.write(run_dir.run_file, to_json(value))

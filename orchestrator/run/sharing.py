@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from orchestrator.run.rundir import RunDir, shared_dir
 #: Setgid: what is made in it belongs to its group. Members read; others see nothing.
 FOLDER_MODE = 0o2750
 FILE_MODE = 0o640
+#: Whose root's folders are in a container, or on a server that maps root to nobody.
+NOBODY = 65534
 #: What opening says of a link, a socket, what we may not read, and what is gone meanwhile.
 _PASSED_OVER = (errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP, errno.EACCES, errno.ENOENT)
 
@@ -117,17 +120,59 @@ def check_theirs(shared: Path) -> None:
 
 
 def troubles(config: RunConfig, folder: Path, run_dir: RunDir) -> list[str]:
-    """What keeps other accounts from playing for this run, or us from playing for theirs: "found. advice." each.
+    """Who could change the run, and what keeps other accounts from playing for it, or us from playing for theirs:
+    "found. advice." each.
 
     `folder`: the config file's. As far as modes tell: an access list may open what they close.
     """
     shared = shared_dir(config, str(folder), run_dir)
     try:
+        found = list(_others_above(run_dir.path))
         if config.actors is not None:
-            return list(_ours_at_theirs(shared))
-        return list(_theirs_at_ours(config, shared)) if config.collaboration.group is not None else []
+            return found + list(_ours_at_theirs(shared))
+        return found + (list(_theirs_at_ours(config, shared)) if config.collaboration.group is not None else [])
     except OSError as error:
         return [f"{error.filename or shared} cannot be looked at ({error.strerror}). Ask whoever owns it."]
+
+
+def _others_above(folder: Path) -> Iterator[str]:
+    """Who may put another folder in the place of `folder`, or of one above it: jobs would run what is in it, as us."""
+    for place in reversed((folder, *folder.parents)):
+        if not place.is_dir():
+            return
+        status = os.stat(place)
+        if status.st_uid not in {0, os.geteuid(), NOBODY}:
+            who = f"{_account(status.st_uid)}, whose it is,"
+        elif place == folder or status.st_mode & stat.S_ISVTX:
+            continue  # our own run folder is closed by `start`
+        elif status.st_mode & stat.S_IWOTH:
+            who = "everybody"
+        elif status.st_mode & stat.S_IWGRP and not _is_ours_alone(status.st_gid):
+            who = f"members of {_name_of(status.st_gid)}"
+        else:
+            continue
+        mode = stat.S_IMODE(status.st_mode)
+        yield (
+            f"{who} can put something else in the place of what lies in {place} (mode {mode:o}), and "
+            "have it run as you. Choose a run_dir below a folder that is yours alone to write, or trust them."
+        )
+        return
+
+
+def _is_ours_alone(gid: int) -> bool:
+    """Whether it is the group that many systems make for each account, with nobody else in it."""
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == _account(os.geteuid()) and set(group.gr_mem) <= {group.gr_name}
+
+
+def _account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"account {uid}"
 
 
 def _theirs_at_ours(config: RunConfig, shared: Path) -> Iterator[str]:

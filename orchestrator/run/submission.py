@@ -151,7 +151,7 @@ def _write_settings(run: Run, run_dir: RunDir, slot: int) -> None:
     path, settings = run_dir.settings(slot), run.config.settings_of(slot)
     if read_json_or_none(run_dir.disk, path) != settings:
         run_dir.disk.make_folder(path.parent, exist_ok=True)
-        run_dir.disk.write(path, to_json(settings), private=True)
+        run_dir.disk.write(path, to_json(settings))
 
 
 def drop_old_job_folders(run_dir: RunDir, ledger: Ledger, slots: Collection[int]) -> None:

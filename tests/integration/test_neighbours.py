@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from pathlib import Path
 
+import pytest
 from accounts import missing_account_parts, throw_away_accounts
 from daemons import PATIENCE_S
 from needs import need
@@ -68,6 +70,32 @@ def test_another_account_reads_none_of_them_and_writes_nowhere() -> None:
         for path in (run_dir / "run.json", run_dir / "slots/0/config.json", next(run_dir.glob("jobs/*/job.sh"))):
             assert eve.run("cat", str(path)).returncode != 0
         assert eve.run("find", str(ann.home), "-writable", "!", "-type", "l").stdout == ""
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o000])
+def test_a_member_of_the_groups_folder_edits_neither_the_code_of_a_run_nor_anything_else(umask: int) -> None:
+    need("accounts of a test's own", missing_account_parts())
+    before = os.umask(umask)
+    try:
+        with throw_away_accounts("ann", "eve", env=os.environ) as (group, (ann, eve)):
+            lab = ann.home / "lab"
+            lab.mkdir()
+            shutil.chown(lab, ann.name, group)
+            lab.chmod(0o2775)
+            config = {"executor": "local", "training": {}, "command": ["true"], "run_dir": str(lab / "mine")}
+            run = ann.start(run_name="mine", **config)
+            assert run.wait(PATIENCE_S) == 0, ann.said()
+            assert f"note: members of {group} can put something else in the place of what lies in {lab}" in ann.said()
+            code = next((lab / "mine" / "code").glob("[0-9a-f]*")) / "orchestrator" / "shim.py"
+            assert code.is_file()
+            assert eve.run("sh", "-c", f"echo >> {code}").returncode != 0
+            assert eve.run("find", str(lab / "mine"), "-writable", "!", "-type", "l").stdout == ""
+            own = (lab / "mine" / name for name in ("code", "slots", "lease", "jobs", "control"))
+            assert {stat.S_IMODE(path.stat().st_mode) for path in own} == {0o2700}
+            files = [path for path in (lab / "mine").iterdir() if path.is_file()]
+            assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    finally:
+        os.umask(before)
 
 
 def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:

@@ -225,7 +225,7 @@ class MemoryDisk:
         """See `Disk`."""
         return self.read(path)[-length:]
 
-    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
+    def write(self, path: Path, data: bytes) -> None:
         """See `Disk`."""
         self._pass("write", path, before=True)
         if str(path.parent) not in self.server.folders:
@@ -233,7 +233,7 @@ class MemoryDisk:
         self.server.write(self.client, str(path), data)
         self._pass("write", path, before=False)
 
-    def create(self, path: Path, data: bytes, *, private: bool = False) -> bool:
+    def create(self, path: Path, data: bytes) -> bool:
         """See `Disk`."""
         self._pass("create", path, before=True)
         if str(path.parent) not in self.server.folders:

@@ -249,6 +249,25 @@ class TestTheOwnersFolder:
         assert "while collaboration.enabled is false" in found
         assert "cannot come past /" in found
 
+    def test_who_may_replace_the_runs_folder_is_told(self, tmp_path: Path) -> None:
+        above = tmp_path / "above"
+        above.mkdir()
+
+        def told() -> list[str]:
+            lines = troubles(RunConfig(run_name="mine"), tmp_path, RunDir(above / "a" / "run"))
+            return [line.partition(" can put ")[0] for line in lines]
+
+        for mode, who in ((0o755, []), (0o777, ["everybody"]), (0o1777, [])):
+            above.chmod(mode)
+            assert told() == who
+        if os.geteuid() == 0:
+            os.chown(above, -1, STRANGER)
+            above.chmod(0o775)
+            assert told() == [f"members of {STRANGER}"]
+            os.chown(above, STRANGER, -1)
+            above.chmod(0o755)
+            assert told() == [f"account {STRANGER}, whose it is,"]
+
 
 class TestTheFriendsSide:
     def test_start_says_what_the_owner_has_still_to_do(self, tmp_path: Path, theirs: Path) -> None:

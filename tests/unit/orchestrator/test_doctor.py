@@ -7,6 +7,8 @@ import io
 import json
 import math
 import os
+import shutil
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from orchestrator.doctor.probe import Probe, memory_limit
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Pursuit, probe_config, probe_script, tasks_tried, times_of
 from orchestrator.doctor.slurmchecks import walltime_allowed_s
+from orchestrator.errors import StorageError
 from orchestrator.executors.base import JobRequest, JobRow, JobState, Poll, SubmitRefused, Submitted, Uncertain
 from orchestrator.executors.site import COMMANDS, Answered, Command, SubmitCheck
 from orchestrator.executors.site_text import (
@@ -50,6 +53,8 @@ from orchestrator.executors.site_text import (
     with_readable_times,
 )
 from orchestrator.executors.slurm_text import Partition, UnreadableError, job_state
+from orchestrator.run.begin import prepare_folder
+from orchestrator.run.rundir import RunDir
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "slurm"
 GPU = Partition(
@@ -94,7 +99,7 @@ def facts(**more: Any) -> LoginFacts:
         "config": config(),
         "config_known": True,
         "executor": "slurm",
-        "folder": FolderFacts(path="/runs", kind="nfs4", free_bytes=2**40, skew_s=0.0, mode="0755"),
+        "folder": FolderFacts(path="/runs", kind="nfs4", free_bytes=2**40, skew_s=0.0),
         "slurm": slurm(),
         "python": PythonFacts(command="python3", version="3.11.7", shim_ok=True),
     }
@@ -264,7 +269,6 @@ def test_a_walltime_that_leaves_nothing_is_a_problem() -> None:
         ({"free_bytes": 2**31}, "space", Level.WARNING),
         ({"free_files": 10}, "space", Level.WARNING),
         ({"skew_s": -40.0}, "folder clock", Level.WARNING),
-        ({"mode": "0777"}, "umask", Level.WARNING),
     ],
 )
 def test_the_shared_folder_is_judged(changed: dict[str, Any], check: str, level: Level) -> None:
@@ -288,6 +292,23 @@ def test_a_folder_that_cannot_be_linked_in_says_so(tmp_path: Path, monkeypatch: 
     assert [step.name for step in found.steps if step.error] == ["link"]
     assert worst(examine(facts(folder=found))) is Level.PROBLEM
     assert list(tmp_path.iterdir()) == []
+
+
+def test_start_and_doctor_go_by_the_links_and_not_by_what_a_mount_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remembered(path: Any, **more: Any) -> os.stat_result:
+        found = real(path, **more)
+        return os.stat_result([*found[:3], 1, *found[4:]]) if stat.S_ISREG(found.st_mode) else found
+
+    real = os.stat
+    monkeypatch.setattr(os, "stat", remembered)
+    prepare_folder(RunDir(tmp_path / "run"))
+    assert [step.error for step in try_folder(tmp_path).steps] == [""] * 7
+    monkeypatch.setattr(os, "link", shutil.copy)
+    with pytest.raises(StorageError, match="a link is a copy"):
+        prepare_folder(RunDir(tmp_path / "run"))
+    assert [step.name for step in try_folder(tmp_path).steps if step.error] == ["link"]
 
 
 def test_a_server_whose_clock_is_ahead_is_measured(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ class Mortal(LocalDisk):
         if self.left < 0:
             raise Dead
 
-    def write(self, path: Path, data: bytes, *, private: bool = False) -> None:
+    def write(self, path: Path, data: bytes) -> None:
         self._live()
-        super().write(path, data, private=private)
+        super().write(path, data)
 
     def remove(self, path: Path) -> None:
         self._live()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from builders import NOW, a_claim, a_job, a_run, a_slot, an_intent, gone, no_code, seen, token
+from daemons import PATIENCE_S
 
 from anchorleg import places
 from anchorleg.files import write_json
@@ -30,6 +33,7 @@ from orchestrator.run.history import append_event
 from orchestrator.run.ledger import save_ledger, write_control
 from orchestrator.run.requests import ask
 from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.run.script import job_script
 from orchestrator.run.submission import (
     FAILURES_KEPT,
     JOBS_KEPT,
@@ -644,7 +648,6 @@ class TestJobFolders:
         assert left == [1, 2, *range(4, JOBS_KEPT + 4)]
 
     def test_links_to_output_files_go_with_the_folders_and_nothing_else_does(self, run_dir: RunDir) -> None:
-        run_dir.logs.mkdir()
         for number in range(JOBS_KEPT + 1):
             run_dir.job(token(0, number)).mkdir()
             put(run_dir, "claim", a_claim(token(0, number)).model_dump(), attempt=number)
@@ -674,6 +677,18 @@ class TestJobFolders:
         drop_old_job_folders(run_dir, a_run(a_slot().with_attempt(a_job(token(0, 2)), number=2)), {0})
         left = sorted(int(path.name.split("-")[1][1:]) for path in run_dir.jobs.iterdir())
         assert left == [2, *range(5, JOBS_KEPT + FAILURES_KEPT + 5)]
+
+
+#: What may happen to a copy, in shell.
+HARM = {
+    "an edit": "echo 'raise SystemExit' >> orchestrator/shim.py",
+    "a file less": "rm anchorleg/files.py",
+    "a module before Python's own": "echo 'raise SystemExit' > json.py",
+    "a compiled one": "touch signal.pyc",
+    "a package more": "mkdir json; touch json/__init__.py",
+    "a folder for programs": "cd for-programs; rm anchorleg; cp -r ../anchorleg .; echo >> anchorleg/job.py",
+    "another one for programs": "ln -sfn /tmp for-programs/anchorleg",
+}
 
 
 class TestFixedCode:
@@ -711,6 +726,31 @@ class TestFixedCode:
         assert (copy / "orchestrator" / "failover.py").read_bytes() == zeroed
         assert (copy / "orchestrator" / "jobend.py").stat().st_ino == untouched
         assert not list(copy.rglob("*.tmp"))
+
+    @pytest.mark.parametrize("harm", HARM)
+    def test_a_job_imports_nothing_of_a_copy_that_is_not_what_its_name_says(self, harm: str, tmp_path: Path) -> None:
+        job = tmp_path / "job"
+        job.mkdir()
+        copy = tmp_path / "code" / fix_code(tmp_path / "code")
+        (copy / "anchorleg" / "__pycache__").mkdir()
+        (copy / "anchorleg" / ".job.py.1.tmp").touch()  # `start` mends a file at this moment
+        script = job_script(
+            a_config(), executor="local", run_name="toy", slot=0, job_dir=job, code_dir=copy, python=sys.executable
+        )
+
+        def ran() -> str:
+            done = subprocess.run(
+                ["bash"], input=script, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            )
+            assert done.returncode != 0
+            return done.stderr
+
+        assert "job.json" in ran(), "the shim came so far"
+        subprocess.run(["bash", "-c", HARM[harm]], cwd=copy, check=True, timeout=PATIENCE_S)
+        assert "job.json" not in (said := ran())
+        assert f"{copy} is not the copy" in said.splitlines()[-1]
+        assert fix_code(tmp_path / "code") == copy.name
+        assert "job.json" in ran(), "`start` made it whole"
 
     def test_what_programs_may_import_lies_apart_and_moves_with_the_run(self, tmp_path: Path) -> None:
         copy = tmp_path / "code" / fix_code(tmp_path / "code")
