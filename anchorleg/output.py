@@ -7,12 +7,15 @@ it leaves. So while a command runs `sys.stdout` is one of ours (`ending_well`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeGuard
+
+from anchorleg.printable import shown
 
 #: A command's exit code then, as a shell has it: `orchestrator status | head -1`.
 READER_GONE = 128 + signal.SIGPIPE
@@ -20,6 +23,32 @@ READER_GONE = 128 + signal.SIGPIPE
 
 class ReaderGoneError(OSError):
     """Whoever read our output has enough. No BrokenPipeError: that is what click and rich look for."""
+
+
+class _Shown(io.TextIOWrapper):
+    """Text for people: what a terminal would obey is written out, whoever said it. rich's own orders pass."""
+
+    def write(self, text: str, /) -> int:
+        """As `io.TextIOWrapper`."""
+        super().write(shown(text))
+        return len(text)
+
+    @property
+    def rich_proxied_file(self) -> _Ordering:
+        """Where rich writes, which asks any file for this: the text that it is given is shown as well."""
+        sys.modules["rich.text"].strip_control_codes = shown  # type: ignore[attr-defined]
+        return _Ordering(self)
+
+
+class _Ordering:
+    """A `_Shown` that orders may be written to."""
+
+    def __init__(self, shown: _Shown) -> None:
+        self.write = functools.partial(io.TextIOWrapper.write, shown)
+        self._shown = shown
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shown, name)
 
 
 class _Out(io.FileIO):
@@ -40,16 +69,19 @@ class _Out(io.FileIO):
             raise OSError(error.errno, error.strerror, "the output") from error
 
 
-def ending_well(act: Callable[[], object]) -> None:
+def ending_well(act: Callable[[], object], *, runs_foreign: bool = False) -> None:
     """Run the command `act`. Errors: its own; SystemExit(`READER_GONE`); OSError where its output cannot be written.
 
     In a locale without UTF-8 the command begins anew with Python's UTF-8 mode: a path that one process writes down must
-    be the same file's to the next one, in whatever locale that is.
+    be the same file's to the next one, in whatever locale that is. `runs_foreign`: programs of others run in this
+    process, and say on standard error what they like.
     """
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command
     raw = _watch()
+    if not runs_foreign and _is_pythons(sys.stderr):
+        sys.stderr = _like(sys.stderr, io.FileIO(sys.stderr.fileno(), "wb", closefd=False))
     is_done = False
     try:
         try:
@@ -70,7 +102,7 @@ def set_aside() -> Iterator[TextIO]:
     is started, goes to standard error; what is not printed by Python does so from then on. A test's output stays.
     """
     answer: TextIO = sys.stdout
-    if type(answer) is io.TextIOWrapper:
+    if _is_pythons(answer):
         answer.flush()
         place = answer.fileno()
         answer = _like(answer, _Out(os.dup(place), "wb"))
@@ -94,16 +126,21 @@ def _watch() -> _Out | None:
     """Put ours in the place of Python's own `sys.stdout`; a test's stays, and then it is None."""
     old = sys.stdout
     raw = None
-    if type(old) is io.TextIOWrapper:
+    if _is_pythons(old):
         old.flush()
         raw = _Out(old.fileno(), "wb", closefd=False)
         sys.stdout = _like(old, raw)
     return raw
 
 
-def _like(old: io.TextIOWrapper, raw: _Out) -> io.TextIOWrapper:
+def _is_pythons(stream: object) -> TypeGuard[io.TextIOWrapper]:
+    """Whether it is Python's own stream, or ours in its place, and not a test's."""
+    return type(stream) in {io.TextIOWrapper, _Shown}
+
+
+def _like(old: io.TextIOWrapper, raw: io.FileIO) -> io.TextIOWrapper:
     """What writes to `raw` as `old` did."""
-    return io.TextIOWrapper(
+    return _Shown(
         raw if old.write_through else io.BufferedWriter(raw),  # as Python has it with -u
         encoding=old.encoding, errors=_lenient(old.errors), line_buffering=old.line_buffering,
         write_through=old.write_through,

@@ -20,11 +20,12 @@ import secrets
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from anchorleg.files import fsync_folder, read_json, write_json
+from anchorleg.printable import printable
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.layout import NAME, SHA256, SLOT
 from syncd.wire.transport import SegmentVerdict
@@ -67,7 +68,7 @@ class Contributions(BaseModel):
 
     sent: int = 0
     accepted: int = 0
-    refused: dict[str, int] = {}
+    refused: dict[Annotated[str, AfterValidator(printable)], int] = {}
     sent_at: float | None = None
     judged_at: float | None = None
     unjudged: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ import typer
 
 from anchorleg.job import Job
 from anchorleg.output import ending_well, set_aside, words_of
+from anchorleg.printable import shown
 from anchorleg.signals import bear_hand_over
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
@@ -323,7 +324,7 @@ def _ended() -> int:
     if (note := drop_foreign_variables()) is not None:
         _tell(note)
     try:
-        ending_well(app)
+        ending_well(app, runs_foreign=True)
     except TrainerError as error:
         words, code = str(error), error.exit_code
     except ModuleNotFoundError as error:
@@ -344,5 +345,5 @@ def _ended() -> int:
         words, code = "interrupted", 130
     else:
         return 0
-    print(f"trainer: {words}", file=sys.stderr)
+    print(f"trainer: {shown(words)}", file=sys.stderr)
     return code

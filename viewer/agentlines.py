@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from anchorleg.live.batches import AGAIN, JPEG, ORIGIN_TRAINING, POSE
-from anchorleg.printable import printable
+from anchorleg.printable import lines_shown, printable
 from viewer.live.choice import TRAINING, AgentNews, CheckedBatch, StageNews
 from viewer.live.hub import Hub
 
@@ -63,7 +63,7 @@ class AgentLines:
         self._hub.leave(self._box)
 
     def _say(self, news: AgentNews, batch: CheckedBatch) -> None:
-        print(line_of(news, batch), flush=True)
+        print(lines_shown([line_of(news, batch)]), flush=True)
         if self._draws and batch.kind == JPEG:
             draw(batch.body)
         elif self._draws and batch.kind == POSE:
@@ -73,7 +73,7 @@ class AgentLines:
         for sentence in sentences:
             if sentence and sentence not in self._said:
                 self._said.add(sentence)
-                print(sentence, flush=True)
+                print(lines_shown([sentence]), flush=True)
 
 
 def _note(tile: dict[str, object]) -> str:

@@ -47,7 +47,8 @@ def print_lines(
     """Lines until Ctrl-C, or so many `rounds`; what was said already is not said again. Agents of `hub` get a line a
     second each; `draws`: and their pictures. Errors: ReaderGoneError, also where nothing is to be said.
     """
-    from viewer.agentlines import AgentLines  # noqa: PLC0415 - as above
+    from anchorleg.printable import on_one_line  # noqa: PLC0415 - as above
+    from viewer.agentlines import AgentLines  # noqa: PLC0415
     from viewer.lines import lines_of  # noqa: PLC0415
     from viewer.model import ViewChoice  # noqa: PLC0415
 
@@ -60,7 +61,7 @@ def print_lines(
         while rounds is None or rounds > 0:
             now = time.time()
             seen = source.look(ViewChoice(), now)
-            lines = lines_of(seen, now)
+            lines = list(map(on_one_line, lines_of(seen, now)))
             print(
                 *(line for line in lines if line not in told), sep="\n", end="\n" if lines != told else "", flush=True
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from anchorleg.printable import lines_shown
 from orchestrator.commands.options import (
     ConfigOption,
     ExecutorOption,
@@ -143,4 +144,4 @@ def tick(
 
 
 def _show(rehearsal: Rehearsal, *, as_json: bool) -> None:
-    print(rehearsal.as_json() if as_json else "\n".join(rehearsal.lines()))
+    print(rehearsal.as_json() if as_json else lines_shown(rehearsal.lines()))

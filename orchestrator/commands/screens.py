@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from anchorleg.printable import lines_shown
 from orchestrator.commands import completion
 from orchestrator.commands.options import ConfigOption, JsonOption, NameArgument, console, locate
 from orchestrator.errors import ConfigError
@@ -54,7 +55,7 @@ def status(
         height = None if everything else out.height
         out.print(run_table(view, time.time(), out.width, height=height, page=page))
     else:
-        print("\n".join(plain_lines(view, time.time())))
+        print(lines_shown(plain_lines(view, time.time())))
     if price is not None:
         out.print(cost_words(cost, price), soft_wrap=not out.is_terminal)
 
@@ -80,7 +81,7 @@ def explain(
         from anchorleg.wrapping import wrapped  # noqa: PLC0415 - not in a pipe
 
         lines = [piece for line in lines for piece in wrapped(line, out.width)]
-    print("\n".join(lines))
+    print(lines_shown(lines))
 
 
 def logs(
@@ -123,7 +124,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
     elif out.is_terminal:
         out.print(goodput_table(view, out.width))
     else:
-        print("\n".join(goodput_lines(view)))
+        print(lines_shown(goodput_lines(view)))
 
 
 def runs(as_json: JsonOption = False) -> None:
@@ -140,4 +141,4 @@ def runs(as_json: JsonOption = False) -> None:
         out.print(runs_table(known, out.width), soft_wrap=True)
     else:
         for entry in known:
-            print(f"{entry.run_name}\t{entry.run_id}\t{entry.run_dir}")
+            print(lines_shown([f"{entry.run_name}\t{entry.run_id}\t{entry.run_dir}"]))

@@ -16,8 +16,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
+
+from anchorleg.printable import on_one_line
 
 #: The name of one submission, and of its job folder: slot, attempt, and 8 digits by chance.
 TOKEN = re.compile(r"s(\d+)-a(\d+)-[0-9a-f]{8}\Z")
@@ -53,6 +55,12 @@ class Frozen(BaseModel):
             except ValueError:
                 raise error from None
         return cls.model_validate(value, **options)
+
+
+class View(Frozen):
+    """Base of what screens show: none of its texts has more than one line, whoever's words they are."""
+
+    _texts_have_one_line = field_validator("*")(on_one_line)
 
 
 class JobState(StrEnum):

@@ -12,6 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
+from anchorleg.printable import lines_shown, on_one_line
 from orchestrator.disk import private_opener
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import RunDir
@@ -68,14 +69,14 @@ class RunDisplay:
         """One event: in a pipe only, the table shows it otherwise."""
         if self.live is None:
             with suppress(OSError):  # a full disk or a closed pipe must not end the controller
-                print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+                print(lines_shown([f"{time.strftime('%H:%M:%S')}  {line}"]), flush=True)
 
     def note(self, line: str) -> None:
         """What no table shows: above it on a terminal."""
         if self.live is None:
             self.say(line)
         else:
-            self.live.console.print(line, soft_wrap=True)
+            self.live.console.print(on_one_line(line), soft_wrap=True)
 
     def draw(self) -> None:
         """Redraw the table now. Where the run's files cannot be read, what was drawn last stays: they are no reason to
@@ -110,6 +111,7 @@ class Log:
         """As `say`, unless the last line said the same. True: it is new, and it will be known that it was said. What
         cannot be written is not new: it would be so each minute.
         """
+        line = lines_shown([line])
         with suppress(OSError), open(self._path, "rb") as log:
             log.seek(max(0, log.seek(0, 2) - LAST_LINE_BYTES))
             said = log.read().decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
@@ -122,4 +124,4 @@ class Log:
 
     def _write(self, line: str) -> None:
         with open(self._path, "a", encoding="utf-8", opener=private_opener) as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+            log.write(lines_shown([f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"]) + "\n")

@@ -14,6 +14,7 @@ from contextlib import suppress
 from rich.console import Console
 
 from anchorleg.files import patiently
+from anchorleg.printable import lines_shown
 from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
 from orchestrator.decisions.control import Control
@@ -122,7 +123,7 @@ def executor_of(asked: StartRequest) -> str:
 def tell_notes(asked: StartRequest) -> None:
     """What the person who typed `start` should know, on standard error."""
     for note in notes_of(asked):
-        print(f"note: {note}", file=sys.stderr)
+        print(lines_shown([f"note: {note}"]), file=sys.stderr)
 
 
 def notes_of(asked: StartRequest) -> list[str]:
@@ -271,7 +272,7 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     if out.is_terminal:
         out.print(summary_table(summary, out.width))
     else:
-        print("\n".join(summary_lines(summary)))
+        print(lines_shown(summary_lines(summary)))
     if controller.control.by == PREEMPTED:
         report_leaving(controller.ledger, controller.run)
     if controller.control.by == TIME_OVER:

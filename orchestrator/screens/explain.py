@@ -10,7 +10,7 @@ from anchorleg.words import counted
 from orchestrator.decisions.halving import place_words
 from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Seen, Slot, SlotStatus, Submission
 from orchestrator.errors import ConfigError
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import View
 from orchestrator.run.history import read_events
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.cells import ago
@@ -28,7 +28,7 @@ _WISHES = {
 }
 
 
-class HistoryEvent(Frozen):
+class HistoryEvent(View):
     """One thing that happened. `at`: unix seconds by the controller's clock; `event`: the line of the log."""
 
     at: float
@@ -36,7 +36,7 @@ class HistoryEvent(Frozen):
     event: dict[str, Any]
 
 
-class Explanation(Frozen):
+class Explanation(View):
     """`now`: the situation in one sentence. `withheld`: why no new job is submitted at this moment. `next`: what comes.
     `facts`: what this rests on. `history`: the newest moments, oldest first. `slot`: as `status --json` has it.
     """

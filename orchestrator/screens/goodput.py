@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from pydantic import computed_field
 
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import View
 
 #: A job that left no record of its end lived up to one heartbeat longer than its last sign of life. That time is
 #: counted as its own, without a step in it: better too little goodput than too much. (`orchestrator.shim.HEARTBEAT_S`)
@@ -64,7 +64,7 @@ class SlotFacts:
     over: bool = False
 
 
-class Times(Frozen):
+class Times(View):
     """Seconds by kind; see the module."""
 
     queue_s: float = 0.0
@@ -88,14 +88,14 @@ class Times(Frozen):
         return self.productive_s / self.allocated_s if self.allocated_s > 0 else None
 
 
-class JobGoodput(Frozen):
+class JobGoodput(View):
     """The times of one attempt's job."""
 
     attempt: int
     times: Times
 
 
-class SlotGoodput(Frozen):
+class SlotGoodput(View):
     """The times of one slot; `jobs` add up to its allocated time."""
 
     slot: int
@@ -103,7 +103,7 @@ class SlotGoodput(Frozen):
     jobs: tuple[JobGoodput, ...] = ()
 
 
-class RunGoodput(Frozen):
+class RunGoodput(View):
     """The times of a run: the sum over its slots. `at`: unix seconds; jobs that still run are counted up to it."""
 
     run_id: str

@@ -5,6 +5,8 @@ A job has two files (`job-<id>.out`, `.err`), whose lines have no common order; 
 
 from __future__ import annotations
 
+import codecs
+import re
 import sys
 import time
 from collections import deque
@@ -25,6 +27,7 @@ STATE_S = 2.0
 _OVER = frozenset({"finished", "failed", "stopped", "paused", "dropped", "behind"})
 #: Read at once: a log of hours must not be held in memory.
 _CHUNK = 1 << 20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def show_logs(
@@ -105,6 +108,7 @@ class Printer:
         self._offsets: dict[Path, int] = {}
         self._speaker: Path | None = None
         self._in_line = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @property
     def has_spoken(self) -> bool:
@@ -136,12 +140,20 @@ class Printer:
                     sys.stdout.write("\n" * self._in_line + f"==> {path}\n")
                     sys.stdout.flush()
                     self._speaker = path
-                sys.stdout.buffer.write(data)
-                sys.stdout.flush()
+                self._write(data)
                 self._in_line = not data.endswith(b"\n")
                 self._offsets[path] += len(data)
                 if is_end:  # what came meanwhile follows the half line that was left
                     return
+
+    def _write(self, data: bytes) -> None:
+        """As it is into a pipe; on a terminal without colours, and with each order to the terminal as text."""
+        if sys.stdout.isatty():
+            text = self._decoder.decode(data)
+            sys.stdout.write(_COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
 
 
 def _start_of_last(path: Path, lines: int) -> int:

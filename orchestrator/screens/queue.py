@@ -9,7 +9,7 @@ from statistics import median
 
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Slot, SlotStatus
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import View
 
 #: In this order people look at them.
 STATES = (
@@ -22,7 +22,7 @@ AT_WORK = frozenset({"running", "handing over", "starting", "stalled", "suspende
 BEST = 5
 
 
-class SlotScore(Frozen):
+class SlotScore(View):
     """The best value of the metric that one slot has reported, and at which step."""
 
     slot: int
@@ -31,7 +31,7 @@ class SlotScore(Frozen):
     step: int | None
 
 
-class QueueView(Frozen):
+class QueueView(View):
     """`counts`: how many slots are in each state. `best`: by `metric`, the best first. `finish_in_s`: until all are
     done, as far as rates are known, seconds; `rates_known`: of how many slots they are.
     """
@@ -43,7 +43,7 @@ class QueueView(Frozen):
     rates_known: int = 0
 
 
-class Work(Frozen):
+class Work(View):
     """What a slot has behind and before it, in steps. `total`, `rate` (steps a second): None where it is not known.
     `is_over`: nothing more is to come, and it only tells of the others.
     """

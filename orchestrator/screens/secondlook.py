@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.decisions.models import Ledger
 from orchestrator.disk import left_on_full_disk
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import View
 from orchestrator.run.rundir import Run, RunDir
 
 #: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word, and a look.
@@ -30,7 +30,7 @@ AGAIN_S = 30.0
 PATIENCE_S = 10.0
 
 
-class SecondLook(Frozen):
+class SecondLook(View):
     """`at`: when the reader looked (unix seconds). `free_bytes`: on the run folder's disk, where that is full (else
     None: nobody knows why the controller writes nothing). `out_of_inodes`: it is full of files. `queue_error`: why the
     queue was not seen, else empty.

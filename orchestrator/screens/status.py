@@ -13,7 +13,7 @@ from orchestrator.decisions.ends import lead_warning
 from orchestrator.decisions.evidence import Claim, Exit
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Verdict
 from orchestrator.decisions.reasons import Kind, reason_of
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import View
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.evidence import read_record
 from orchestrator.run.lease import highest_epoch, living_owner
@@ -35,7 +35,7 @@ CRON = "cron on "
 CRON_LOOK_S = 60.0
 
 
-class SuccessorView(Frozen):
+class SuccessorView(View):
     """The job that is queued behind a slot's running one. `reason`: the scheduler's own word; `why`: that in words,
     where it waits for more than the job before it.
     """
@@ -47,7 +47,7 @@ class SuccessorView(Frozen):
     reason: str = ""
 
 
-class SlotView(Frozen):
+class SlotView(View):
     """One slot, ready to be shown. Times are unix seconds, durations seconds; None: not known (yet).
 
     `name`: of its experiment; `best`: its best value of `queue.metric` so far. `why`: what it waits for, in words;
@@ -91,7 +91,7 @@ class SlotView(Frozen):
     warning: str = ""
 
 
-class ExcludedNode(Frozen):
+class ExcludedNode(View):
     """A node that no job of this run goes to before `until` (unix seconds), for so many early deaths."""
 
     node: str
@@ -99,7 +99,7 @@ class ExcludedNode(Frozen):
     deaths: int
 
 
-class RunView(Frozen):
+class RunView(View):
     """One run, ready to be shown. `written_at`: when the controller last wrote what it saw (unix seconds, its clock).
     `second_look`: the reader's own, where that is too long ago. `blind_since`: the queue has not been seen since then,
     because of `blind_error`. `controller`: who looks after the run, None where nobody does; `failover_tick`: whether

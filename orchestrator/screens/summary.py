@@ -6,7 +6,7 @@ from anchorleg.files import read_json_or_none
 from anchorleg.job import attempt_numbers, lineage
 from orchestrator.decisions.evidence import Claim, Exit
 from orchestrator.decisions.verdicts import ASKED_TO
-from orchestrator.executors.base import Frozen
+from orchestrator.executors.base import View
 from orchestrator.run.evidence import read_record
 from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
@@ -16,7 +16,7 @@ from orchestrator.run.rundir import Run, RunDir
 FINAL = "final.safetensors"
 
 
-class SlotSummary(Frozen):
+class SlotSummary(View):
     """`steps_lost`: done by a job and not in what its successor began with. `idle_s`: between one job's last act and
     the next one's first (claim), summed over `gaps`.
     """
@@ -31,7 +31,7 @@ class SlotSummary(Frozen):
     evaluation: str = ""
 
 
-class RunSummary(Frozen):
+class RunSummary(View):
     """The whole run. `lines`: where the files are."""
 
     slots: tuple[SlotSummary, ...]

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from anchorleg.printable import on_one_line
 from anchorleg.words import counted
 from anchorleg.wrapping import INDENT, folded
 from orchestrator.run.registry import Entry
@@ -73,7 +74,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
 def runs_table(entries: list[Entry], width: int) -> RenderableType:
     """The registered runs. Where it is narrow, a run's folder has a line of its own."""
     names = ["run", "id", "started", "folder"]
-    rows = [[e.run_name, e.run_id, _started(e), e.run_dir] for e in entries]
+    rows = [[on_one_line(cell) for cell in (e.run_name, e.run_id, _started(e), e.run_dir)] for e in entries]
     below = _table_width(names, rows) > width
     cells = [row[: len(row) - below] for row in rows]
     widths = [max(map(len, column)) for column in zip(names[: len(names) - below], *cells, strict=True)]
@@ -82,8 +83,8 @@ def runs_table(entries: list[Entry], width: int) -> RenderableType:
         return (" " * _GAP).join(cell.ljust(room) for cell, room in zip(row, widths, strict=True)).rstrip()
 
     lines = [Text(line(names[: len(widths)]), style="bold")]
-    for row, entry in zip(cells, entries, strict=True):
-        lines += [Text(line(row)), *([Text(f"{INDENT}{entry.run_dir}", style="dim")] if below else [])]
+    for cut, row in zip(cells, rows, strict=True):
+        lines += [Text(line(cut)), *([Text(f"{INDENT}{row[-1]}", style="dim")] if below else [])]
     return Group(*lines)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from anchorleg.printable import lines_shown
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.status import RunView, SlotView, run_view
 from orchestrator.screens.views import about, headline, plain_line, run_table
@@ -55,7 +56,7 @@ def _in_pipe(run_dir: RunDir, *, as_json: bool, sleep: Callable[[float], None]) 
             print(view.model_dump_json(), flush=True)
         elif told != before:
             for line in changes(view, before, told, now):
-                print(f"{time.strftime('%H:%M:%S', time.localtime(now))}  {line}", flush=True)
+                print(lines_shown([f"{time.strftime('%H:%M:%S', time.localtime(now))}  {line}"]), flush=True)
         sleep(WATCH_S)
         view = _look(run_dir, view)
 

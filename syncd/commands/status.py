@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.places import user_path
+from anchorleg.printable import lines_shown
 from syncd.access.settings import load_settings
 from syncd.errors import ConfigError, StorageError
 
@@ -66,8 +67,7 @@ def _print(view: MirrorView) -> None:
         console = Console(emoji=False)
         console.print(views.status_table(view, console.width))
         return
-    for line in views.status_lines(view):
-        print(line, flush=True)
+    print(lines_shown(views.status_lines(view)), flush=True)
 
 
 def _live(mirror: Path) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
 
 from anchorleg.files import read_json
-from anchorleg.printable import printable
+from anchorleg.printable import on_one_line, printable
 from syncd.laptop.lock import Holder, holder
 from syncd.outbox import Contributions, Outbox, read_contributions
 from syncd.played import Played, read_played
@@ -46,6 +46,8 @@ _PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live"
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    _texts_have_one_line = field_validator("*")(on_one_line)
 
 
 class Latency(_Model):

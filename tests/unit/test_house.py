@@ -46,8 +46,8 @@ GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
     "anchorleg": """
-        job, live, findings modes rollback runid, parents, children files notices output places printable shares signals
-        temporary words wrapping""",
+        job, live, findings modes rollback runid, parents, children files notices output places shares signals temporary
+        words wrapping, printable""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
         config shim,

@@ -14,6 +14,7 @@ import typer
 
 from anchorleg.job import HANDED_OVER, Job
 from anchorleg.output import set_aside
+from anchorleg.printable import lines_shown
 from trainer.config.read import read_section
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine.shortage import words_of_shortage
@@ -267,7 +268,7 @@ def _number(value: float) -> float | None:
 
 
 def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    print(lines_shown([sentence]), file=sys.stderr, flush=True)
 
 
 def _show(demos: Demos, *, as_json: bool) -> None:
@@ -277,7 +278,7 @@ def _show(demos: Demos, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts(demos), indent=2))
     else:
-        print(f"{demos.folder}: {summary(demos)}")
+        print(lines_shown([f"{demos.folder}: {summary(demos)}"]))
 
 
 @contextmanager

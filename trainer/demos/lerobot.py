@@ -85,7 +85,7 @@ class LerobotInfo:
             more = f" ({kept[0]} is kept as single images)" if kept else ""
             raise ConfigError(f"{folder} has no camera whose films could be read{more}")
         for key in cameras:
-            if "/" in key or key in {".", ".."}:
+            if "/" in key or key in {".", ".."} or not key.isprintable():
                 raise ConfigError(f"{folder / INFO}: {printable(key, _WORDS)} can be no camera's name")
         rows = {ours: size for ours, theirs in ROWS.items() if (size := _numbers(features.get(theirs))) is not None}
         return cls(

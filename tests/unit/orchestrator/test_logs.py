@@ -122,6 +122,9 @@ def test_what_is_written_while_half_a_line_is_shown_is_neither_lost_nor_repeated
         def flush(self) -> None:
             pass
 
+        def isatty(self) -> bool:
+            return False
+
         @property
         def buffer(self) -> Terminal:
             return self
