@@ -310,7 +310,7 @@ def main() -> None:
     try:
         code = _ended()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except Exception:  # noqa: BLE001 - a defect: told as Python does
         sys.excepthook(*sys.exc_info())
         code = 1

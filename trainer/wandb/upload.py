@@ -34,9 +34,13 @@ from trainer.wandb.runfile import has_ended
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
 MADE_FROM = "anchorleg.json"
 _NOT_INSTALLED = "wandb is not installed here: in Anchorleg's checkout, run pip install '.[wandb]'"
-#: Where W&B is, who sends and where its library keeps its own. All else a shell may be set up with for other trainings
-#: (a resumed run's history is appended to, not replaced; a sweep gives its runs ids of its own), or have wrong.
-_HEEDED = ("API_KEY", "BASE_URL", "IDENTITY_TOKEN", "CREDENTIALS", "CONFIG_DIR", "CACHE_DIR", "DATA_DIR", "ERROR_")
+#: Where W&B is and how it is reached, who sends, and where its library keeps its own. All else a shell may be set up
+#: with for other trainings (a resumed run's history is appended to, not replaced; a sweep gives its runs ids of its
+#: own), or have wrong.
+_HEEDED = (
+    *("API_KEY", "BASE_URL", "IDENTITY_TOKEN", "CREDENTIALS", "CONFIG_DIR", "CACHE_DIR", "DATA_DIR", "ERROR_"),
+    *("HTTP", "INSECURE_", "X_EXTRA"),
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""Every script of bench/ still runs, at its smallest: its figures are worth nothing, and go to a copy of the folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import WORK_S
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Script → its words. One that has none takes no longer without.
+SMALLEST = {
+    "algorithms_learning": "--algorithms cartpole-ppo --seeds 1 --steps 2048 --processes 1",
+    "algorithms_speed": "--rounds 1 --algorithms sac --envs arm",  # the one way by `as_mtsac`
+    "arm_random": "--episodes 25",
+    "arm_stepping": "--rounds 1 --envs 8",
+    "controller_cpu": "2",
+    "diagnosing": "1",
+    "encoder_page": "",
+    "encoders": "1",
+    "frames": "1",
+    "frozen": "1",
+    "goodput": "1",
+    "gpu": "--small --minutes 0.1 rates",
+    "groups": "100",
+    "handover": "1",
+    "hour": "--seeds 0",
+    "hour_pictures": "",
+    "many_contributors": "5 2",
+    "mt50_stepping": "--rounds 1 --benchmarks MT10",
+    "policy_bytes": "",
+    "publish_killed": "5 0.2",
+    "rendering": "--rounds 1",
+    "report": "",
+    "saving": "1",
+    "second_buffer": "--steps 50 --seeds 1",
+    "second_thread": "2",
+    "shards": "1",
+    "sharing": "1",
+    "simulator": "1 --days 1",
+    "spotchecks": "1",
+    "status_cpu": "1",
+    "stepping": "--rounds 1 --envs 10",
+    "tick": "125",
+    "training": "1 256x2",
+    "update": "1 256x2",
+    "viewer": "0.05",
+    "viewer_link": "1",
+    "wandb_live": "1",
+    "weight_class": "1 1 1",
+    "weight_latency": "1 1",
+    "weight_link": "1",
+}
+#: Those that have no size of a few minutes, and why.
+TOO_LARGE = {
+    "demos": "six encoders are fitted and 90 episodes recorded, however few it is told",
+    "figures": "no benchmark: the others import it",
+    "gpu_search": "it trains for minutes of a GPU, and stops when none is there",
+    "hour_search": "its first rung alone is minutes of training for each of thirty candidates",
+    "learning": "trains for as many steps as its figures are of",
+    "pixels": "trains for as many steps as its figures are of",
+    "poison": "trains for as many steps as its figures are of",
+    "slurm_handover": "installs submitit from PyPI",
+}
+
+
+def test_every_script_is_run_or_it_is_said_why_not():
+    scripts = {path.stem for path in (ROOT / "bench").glob("*.py")}
+    assert scripts == {*SMALLEST, *TOO_LARGE}
+    assert not set(SMALLEST) & set(TOO_LARGE)
+
+
+@pytest.mark.long
+@pytest.mark.trainer
+@pytest.mark.parametrize("script", SMALLEST)
+def test_a_benchmark_runs_at_its_smallest(script, tmp_path):
+    for path in ROOT.iterdir():
+        if path.name != "bench":
+            (tmp_path / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("out"))
+    done = subprocess.run(
+        [sys.executable, f"bench/{script}.py", *SMALLEST[script].split()],
+        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WORK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
