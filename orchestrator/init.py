@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from orchestrator.config import check_walltime, parse_config
 from orchestrator.errors import ConfigError, SchedulerRefused, StorageError
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.executors.slurm_text import Partition
+from orchestrator.run.program import has_torch_without_gpus
 from orchestrator.walltime import format_duration
 
 #: What most sites give a student, and what the relay is made for.
@@ -40,7 +42,10 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     rows = answer.rows
     if answer.error is not None and "could not be run" not in answer.error:
         raise SchedulerRefused(f"sinfo did not answer ({answer.error}); nothing was written.")
-    chosen = choose_partition(rows, partition) if answer.error is None or partition else None
+    without_gpus = bool(rows) and has_torch_without_gpus(sys.executable)
+    chosen = choose_partition(rows, partition, gpus=not without_gpus) if answer.error is None or partition else None
+    if chosen is not None and without_gpus:
+        chosen = chosen.model_copy(update={"gpus": {}})
     value = config_for(chosen)
     config = parse_config(value, str(path))
     check_walltime(config, config.executor)
@@ -50,11 +55,13 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
         raise StorageError(f"{path} cannot be written ({error.strerror or error}).") from None
     if rows:
         show(rows, chosen, out)
+    if without_gpus:
+        out.print(f"The torch of {sys.executable} is built without CUDA: no GPU is asked for.", soft_wrap=True)
     out.print(f"{path} is written: {summary(chosen)} Begin with `orchestrator start`.", soft_wrap=True)
 
 
-def choose_partition(rows: tuple[Partition, ...], wanted: str | None) -> Partition:
-    """The partition asked for, else the default one, else the first with GPUs. Errors: ConfigError."""
+def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: bool = True) -> Partition:
+    """The partition asked for, else the default one, else the first with `gpus` (or without). Errors: ConfigError."""
     up = [row for row in rows if row.is_up]
     if wanted is not None:
         for row in rows:
@@ -64,7 +71,8 @@ def choose_partition(rows: tuple[Partition, ...], wanted: str | None) -> Partiti
         raise ConfigError(f"--partition {wanted}: there is no such partition; sinfo shows {names}.")
     if not up:
         raise ConfigError("sinfo shows no partition that is up; name one with --partition.")
-    return max(up, key=lambda row: (row.is_default and bool(row.gpus), bool(row.gpus), row.is_default))
+    fits = {row.name: bool(row.gpus) is gpus for row in up}
+    return max(up, key=lambda row: (row.is_default and fits[row.name], fits[row.name], row.is_default))
 
 
 def config_for(partition: Partition | None) -> dict[str, Any]:
@@ -115,7 +123,7 @@ def show(rows: tuple[Partition, ...], chosen: Partition | None, out: Console) ->
     for row in rows:
         limit = format_duration(row.time_limit_s) if row.time_limit_s is not None else "none"
         kinds = ", ".join(f"{kind or 'gpu'}:{count}" for kind, count in row.gpus.items())
-        name = f"{row.name} (chosen)" if row == chosen else row.name
+        name = f"{row.name} (chosen)" if chosen is not None and row.name == chosen.name else row.name
         state = "up" if row.is_up else "down"
         table.add_row(name, state, limit, str(row.nodes), str(row.cpus_per_node), sized(row.memory_mb * 2**20), kinds)
     out.print(table)

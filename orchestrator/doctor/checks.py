@@ -112,6 +112,9 @@ def _gpus(facts: LoginFacts) -> Iterator[Finding]:
     if words := idle_gpus(config):
         found, _, advice = words.partition(". ")
         yield Finding(check="GPUs asked for", level=Level.WARNING, found=found, advice=advice.rstrip("."))
+    if facts.gpus_in_vain:
+        found, _, advice = facts.gpus_in_vain.partition("; ")
+        yield Finding(check="GPUs asked for", level=Level.PROBLEM, found=found, advice=advice)
     if facts.executor != "local":
         return
     wanted = config.slurm.gpus

@@ -113,7 +113,8 @@ class RunFacts(Frozen):
 class LoginFacts(Frozen):
     """Everything gathered on the login node. `slurm` None: the executor is local, and `gpus` are this machine's.
 
-    `sharing`: what keeps accounts from working together, "found. advice." each.
+    `sharing`: what keeps accounts from working together, "found. advice." each; `gpus_in_vain`: why jobs cannot use the
+    GPUs that they ask for, "found; advice".
     """
 
     config: RunConfig
@@ -126,6 +127,7 @@ class LoginFacts(Frozen):
     missing: tuple[Missing, ...] = ()
     sharing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    gpus_in_vain: str = ""
     host: HostFacts = HostFacts()
     run: RunFacts = RunFacts()
 

@@ -35,7 +35,7 @@ from orchestrator.run.begin import compute_python, kept_environment, pick_execut
 from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
-from orchestrator.run.program import commands_of, missing_script
+from orchestrator.run.program import commands_of, gpus_in_vain, missing_script
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
 
@@ -114,6 +114,7 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         missing=tuple(_missing(subject)),
         sharing=_sharing(subject),
         gpus=visible_gpus(subject.env) if subject.executor == "local" else (),
+        gpus_in_vain=gpus_in_vain(subject.config, subject.python) if subject.executor == "slurm" else "",
         host=host_facts(subject.env),
         run=run_facts(subject.run_dir),
     )

@@ -1,15 +1,28 @@
-"""The file that a config's own `command` runs, looked for before the first job does."""
+"""What every job would end of at once, looked for before the first one: a missing script, a torch without GPUs."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from anchorleg.words import did_you_mean
 from orchestrator.config import RunConfig
 from orchestrator.errors import ConfigError
+from trainer.config.section import resolve
 
+#: Of the torch of an interpreter what it is built for. To import it takes seconds; this is one small file of it.
+_BUILT_FOR = """\
+import importlib.util, os, runpy
+torch = importlib.util.find_spec("torch")
+if torch is not None:
+    built = runpy.run_path(os.path.join(os.path.dirname(torch.origin), "version.py"))
+    print("GPUs" if built.get("cuda") or built.get("hip") else "CPUs")
+"""
+#: A cold interpreter on a network folder.
+ASK_PYTHON_S = 20.0
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _SHELL = re.compile(r"(ba|da|k|z)?sh")
 #: Options whose value is a word of its own: of python(1), and of a shell (`bash -euo pipefail run.sh`).
@@ -73,3 +86,29 @@ def check_script(config: RunConfig, folder: Path) -> None:
             there = []
         hint = did_you_mean(path.name, there, "jobs run in the config file's folder")
         raise ConfigError(f"command: there is no {path.name} in {path.parent}; {hint}")
+
+
+def has_torch_without_gpus(python: str) -> bool:
+    """Whether the torch of this interpreter is built for no GPU. False also where nobody can tell."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # as jobs have it
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", _BUILT_FOR], env=env, capture_output=True, text=True, timeout=ASK_PYTHON_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.strip() == "CPUs"
+
+
+def gpus_in_vain(config: RunConfig, python: str) -> str:
+    """Why jobs of Slurm could not use the GPUs that they ask for, with what to do; empty where they can, or nobody can
+    tell from here: in a container, of another program, or where slurm.setup decides which `python` it is.
+    """
+    if not config.trains or not config.slurm.gpus or config.container is not None:
+        return ""
+    if resolve(config.training).device == "cpu" or ("/" not in python and config.slurm.setup):
+        return ""
+    if not has_torch_without_gpus(python):
+        return ""
+    found = f"slurm.gpus asks for {config.slurm.gpus}, and the torch of {python} is built without CUDA"
+    return f"{found}; install torch with CUDA there (docs/cluster.md), or set slurm.gpus to 0"

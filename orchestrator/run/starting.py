@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import RunConfig, apply_overrides, load_config, parse_config
 from orchestrator.errors import ConfigError
-from orchestrator.run.begin import run_dir_of, with_known_experiments
-from orchestrator.run.program import check_script
+from orchestrator.run.begin import compute_python, run_dir_of, with_known_experiments
+from orchestrator.run.program import check_script, gpus_in_vain
 from orchestrator.run.registry import find_run
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
@@ -61,6 +62,9 @@ def asked_for(
         config, notes = (config, ()) if fork is not None else with_known_experiments(config, run_dir)
         asked = StartRequest(config, path, run_dir, notes=notes, for_s=for_s)
     check_script(asked.config, asked.path.parent)
+    on_slurm = asked.config.executor != "local" and shutil.which("sbatch") is not None
+    if on_slurm and (words := gpus_in_vain(asked.config, compute_python(asked.config, asked.path))):
+        raise ConfigError(f"{words}. Every job would end at once.")
     asked = replace(asked, notes=(*asked.notes, *troubles(asked.config, asked.path.parent, asked.run_dir)))
     return asked if fork is None else _forked(asked, fork)
 

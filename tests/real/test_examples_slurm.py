@@ -12,6 +12,8 @@ import pytest
 from daemons import PATIENCE_S
 from slurm_cluster import PrivateSlurm, SlurmCluster
 
+from orchestrator.run.program import has_torch_without_gpus
+
 pytestmark = pytest.mark.slurm
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.json"))
@@ -36,7 +38,7 @@ def test_slurm_would_take_the_jobs_of_a_ready_config(slurm: SlurmCluster, tmp_pa
     assert judged.returncode == 0, judged.stderr
     assert "in partition gpu" in judged.stderr  # the cluster's default: the config names none
     assert "using 8 processors" in judged.stderr
-    rehearsed = orchestrator(slurm, tmp_path, "start", "--dry-run")
+    rehearsed = orchestrator(slurm, tmp_path, "start", "--dry-run", "--set", "slurm.gpus=0")  # our torch may have none
     assert rehearsed.returncode == 0, rehearsed.stderr
     assert "would submit a job for slot 0 (attempt 0)" in rehearsed.stdout
     assert not (tmp_path / "runs").exists()
@@ -50,7 +52,7 @@ def test_where_there_is_no_default_partition_start_ends_with_slurms_words(
     cluster.ask("scontrol", "update", "PartitionName=gpu", "Default=NO")
     shutil.copy(EXAMPLES[-1], tmp_path / "cluster_config.json")
 
-    refused = orchestrator(cluster, tmp_path, "start")
+    refused = orchestrator(cluster, tmp_path, "start", "--set", "slurm.gpus=0")
 
     assert refused.returncode == 6, refused.stderr
     own_words = cluster.run("sbatch", "--wrap", "true").stderr.strip().rpartition(": ")[2]
@@ -68,7 +70,13 @@ def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
     assert [line.split()[0] for line in written.stdout.splitlines()[1:3]] == ["gpu", "short"]
     config = json.loads((tmp_path / "cluster_config.json").read_text())
     assert (config["slurm"]["partition"], config["slurm"]["time_limit"]) == ("gpu", "4:00:00")
-    assert (config["slurm"]["gpus"], config["slots"], config["slurm"]["max_jobs"]) == (1, 4, 4)
+    gpus = 0 if has_torch_without_gpus(sys.executable) else 1
+    assert (config["slurm"]["gpus"], config["slots"], config["slurm"]["max_jobs"]) == (gpus, 4, 4)
+    if gpus == 0:  # as with a config from elsewhere
+        vain = orchestrator(slurm, tmp_path, "start", "--set", "slurm.gpus=1")
+        assert (vain.returncode, "built without CUDA" in vain.stderr) == (2, True), vain.stderr
+        assert "is built without CUDA" in orchestrator(slurm, tmp_path, "doctor", "--set", "slurm.gpus=1").stdout
+        assert not (tmp_path / "runs").exists()
     (tmp_path / "job.sh").write_text(orchestrator(slurm, tmp_path, "render").stdout)
     assert slurm.run("sbatch", "--test-only", f"--chdir={tmp_path}", str(tmp_path / "job.sh")).returncode == 0
     before = (tmp_path / "cluster_config.json").read_bytes()

@@ -49,7 +49,7 @@ FLOORS = {
         job, live, findings modes rollback runid, parents, children files notices output places shares signals temporary
         words wrapping, printable""",
     "orchestrator": """
-        __main__, cli, commands, doctor, hosts, controller screens, observe, run, doubts, decisions init reference,
+        __main__, cli, commands, doctor, hosts, controller screens init, observe, run, doubts, decisions reference,
         config shim,
         executors experiments failover fields sections,
         container disk errors garbage given integrations jobend oom processes successor template tidying
