@@ -15,6 +15,7 @@ pytest.importorskip("metaworld")
 
 
 from trainer.config.tasknames import BENCHMARKS, MT50
+from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
 
@@ -54,7 +55,9 @@ def test_what_it_sends_is_believed(tmp_path, tasks, horizon):
     )
     assert done.returncode == 0, done.stderr
     referee = Resimulator(metaworld(tasks, seed=42))
-    found = {path.name: referee.redo(decode(path.read_bytes(), spaces_like(tasks))) for path in tmp_path.iterdir()}
+    sent = [decode(path.read_bytes(), spaces_like(tasks)) for path in tmp_path.iterdir()]
+    assert [gap for one in sent if (gap := BOUNDS.gap(one.obs, one.task))] == []
+    found = {one.task: referee.redo(one) for one in sent}
     referee.close()
     assert len(found) == len(tasks)
     assert [one for one in found.values() if one.wrong] == []
