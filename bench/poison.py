@@ -14,9 +14,10 @@ with the learner's own policy but for two, and its segments go through the real 
 * believed: as inverted, and named in `trusted_contributors`, so that nothing is checked: what the check prevents.
 
 A training's success is the mean of its last two evaluations, over 50 fixed goals, at nine tenths and at the end. The
-claims, from before the runs: with a liar the mean is within 0.05 of nobody's, with an honest one not below it (by more
-than 0.05). One row a training goes to poison.csv when it is complete; trainings that are in it are not made again.
-poison_summary.csv has the means, and the mean and standard error of the differences to nobody's with the same seed.
+claims, from before the runs: with a liar, or with experience that brings nothing, the mean is within 0.05 of nobody's,
+with an honest one not below it (by more than 0.05). One row a training goes to poison.csv when it is complete;
+trainings that are in it are not made again. poison_summary.csv has the means, and the mean and standard error of the
+differences to nobody's with the same seed.
 """
 
 from __future__ import annotations
@@ -204,10 +205,10 @@ def summary(rows: list[list[str]]) -> list[list[str]]:
     told = []
     for kind, success in found.items():
         apart = [value - found["nobody"][seed] for seed, value in success.items() if seed in found["nobody"]]
-        if len(apart) > 1:
-            error = statistics.stdev(apart) / len(apart) ** 0.5
+        if apart:
+            error = f"{statistics.stdev(apart) / len(apart) ** 0.5:.3f}" if len(apart) > 1 else "-"
             mean = statistics.mean(success.values())
-            told.append([kind, str(len(success)), f"{mean:.3f}", f"{statistics.mean(apart):+.3f}", f"{error:.3f}"])
+            told.append([kind, str(len(success)), f"{mean:.3f}", f"{statistics.mean(apart):+.3f}", error])
     return told
 
 

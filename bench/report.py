@@ -453,17 +453,28 @@ episodes only, and everybody sends at one rate: how turns and slots are shared o
 ## What one contributor can do to a training
 
 `python bench/poison.py`: success of preset `tiny` on reach, with a contributor that gives as much as a batch may take
-(30 %), honest or not. The claim, from before the runs: with a liar within 0.05 of nobody's, with an honest one not
-below.
+(30 %): an honest control arm, liars, and true experience that brings nothing. The claim, from before the runs: with any
+of them within 0.05 of nobody's, with an honest one not below.
 
 @{poison_summary}
+
+@{poison}
+
+Not all of the five seeds a side are made yet (`python bench/poison.py 5 --replace` goes on where it stopped), and they
+are too few to say anything about success: seeds of one kind differ by 0.4. What they show: of 95 copies of one true
+episode, each moved by up to 9.5 mm (`shifted`), one entered; and at the end experience that flees its goal had a
+hundredth of its share of a batch (`weight`), that of a hand that stands still a tenth, and the honest one all of it.
+That `shifted` came to 0.32 with seed 0, though 500 rows entered, is not explained.
+
+Before a contributor's share fell where its rows pay less, and before near-duplicates were known by their actions:
+
+@{poison_before_summary}
 
 Who inverts rewards is found at the first check, and nothing of it is learned from. Who lies after forty honest segments
 is found too, and leaves the training where honest ones do. The same lie, believed, ruins it. With an honest contributor
 the mean is lower than with none, by less than two standard errors: so we cannot say that an honest contributor costs
 nothing. The claim about late liars is not shown either: the mean is lower by more than 0.05, by less than two standard
-errors. The first five
-seeds were trained on an AMD EPYC (Zen 4), the others on the processor above.
+errors. The first five seeds were trained on an AMD EPYC (Zen 4), the others on the processor above.
 
 ## What W&B live costs the learner
 
