@@ -16,6 +16,7 @@ from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
 
 from syncd import store
+from syncd.errors import RemoteError
 from syncd.outbox import Outbox
 from trainer.history.read import read
 from trainer.sharing import conduct
@@ -156,7 +157,9 @@ def push_junk(machine: Machine, run_id: str, count: int) -> None:
     outbox = Outbox(machine.folder)
     assert all(outbox.offer(run_id, 0, number.to_bytes(4)) for number in range(count))
     pushed = machine.run("syncd", "push")
-    assert pushed.returncode == 0, pushed.stderr
+    assert pushed.returncode in {0, RemoteError.exit_code}, (
+        pushed.stderr
+    )  # the sender may be held before it has sent all
 
 
 def assert_the_checkpoint_holds(relay: Relay, taken: dict[str, int]) -> None:
