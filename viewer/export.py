@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from anchorleg.files import write_bytes
 from anchorleg.live.wanted import ANY
+from orchestrator.screens.board import without_paths
 from viewer.errors import NothingThere, StorageError, UsageError
 from viewer.live.choice import HEIGHT, RECORDED, WIDTH, AgentNews
 from viewer.live.recording import NoEpisodeError, RecordedEpisode
@@ -82,7 +83,9 @@ def page_with(
     snapshot: PageSnapshot, curves: Mapping[str, Any], now: float, episode: Mapping[str, Any] | None = None
 ) -> str:
     """The whole file. `curves`: by task, what is shown when it is chosen. `episode`: as `for_page` makes it."""
-    value = {"is": snapshot.model_dump(mode="json"), "curves": dict(curves), "at": now, "episode": episode}
+    folder = snapshot.run.folder if snapshot.run is not None else ""
+    value = without_paths({"is": snapshot.model_dump(mode="json"), "curves": dict(curves)}, folder)
+    value |= {"at": now, "episode": episode}
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     page = page.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', 1)
     page = re.sub(r'<link rel="modulepreload" [^>]*>\n', "", page)

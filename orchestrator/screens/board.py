@@ -83,7 +83,7 @@ def _bare(view: RunView, events: Sequence[Mapping[str, Any]]) -> RunView:
             causes[slot][str(cause)] = told
     slots = tuple(_bare_slot(slot, causes[slot.slot]) for slot in view.slots)
     value = view.model_copy(update={"run_dir": "", "slots": slots}).model_dump()
-    return RunView.model_validate(_without_paths(value, view.run_dir))
+    return RunView.model_validate(without_paths(value, view.run_dir))
 
 
 def _bare_slot(slot: SlotView, causes: Mapping[str, str]) -> SlotView:
@@ -101,17 +101,17 @@ def _fact(event: Mapping[str, Any], run_dir: str) -> dict[str, Any]:
     told = {name: event[name] for name in _FACTS if name in event}
     if told.get("cause"):
         told["cause"] = told_to_others(str(told.get("verdict")), str(told["cause"]))
-    return {name: _without_paths(value, run_dir) for name, value in told.items()}
+    return {name: without_paths(value, run_dir) for name, value in told.items()}
 
 
-def _without_paths(value: Any, run_dir: str) -> Any:
+def without_paths(value: Any, run_dir: str) -> Any:
     """`run_dir`: known, so that a space in it is none."""
     if isinstance(value, str):
         return _PATH.sub("…", value.replace(run_dir, "/…") if run_dir else value)
     if isinstance(value, (list, tuple)):
-        return [_without_paths(one, run_dir) for one in value]
+        return [without_paths(one, run_dir) for one in value]
     if isinstance(value, dict):
-        return {name: _without_paths(one, run_dir) for name, one in value.items()}
+        return {name: without_paths(one, run_dir) for name, one in value.items()}
     return value
 
 

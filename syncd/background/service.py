@@ -264,7 +264,7 @@ def _write(path: Path, text: str, *, also: Path | None = None) -> None:
         for folder in (path.parent, also):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.encode())
+        write_bytes(path, text.encode(), mode=0o644)  # launchd refuses what a group may write
     except OSError as error:
         raise StorageError(
             f"{error.filename or path} cannot be written: {error.strerror}; nothing was installed"

@@ -20,6 +20,9 @@ YAML_SUFFIXES = (".yaml", ".yml")
 #: The longest config of ours has a few kilobytes; experiments of a large study have some hundred.
 MOST_BYTES = 4 * 2**20
 
+#: Of a whole number.
+MOST_DIGITS = 1000
+
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS = {
@@ -97,11 +100,12 @@ def _foreign_words(letter: str) -> str:
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of two values of one name JSON would silently keep the last."""
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
             raise DocumentError(f': "{name}" is written twice in one object')
-    return dict(pairs)
+        found[name] = value
+    return found
 
 
 def _of_yaml(text: str) -> Any:
@@ -166,5 +170,7 @@ def _scalar(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
+        if len(text) > MOST_DIGITS:  # Python reads more in 8 or 16, and then cannot write them in 10
+            raise ValueError(f"a number of {len(text):,} digits")
         return int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)
     return float(text) if _FLOAT.fullmatch(text) else text

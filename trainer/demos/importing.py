@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.files import read_regular
 from anchorleg.printable import printable
 from anchorleg.words import counted
 from trainer.demos.films import SUFFIXES, Film, Frame
@@ -43,7 +44,7 @@ def films_in(folder: Path) -> list[str]:
     names = sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file()
+        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.is_symlink()
     )
     for name in names:
         if name.encode(errors="replace").decode() != name:  # no JSON could say it
@@ -111,8 +112,7 @@ def licence_in(folder: Path) -> str | None:
 
 def _beginning(path: Path) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_README)
+        return read_regular(path, _README).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -7,6 +7,7 @@ other versions of torch and numpy: nothing here was read by it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class LerobotInfo:
     @classmethod
     def read(cls, folder: Path) -> LerobotInfo:
         """Errors: ConfigError for another version, and for what cannot be read."""
-        value = _json(folder / INFO)
+        value = _json(folder, INFO)
         version = value.get("codebase_version")
         if version != VERSION:
             words = printable(str(version), _WORDS)
@@ -128,10 +129,21 @@ def place(folder: Path, template: str, chunk: int, file: int, video_key: str = "
         raise ConfigError(
             f"{folder / INFO} has a path that leads elsewhere, or that is not understood: {printable(template, _WORDS)}"
         )
-    return folder / path
+    return own(folder, folder / path)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def own(folder: Path, path: Path) -> Path:
+    """`path`, where it is a file of `folder` itself or is not there. Errors: ConfigError for a link to elsewhere, which
+    may lead to what its maker could not read, and for a pipe, which would be waited for.
+    """
+    real = Path(os.path.realpath(path))
+    if not os.path.lexists(path) or (real.is_relative_to(os.path.realpath(folder)) and real.is_file()):
+        return path
+    raise ConfigError(f"{path} is a link to elsewhere, or no file: copy the files themselves with cp -rL")
+
+
+def _json(folder: Path, name: str) -> dict[str, Any]:
+    path = own(folder, folder / name)
     try:
         if path.stat().st_size > _MAX_JSON_BYTES:
             raise ConfigError(f"{path} is larger than any such file")

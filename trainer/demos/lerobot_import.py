@@ -234,6 +234,7 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[EpisodeRow]:
     films = {camera: [f"videos/{camera}/{part}" for part in parts] for camera in cameras}
     rows: list[EpisodeRow] = []
     for path in sorted((folder / lerobot.EPISODES).glob("chunk-*/file-*.parquet")):
+        lerobot.own(folder, path)
         columns = [*fields, *(name for names in films.values() for name in names)]
         found = _table(path, columns, [lerobot.EPISODE_SUCCESS])
         table = {name: column.to_pylist() for name, column in zip(found.column_names, found.columns, strict=True)}

@@ -91,7 +91,8 @@ def test_what_no_service_file_can_hold_is_refused_in_one_sentence(odd):
 def test_a_clean_end_is_meant_to_last_and_a_crash_is_not():
     plist = plistlib.loads(plist_text(AGENT).encode())
     assert plist["KeepAlive"] == {"SuccessfulExit": False}
-    assert (plist["ThrottleInterval"], plist["ProcessType"], plist["RunAtLoad"]) == (30, "Standard", True)
+    assert (plist["ThrottleInterval"], plist["ProcessType"], plist["RunAtLoad"]) == (30, "Adaptive", True)
+    assert "LowPriorityIO" not in plist
     lines = unit_text(AGENT).splitlines()
     for line in ("Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=120", "StartLimitBurst=5", "Nice=10"):
         assert line in lines

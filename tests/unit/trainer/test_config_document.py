@@ -56,6 +56,19 @@ def test_a_value_means_what_yaml_1_2_says(tmp_path: Path, text: str, value: Any)
     assert (found, type(found)) == (value, type(value))
 
 
+@pytest.mark.parametrize("digits", ["0x" + "f" * 5000, "0x" + "f" * 4000, "0o" + "7" * 5000, "1" * 5000])
+def test_a_number_that_python_could_not_print_is_refused(tmp_path: Path, digits: str) -> None:
+    with pytest.raises(DocumentError, match="digits"):
+        value_of(tmp_path, digits)
+
+
+def test_many_names_are_looked_at_once_each(tmp_path: Path) -> None:
+    """By pairs these would take hours."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({f"n{number}": 0 for number in range(300_000)}))
+    assert len(read_document(path)) == 300_000
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -75,7 +88,7 @@ def test_a_value_means_what_yaml_1_2_says(tmp_path: Path, text: str, value: Any)
         ("- 1", r": a config is a YAML mapping, .*; this is a list"),
         ("", r": a config is a YAML mapping, .*; this is empty"),
         ("[" * 100_000, ": nested too deeply"),
-        (f"a: {'9' * 5000}", ": not a config: Exceeds the limit"),
+        (f"a: {'9' * 5000}", ": not a config: a number of 5,000 digits"),
     ],
     ids=range(14),
 )

@@ -259,6 +259,7 @@ def test_the_export_is_one_file_that_calls_nobody(
     assert "<link" not in text
     inlined = text.split('id="picture">')[1].split("</script>")[0]
     assert json.loads(inlined)["is"]["run"]["name"] == "mt10"
+    assert [place for place in (tmp_path, Path.home()) if str(place) in inlined] == [], "it may be sent to somebody"
     assert "<" not in inlined
 
 
