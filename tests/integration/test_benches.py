@@ -30,9 +30,8 @@ SMALLEST = {
     "handover": "1",
     "hour": "--seeds 0",
     "hour_pictures": "",
-    "many_contributors": "5 2",
+    "many_contributors": "30 20",
     "mt50_stepping": "--rounds 1 --benchmarks MT10",
-    "policy_bytes": "",
     "publish_killed": "5 0.2",
     "rendering": "--rounds 1",
     "report": "",
@@ -63,6 +62,7 @@ TOO_LARGE = {
     "hour_search": "its first rung alone is minutes of training for each of thirty candidates",
     "learning": "trains for as many steps as its figures are of",
     "pixels": "trains for as many steps as its figures are of",
+    "policy_bytes": "trains two actors for a few minutes, whatever it is told",
     "poison": "trains for as many steps as its figures are of",
     "slurm_handover": "installs submitit from PyPI",
 }
