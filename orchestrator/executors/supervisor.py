@@ -9,6 +9,7 @@ the walltime or on a cancel, KILL after a grace. To ask something of it: SIGUSR2
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from anchorleg.files import read_json, write_json
+from anchorleg.files import make_folder, read_json, write_json
 from orchestrator.processes import myself
 
 #: Slurm's default KillWait: how long after TERM a job is killed.
@@ -56,6 +57,8 @@ class Supervisor:
             "exit_code": code,
             "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         }
+        if self.job_dir.parent.parent.is_dir():  # else the run is gone, or was moved
+            make_folder(self.job_dir)
         write_json(self.job_dir / "local.json", record)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -70,6 +73,9 @@ class Supervisor:
         now = time.time()
         if self.announced_at is None and now >= self.ends_at - self.lead_s:
             self.announced_at, self.wake_asked = time.monotonic(), True
+        if not (self.job_dir / "local.json").exists():  # somebody removed it: nobody would find this job
+            with contextlib.suppress(OSError):
+                self.write("RUNNING")
         if self.wake_asked:
             self.wake_asked = False
             batch.send_signal(signal.SIGUSR2)

@@ -1,4 +1,4 @@
-"""A run's folder that is moved, copied, or mounted under another name while its jobs wait and work."""
+"""A run's folder that is moved, copied, mounted under another name, or emptied while its jobs wait and work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mounts import bound
 from relay import NewRelay, Relay
 from slurm_cluster import SlurmCluster
-from slurm_relay import ever, on_slurm
+from slurm_relay import ever, on_slurm, start_impatient
 
 
 @pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm)])
@@ -95,5 +95,47 @@ def test_a_run_under_another_name_of_its_folder_has_its_waiting_jobs(new_relay: 
         assert sightings == ["seen"]
         slurm.ask("scontrol", "release", str(waiting.job_id))
         assert relay.ended(controller) == 0, relay.output()
+    relay.assert_exactly_once(60)
+    assert [row.job_id for row in ever(slurm, relay)] == [waiting.job_id]
+
+
+@pytest.mark.parametrize("who", ["a controller", "the job"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("slurm", marks=pytest.mark.slurm)])
+def test_a_job_whose_folder_was_removed_saves_before_it_ends(
+    request: pytest.FixtureRequest, new_relay: NewRelay, executor: str, who: str
+) -> None:
+    make = new_relay if executor == "local" else partial(on_slurm, new_relay, request.getfixturevalue("slurm"))
+    by_itself = {"training": {"max_runtime_seconds": 15}} if who == "the job" else {}
+    relay = make(total=60, held_at=10, **by_itself)
+    relay.killed("between-ticks", "start")
+    relay.wait_for_step(10)
+
+    shutil.rmtree(relay.run_dir / "jobs")
+
+    if who == "a controller":
+        assert relay.run("stop").code == 0
+        assert relay.events("asked to hand over")
+    relay.wait_for((relay.attempt_dir(0) / "exit.json").exists, "the job to hand over")
+    assert relay.read("exit.json", 0)["code"] == 75
+    relay.release()
+    again = relay.run("start", "--set", "training={}")
+    assert again.code == 0, again.words
+    relay.assert_exactly_once(60)
+
+
+@pytest.mark.slurm
+def test_what_a_waiting_job_needs_is_made_again(new_relay: NewRelay, slurm: SlurmCluster) -> None:
+    relay = on_slurm(new_relay, slurm, total=60, slurm={"extra": ["--hold"]})
+    relay.killed("between-ticks", "start")
+    (waiting,) = slurm.squeue()
+    for name in ("jobs", "slots", "code", "requests", "control", "logs"):
+        shutil.rmtree(relay.run_dir / name, ignore_errors=True)
+
+    controller = start_impatient(relay, record=0)  # else a minute, in which another machine's files may show
+    relay.wait_for(lambda: len(relay.events("made again")) == 2, "its folders")
+    assert {event["what"].partition("/")[0] for event in relay.events("made again")} == {"jobs", "slots"}
+    slurm.ask("scontrol", "release", str(waiting.job_id))
+
+    assert relay.ended(controller) == 0, relay.output()
     relay.assert_exactly_once(60)
     assert [row.job_id for row in ever(slurm, relay)] == [waiting.job_id]

@@ -34,6 +34,7 @@ FAULTS_A_DAY = {
     "bad node": 0.1,
     "queue waits": 0.3,
     "dependency taken off": 0.5,
+    "jobs folder removed": 0.1,
 }
 #: What a person asks of single experiments.
 REQUESTS_A_DAY = 3.0

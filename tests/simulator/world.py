@@ -26,6 +26,7 @@ from orchestrator.walltime import format_duration
 
 #: When every simulation begins: Fri 10 Oct 2025, 08:53:20 UTC.
 START = 1_760_086_400.0
+CODE = "0" * 16
 #: After the month everything is mended, and the run is stopped: so long may its end take.
 CLEARING_S = 2 * DAY_S
 
@@ -74,15 +75,17 @@ class World:
             "relay": {"queue_ahead": profile.queue_ahead, "failover_tick": profile.failover},
             "slurm": {"time_limit": format_duration(profile.walltime_s), "max_jobs": profile.max_jobs},
         }
+        self.settled = True  # `start` made them a while ago: all see them
         for path in (
             *(self.paths.lease, self.paths.jobs, self.paths.control, self.paths.requests),
-            self.paths.path / "slots",
+            *(self.paths.path / "slots", self.paths.code, self.paths.code / CODE),
         ):
             self.server.make_folder("server", str(path))
+        self.settled = False
         return RunFile(
             run_id="simulated-0123abcd", revision=0, created_at=START, executor="slurm",
             config=parse_config(value, "the simulator"), config_path="/runs/c.json", folder="/runs", python="python3",
-            controller_python="python3", code="0" * 16, identity=None, env={},
+            controller_python="python3", code=CODE, identity=None, env={},
         )  # fmt: skip
 
     # --- what chance decides ---

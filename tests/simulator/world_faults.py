@@ -52,6 +52,7 @@ class Faults:
             "bad node": self._bad_node,
             "queue waits": self._busy,
             "dependency taken off": self._without_dependency,
+            "jobs folder removed": self._jobs_removed,
             "user asks": lambda: ask_something(self.world),
         }
 
@@ -276,6 +277,11 @@ class Faults:
                 self.world.cluster.try_start(job)
 
         self._for(self._duration(), release)
+
+    def _jobs_removed(self) -> None:
+        """`rm -rf jobs`, on a login node."""
+        login, jobs = self.world.rng.choice(self.world.logins), str(self.world.paths.jobs)
+        self.world.server.remove_tree(login.name, jobs)
 
     def _without_dependency(self) -> None:
         """An administrator: `scontrol update dependency=`."""

@@ -33,8 +33,9 @@ FORGET_AFTER_S = 300.0
 SUBMIT_GRACE_S = 120.0
 
 
-def no_code(_folder: Path) -> str:
+def no_code(folder: Path) -> str:
     """What `begin` is told in place of copying our packages into the run."""
+    (folder / "0123456789abcdef").mkdir(parents=True, exist_ok=True)
     return "0123456789abcdef"
 
 

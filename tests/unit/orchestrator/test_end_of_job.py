@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,6 +190,39 @@ class AwayFolder:
 
     def exists(self) -> bool:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    is_dir = exists
+
+
+def test_folders_that_are_removed_under_a_job_are_made_again_with_its_claim(tmp_path: Path) -> None:
+    run, job_dir = tmp_path / "run", tmp_path / "run" / "jobs" / "s0-a0-00000000"
+    job_dir.mkdir(parents=True)
+    (run / "run.json").touch()
+    spec = {"run_dir": str(run), "slot": 0, "attempt": 0, "token": job_dir.name}
+    shim = Shim(job_dir, spec, {"SLURM_JOB_ID": "17"})
+    assert shim.claim()
+    shim.decide_parent()
+    attempt = shim.job.attempt_dir
+    before = {name: (attempt / name).read_bytes() for name in ("claim", "parent.json")}
+    shutil.rmtree(job_dir.parent)
+    shutil.rmtree(run / "slots")
+    program = Program()
+    shim.asked = "deadline"
+
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+
+    assert shim.hand_over_file.exists()
+    assert {name: (attempt / name).read_bytes() for name in before} == before
+    assert json.loads((attempt / "heartbeat.json").read_bytes())["job_id"] == "17"
+
+
+def test_nothing_is_made_again_of_a_run_that_was_moved_away(tmp_path: Path) -> None:
+    shim = a_shim(tmp_path / "run", "deadline", somebody_asked=False)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    program = Program()
+    shim.look(program, float("inf"))  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+    assert program.signals == [signal.SIGUSR2]
 
 
 def test_a_folder_that_fails_at_a_heartbeat_ends_nothing(tmp_path: Path) -> None:
