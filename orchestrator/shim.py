@@ -124,9 +124,9 @@ class Shim:
 
     def make_again(self) -> None:
         """Folders that somebody removed under this job, and its claim; none of a run that is gone. Errors: OSError."""
-        for folder in (self.job_dir, self.job.attempt_dir):
+        for folder, mode in ((self.job_dir, 0o700), (self.job.attempt_dir, 0o755)):
             if not folder.is_dir() and (self.job.run_dir / "run.json").exists():
-                make_folder(folder)
+                make_folder(folder, mode)
                 say(f"{folder} was removed under this job, and is made again")
                 if folder == self.job.attempt_dir and create_exclusive(folder / "claim", self.claimed):
                     write_json(folder / "parent.json", self.parent)

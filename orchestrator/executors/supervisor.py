@@ -58,7 +58,7 @@ class Supervisor:
             "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         }
         if self.job_dir.parent.parent.is_dir():  # else the run is gone, or was moved
-            make_folder(self.job_dir)
+            make_folder(self.job_dir, 0o700)
         write_json(self.job_dir / "local.json", record)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:

@@ -212,6 +212,7 @@ def test_folders_that_are_removed_under_a_job_are_made_again_with_its_claim(tmp_
     shim.look(program, float("inf"))  # type: ignore[arg-type]
 
     assert shim.hand_over_file.exists()
+    assert job_dir.parent.stat().st_mode & 0o777 == 0o700
     assert {name: (attempt / name).read_bytes() for name in before} == before
     assert json.loads((attempt / "heartbeat.json").read_bytes())["job_id"] == "17"
 
