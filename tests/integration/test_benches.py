@@ -26,7 +26,7 @@ SMALLEST = {
     "frozen": "1",
     "goodput": "1",
     "gpu": "--small --minutes 0.1 rates",
-    "groups": "100",
+    "groups": "3000",
     "handover": "1",
     "hour": "--seeds 0",
     "hour_pictures": "",
