@@ -280,7 +280,7 @@ def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpo
 
 
 def _step(name: str, words: str) -> None:
-    mark = typer.style("✓", fg="green") if _is_terminal() else "ok"
+    mark = "✓" if _is_terminal() else "ok"
     typer.echo(f"{mark} {name:<{_STEP_WIDTH}} {words}")
 
 
