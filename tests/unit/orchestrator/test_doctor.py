@@ -539,7 +539,7 @@ def test_the_probes_script_is_a_jobs_but_for_the_program() -> None:
     text = probe_script(
         probe_config(config(), 180, 120), executor="slurm", job_dir=Path("/j"), code_dir=Path("/c"), python="python3"
     )
-    assert text.rstrip().endswith("exec python3 -P -S -m orchestrator.doctor.probe")
+    assert text.rstrip().endswith("exec python3 -X utf8 -P -S -m orchestrator.doctor.probe")
     assert "#SBATCH --signal=B:USR2@120" in text
     assert "shim" not in text.splitlines()[-1]
 
