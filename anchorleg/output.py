@@ -26,7 +26,7 @@ class ReaderGoneError(OSError):
 
 
 class _Shown(io.TextIOWrapper):
-    """Text for people: what a terminal would obey is written out, whoever said it. rich's own orders pass."""
+    """Text for people: control characters are written out, whatever they came from. rich's own orders pass."""
 
     def write(self, text: str, /) -> int:
         """As `io.TextIOWrapper`."""

@@ -58,7 +58,7 @@ class Frozen(BaseModel):
 
 
 class View(Frozen):
-    """Base of what screens show: none of its texts has more than one line, whoever's words they are."""
+    """Base of what screens show: each of its texts is one line, also where it is foreign."""
 
     _texts_have_one_line = field_validator("*")(on_one_line)
 

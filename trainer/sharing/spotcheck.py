@@ -2,9 +2,9 @@
 
 Of each contributor the first `FIRST` episodes that an attempt judges, whole or as many beginnings as have their rows,
 then a share that nobody can foresee. It falls as more rows of its sender have passed (BOINC's adaptive replication),
-down to the run's own (`contribution_check_share`); it is five times as much for whoever was held lately, and less where
-so much is sent that checking would cost more than `ROWS_A_SECOND`, but never less than `LEAST_SHARE`. So a lie enters
-at times; as soon as one is found, all that its sender ever gave leaves the ring again.
+down to the run's own (`contribution_check_share`); it is five times as much for a contributor who was held lately, and
+less where so much is sent that checking would cost more than `ROWS_A_SECOND`, but never less than `LEAST_SHARE`. So a
+lie enters at times; as soon as one is found, all that its sender ever gave leaves the ring again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainer.sharing.segment import Segment
 
 #: Episodes: enough to show that somebody's machine and version do the same as ours, a second of one core.
 FIRST = 20
-#: How much more often whoever was held lately is checked.
+#: How much more often a contributor who was held lately is checked.
 IN_DOUBT = 5.0
 #: What checking may take while all goes well: 2 % of a core that steps 10,000 rows a second.
 ROWS_A_SECOND = 200.0
