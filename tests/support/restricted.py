@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import random
 import subprocess
 import sys
@@ -114,7 +115,7 @@ def a_friend(sshd: Sshd, folder: Path, owner: Account | None) -> Friend:
     laptop = sshd.new_client("alice", options=None)
     if owner:
         for path in (shared.path.parent, *shared.path.parent.rglob("*")):
-            os.chown(path, owner.uid, owner.uid, follow_symlinks=False)
+            os.chown(path, owner.uid, pwd.getpwuid(owner.uid).pw_gid, follow_symlinks=False)
     here = folder / "here"
     here.mkdir()
     friend = Friend(sshd, laptop, shared, manifest, here, owner)
