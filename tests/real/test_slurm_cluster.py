@@ -221,6 +221,27 @@ def test_the_sweep_takes_children_that_hide_and_spares_another_cluster(tmp_path:
         daemons.kill_all()
 
 
+def test_the_sweep_finds_a_blank_environment_by_an_open_file_and_spares_another_root(tmp_path: Path) -> None:
+    for name in ("a/log", "b/log", "root"):
+        (tmp_path / name).mkdir(parents=True)
+    conf = str(tmp_path / "a" / "conf")
+    blank = "exec env -i sleep 600"
+    elsewhere = f"import os, time; os.chroot({str(tmp_path / 'root')!r}); time.sleep(600)"
+    ours, theirs = (Daemons(tmp_path / name, {"PATH": os.environ["PATH"]}) for name in ("a", "b"))
+    ours.start("blank", ["sh", "-c", blank])
+    theirs.start("sleeper", ["sleep", "600"])
+    if os.geteuid() == 0:
+        theirs.start("elsewhere", [sys.executable, "-c", elsewhere], {"SLURM_CONF": conf})
+        wait_for(lambda: os.readlink(f"/proc/{theirs.pid('elsewhere')}/root") != "/", "the other root")
+    try:
+        wait_for(lambda: processes_with("SLURM_CONF", conf, tmp_path / "a") == {ours.pid("blank")}, "the one of ours")
+        assert sweep("SLURM_CONF", conf, tmp_path / "a") == 1
+        assert None not in map(theirs.pid, theirs.names())
+    finally:
+        ours.kill_all()
+        theirs.kill_all()
+
+
 def sleepers(*seconds: str) -> list[int]:
     found = []
     for name in os.listdir("/proc"):

@@ -153,14 +153,17 @@ class Daemons:
         os.replace(temporary, self.folder / "pids.json")
 
 
-def processes_with(variable: str, value: str) -> set[int]:
-    """The living processes that were started with `variable=value` in their environment, and their descendants.
+def processes_with(variable: str, value: str, folder: Path | None = None) -> set[int]:
+    """The living processes that were started with `variable=value` in their environment, and their descendants; also
+    those that have a file open below `folder`, for slurmstepd blanks its environment from Slurm 24.11 on.
 
-    Never this process or one that it descends from. Processes of other users that we may not read are not seen.
+    Never this process or one that it descends from, nor one in another root, where the same path is another file.
+    Processes of other users that we may not read are not seen.
     """
     wanted = f"{variable}={value}".encode()
     parents = _parents()
-    found = _with_descendants({pid for pid in parents if wanted in _environment(pid)}, parents)
+    marked = {pid for pid in parents if wanted in _environment(pid) or (folder and _has_open(pid, folder))}
+    found = _with_descendants({pid for pid in marked if _is_in_our_root(pid)}, parents)
     pid = os.getpid()
     while pid > 1:
         found.discard(pid)
@@ -185,14 +188,14 @@ def _with_descendants(found: set[int], parents: Mapping[int, int]) -> set[int]:
     return found
 
 
-def sweep(variable: str, value: str) -> int:
+def sweep(variable: str, value: str, folder: Path | None = None) -> int:
     """SIGKILL what `processes_with` finds until nothing is found. Returns how many were killed.
 
     Errors: TimeoutError where some survive, with their pids.
     """
     killed: set[int] = set()
     for _ in range(SWEEP_ROUNDS):
-        found = processes_with(variable, value)
+        found = processes_with(variable, value, folder)
         if not found:
             return len(killed)
         for number in (signal.SIGSTOP, signal.SIGKILL):  # all stand still first: no parent writes down a child's death
@@ -202,7 +205,7 @@ def sweep(variable: str, value: str) -> int:
         killed |= found
         with contextlib.suppress(TimeoutError):
             _wait_for_death(found)
-    raise TimeoutError(f"processes with {variable}={value} survive SIGKILL: {sorted(processes_with(variable, value))}")
+    raise TimeoutError(f"processes with {variable}={value} survive SIGKILL: {sorted(found)}")
 
 
 def _wait_for_death(pids: set[int]) -> None:
@@ -211,6 +214,21 @@ def _wait_for_death(pids: set[int]) -> None:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _has_open(pid: int, folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{pid}/fd/{name}").startswith(f"{folder}/"):
+                    return True
+    return False
+
+
+def _is_in_our_root(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samefile(f"/proc/{pid}/root", "/")
+    return False
 
 
 def _environment(pid: int) -> list[bytes]:

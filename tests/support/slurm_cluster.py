@@ -110,7 +110,7 @@ class SlurmCluster:
     def stop(self) -> None:
         """SIGKILL the daemons and every process of their jobs; the folder stays. Twice, or without it, is no error."""
         self.daemons.kill_all()
-        sweep("SLURM_CONF", str(self.conf))
+        sweep("SLURM_CONF", str(self.conf), self.folder)
 
     def remove(self) -> None:
         """Stop, delete the folder and dismiss the guard."""
