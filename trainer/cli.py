@@ -34,7 +34,6 @@ from trainer.config.presets import PRESETS
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import SEEDS
 from trainer.config.wandb import wandb_environment
-from trainer.envs.foreign import leave
 from trainer.errors import (
     ConfigError,
     DeviceError,
@@ -306,19 +305,7 @@ def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:
 
 
 def main() -> None:
-    """Entry point: every known error becomes one sentence and its exit code."""
-    try:
-        code = _ended()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except Exception:  # noqa: BLE001 - a defect: told as Python does
-        sys.excepthook(*sys.exc_info())
-        code = 1
-    leave(code)
-
-
-def _ended() -> int:
-    """The exit code of what was typed. Errors: a defect's; SystemExit of the command itself."""
+    """Every known error becomes one sentence and its exit code. Errors: SystemExit; a defect's own."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font list that it makes
     if (note := drop_foreign_variables()) is not None:
@@ -344,6 +331,6 @@ def _ended() -> int:
     except KeyboardInterrupt:
         words, code = "interrupted", 130
     else:
-        return 0
+        return
     print(f"trainer: {shown(words)}", file=sys.stderr)
-    return code
+    sys.exit(code)

@@ -107,10 +107,8 @@ class LocalExecutor:
 
     def poll(self) -> Poll:
         """Every job that is on this machine, or was, as far as that can be told from here."""
-        rows, elsewhere = self._rows()
-        return Poll(
-            at=self._clock(), rows=tuple(row for row in rows if row.state is not JobState.UNKNOWN), elsewhere=elsewhere
-        )
+        rows, elsewhere = (tuple(row for row in found if row.state is not JobState.UNKNOWN) for found in self._rows())
+        return Poll(at=self._clock(), rows=rows, elsewhere=elsewhere)
 
     def _rows(self) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
         self._children = [child for child in self._children if child.poll() is None]

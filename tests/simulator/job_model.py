@@ -90,6 +90,7 @@ class Run:
         self.began_at = world.timeline.now
         self.watched_since: float | None = None
         self.beat, self.beats = None, 0
+        self.spec: dict[str, Any] = {}
         run_dir: RunDir = world.paths
         self.attempt_dir = str(run_dir.attempt(job.slot, job.attempt))
         self.slot_dir = run_dir.slot(job.slot)
@@ -142,6 +143,7 @@ class Run:
         if self.world.server.entry(None, self.job_dir, "job.json") is None:
             self._leave(SHIM_FAILED)
             return
+        self.spec = self.world.server.json_or_none(None, f"{self.job_dir}/job.json") or {}  # kept, as `Shim` keeps it
         try:
             if why := self.unneeded():
                 self._write(f"{self.attempt_dir}/duplicate-{self.node}-{self.pid}.json", self.record(unneeded=why))
@@ -328,12 +330,9 @@ class Run:
 
     def _given(self) -> str:
         """As the shim notes it: what `start` compares, where the slot is finished."""
-        server, spec = self.world.server, self._spec()
+        server, spec = self.world.server, self.spec
         settings = server.json_or_none(self.node, str(spec["config_file"])) if "config_file" in spec else None
         return given(spec.get("command", []), settings)
-
-    def _spec(self) -> dict[str, Any]:
-        return self.world.server.json_or_none(self.node, f"{self.job_dir}/job.json") or {}
 
     def _exit(self, code: int) -> None:
         """The program has ended: the shim says so, and ends too."""
@@ -355,7 +354,7 @@ class Run:
         self.said_its_end = True
         self.world.watch.ended(self, code)
         good = code in {0, HANDED_OVER, DO_NOT_REQUEUE} or superseded is not None
-        self._leave(0 if good else 128 - code if code < 0 else code, failover=self._spec().get("failover") is not None)
+        self._leave(0 if good else 128 - code if code < 0 else code, failover=self.spec.get("failover") is not None)
 
     def _leave(self, code: int, *, failover: bool = False) -> None:
         self.die()

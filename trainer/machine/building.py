@@ -106,13 +106,9 @@ class Library:
 def cache_folder(recipe: Recipe, prefix: str) -> Path:
     """Where libraries of `recipe` are kept: `$XDG_CACHE_HOME/anchorleg/<prefix>-…`.
 
-    Errors: NoLibraryError where there is no home folder, or CC is no command.
+    Errors: NoLibraryError where CC is no command.
     """
-    try:
-        cache = own_folder("cache")
-    except RuntimeError as error:  # a container's user whom its system does not know
-        raise NoLibraryError(f"{error} Set HOME or XDG_CACHE_HOME") from error
-    return cache / f"{prefix}-{recipe.digest[:16]}"
+    return own_folder("cache") / f"{prefix}-{recipe.digest[:16]}"
 
 
 def find_or_build(recipe: Recipe, folder: Path) -> Library:
@@ -127,7 +123,8 @@ def find_or_build(recipe: Recipe, folder: Path) -> Library:
             return _found_or_built(recipe, folder)
         except OSError as error:
             if error.errno is None or error.errno in _FOR_GOOD:
-                raise NoLibraryError(f"{folder} cannot be used: {error}") from error
+                advice = "Set HOME or XDG_CACHE_HOME to a folder that can"
+                raise NoLibraryError(f"{folder} cannot be used: {error}. {advice}") from error
             seconds = next(pauses, None)
             if seconds is None:
                 raise UnreadLibraryError(f"{folder} cannot be used now: {error}") from error
