@@ -112,6 +112,7 @@ DISK_FULL = "it left no word, and the disk is full"
 _LACKED_ANYWHERE = re.compile(
     r"No module named '?(?:anchorleg|orchestrator|trainer|syncd)\b"
     r"|cannot import name .*\bfrom '(?:anchorleg|orchestrator|trainer|syncd)\b"
+    r"|is not the copy that the run made of our code"  # templates/train.sbatch
 )
 #: What a node does not have. Where the controller's machine has it, it may be the node's fault.
 _LACKED_THERE = re.compile(r"there is no .+: set \"python\"|\S could not be started on |can't open file ")

@@ -185,8 +185,9 @@ def test_what_the_run_itself_has_lost_accuses_no_node(
     for slot in (0, 1):
         relay.wait_for_step(5, slot)
 
-    gone = python if lost == "its interpreter" else relay.run_dir / "code"
-    gone.rename(away := gone.with_name("away"))
+    (code,) = (relay.run_dir / "code").glob("*/anchorleg/words.py")
+    gone = python if lost == "its interpreter" else code
+    gone.rename(away := tmp_path / "away")
     for slot in (0, 1):
         hand_over(relay, slot)
     relay.wait_for(lambda: all(sum(e["slot"] == slot for e in relay.events("ended")) > 3 for slot in (0, 1)), "deaths")
