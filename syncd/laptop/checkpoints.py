@@ -76,11 +76,12 @@ class _Served:
         """See `CheckpointSource`."""
         found: dict[int, list[SavedAt]] = {}
         while True:
-            told = self._session.saved(max(found, default=-1) + 1)
+            first = max(found, default=-1) + 1
+            told = self._session.saved(first)
             if told.sentence:
                 raise RemoteError(told.sentence)
             self._run_id = told.run_id
-            if not told.slots:
+            if not any(one.slot >= first for one in told.slots):
                 return {slot: saved for slot, saved in found.items() if saved}
             for one in told.slots:
                 found[one.slot] = [SavedAt(attempt, step) for attempt, step, _ in one.saved]

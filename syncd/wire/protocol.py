@@ -277,7 +277,7 @@ class ListSaved(Message):
     """Which whole checkpoints are there, of the first slots from `slot` on?"""
 
     KIND = 30
-    slot: Slot
+    slot: Count  # behind the last there may be
 
 
 class SavedSlot(BaseModel):

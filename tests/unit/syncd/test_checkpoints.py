@@ -23,6 +23,7 @@ from syncd.store import Lineage, Origin, Shared, publish, rounded
 from syncd.transports import bulk, runner
 from syncd.transports.local import LocalTransport
 from syncd.transports.runner import Runner
+from syncd.wire.protocol import SavedSlot, SavedThere
 
 RUN, OLDER = "mine-11111111", "mine-00000000"
 
@@ -269,6 +270,22 @@ def test_a_manifest_that_names_what_is_no_file_of_a_checkpoint_brings_nothing(ru
         assert fetch_newest(source, tmp_path / "mirror", [RUN], trouble=troubles.append) == []
     assert len(troubles) == 1
     assert not [path for path in (tmp_path / "mirror").rglob("*") if path.is_file()]
+
+
+def test_a_server_that_names_the_same_slots_again_keeps_nobody(run, monkeypatch):
+    (run / "shared" / "v1").mkdir(parents=True)
+    asked = []
+    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
+        assert not session.saved(1_000_000).slots  # behind the last there may be
+
+        def saved(slot):
+            asked.append(slot)
+            assert len(asked) < 9
+            return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, 10, 5),)),))
+
+        monkeypatch.setattr(session, "saved", saved)
+        assert list(source_of(session, Remote(path=f"{run}/shared"), 0).saved()) == [999_999]
+    assert asked == [0, 1_000_000]
 
 
 def test_one_that_came_in_part_is_gone_on_with(run, tmp_path):
