@@ -146,7 +146,7 @@ def test_of_grey_stacks_and_colours_the_newest_picture_is_shown():
 
 def test_where_nothing_draws_a_training_that_sees_is_refused_before_anything_is_written(tmp_path):
     command = [sys.executable, "-m", "trainer", "train", "--preset", "arm-ppo", "--set", "observation=both"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "crayons", "ANCHORLEG_DRAWING": ""}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "disable", "ANCHORLEG_DRAWING": ""}
     done = subprocess.run(
         [*command, "--run-dir", "run"],
         cwd=tmp_path,
@@ -157,7 +157,7 @@ def test_where_nothing_draws_a_training_that_sees_is_refused_before_anything_is_
         check=False,
     )
     assert done.returncode == 2, done.stderr
-    assert "env.observation shows pictures, and MuJoCo cannot draw with MUJOCO_GL=crayons here" in done.stderr
+    assert "env.observation shows pictures, and MuJoCo cannot draw with MUJOCO_GL=disable here" in done.stderr
     assert 'train on numbers: "state"' in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.rglob("checkpoints"))

@@ -13,7 +13,7 @@ import time
 from threading import Thread
 from typing import Any
 
-from trainer.cli import main
+from trainer.__main__ import run
 from trainer.envs.vector import VectorEnv
 
 MORE = 5
@@ -43,4 +43,4 @@ def signal_at(steps: int, number: int = signal.SIGUSR2, later_s: float = 0.0) ->
 if __name__ == "__main__":
     at, *of = sys.argv.pop(1).split(":")
     signal_at(int(at), *(signal.Signals[name] for name in of[:1]), *map(float, of[1:]))
-    main()
+    run()

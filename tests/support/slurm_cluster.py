@@ -130,7 +130,14 @@ class SlurmCluster:
     def run(self, *command: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Run a command in this cluster's environment; the result says how it ended."""
         return subprocess.run(
-            command, env=self.env(), text=True, capture_output=True, timeout=timeout_s, check=False, cwd=self.folder
+            command,
+            env=self.env(),
+            text=True,
+            errors="surrogateescape",  # a test's folder may have a name of any bytes
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=self.folder,
         )
 
     def ask(self, *command: str) -> str:
