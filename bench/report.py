@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PAGE = """# Benchmarks
 
-Every figure comes from a script in `bench/`. `make bench` runs them, which takes hours. Four it leaves out:
-`bench/hour.py` (seven hours more), its pictures, and `bench/hour_search.py` and `bench/gpu_search.py`, which you tell
-for how long. Commands below with an extra word, such as `groups.py mix`, you start yourself. `make bench` installs what
-`make test` needs, wants a machine that does nothing else, names at its end what failed, and leaves what it
-measured in `bench/out/`, which git ignores: CSV files, and this page with their figures (`bench/out/benchmarks.md`);
+Every figure comes from a script in `bench/`. `make bench` runs them, which takes hours. Five it leaves out:
+`bench/hour.py` (seven hours more), its pictures, `bench/hour_search.py` and `bench/gpu_search.py`, which you tell for
+how long, and `bench/mutants.py`. Commands below with an extra word, such as `groups.py mix`, you start yourself.
+`make bench` installs what `make test` needs, wants a machine that does nothing else, names at its end what failed, and
+leaves what it measured in `bench/out/`, which git ignores: CSV files, and this page with their figures
+(`bench/out/benchmarks.md`);
 the sentences between them are about the committed ones. `make bench REPLACE=1` writes over the committed figures in
 `bench/results/` and over this page instead; one benchmark alone does with `python bench/tick.py --replace` and
 `python bench/report.py --replace`. Long trainings (`hour.py`, `hour_search.py`, `learning.py`, `poison.py`,
@@ -563,6 +564,14 @@ cost.
 `python bench/handover.py`: idle time between two jobs of a slot on the local executor, beside a bare restart of Python.
 
 @{handover}
+
+## Faults that the tests see
+
+`python bench/mutants.py` plants 150 faults, one at a time, in a copy of the tree: a removed fsync, a flipped
+comparison, a wrong sign, a missing look at another owner (`bench/mutants.toml`). `caught`: a quick test fails that
+passes without the fault, or hangs. Each is tried with the tests of its room alone.
+
+@{mutants_rooms}
 """
 
 #: Figures that no hours were at hand for → what makes them.
@@ -570,6 +579,7 @@ UNMEASURED = {
     "groups_learning_summary": "groups.py learn FOLDER",
     "learning_temperature": "learning.py temperature",
     "hour_summary": "hour.py",
+    "mutants_rooms": "mutants.py",
     "hour_tasks": "hour.py",
     "hour_again": "hour.py --again 100",
     "hour_search": "hour_search.py MINUTES",

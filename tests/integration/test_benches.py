@@ -32,6 +32,7 @@ SMALLEST = {
     "hour_pictures": "",
     "many_contributors": "30 20",
     "mt50_stepping": "--rounds 1 --benchmarks MT10",
+    "mutants": "--only files-write-no-fsync",
     "publish_killed": "5 0.2",
     "rendering": "--rounds 1",
     "report": "",
