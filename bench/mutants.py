@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import io
+import importlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import figures
 import pytest
@@ -36,9 +37,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(__file__).with_suffix(".toml")
 HEAD = ("id", "room", "outcome", "first failing test", "seconds")
 CAUGHT, MISSED, TIMEOUT = "caught", "missed", "timeout"
-#: No room's tests take as long, unless they hang.
-TIMEOUT_S = 900.0
-QUICK = "not long and not gpu"
+#: No test takes as long, unless it hangs.
+TIMEOUT_S = 300.0
+#: What takes most of a test's start: loaded once. None of it is ours.
+LOADED = ("hypothesis", "numpy", "pydantic", "rich.console", "safetensors.torch", "torch", "typer", "zstandard")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -59,13 +61,14 @@ class Mutant:
 
 
 def mutants(data: Path = DATA) -> list[Mutant]:
-    """All, in the order of the file. A room's `tests` are those of its faults that name none."""
-    rooms = tomllib.loads(data.read_text(encoding="utf-8"))
-    return [
-        Mutant(room=room, **{**each, "tests": tuple(each.get("tests", content["tests"]))})
-        for room, content in rooms.items()
-        for each in content["mutants"]
-    ]
+    """All, in the order of the file. The tests are a room's; a fault's `first` is the likely one of them."""
+    found = []
+    for room, content in tomllib.loads(data.read_text(encoding="utf-8")).items():
+        for each in content["mutants"]:
+            at = content["tests"].index(each.pop("first", content["tests"][0]))
+            tests = (content["tests"][at], *content["tests"][:at], *content["tests"][at + 1 :])
+            found.append(Mutant(room=room, tests=tests, **each))
+    return found
 
 
 def planted(mutant: Mutant, text: str) -> str:
@@ -100,7 +103,7 @@ class Copy:
     """The tracked files in a folder of their own, with an interpreter that imports no others of ours."""
 
     def __init__(self, folder: Path) -> None:
-        self.tree, self._bin = folder / "tree", folder / "venv" / "bin"
+        self.tree, self.python = folder / "tree", folder / "venv" / "bin" / "python"
         words = ["git", "-C", str(ROOT), "ls-files", "-z"]
         listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         for name in filter(None, listed.split("\0")):
@@ -112,19 +115,10 @@ class Copy:
         (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
         # What stands in such a file is put on the path as it is: .pth files over there, ours among them, are not read.
         (site / "copy.pth").write_text("\n".join([str(self.tree), *packages]) + "\n", encoding="utf-8")
-        for program in ("orchestrator", "trainer", "syncd", "viewer"):
-            _, _, words_of_it = (Path(sys.executable).parent / program).read_bytes().partition(b"\n")
-            (self._bin / program).write_bytes(b"#!%b\n" % bytes(self.python) + words_of_it)
-            (self._bin / program).chmod(0o755)
-        probe = [str(self.python), "-c", "import anchorleg, pytest; print(anchorleg.__file__)"]
+        probe = [str(self.python), "-c", "import anchorleg, pydantic; print(anchorleg.__file__)"]
         told = subprocess.run(probe, cwd=folder, capture_output=True, text=True, check=True).stdout
         assert Path(told.strip()).is_relative_to(self.tree), f"it imports {told}"
         self._moment = int(time.time())
-
-    @property
-    def python(self) -> Path:
-        """Its interpreter."""
-        return self._bin / "python"
 
     @contextlib.contextmanager
     def having(self, mutant: Mutant) -> Iterator[None]:
@@ -145,26 +139,39 @@ class Copy:
 
     def tested(self, tests: list[str], without: set[str], timeout_s: float) -> tuple[str, str]:
         """(outcome, first failing test). Errors: SystemExit where pytest cannot run them."""
-        words = ["-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", QUICK, "--hypothesis-seed=0"]
-        words += [f"--deselect={name}" for name in sorted(without)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{self._bin}:{os.environ['PATH']}"}
-        with subprocess.Popen(
-            [str(self.python), *words, *tests], cwd=self.tree, env=env, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        ) as child:  # fmt: skip
-            try:
-                output, _ = child.communicate(timeout=timeout_s)
-            except BaseException as error:
-                os.killpg(child.pid, signal.SIGKILL)
-                if isinstance(error, subprocess.TimeoutExpired):
-                    return TIMEOUT, ""
-                raise
-        if child.returncode in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        words = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not long and not gpu", "--hypothesis-seed=0"]
+        words += [f"--timeout={timeout_s:g}", *(f"--deselect={name}" for name in sorted(without)), *tests]
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            child = os.fork()
+            if child == 0:
+                self._be_pytest(words, output.fileno())
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            output.seek(0)
+            told = output.read()
+        if code in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             return MISSED, ""
-        failed = _FAILED.search(output)
-        if failed is None and child.returncode > 0:
-            sys.exit(f"pytest cannot run {' '.join(tests)}:\n{output}")
-        return CAUGHT, failed[1] if failed else f"signal {-child.returncode}"
+        failed = _FAILED.search(told)
+        if code > 0 and failed is None:
+            sys.exit(f"pytest cannot run {' '.join(tests)}:\n{told}")
+        outcome = TIMEOUT if "from pytest-timeout" in told else CAUGHT
+        return outcome, failed[1] if failed else f"signal {-code}"
+
+    def _be_pytest(self, words: list[str], output: int) -> NoReturn:
+        """In a fork: it has the packages that take long to load, and nothing of ours."""
+        code: int = pytest.ExitCode.INTERNAL_ERROR
+        try:
+            for file, number in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+                os.dup2(file, number)
+            os.chdir(self.tree)
+            os.environ["PATH"] = f"{self.python.parent}:{os.environ['PATH']}"
+            sys.path[:] = [str(self.tree), *(path for path in sys.path if Path(path) not in {ROOT, DATA.parent})]
+            sys.executable, sys.argv, sys.modules["__main__"] = str(self.python), ["pytest"], ModuleType("__main__")
+            found = importlib.import_module("anchorleg").__file__
+            assert Path(found or "").is_relative_to(self.tree), f"it imports {found}"
+            code = pytest.main(words)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
 
 
 def tried(copy: Copy, mutant: Mutant, unsound: set[str], timeout_s: float) -> tuple[str, str]:
@@ -216,6 +223,9 @@ def main() -> None:
     if not told.resume:
         rows = {name: row for name, row in rows.items() if name not in {one.id for one in chosen}}
     unsound: set[str] = set()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for name in LOADED:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Copy(Path(folder))
         while True:
@@ -224,9 +234,8 @@ def main() -> None:
                 outcome, failed = tried(copy, one, unsound, told.timeout)
                 rows[one.id] = [one.id, one.room, outcome, failed, f"{time.monotonic() - began:.0f}"]
                 print(f"{outcome}\t{one.id}\t{rows[one.id][4]} s\t{failed or one.fault}", flush=True)
-                with contextlib.redirect_stdout(io.StringIO()):  # it says where, each time
-                    figures.save(told.out, HEAD, sorted(rows.values(), key=lambda row: order[row[0]]))
-            wrong = failing_anyway(copy, {rows[one.id][3] for one in chosen}, 10 * told.timeout)
+                figures.save(told.out, HEAD, sorted(rows.values(), key=lambda row: order[row[0]]))
+            wrong = failing_anyway(copy, {rows[one.id][3] for one in chosen}, told.timeout)
             if not wrong:
                 break
             print("\n".join(f"{name} fails without a fault, too: it is left out" for name in wrong), flush=True)
