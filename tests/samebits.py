@@ -44,7 +44,7 @@ from samebits_cases import CASES, DRAWING, Case
 
 ROOT = Path(__file__).resolve().parents[1]
 #: A case takes seconds on a quiet core; this long only where it hangs.
-TIMEOUT_S = 3600.0
+TIMEOUT_S = 1200.0
 #: Beginnings of variables by which other programs would have a say in a training.
 FOREIGN = ("ANCHORLEG_", "SLURM_", "WANDB_", "PYTEST_")
 #: Fields of rows that say when, or how long.

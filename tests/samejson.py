@@ -30,7 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("orchestrator", "trainer", "syncd", "viewer")
-TIMEOUT_S = 1800
+TIMEOUT_S = 1200
 ABSENT = "nothing"
 #: Shell patterns of `NAME: path`, or of `NAME` alone where a whole command goes: what goes on purpose.
 CUT: tuple[str, ...] = ()
