@@ -9,8 +9,6 @@
     ├── LoginRefusedError (5)  the key was refused; tried once, because three strikes are a ban at many sites
     │   └── SecondFactorError  a key alone lets nobody in there
     ├── RemoteError (6)        connected, but the other side has no syncd, no such folder, or speaks another protocol
-    │   ├── NoServerError      our server cannot be started over there; rsync may do
-    │   ├── TooMuchError       it sends more than is taken at once
     │   └── GoneError          one offered file is not there any more; the connection lives
     │       └── ChangedError   another one is in its place
     ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
@@ -75,14 +73,6 @@ class RemoteError(SyncError):
     """The other side answers, and cannot serve. It does not mean that the network is at fault."""
 
     exit_code = 6
-
-
-class NoServerError(RemoteError):
-    """Our server cannot be started over there. It does not mean that rsync could not bring the files."""
-
-
-class TooMuchError(RemoteError):
-    """More comes than is taken at once, and the rest was not waited for. What came before it may be used."""
 
 
 class GoneError(RemoteError):

@@ -16,7 +16,7 @@ _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
 #: Longer than any system allows a path to be.
 _LONGEST_PATH = 4096
 
-TransportName = Literal["auto", "openssh", "paramiko", "rsync", "local"]
+TransportName = Literal["auto", "openssh", "paramiko", "local"]
 
 
 def _is_plain(text: str) -> bool:

@@ -49,7 +49,7 @@ def check(command: str | None, who: str, shared: str) -> None:
     if program == "syncd" and words[1:2] == ["serve"]:
         return
     if program == "rsync":
-        raise RefusedError("a restricted key gets no rsync: use `syncd pull`, `push` or `watch` without --transport")
+        raise RefusedError("a restricted key gets no rsync: leave --rsync away")
     raise RefusedError(f"this key may run `syncd serve` only, not {program[:40]!r}")
 
 

@@ -111,13 +111,12 @@ def program_line(name: str, path: str, words: Sequence[str]) -> str:
 
 
 def health_question(path: str) -> str:
-    """One line for any shell over there: its rsync, and the room below `path`. `marked` reads the answer."""
+    """One line for any shell over there: the room below `path`. `marked` reads the answer."""
     script = "; ".join(
         [
             f"p={shlex.quote(path)}",
             'case "$p" in /*) ;; *) p="$HOME/$p" ;; esac',
             _SAY,
-            'say rsync "$(rsync --version 2> /dev/null | head -n 2 | tr "\\n" " ")"',
             'say df "$(df -Pk "$p" 2> /dev/null | tail -n 1)"',
             'say kind "$(stat -f -c %T "$p" 2> /dev/null)"',
             'quota -w 2> /dev/null | while IFS= read -r line; do say quota "$line"; done',

@@ -12,7 +12,7 @@ import typer
 
 from anchorleg.places import home_folder, user_path
 from anchorleg.words import counted
-from syncd.commands.way import LimitOption, RsyncOption, Way
+from syncd.commands.way import LimitOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError, StorageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def setup(
     name: Annotated[
         str | None, typer.Option(help="What your contributions are called; default: account-machine.")
     ] = None,
-    rsync: RsyncOption = None,
     bwlimit: LimitOption = None,
     friend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print the authorized_keys line of a friend's restricted key.")
@@ -64,7 +63,7 @@ def setup(
     """
     from syncd.access.settings import load_settings  # noqa: PLC0415 - `--help` stays quick
 
-    settings = Way(None, rsync, bwlimit).over(load_settings())
+    settings = Way(None, bwlimit).over(load_settings())
     if (friend_key is not None or friend_checkpoints) and friend is None:
         raise ConfigError(
             "--friend-key and --friend-checkpoints need --friend NAME: how the friend's contributions are called"

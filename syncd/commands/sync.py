@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from anchorleg.files import is_full
 from anchorleg.output import ReaderGoneError
-from anchorleg.places import user_path
-from syncd.access.settings import Settings, load_settings, parse_remote
-from syncd.commands.way import LimitOption, RsyncOption, TransportOption, Way, connect
+from syncd.access.settings import Settings
+from syncd.commands.way import LimitOption, TransportOption, Way, connect, places
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
 from syncd.remote import Remote
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from syncd.laptop.checkpoints import CheckpointSource
     from syncd.laptop.client import Wishes
     from syncd.laptop.exchange import ExchangeCounts
     from syncd.laptop.lock import MirrorLock
     from syncd.laptop.mirror import Arrival
     from syncd.laptop.status import StatusWriter
-    from syncd.wire.transport import Transport
 
 RemoteArgument = Annotated[
     str, typer.Argument(metavar="REMOTE", help='[user@]host:path or a folder; left out or "": what `setup` stored.')
@@ -53,6 +51,8 @@ CheckpointsOption = Annotated[
 
 #: Six tries an hour of what a person must mend: below what sites ban for.
 HOLD_BACK_S = 600.0
+#: A transport's name and why it was chosen, in a report.
+BY_RSYNC = ("rsync", "--rsync asks for it")
 #: A terminal's picture is drawn this often.
 _REDRAW_S = 1.0
 
@@ -62,13 +62,14 @@ def pull(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
-    rsync: RsyncOption = None,
     bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
+    rsync: Annotated[bool, typer.Option("--rsync", help="By `rsync`, where no syncd may run over there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch the newest policies and curves into DIR."""
-    _run("pull", remote, folder, seconds, Way(transport, rsync, bwlimit), as_json=as_json, checkpoints=checkpoints)
+    way = Way(transport, bwlimit, by_rsync=rsync)
+    _run("pull", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
 
 
 def push(
@@ -76,12 +77,11 @@ def push(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
-    rsync: RsyncOption = None,
     bwlimit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send the experience that waits in DIR's outbox."""
-    _run("push", remote, folder, seconds, Way(transport, rsync, bwlimit), as_json=as_json)
+    _run("push", remote, folder, seconds, Way(transport, bwlimit), as_json=as_json)
 
 
 def bidirectional(
@@ -89,13 +89,12 @@ def bidirectional(
     folder: FolderArgument = "",
     seconds: SecondsArgument = 0.0,
     transport: TransportOption = None,
-    rsync: RsyncOption = None,
     bwlimit: LimitOption = None,
     checkpoints: CheckpointsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch policies and curves, and send experience."""
-    way = Way(transport, rsync, bwlimit)
+    way = Way(transport, bwlimit)
     _run("bidirectional", remote, folder, seconds, way, as_json=as_json, checkpoints=checkpoints)
 
 
@@ -103,7 +102,6 @@ def watch(
     remote: RemoteArgument = "",
     folder: FolderArgument = "",
     transport: TransportOption = None,
-    rsync: RsyncOption = None,
     bwlimit: LimitOption = None,
     pull_only: Annotated[bool, typer.Option("--pull-only", help="Fetch, and send nothing.")] = False,
     push_only: Annotated[bool, typer.Option("--push-only", help="Send, and fetch nothing.")] = False,
@@ -113,16 +111,16 @@ def watch(
         raise ConfigError("--pull-only and --push-only together leave nothing to do; give one of them")
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
-    settings, place, mirror = _places(remote, folder)
+    settings, place, mirror = places(remote, folder)
     wishes = Wishes(pull=not push_only, push=not pull_only)
-    _stay("watch", settings, place, mirror, wishes, Way(transport, rsync, bwlimit), waits=False)
+    _stay("watch", settings, place, mirror, wishes, Way(transport, bwlimit), waits=False)
 
 
 def watch_in_background(remote: str, folder: str) -> None:
     """`watch` that waits where a `pull`, `push` or `bidirectional` keeps the mirror. Errors: SyncError."""
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
-    settings, place, mirror = _places(remote, folder)
+    settings, place, mirror = places(remote, folder)
     _stay("watch", settings, place, mirror, Wishes(), Way(), waits=True)
 
 
@@ -134,9 +132,11 @@ def _run(
     if math.isnan(every_s):
         raise ConfigError("SECONDS: nan is no number of seconds")
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
-    settings, place, mirror = _places(remote, folder)
+    settings, place, mirror = places(remote, folder)
     if checkpoints and place.is_local:
         raise ConfigError(f"--checkpoints: {place} is on this machine, and so are its checkpoints: <run folder>/slots/")
+    if way.by_rsync and (place.is_local or way.transport is not None):
+        raise ConfigError("--rsync goes to another machine by ssh: name it as user@host:/path, leave out --transport")
     if every_s:
         if as_json or checkpoints:
             raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
@@ -172,31 +172,39 @@ def _once(
     checkpoints: bool,
 ) -> None:
     from syncd.laptop import views  # noqa: PLC0415
-    from syncd.laptop.checkpoints import fetch_newest, source_of  # noqa: PLC0415
+    from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest  # noqa: PLC0415
     from syncd.laptop.client import disk_errors, sync_once  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.outbox import Outbox  # noqa: PLC0415
 
-    def arrived(arrival: Arrival, announced: bool) -> None:  # noqa: ARG001 - one pass knows of no announcements
+    def arrived(arrival: Arrival) -> None:
         if arrival.manifest is not None and not as_json:
             print(views.policy_line(arrival.manifest, arrival.bytes))
 
-    with _signals(), MirrorLock(mirror, verb):
-        with _spinner(f"connecting to {place} …", quiet=as_json), disk_errors(mirror):
-            connection = connect(settings, place, way)
-        try:
+    brought: list[str] = []
+    source: CheckpointSource
+    with _signals(), MirrorLock(mirror, verb), ExitStack() as stack:
+        if way.by_rsync:
+            from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull  # noqa: PLC0415
+
+            pull, chosen = RsyncPull(place, mirror, way.over(settings).bwlimit, arrived=arrived), BY_RSYNC
+            with _spinner("fetching …", quiet=as_json), disk_errors(mirror):
+                pull.all()
+            counts, source = pull.counts, RsyncCheckpoints(place, mirror, way.over(settings).bwlimit)
+        else:
+            with _spinner(f"connecting to {place} …", quiet=as_json):
+                connection = connect(settings, place, way)
+            stack.callback(connection.close)
+            chosen = (connection.name, connection.chosen_because)
             with _spinner("fetching …", quiet=as_json):
-                counts = sync_once(connection, mirror, wishes, arrived=arrived)
-            brought: list[str] = []
-            if checkpoints:
-                with _spinner("fetching checkpoints …", quiet=as_json), disk_errors(mirror):
-                    source = source_of(connection, place, way.over(settings).bwlimit)
-                    brought = fetch_newest(source, mirror, counts.runs, trouble=counts.troubles.append)
-        finally:
-            connection.close()
+                counts = sync_once(connection, mirror, wishes, arrived=lambda arrival, _announced: arrived(arrival))
+            source = ServedCheckpoints(connection)
+        if checkpoints:
+            with _spinner("fetching checkpoints …", quiet=as_json), disk_errors(mirror):
+                brought = fetch_newest(source, mirror, counts.runs, trouble=counts.troubles.append)
     waiting = Outbox(mirror).count()
     if as_json:
-        print(json.dumps(_report(counts, str(place), mirror, connection, waiting, brought), indent=2))
+        print(json.dumps(_report(counts, str(place), mirror, chosen, waiting, brought), indent=2))
     else:
         for line in views.moved_lines(counts, pull=wishes.pull, push=wishes.push, waiting=waiting, remote=str(place)):
             print(line)
@@ -207,14 +215,14 @@ def _once(
 
 
 def _report(
-    counts: ExchangeCounts, remote: str, mirror: Path, connection: Transport, waiting: int, brought: list[str]
+    counts: ExchangeCounts, remote: str, mirror: Path, chosen: tuple[str, str], waiting: int, brought: list[str]
 ) -> dict[str, Any]:
     manifests = [arrival.manifest for arrival in counts.policies if arrival.manifest is not None]
     return {
         "remote": remote,
         "folder": str(mirror),
-        "transport": connection.name,
-        "chosen_because": connection.chosen_because,
+        "transport": chosen[0],
+        "chosen_because": chosen[1],
         "policies": [
             {
                 "run_id": each.run_id,
@@ -255,6 +263,8 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     with _signals() as was_told:
         try:
             with _held(lock, say):
+                if way.by_rsync:
+                    _pull_by_rsync(place, mirror, way.over(settings).bwlimit, wishes.every_s)
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
                 lines = views.ArrivalLines(say)
                 with _picture(mirror, writer) if on_terminal else _no_picture() as redraw:
@@ -276,6 +286,15 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
             say("told to end (SIGTERM)")
 
 
+def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) -> NoReturn:
+    from syncd.laptop import views  # noqa: PLC0415
+    from syncd.laptop.rsync import RsyncPull, pull_for_good  # noqa: PLC0415
+
+    lines = views.ArrivalLines(_log_line)
+    pull = RsyncPull(place, mirror, bwlimit, arrived=lambda arrival: lines.arrived(arrival, None))
+    pull_for_good(pull, every_s, _log_line)
+
+
 @contextmanager
 def _held(lock: MirrorLock, say: Callable[[str], None]) -> Iterator[None]:
     """The lock of the mirror, which a full disk delays. Errors: those of the lock, but for a full disk."""
@@ -294,29 +313,6 @@ def _held(lock: MirrorLock, say: Callable[[str], None]) -> Iterator[None]:
                     say(f"{error}; trying again every {DISK_RETRY_S:.0f} s")
                 time.sleep(DISK_RETRY_S)
         yield
-
-
-def _places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
-    """The settings, the other side and the mirror. Errors: ConfigError."""
-    settings = load_settings()
-    place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
-    if mirror.exists() and not mirror.is_dir():
-        raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
-    theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}
-    is_the_remote = place.is_local and os.path.realpath(mirror) in theirs
-    # A mirror had its state/ before anything was fetched; in a learner's folder we would clear policies away.
-    is_a_learners = (mirror / "v1").is_dir() and not (mirror / "state").is_dir()
-    if is_the_remote or is_a_learners or _takes_in(mirror / "v1" / "inbox"):
-        raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
-    return settings, place, mirror
-
-
-def _takes_in(inboxes: Path) -> bool:
-    """Whether these are a learner's. In a mirror those of contributors whose agents were watched hold `live` alone."""
-    with suppress(OSError):
-        return any({*os.listdir(each)} - {"live"} for each in inboxes.iterdir() if each.is_dir())
-    return False
 
 
 @contextmanager

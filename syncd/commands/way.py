@@ -1,32 +1,45 @@
-"""How a command gets to the other side: its options, what `setup` stored of it, and the connection."""
+"""How a command gets to the other side: its options, both folders, what `setup` stored, and the connection."""
 
 from __future__ import annotations
 
 import os
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from anchorleg.places import account_name
-from syncd.access.settings import MOST_KIB_S, Settings
+from anchorleg.places import account_name, user_path
+from syncd.access.settings import MOST_KIB_S, Settings, load_settings, parse_remote
 from syncd.errors import ConfigError
 from syncd.remote import Remote, TransportName
 
 if TYPE_CHECKING:
-    from syncd.wire.transport import Transport
+    from syncd.wire.session import Session
+
+_NAMES = get_args(TransportName)
+
+
+def _transport(text: str) -> str:
+    """Errors: ConfigError."""
+    if text == "rsync":
+        raise ConfigError("--transport rsync is no more: `syncd pull --rsync` fetches policies, curves and checkpoints")
+    if text not in _NAMES:
+        raise ConfigError(f"--transport {text}: one of {', '.join(_NAMES)}, please")
+    return text
+
 
 TransportOption = Annotated[
-    TransportName | None,
+    str | None,
     typer.Option(
         "--transport",
-        help="auto: openssh where `ssh` is installed, else paramiko; rsync where no syncd can be started over there.",
+        parser=_transport,
+        metavar="|".join(_NAMES),
+        help="auto: openssh where `ssh` is installed, else paramiko.",
     ),
-]
-RsyncOption = Annotated[
-    bool | None, typer.Option("--rsync/--no-rsync", help="Whether rsync may be used; default: as stored, else yes.")
 ]
 LimitOption = Annotated[
     int | None,
@@ -41,31 +54,52 @@ LEAST_KIB_S = 16
 
 @dataclass(frozen=True)
 class Way:
-    """What the command line says of it; None: as stored."""
+    """What the command line says of it; None: as stored. `by_rsync`: by no transport of ours."""
 
-    transport: TransportName | None = None
-    rsync: bool | None = None
+    transport: str | None = None
     bwlimit: int | None = None
+    by_rsync: bool = False
 
     def over(self, settings: Settings) -> Settings:
-        """`settings` with what was said here in its place. Errors: ConfigError where that contradicts itself."""
-        said = {name: value for name, value in vars(self).items() if value is not None}
-        merged = settings.model_copy(update=said)
-        if not merged.rsync and merged.transport == "rsync":
-            raise ConfigError("--transport rsync and --no-rsync together leave no way; give one of them")
+        """`settings` with what was said here in its place. Errors: ConfigError."""
+        said = {"transport": self.transport, "bwlimit": self.bwlimit}
+        merged = settings.model_copy(update={name: value for name, value in said.items() if value is not None})
         if 0 < merged.bwlimit < LEAST_KIB_S:
             raise ConfigError(f"--bwlimit {merged.bwlimit}: {LEAST_KIB_S} KiB a second at least, or 0 for no limit")
         return merged
 
 
-def connect(settings: Settings, place: Remote, way: Way) -> Transport:
+def places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
+    """The settings, the other side and the mirror. Errors: ConfigError."""
+    settings = load_settings()
+    place = parse_remote(remote, settings=settings)
+    mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
+    if mirror.exists() and not mirror.is_dir():
+        raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
+    theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}
+    is_the_remote = place.is_local and os.path.realpath(mirror) in theirs
+    # A mirror had its state/ before anything was fetched; in a learner's folder we would clear policies away.
+    is_a_learners = (mirror / "v1").is_dir() and not (mirror / "state").is_dir()
+    if is_the_remote or is_a_learners or _takes_in(mirror / "v1" / "inbox"):
+        raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
+    return settings, place, mirror
+
+
+def _takes_in(inboxes: Path) -> bool:
+    """Whether these are a learner's. In a mirror those of contributors whose agents were watched hold `live` alone."""
+    with suppress(OSError):
+        return any({*os.listdir(each)} - {"live"} for each in inboxes.iterdir() if each.is_dir())
+    return False
+
+
+def connect(settings: Settings, place: Remote, way: Way) -> Session:
     """Open the transport that `way` and `settings` want. Errors: as `open_transport`."""
     from syncd.transports.factory import open_transport  # noqa: PLC0415 - `--help` stays quick
 
     merged = way.over(settings)
     chosen = "auto" if place.is_local and way.transport is None else merged.transport
     client = settings.name or default_name()
-    return open_transport(place, chosen, client=client, rsync=merged.rsync, bwlimit=merged.bwlimit)
+    return open_transport(place, chosen, client=client, bwlimit=merged.bwlimit)
 
 
 def default_name() -> str:

@@ -22,10 +22,6 @@ SEEN_S = 0.1
 SKEW_HARMS_S = 60.0
 #: Of the inbox's quota.
 TIGHT = 0.8
-#: rsync's protocol from which it lists files while it sends, and sums with more than MD4.
-MODERN_RSYNC = 30
-#: NEWS of rsync 3.5.0 (13 August 2026): 33 faults of security are mended, of its receiver and its sender as well.
-SAFE_RSYNC = (3, 5, 0)
 #: Where events of other machines' changes do not arrive, and locks are a matter of luck.
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\w*|afpfs|afs|lustre|gpfs|beegfs|ceph|9p|fuse\.(sshfs|glusterfs|rclone)")
 #: What a person does about each kind of error.
@@ -52,7 +48,6 @@ def _all(facts: LaptopFacts) -> Iterator[Finding]:
     if not facts.is_local:
         yield _host_key(facts)
     yield from _visited(facts)
-    yield _rsync(facts)
     yield _space("disk here", facts.here.space, "free space here, or choose another folder with `syncd setup --folder`")
     yield _filesystem(facts.here)
     if facts.there is not None:
@@ -153,51 +148,6 @@ def _inbox(facts: LaptopFacts) -> Finding:
         return _ok("inbox", found)
     advice = "the learner over there is slower than the actors, or does not run: fewer environments, or wait"
     return Finding(check="inbox", level=Level.WARNING, found=found, advice=advice)
-
-
-def _rsync(facts: LaptopFacts) -> Finding:
-    here = rsync_words(facts.here.rsync)
-    there = rsync_words(facts.there.rsync if facts.there is not None else None)
-    found = f"{here} here" + ("" if facts.is_local else f", {there} there")
-    has_no_server = (
-        facts.visit is not None and facts.visit.error is not None and facts.visit.error.kind == "RemoteError"
-    )
-    if facts.chosen != "rsync" and not (has_no_server and facts.wanted == "auto" and facts.there is not None):
-        return _ok("rsync", f"{found}; not needed by {facts.chosen}")
-    if "no rsync" in (here, there):
-        return Finding(
-            check="rsync", level=Level.PROBLEM, found=found, advice="install rsync there, or leave --transport away"
-        )
-    if any(is_unsafe(said) for said in (facts.here.rsync, facts.there.rsync if facts.there is not None else None)):
-        return Finding(
-            check="rsync", level=Level.WARNING, found=found,
-            advice="update it: 3.5.0 mends 33 faults of security (a distribution may have mended them under an older "
-            "number), or leave --transport away",
-        )  # fmt: skip
-    return _ok("rsync", found)
-
-
-def is_unsafe(said: str | None) -> bool:
-    """Whether the rsync that says this of itself is older than `SAFE_RSYNC`; openrsync is another program."""
-    version = re.search(r"rsync\s+version\s+v?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?", said or "")
-    if version is None or "openrsync" in (said or ""):
-        return False
-    return tuple(int(part or 0) for part in version.groups()) < SAFE_RSYNC
-
-
-def rsync_words(said: str | None) -> str:
-    """Flavour and version of the rsync that says this of itself, and what an old protocol lacks."""
-    if said is None:
-        return "not asked"
-    if not said:
-        return "no rsync"
-    version = re.search(r"rsync\s+version\s+v?([0-9][0-9A-Za-z.]*)", said)
-    protocol = re.search(r"protocol version ([0-9]+)", said)
-    name = "openrsync" if "openrsync" in said else f"rsync {version[1]}" if version else "an rsync of no known version"
-    if protocol is None:
-        return name
-    lacks = ", which lists everything before it sends and sums with MD4" * (int(protocol[1]) < MODERN_RSYNC)
-    return f"{name} (protocol {protocol[1]}{lacks})"
 
 
 def _space(check: str, space: Space, advice: str, kind: str = "") -> Finding:

@@ -48,9 +48,8 @@ class Space(_Frozen):
 
 
 class Side(_Frozen):
-    """What one machine has. `rsync`: what `rsync --version` says first, "" where there is none; None: not asked."""
+    """What one machine has."""
 
-    rsync: str | None = None
     space: Space = Space()
     filesystem: str = ""
 

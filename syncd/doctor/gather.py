@@ -27,7 +27,7 @@ from syncd.remote import Remote
 from syncd.transports.factory import choose_transport, open_transport
 from syncd.wire.refusals import REFUSED_PREFIX
 
-#: `rsync --version`, `quota`: local programs, of which the latter may ask a file server.
+#: `quota`: a local program that may ask a file server.
 LOCAL_TIMEOUT_S = 20.0
 #: A block of `quota` and `df -k`.
 _BLOCK = 1024
@@ -54,9 +54,9 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
         host_key=host_key,
         chosen=chosen,
         wanted=settings.transport,
-        why_not=dict(_why_not(remote, chosen, there, there_error)),
+        why_not=dict(_why_not(remote, chosen)),
         visit=visit,
-        here=Side(rsync=_rsync_here(), space=_space_here(folder), filesystem=filesystem_of(folder)),
+        here=Side(space=_space_here(folder), filesystem=filesystem_of(folder)),
         there=there,
         there_error=there_error,
         open_paths=tuple(_open_paths(folder)),
@@ -89,8 +89,7 @@ def _host_key(remote: Remote) -> HostKeyFacts:
 def _visit(remote: Remote, settings: Settings, name: str) -> Visit:
     chosen = choose_transport(remote, settings.transport)
     try:
-        # That rsync would do for a while is no answer to whether our server can be started.
-        transport = open_transport(remote, settings.transport, client=name, rsync=chosen == "rsync")
+        transport = open_transport(remote, settings.transport, client=name)
         try:
             offers = transport.listing().offers
             facts = transport.facts()
@@ -108,7 +107,7 @@ def _kind(error: SyncError) -> str:
     return "RemoteError" if error.exit_code == 6 else type(error).__name__
 
 
-def _why_not(remote: Remote, chosen: str, there: Side | None, there_error: str) -> Iterator[tuple[str, str]]:
+def _why_not(remote: Remote, chosen: str) -> Iterator[tuple[str, str]]:
     """The transports that were not chosen."""
     if remote.is_local:
         return
@@ -123,10 +122,6 @@ def _why_not(remote: Remote, chosen: str, there: Side | None, there_error: str) 
             yield "paramiko", str(error).removesuffix(": use --transport openssh")
         else:
             yield "paramiko", "`ssh` is there"
-    if chosen != "rsync":
-        missing = "here" if shutil.which("rsync") is None else "there" if there is not None and not there.rsync else ""
-        why = "a restricted key gets none" if there_error == _RESTRICTED else "it polls, every few seconds"
-        yield "rsync", f"there is none {missing}" if missing else why
 
 
 def _there(remote: Remote) -> tuple[Side | None, str]:
@@ -148,8 +143,7 @@ def _there(remote: Remote) -> tuple[Side | None, str]:
         return None, "its shell did not answer"
     kind = " ".join(found.get("kind", [])).strip()
     filesystem = kind if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", kind) else ""
-    rsync = " ".join(found.get("rsync", [])).strip()[:400]
-    return Side(rsync=rsync, space=told_space(found), filesystem=filesystem), ""
+    return Side(space=told_space(found), filesystem=filesystem), ""
 
 
 def told_space(found: dict[str, list[str]]) -> Space:
@@ -186,10 +180,6 @@ def _run(*command: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout
-
-
-def _rsync_here() -> str:
-    return " ".join((_run("rsync", "--version") or "").splitlines()[:2])[:400]
 
 
 def _space_here(folder: Path) -> Space:

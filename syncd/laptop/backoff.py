@@ -88,17 +88,14 @@ def later(after_s: float, chance: float) -> float:
     return after_s + chance * min(after_s, MOST_LATER_S)
 
 
-def slept(before: Moment, after: Moment, planned_s: float | None) -> bool:
-    """Whether much more time than `planned_s` went by between the two, by either clock. None: nobody knows how long it
-    takes, so the wall clock is held against the monotonic one alone.
+def slept(before: Moment, after: Moment, planned_s: float) -> bool:
+    """Whether much more time than `planned_s` went by between the two, by either clock.
 
     A sleep shows on the wall clock alone, a stopped process (SIGSTOP) on both. A wall clock that was set looks like
     a sleep too: that costs one reconnection.
     """
     by_wall = after.wall_s - before.wall_s
     by_monotonic = after.monotonic_s - before.monotonic_s
-    if planned_s is None:
-        return by_wall - by_monotonic > SLEPT_S
     return max(by_wall, by_monotonic) - planned_s > SLEPT_S
 
 

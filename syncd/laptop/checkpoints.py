@@ -2,8 +2,8 @@
 
 The run folder over there is asked which there are: of a running training few policies belong to a checkpoint. Where
 `$SHARED` is the run folder's own `shared/` (the default), they lie beside it; where it is another place, nothing over
-there says where the run folder is. Our server brings them over the connection that there is; where no server of ours
-can be started, rsync does.
+there says where the run folder is. Our server brings them over the connection that there is; `syncd pull --rsync`
+has them by rsync (`syncd.laptop.rsync`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import posixpath
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
-from syncd.remote import Remote
 from syncd.shared.layout import Shared
 from syncd.shared.saved import MOST_TOLD, SAVED_FILE, SavedAt, path_in_run
 from syncd.shared.space import is_nearly_full
 from syncd.store import newest
 from syncd.wire.session import Session
-from syncd.wire.transport import Offer, Transport
+from syncd.wire.transport import Offer
 
-if TYPE_CHECKING:
-    from syncd.transports.runner import Runner
-
-#: The name of a run folder's own shared folder.
-_DEFAULT_SHARED = "shared"
 _MANIFEST = "manifest.json"
 #: One has a line for each file.
 _MANIFEST_BYTES = 16 * 2**20
@@ -59,12 +52,7 @@ class CheckpointSource(Protocol):
         ...
 
 
-def source_of(transport: Transport, remote: Remote, bwlimit: int) -> CheckpointSource:
-    """The one that goes with `transport`. `bwlimit`: KiB a second, 0 for no limit."""
-    return _Served(transport) if isinstance(transport, Session) else _ByRsync(remote, bwlimit)
-
-
-class _Served:
+class ServedCheckpoints:
     """By our server. The connection is the caller's."""
 
     def __init__(self, session: Session) -> None:
@@ -115,51 +103,6 @@ class _Served:
 
     def close(self) -> None:
         """See `CheckpointSource`."""
-
-
-class _ByRsync:
-    """By runners at one run folder, each as long as its login lasts: ssh ends one while gigabytes are checked here."""
-
-    def __init__(self, remote: Remote, bwlimit: int) -> None:
-        self._remote, self._bwlimit = remote, bwlimit
-        self._runner: Runner | None = None
-
-    def _logged_in(self) -> Runner:
-        from syncd.transports.runner import Runner  # noqa: PLC0415 - rsync is for those who ask for it
-
-        if self._runner is None or not self._runner.is_alive():
-            self.close()
-            parent, name = posixpath.split(self._remote.path.rstrip("/"))
-            if name != _DEFAULT_SHARED:
-                raise RemoteError(
-                    f"{self._remote} is not called `{_DEFAULT_SHARED}`, and nothing says where the checkpoints are: "
-                    f"write <run folder>/{_DEFAULT_SHARED}"
-                )
-            self._runner = Runner(self._remote.model_copy(update={"path": parent or "."}), self._bwlimit)
-        return self._runner
-
-    def saved(self) -> dict[int, list[SavedAt]]:
-        """See `CheckpointSource`."""
-        from syncd.transports.bulk import saved_there  # noqa: PLC0415 - see above
-
-        return saved_there(self._logged_in())
-
-    def run_id(self) -> str | None:
-        """See `CheckpointSource`."""
-        from syncd.transports.bulk import run_id_there  # noqa: PLC0415 - see above
-
-        return run_id_there(self._logged_in())
-
-    def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
-        """See `CheckpointSource`."""
-        from syncd.transports.bulk import bring_tree  # noqa: PLC0415 - see above
-
-        return bring_tree(self._logged_in(), path_in_run(slot, saved), arriving)
-
-    def close(self) -> None:
-        """See `CheckpointSource`."""
-        if self._runner is not None:
-            self._runner.close()
 
 
 def fetch_newest(

@@ -10,7 +10,6 @@ the other side has them durably. So a signal may end the client wherever it stan
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorleg.output import ReaderGoneError
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, StorageError, SyncError
+from syncd.errors import StorageError, SyncError
 from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
 from syncd.laptop.liveagents import LiveAgents
@@ -32,10 +31,6 @@ from syncd.wire.transport import Transport
 
 #: How long the client listens for news before it looks at itself. News and segments to send end it at once.
 LISTEN_S = 2.5
-#: A transport that is not pushed to looks once at the end of its wait: so it is asked this often.
-LOOK_EVERY_S = 5.0
-#: Beside a way that is not the best one, the best is tried this often: a login of its own.
-STOPGAP_S = 1_800.0
 #: While it is offline the client looks at the clocks this often, to notice that the machine has been asleep.
 DOZE_S = 0.25
 #: How often a client that lives for weeks clears away what nobody asks for any more.
@@ -87,9 +82,6 @@ def sync_once(
         for _ in range(MAX_LISTINGS):
             exchange.take(transport.listing(), announced=False)
             missed = _fetch_all(exchange)
-            while exchange.more_comes:
-                exchange.take(transport.wait(0.0), announced=True)
-                missed = _fetch_all(exchange)
             if not missed:
                 break
         else:
@@ -119,10 +111,6 @@ def _fetch_all(exchange: Exchange) -> bool:
 
 class _WokeError(Exception):
     """The machine slept, or the process was stopped: the connection is not to be trusted."""
-
-
-class _BetterWayError(Exception):
-    """A better way is open, and goes on in the place of this connection."""
 
 
 class Client:
@@ -159,7 +147,6 @@ class Client:
         self._agents = LiveAgents(self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=steady)
         self._own = OwnAgents(folder, say=self._voice_trouble, push=wishes.push, monotonic=steady)
         self._transport: Transport | None = None
-        self._better: Transport | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -172,8 +159,6 @@ class Client:
             while True:
                 self._one_connection(watcher)
         finally:
-            if self._better is not None:
-                self._better.close()
             if watcher is not None:
                 watcher.close()
             self.writer.tell("stopped", next_try_at=None)
@@ -197,9 +182,7 @@ class Client:
         began = self._moment()
         exchange: Exchange | None = None
         try:
-            with disk_errors(self._folder):  # of /tmp, too, where a way has files there
-                transport = self._transport = self._better or self._connect()
-            self._better = None
+            transport = self._transport = self._connect()
             try:
                 transport.tick = self._beat
                 self.writer.connected(transport.name, transport.chosen_because)
@@ -214,8 +197,6 @@ class Client:
                 self.writer.facts(facts)
         except _WokeError:
             self._voice("the machine slept; connecting again")
-            self._backoff = self._backoff.progressed()
-        except _BetterWayError:
             self._backoff = self._backoff.progressed()
         except SyncError as error:
             if stops(error, was_live=self._was_live):
@@ -244,24 +225,19 @@ class Client:
     def _live(self, exchange: Exchange, watcher: OutboxWatcher | None) -> None:
         """Serve one connection until it breaks. Errors: SyncError; _WokeError."""
         transport = exchange.transport
-        is_pushed = transport.name != "rsync"
         self.writer.tell("syncing")
         self._agents.begin()
         self._own.begin()
         exchange.take(transport.listing(), announced=False)
         self._was_live = True
-        better_at = self._moment().monotonic_s + STOPGAP_S if transport.better is not None else math.inf
         round_at = self._moment().monotonic_s
         while True:
             before = self._moment()
             is_round = before.monotonic_s >= round_at
             if is_round:
-                self._work(exchange, watcher, until_done=not is_pushed)
-                if not (exchange.wants or exchange.more_waits or exchange.more_comes):
+                self._work(exchange, watcher)
+                if not (exchange.wants or exchange.more_waits):
                     round_at = self._moment().monotonic_s + jittered(self._wishes.every_s, self._chance())
-            if transport.better is not None and before.monotonic_s >= better_at:
-                self._try_better(transport, transport.better)
-                better_at = self._moment().monotonic_s + STOPGAP_S
             self._describe(exchange)
             self._tick()
             self._tidy()
@@ -273,42 +249,23 @@ class Client:
             if (to_round_s := round_at - before.monotonic_s) > 0:
                 patience_s = min(patience_s, to_round_s)
             patience_s = min(patience_s, self._own.wait_s)
-            if not is_pushed:  # with SECONDS its look is the next round's beginning
-                patience_s = max(to_round_s, jittered(LOOK_EVERY_S, self._chance()))
             planned_s = 0.0 if busy else patience_s
             news = transport.wait(planned_s)
-            if slept(before, self._moment(), planned_s if is_pushed else None):  # rsync's look is part of the wait
+            if slept(before, self._moment(), planned_s):
                 raise _WokeError
             exchange.take(news, announced=True)
             if exchange.must_list():
                 exchange.take(transport.listing(), announced=False)
 
-    def _try_better(self, transport: Transport, open_it: Callable[[], Transport]) -> None:
-        """Errors: _BetterWayError where that way is open now; whatever hinders it, this connection goes on."""
-        try:
-            with disk_errors(self._folder):
-                self._better = open_it()
-        except (ConfigError, HostKeyError, LoginRefusedError) as error:
-            transport.better = None  # a person must look; a key that is refused again and again is a ban at many sites
-            self._voice_trouble(f"nothing better than {transport.name} is tried in this connection any more: {error}")
-            return
-        except SyncError:
-            return
-        raise _BetterWayError
-
-    def _work(self, exchange: Exchange, watcher: OutboxWatcher | None, *, until_done: bool) -> None:
-        """Fetch one file and send some segments: between two such steps newer news are heard. `until_done`: all."""
-        while True:
-            if exchange.wants:
-                exchange.fetch_one()
-            if watcher is not None and (watcher.has_news() or exchange.more_waits):
-                exchange.send_some()
-            if not (until_done and (exchange.wants or exchange.more_waits)):
-                return
-            self._beat()
+    def _work(self, exchange: Exchange, watcher: OutboxWatcher | None) -> None:
+        """Fetch one file and send some segments: between two such steps newer news are heard."""
+        if exchange.wants:
+            exchange.fetch_one()
+        if watcher is not None and (watcher.has_news() or exchange.more_waits):
+            exchange.send_some()
 
     def _beat(self) -> None:
-        """Between two steps, or while one waits for the other side: we live."""
+        """While one waits for the other side: we live."""
         self.writer.write()
         self._tick()
 

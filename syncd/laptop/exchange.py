@@ -66,6 +66,19 @@ class ExchangeCounts:
         """How many files came or went: progress."""
         return len(self.policies) + self.averaged + self.curves + self.sent
 
+    def add(self, arrival: Arrival) -> bool:
+        """Count what came; whether it is a policy that people are told of."""
+        self.bytes += arrival.bytes
+        if arrival.manifest is None:
+            self.curves += 1
+        elif arrival.target.place.is_averaged:
+            self.averaged += 1
+        else:
+            self.policies.append(arrival)
+            del self.policies[:-1000]
+            return True
+        return False
+
 
 class Exchange:
     """The work over `transport`. `arrived` is told of each policy but averaged ones, and whether it was announced
@@ -101,8 +114,6 @@ class Exchange:
         self._relist_s = RELIST_AFTER_S
         self._passed_over = Notices()
         self.more_waits = push
-        #: Whether the other side has more to tell of at once.
-        self.more_comes = False
 
     def take(self, news: News, *, announced: bool) -> None:
         """Note what to fetch, and count verdicts. `announced`: these are changes, not a listing of what there is.
@@ -125,7 +136,6 @@ class Exchange:
                         self._wanted[key] = (offer, announced)
                     else:
                         self._pass_over(f"more than {MAX_FILES:,} files are on offer at once: the others are left out")
-            self.more_comes = news.more
             if news.left_out:
                 self._pass_over(news.left_out)
         if news.verdicts:
@@ -197,14 +207,7 @@ class Exchange:
             raise
         else:
             self._relist_s = RELIST_AFTER_S
-            self.counts.bytes += arrival.bytes
-            if arrival.manifest is None:
-                self.counts.curves += 1
-            elif arrival.target.place.is_averaged:
-                self.counts.averaged += 1
-            else:
-                self.counts.policies.append(arrival)
-                del self.counts.policies[:-1000]
+            if self.counts.add(arrival):
                 self._arrived(arrival, announced)
 
     def _list_again(self) -> None:

@@ -28,7 +28,6 @@ from syncd.wire.viewing import ShownBatch
 
 #: How often the mirror's wishes are looked at, at most: the client wakes anyway when something arrives.
 LOOK_EVERY_S = 1.0
-NO_FRAMES = "agents at play cannot be watched by rsync: they need `--transport openssh` or `--transport paramiko`"
 
 
 class LiveAgents:
@@ -71,10 +70,6 @@ class LiveAgents:
             self._look_at = now + LOOK_EVERY_S
             self._wishes = self._wanted(now)
         viewing = transport.live
-        if viewing is None:
-            if self._wishes:
-                self._trouble(NO_FRAMES)
-            return
         if self._wishes != self._told:
             self._told = self._wishes
             viewing.watch(self._wishes)

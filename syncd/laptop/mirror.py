@@ -322,7 +322,7 @@ class Mirror:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if self._clock() - entry.stat(follow_symlinks=False).st_mtime > PART_KEPT_S:
-                        is_folder = entry.is_dir(follow_symlinks=False)  # a killed rsync's
+                        is_folder = entry.is_dir(follow_symlinks=False)  # of `pull --rsync`
                         (shutil.rmtree if is_folder else os.unlink)(entry.path)
 
 

@@ -24,7 +24,6 @@ from syncd.wire.upward import Upward
 #: How often the folder of what may be watched is looked at, and while somebody watches, the rings.
 LOOK_EVERY_S, RINGS_EVERY_S = 1.0, 0.2
 TIDY_EVERY_S = 60.0
-NO_FRAMES = "agents of this machine cannot be watched by rsync: use `--transport openssh` or `--transport paramiko`"
 
 
 class OwnAgents:
@@ -71,11 +70,7 @@ class OwnAgents:
         if not self._push:
             return
         self._look()
-        upward = transport.live.upward if transport.live is not None else None
-        if upward is None:
-            if self._offers:
-                self._trouble(NO_FRAMES)
-            return
+        upward = transport.live.upward
         if self._offers != self._told:
             self._told = self._offers
             upward.offer(self._offers)

@@ -12,7 +12,7 @@ from syncd.shared.offers import withdraw
 
 #: What nobody looked into within a week goes from quarantine, and the oldest where there is too much.
 QUARANTINE_S = 7 * 86_400.0
-#: A verdict whose contributor never came back for it. (rsync cannot acknowledge them.)
+#: A verdict whose contributor never came back for it.
 VERDICT_S = 7 * 86_400.0
 #: Waiting for a learner that never runs again; it goes to quarantine. A queue may take days.
 WAITING_S = 14 * 86_400.0

@@ -11,7 +11,6 @@ from syncd.errors import (
     ConfigError,
     HostKeyError,
     LoginRefusedError,
-    NoServerError,
     RemoteError,
     SecondFactorError,
     SyncError,
@@ -62,6 +61,8 @@ EXIT_NOT_FOUND = 127
 EXIT_REFUSED = 126
 #: A forced command that is not ours (rrsync), a shell that cannot, a Python without our packages.
 EXIT_FAILED = 1
+#: For who may run no program of ours over there.
+WITHOUT_US = "`syncd pull --rsync` needs none there"
 
 #: First match wins: (words of ssh, error, what a person should know). `{0}`: the place, `{1}`: the first group,
 #: `{ssh}`: the command that a person goes there by.
@@ -153,8 +154,8 @@ def ssh_command(remote: Remote) -> list[str]:
 
 
 def ssh_words(remote: Remote, *, asks: bool = False) -> list[str]:
-    """`ssh` and its options, without host and command: for rsync's -e as well. `asks`: ssh may ask on the terminal, for
-    a password or whether a host key is right.
+    """`ssh` and its options, without host and command: for rsync and the viewer as well. `asks`: ssh may ask on the
+    terminal, for a password or whether a host key is right.
     """
     words = ["ssh", *_FLAGS]
     if remote.ssh_config is not None:
@@ -217,14 +218,13 @@ def explain_remote(place: str, code: int, lines: Sequence[str]) -> SyncError:
     """The error that the end of the other side's command means. `lines`: what it said on stderr."""
     last = lines[-1][:300] if lines else ""
     if code == EXIT_NOT_FOUND:
-        return NoServerError(
-            f"{place} has no syncd where it was looked for: run `syncd setup`, which finds it ({last})"
+        return RemoteError(
+            f"{place} has no syncd where it was looked for: run `syncd setup`, which finds it; {WITHOUT_US} ({last})"
         )
     if code == EXIT_REFUSED:
-        is_ours = last.startswith(REFUSED_PREFIX)
-        refusal = f"{place} does not allow this: {last or 'its key is restricted'}"
-        return RemoteError(refusal) if is_ours else NoServerError(refusal)
+        hint = "" if last.startswith(REFUSED_PREFIX) else f"; {WITHOUT_US}"
+        return RemoteError(f"{place} does not allow this: {last or 'its key is restricted'}{hint}")
     if code == 0 or code > EXIT_NOT_FOUND:
         return UnreachableError(f"the server at {place} ended" + (f" ({last})" if last else ""))
-    kind = NoServerError if code == EXIT_FAILED else RemoteError
-    return kind(f"the server at {place} does not start: {last or f'exit code {code}'}")
+    hint = f"; {WITHOUT_US}" if code == EXIT_FAILED else ""
+    return RemoteError(f"the server at {place} does not start: {last or f'exit code {code}'}{hint}")

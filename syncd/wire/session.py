@@ -20,7 +20,7 @@ from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
 from syncd.wire.streams import Stream
-from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict, Transport
+from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 from syncd.wire.viewing import Viewing
 
 #: From the connection's start to WELCOME: a first Python start from a cold network folder takes tens of seconds.
@@ -59,7 +59,6 @@ class Session:
     ) -> None:
         self.name = name
         self.chosen_because = ""
-        self.better: Callable[[], Transport] | None = None
         self.tick: Callable[[], None] = lambda: None
         self._bandwidth = Bandwidth(bwlimit, clock)
         self._stream, self._place, self._logins = stream, place, logins
@@ -79,7 +78,7 @@ class Session:
         self._clock_offset_s: float | None = None
         self._arrivals = Arrivals()
         live, downloads = self._arrivals.live, self._arrivals.downloads
-        self.live: Viewing | None = Viewing(self._send, self._changed, live, downloads, self._keys)
+        self.live = Viewing(self._send, self._changed, live, downloads, self._keys)
         self._counted: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()

@@ -26,7 +26,7 @@ class Offer:
     """One file of the other side: a manifest (the newest of its slot), a file of metrics, or a blob, which is no news:
     its manifest names it.
 
-    `sha256` is the hex sum of the content; None where the transport cannot know it beforehand (rsync, metrics).
+    `sha256` is the hex sum of the content; None where nobody knows it beforehand (metrics; what comes by rsync).
     """
 
     path: str
@@ -62,25 +62,23 @@ class Receipt:
 class News:
     """What changed: the newest offers of each changed slot, and verdicts on our segments. Empty: nothing did.
 
-    `left_out`: of what there is more than a transport keeps, as a sentence; "": all of it is told. `more`: there was
-    no time for all of it, the next `wait` goes on (curves by rsync).
+    `left_out`: of what there is more than a transport keeps, as a sentence; "": all of it is told.
     """
 
     offers: tuple[Offer, ...] = ()
     verdicts: tuple[SegmentVerdict, ...] = ()
     left_out: str = ""
-    more: bool = False
 
 
 @dataclass(frozen=True)
 class ConnectionFacts:
     """What a transport can tell of its connection, for `status`.
 
-    `bytes_in`, `bytes_out`: what it read and wrote so far (rsync: as rsync's own --stats say). `rtt_s`: of the last
-    ping. `clock_offset_s`: the other side's clock minus ours. `contributor`: the inbox that is ours over there.
-    `logins`: how many logins it took. `version`: of Anchorleg over there. `standing`: how we stand with the folder's
-    owner. `spread_s`: over how long its clients come back when they lose it at once. `polls_because`: why the other
-    side looks for news again and again; "": its disk tells it of them. None: not known.
+    `bytes_in`, `bytes_out`: what it read and wrote so far. `rtt_s`: of the last ping. `clock_offset_s`: the other
+    side's clock minus ours. `contributor`: the inbox that is ours over there. `logins`: how many logins it took.
+    `version`: of Anchorleg over there. `standing`: how we stand with the folder's owner. `spread_s`: over how long its
+    clients come back when they lose it at once. `polls_because`: why the other side looks for news again and again;
+    "": its disk tells it of them. None: not known.
     """
 
     bytes_in: int = 0
@@ -102,17 +100,13 @@ class Transport(Protocol):
     """
 
     name: str
-    """openssh, paramiko, local or rsync."""
+    """openssh, paramiko or local."""
     chosen_because: str
     """Why it is this one, for people; "" where nobody chose."""
-    better: Callable[[], Transport] | None
-    """Opens a way that is better, and could not be gone when this one was chosen (errors: as `open_transport`). None:
-    there is no better one.
-    """
     tick: Callable[[], None]
     """Called by whoever waits in here for the other side, every few seconds. It does nothing until somebody sets it."""
-    live: Viewing | None
-    """Agents at play; None: this way has no frames for them (rsync)."""
+    live: Viewing
+    """Agents at play."""
 
     def listing(self) -> News:
         """Everything on offer now: the newest manifest of every slot, all metrics (unless more of them come),
@@ -124,18 +118,18 @@ class Transport(Protocol):
         """Until something changed since the last `listing` or `wait`, or the time is over (then empty).
 
         Verdicts are told at least once, until they are `counted`.
-        Pushed transports return within milliseconds of a change that the server saw; rsync looks once at the end.
+        It returns within milliseconds of a change that the server saw.
         """
         ...
 
     def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
         """These are counted here, durably: the other side may forget them, and hears so with the next `wait` or
-        `close`. rsync cannot tell it, and has them again with each `listing`. Never raises.
+        `close`. Never raises.
         """
         ...
 
     def interrupt(self) -> None:
-        """End the `wait` under way, or the next one, at once. For any thread; never raises. rsync takes no notice."""
+        """End the `wait` under way, or the next one, at once. For any thread; never raises."""
         ...
 
     def fetch(self, offer: Offer, part: Path) -> None:

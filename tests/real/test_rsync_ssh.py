@@ -1,4 +1,4 @@
-"""What rsync's way has of its own: one login for many looks, no orphan, whole folders that go on where they broke."""
+"""`syncd pull --rsync`: the real rsync and a real sshd, and nothing of ours over there."""
 
 from __future__ import annotations
 
@@ -7,294 +7,359 @@ import json
 import os
 import random
 import shutil
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from daemons import wait_for
 from needs import need
-from policies import publish_one
-from sshd import Sshd
+from policies import RUN, publish_one
+from sshd import Laptop, Sshd
+from watching import client_env, seen, syncd, watching
 
-from syncd.errors import RemoteError, StorageError, TooMuchError, UnreachableError
+from syncd.access.settings import Settings, store_settings
+from syncd.errors import RemoteError, StorageError
+from syncd.laptop import rsync
+from syncd.laptop.rsync import RsyncPull
+from syncd.outbox import Outbox
 from syncd.remote import Remote
-from syncd.store import Shared, SlotPlace, Version
-from syncd.transports import bringing, master, rsync
-from syncd.transports.bulk import bring_tree, saved_there
-from syncd.transports.rsync import RsyncTransport
-from syncd.transports.runner import Runner
-from syncd.wire.transport import Offer
+from syncd.store import Inbox, Shared, SlotPlace, Version, write_metrics
+
+#: What the rsync of macOS 15 and later (openrsync, Apple's sources of 2026-04) does not know.
+LACKS = (
+    "--append-verify", "--protect-args", "--secluded-args", "--compress-choice", "--zc", "--checksum-choice", "--cc",
+    "--ignore-missing-args", "--mkpath", "--fsync", "--info", "-s",
+)  # fmt: skip
+
+
+@dataclass
+class Site:
+    """A login node where no program of ours may run, and a laptop."""
+
+    server: Sshd
+    laptop: Laptop
+    shared: Shared
+    folder: Path
+    env: dict[str, str]
+
+    def remote(self, **changes: object) -> Remote:
+        values = {
+            "path": str(self.shared.path), "host": "127.0.0.1", "user": self.server.user, "port": self.server.port,
+            "key": self.laptop.key, "known_hosts": self.laptop.known_hosts, "ssh_config": self.laptop.config,
+            "command": "/nowhere/syncd",
+        }  # fmt: skip
+        return Remote.model_validate(values | changes)
+
+    def store(self, **changes: object) -> None:
+        store_settings(Settings(remote=self.remote(**changes), name="anna"), self.env)
+
+    def pull(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return syncd("pull", "", str(self.folder), "--rsync", *words, env=self.env)
+
+    def report(self, *words: str) -> dict[str, object]:
+        done = self.pull("--json", *words)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def has(self, seq: int) -> bool:
+        manifest = seen(self.folder, RUN)
+        return manifest is not None and manifest.version == Version(1, seq)
+
+    def visible(self) -> set[str]:
+        """What a reader of the mirror finds."""
+        runs = self.folder / "v1" / "runs"
+        return {path.relative_to(runs).as_posix() for path in runs.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
-def remote(sshd: Sshd, tmp_path: Path) -> Remote:
+def site(sshd: Sshd, tmp_path: Path) -> Site:
     need("rsync", [] if shutil.which("rsync") else ["rsync"])
     laptop = sshd.new_client("anna")
     shared = Shared(tmp_path / "run" / "shared")
-    publish_one(shared, 1, 1)
-    return Remote(
-        path=str(shared.path), host="127.0.0.1", user=sshd.user, port=sshd.port,
-        key=laptop.key, known_hosts=laptop.known_hosts, ssh_config=laptop.config,
-    )  # fmt: skip
+    shared.path.mkdir(parents=True)
+    site = Site(sshd, laptop, shared, tmp_path / "mirror", client_env(laptop.home))
+    site.store()
+    return site
 
 
-def test_many_looks_are_one_login_and_nothing_stays(remote: Remote, sshd: Sshd):
-    transport = RsyncTransport(remote, "anna")
-    folder = transport._runner.folder
-    for _ in range(4):
-        assert transport.listing().offers
-    transport.close()
-    transport.close()
-    assert sshd.logins() == 1
-    assert not folder.exists()
-    wait_for(lambda: not sshd.processes(), "the end of the session")
-    with pytest.raises(UnreachableError):
-        transport.listing()
-
-
-def test_two_policies_of_one_second_are_told_apart(remote: Remote):
-    """Their hints have the same size; rsync alone would take the second for the first."""
-    shared = Shared(Path(remote.path))
-    [place] = shared.slots()
-    transport = RsyncTransport(remote, "anna")
-    try:
-        assert transport.listing().offers
-        before = place.latest.stat()
-        newer = publish_one(shared, 1, 2)
-        assert place.latest.stat().st_size == before.st_size
-        os.utime(place.latest, ns=(before.st_atime_ns, before.st_mtime_ns))
-        offered = transport.listing().offers
-    finally:
-        transport.close()
-    assert place.manifest(newer.version).name in {Path(offer.path).name for offer in offered}
-
-
-def test_a_connection_keeps_no_files_of_what_was_overtaken(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rsync, "LOOK_EVERY_S", 0)
-    shared = Shared(Path(remote.path))
-    [place] = shared.slots()
-    verdicts = shared.inbox_folder / "anna" / "verdicts"
-    verdicts.mkdir(parents=True)
-    transport = RsyncTransport(remote, "anna")
-    try:
-        for seq in (2, 3):
-            for old in verdicts.iterdir():
-                old.unlink()
-            (verdicts / f"{seq:064x}.json").write_text('{"accepted": true}')
-            newest = publish_one(shared, 1, seq)
-            news = transport.wait(0)
-            assert [verdict.sha256 for verdict in news.verdicts] == [f"{seq:064x}"]
-        kept = {file.name for file in transport._runner.folder.rglob("*.json")}
-    finally:
-        transport.close()
-    assert kept == {place.latest.name, place.manifest(newest.version).name, f"{3:064x}.json"}
-
-
-def test_a_connection_whose_owner_waits_for_its_next_round_stays(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(master, "IDLE_S", 15)
-    with closing(Runner(remote)) as runner:
-        forgotten = master.Master(remote)
-
-        def other_has_ended() -> bool:
-            runner.beat()
-            return not forgotten.is_alive()
-
-        try:
-            wait_for(other_has_ended, "the end of ssh of one that nobody keeps")
-            assert runner.run([runner.there("")]).returncode == 0
-        finally:
-            forgotten.close()
-
-
-def test_a_connection_whose_owner_was_killed_ends_by_itself(
-    remote: Remote, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
-):
-    with monkeypatch.context() as hasty:
-        hasty.setattr(master, "IDLE_S", 5)
-        forgotten = master.Master(remote)
-    try:
-        assert forgotten.is_alive()
-        wait_for(lambda: not sshd.processes(), "the end of the session")
-        wait_for(lambda: not forgotten.is_alive(), "the end of ssh")
-        # Not a shorter limit: that would clear away what other connections of this machine use.
-        long_ago = time.time() - 2 * master.ABANDONED_S
-        os.utime(forgotten.folder, (long_ago, long_ago))
-        successor = master.Master(remote)
-        assert not forgotten.folder.exists()
-        successor.close()
-    finally:
-        forgotten.close()
-
-
-def checkpoint(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    files = {name: random.Random(name).randbytes(300_000) for name in ("nets.safetensors", "state.json")}
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    records = {name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()}
-    (folder / "manifest.json").write_text(json.dumps({"files": records}))
-
-
-@pytest.fixture
-def runner(remote: Remote, tmp_path: Path) -> Iterator[Runner]:
-    """At the run folder."""
-    runner = Runner(remote.model_copy(update={"path": str(tmp_path / "run")}))
-    yield runner
-    runner.close()
-
-
-def test_a_checkpoint_goes_on_where_it_broke(runner: Runner, tmp_path: Path):
-    there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
-    checkpoint(there)
-    arriving = tmp_path / "laptop" / "500.part"
-    begun = arriving / ".part"
-    begun.mkdir(parents=True)
-    shutil.copyfile(there / "nets.safetensors", begun / "nets.safetensors")  # all of it came before the line broke
-    assert bring_tree(runner, str(there), arriving)
-    assert {path.name: path.read_bytes() for path in arriving.iterdir() if path.is_file()} == {
-        path.name: path.read_bytes() for path in there.iterdir()
-    }
-    assert runner.bytes["received"] < 400_000
-    assert not bring_tree(runner, str(there.with_name("501")), tmp_path / "laptop" / "501.part")
-
-
-def test_the_checkpoints_of_a_run_are_found_by_one_login(runner: Runner, sshd: Sshd, tmp_path: Path):
-    with pytest.raises(RemoteError, match="no checkpoints can be looked for"):
-        saved_there(runner)
-    slots = tmp_path / "run" / "slots"
-    for name in ("1/attempts/0/checkpoints/500", "0/attempts/9/checkpoints/9000", "0/attempts/10/checkpoints/1000"):
-        checkpoint(slots / name)
-    checkpoint(slots / "0" / "attempts" / "10" / "checkpoints" / ".2000.unfinished")
-    assert saved_there(runner) == {0: [(10, 1000), (9, 9000)], 1: [(0, 500)]}
-    assert sshd.logins() == 1
-
-
-def test_files_that_are_larger_than_any_of_ours_are_not_fetched(remote: Remote):
-    shared = Shared(Path(remote.path))
-    [place] = shared.slots()
-    transport = RsyncTransport(remote, "anna")
-    verdicts = shared.path / "v1" / "inbox" / "anna" / "verdicts"
-    verdicts.mkdir(parents=True)
-    place.metrics.mkdir()
-    large = bytes(5 * 2**20)
-    (verdicts / f"{'a' * 64}.json").write_bytes(large)
-    (place.metrics / "train-000000.jsonl").write_bytes(large)
-    other = shared.slot("other-00000000", 0)
-    other.manifests.mkdir(parents=True)
-    other.latest.write_text('{"attempt": 1, "seq": 1}')
-    other.manifest(Version(1, 1)).write_bytes(large)
-    try:
-        offered = transport.listing()
-        sizes = [path.stat().st_size for path in transport._runner.folder.rglob("*") if path.is_file()]
-    finally:
-        transport.close()
-    assert {offer.path.split("/")[2] for offer in offered.offers} == {place.run_id}
-    assert max(sizes) < 2**20
-
-
-def test_a_tree_that_is_larger_than_any_of_ours_ends_the_connection(remote: Remote):
-    for slot in range(1, 15):
-        publish_one(Shared(Path(remote.path)), 1, 1, slot=slot)
-    with (
-        closing(RsyncTransport(remote, "anna", stage_files=20)) as transport,
-        pytest.raises(TooMuchError, match="more than 20 files"),
-    ):
-        transport.listing()
-
-
-def more_of_curves(place: SlotPlace, count: int) -> set[str]:
-    """So many parts more, an hour old; the names of all."""
+def curve(place: SlotPlace, number: int, rows: int = 1) -> Path:
     place.metrics.mkdir(exist_ok=True)
-    before = len(list(place.metrics.iterdir()))
-    for number in range(before, before + count):
-        (place.metrics / f"train-{number:06d}.jsonl").write_bytes(b"{}\n")
-    return {file.name for file in place.metrics.iterdir()}
+    path = place.metrics / f"train-{number:06d}.jsonl"
+    path.write_text('{"step": 1}\n' * rows)
+    return path
 
 
-def curves_in(offers: Sequence[Offer]) -> set[str]:
-    return {offer.path.split("/")[-1] for offer in offers if offer.kind == "metrics"}
+def test_what_is_new_comes_once_and_nothing_goes(site: Site) -> None:
+    assert site.report()["policies"] == []
+    publish_one(site.shared, 1, 1)
+    publish_one(site.shared, 1, 2, averaged=True)
+    place = site.shared.slot(RUN, 0)
+    write_metrics(place, "train", [{"step": 1}])
+    Outbox(site.folder).offer(RUN, 0, b"a segment")
+    first = site.report()
+    assert ([each["version"] for each in first["policies"]], first["curves"]) == (["1-1"], 1)
+    assert first["transport"] == "rsync"
+    assert site.has(1)
+    assert (site.folder / "v1" / "runs" / RUN / "0" / "averaged" / "LATEST.json").exists()
+    again = site.report()
+    assert ([*again["policies"]], again["curves"], again["offered"], again["bytes"]) == ([], 0, 1, 0)
+    before = place.latest.stat()
+    publish_one(site.shared, 1, 3)
+    os.utime(place.latest, ns=(before.st_atime_ns, before.st_mtime_ns))  # as large and as old: rsync alone sees none
+    write_metrics(place, "train", [{"step": 1}, {"step": 2}])
+    newer = site.report()
+    assert ([each["version"] for each in newer["policies"]], newer["curves"]) == (["1-3"], 1)
+    assert site.has(3)
+    theirs = {path.name: path.read_bytes() for path in place.metrics.iterdir()}
+    assert {
+        path.name: path.read_bytes() for path in (site.folder / "v1" / "runs" / RUN / "0" / "metrics").iterdir()
+    } == theirs
+    assert Outbox(site.folder).count() == 1
+    assert list(Inbox.all_of(site.shared)) == []
 
 
-def test_too_many_curves_keep_no_policy_back(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rsync, "LOOK_EVERY_S", 0)
-    shared = Shared(Path(remote.path))
-    [place] = shared.slots()
-    first = more_of_curves(place, 30)
-    with closing(RsyncTransport(remote, "anna", stage_files=20)) as transport:
-        news = transport.listing()
-        assert [offer.kind for offer in news.offers].count("manifest") == 1
-        assert curves_in(news.offers) <= first
-        assert "curves some are left out" in news.left_out
-        newer = publish_one(shared, 1, 2)
-        more_of_curves(place, 30)
-        (place.metrics / min(first)).write_bytes(b"{}\n{}\n")
-        news = transport.wait(0)
-        assert place.manifest(newer.version).name in {offer.path.split("/")[-1] for offer in news.offers}
-        assert curves_in(news.offers) == {min(first)}, "what came of them grows, and no other part comes"
-        assert news.left_out
-        for file in place.metrics.iterdir():
-            file.write_bytes(bytes(2**20))
-        monkeypatch.setattr(bringing, "MAX_CURVES_BYTES", 2**20)
-        with pytest.raises(TooMuchError, match="more than 2 MiB of small files"):
-            transport.wait(0)
+def test_a_pull_that_is_killed_shows_nobody_a_part_and_is_gone_on_with(site: Site) -> None:
+    publish_one(site.shared, 1, 1)
+    assert site.pull().returncode == 0
+    before = site.visible()
+    newer = publish_one(site.shared, 1, 2, wide=100_000)
+    weights = site.folder / "part" / "rsync" / "weights"
+    with watching(site.folder, "--rsync", "--bwlimit", "2000", "", env=site.env, seconds="10") as pulling:
+        wait_for(lambda: any(path.stat().st_size > 200_000 for path in weights.rglob(".*") if path.is_file()), "a part")
+        assert site.visible() == before
+        pulling.end(signal.SIGKILL)
+    assert site.visible() == before
+    assert site.has(1)
+    assert [each["version"] for each in site.report()["policies"]] == [str(newer.version)]
+    assert not list(weights.rglob("*"))
 
 
-def test_curves_leave_the_disk_some_room_for_policies(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    """While it is nearly full no curve comes, and once there is room again all do."""
-    monkeypatch.setattr(rsync, "LOOK_EVERY_S", 0)
-    shared = Shared(Path(remote.path))
-    [place] = shared.slots()
-    more_of_curves(place, 3)
-    with closing(RsyncTransport(remote, "anna")) as transport:
-        with monkeypatch.context() as full:
-            full.setattr(bringing, "SPARE_BYTES", 2**60)
-            news = transport.listing()
-            assert [offer.kind for offer in news.offers].count("manifest") == 1
-            assert "nearly full" in news.left_out
-            newer = publish_one(shared, 1, 2)
-            names = more_of_curves(place, 3)
-            news = transport.wait(0)
-            assert {offer.path.split("/")[-1] for offer in news.offers} == {place.manifest(newer.version).name}
-            assert "nearly full" in news.left_out
-        news = transport.listing()
-    assert curves_in(news.offers) == names
-    assert news.left_out == ""
+def test_it_goes_on_and_outlives_a_login_node_that_was_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rsync, "LEAST_S", 0.2)
+    publish_one(site.shared, 1, 1)
+    came: list[str] = []
+
+    def arrived(arrival: rsync.Arrival) -> None:
+        assert arrival.manifest is not None
+        came.append(str(arrival.manifest.version))
+        if len(came) == 1:
+            site.server.stop()
+            publish_one(site.shared, 1, 2)
+        else:
+            raise KeyboardInterrupt
+
+    said: list[str] = []
+
+    def say(sentence: str) -> None:
+        said.append(sentence)
+        site.server.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        rsync.pull_for_good(RsyncPull(site.remote(), site.folder, arrived=arrived), 0.2, say)
+    assert came == ["1-1", "1-2"]
+    assert len(said) == 1
 
 
-def test_curves_come_a_part_at_each_look_and_policies_at_every_one(remote: Remote, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bringing, "FIRST_SLICE_S", 0.5)
-    shared = Shared(Path(remote.path))
-    [place] = shared.slots()
+def no_folder(site: Site) -> None:
+    site.store(path="/none/shared")
+
+
+def no_rsync_there(site: Site) -> None:
+    site.laptop.config.write_text(site.laptop.config.read_text() + "  SetEnv PATH=/none\n")
+    (site.server.authorized_keys).write_text(f'command="exec /bin/sh -c rsync-is-not-here" {site.laptop.public_key}\n')
+
+
+def the_key_is_refused(site: Site) -> None:
+    site.server.authorized_keys.write_text("")
+
+
+def the_host_key_is_unknown(site: Site) -> None:
+    site.laptop.known_hosts.write_text("")
+
+
+def the_server_is_away(site: Site) -> None:
+    site.server.stop()
+
+
+def only_a_gate(site: Site) -> None:
+    site.server.authorized_keys.write_text("")
+    words = "echo syncd gate: a restricted key gets no rsync >&2; exit 126"
+    site.server.add_key(site.laptop.public_key, f'restrict,command="{words}"')
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (no_folder, 6), (the_key_is_refused, 5), (the_host_key_is_unknown, 4), (the_server_is_away, 3), (only_a_gate, 6),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_is_one_sentence(site: Site, spoil: Callable[[Site], None], code: int) -> None:
+    publish_one(site.shared, 1, 1)
+    spoil(site)
+    done = site.pull()
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+
+
+def test_a_damaged_policy_is_left_out_and_the_next_one_is_taken(site: Site) -> None:
+    publish_one(site.shared, 1, 1)
+    assert site.pull().returncode == 0
+    blob = site.shared.slot(RUN, 0).blob(publish_one(site.shared, 1, 2).blob.sha256)
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.chmod(0o644)
+    blob.write_bytes(content)
+    for _ in range(2):
+        done = site.pull()
+        assert (done.returncode, f"{RUN}/0 1-2 is left out" in done.stderr) == (6, True), done.stderr
+        assert site.has(1)
+    publish_one(site.shared, 1, 3)
+    assert site.report()
+    assert site.has(3)
+
+
+def test_what_no_run_of_ours_has_is_not_fetched(site: Site, tmp_path: Path) -> None:
+    """Files that are too large, links, and folders where files should be; what is right beside them comes."""
+    publish_one(site.shared, 1, 1)
+    place = site.shared.slot(RUN, 0)
+    good = curve(place, 0)
+    (place.metrics / "train-000001.jsonl").write_bytes(bytes(5 * 2**20))
+    secret = tmp_path / "secret"
+    secret.write_text('{"step": 1}\n')
+    (place.metrics / "train-000002.jsonl").symlink_to(secret)
+    (place.metrics / "train-000003.jsonl").mkdir()
+    large, folder = site.shared.slot("other-00000000", 0), site.shared.slot("third-00000000", 0)
+    for other in (large, folder):
+        other.manifests.mkdir(parents=True)
+        other.latest.write_text('{"attempt": 1, "seq": 1}')
+    large.manifest(Version(1, 1)).write_bytes(bytes(5 * 2**20))
+    folder.manifest(Version(1, 1)).mkdir()
+    done = site.pull()
+    assert (done.returncode, "vanished" in done.stderr) == (6, True), done.stderr
+    assert site.has(1)
+    here = site.folder / "v1" / "runs"
+    assert {path.name for path in here.rglob("*.jsonl")} == {good.name}
+    assert {path.name for path in here.iterdir()} == {RUN}
+    assert max(path.stat().st_size for path in site.folder.rglob("*") if path.is_file()) < 2**20
+
+
+def test_a_tree_that_is_larger_than_any_of_ours_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for slot in range(15):
+        publish_one(site.shared, 1, 1, slot=slot)
+    bring = rsync.Rsync.bring
+    monkeypatch.setattr(rsync.Rsync, "bring", lambda *words, **more: bring(*words, **{**more, "files": 20}))
+    with pytest.raises(RemoteError, match="more than 20 files"):
+        RsyncPull(site.remote(), site.folder).look()
+
+
+def test_too_many_curves_keep_no_policy_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_one(site.shared, 1, 1)
+    for number in range(30):
+        curve(site.shared.slot(RUN, 0), number)
+    bring = rsync.Rsync.bring
+    monkeypatch.setattr(rsync.Rsync, "bring", lambda *words, **more: bring(*words, **{**more, "files": 20}))
+    pull = RsyncPull(site.remote(), site.folder)
+    pull.look()
+    assert site.has(1)
+    assert len(pull.counts.troubles) == 1
+
+
+def test_curves_without_time_for_all_come_a_part_at_each_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_one(site.shared, 1, 1)
+    place = site.shared.slot(RUN, 0)
     place.metrics.mkdir()
-    parts = {f"train-{number:06d}.jsonl": random.Random(number).randbytes(1_000_000) for number in range(6)}
-    for name, data in parts.items():
-        (place.metrics / name).write_bytes(data)
-    came: list[set[str]] = []
-    with closing(RsyncTransport(remote, "anna", bwlimit=1000)) as transport:
-        news = transport.listing()
-        while news.more:
-            came.append(curves_in(news.offers))
-            newer = publish_one(shared, 1, 1 + len(came))
-            news = transport.wait(0)
-            assert place.manifest(newer.version).name in {offer.path.split("/")[-1] for offer in news.offers}
-        came.append(curves_in(news.offers))
-        assert len(came) > 2
-        stage = transport._curves.shared.slots()[0].metrics
-        assert {file.name: file.read_bytes() for file in stage.glob("*.jsonl")} == parts
-        received = transport.facts().bytes_in
-    assert set().union(*came) == set(parts)
-    assert sum(map(len, came)) == len(parts), "what came once does not come again"
-    assert 6_000_000 < received < 8_000_000
+    row = json.dumps({"step": random.Random(1).randbytes(400_000).hex()}) + "\n"
+    for number in range(8):
+        (place.metrics / f"train-{number:06d}.jsonl").write_text(row)
+    monkeypatch.setattr(rsync, "CURVES_S", 2.0)
+    pull = RsyncPull(site.remote(), site.folder, bwlimit=1000)
+    looks = 1
+    while pull.look():
+        looks += 1
+    assert looks > 1
+    assert pull.counts.curves == 8, "what came once does not come again"
 
 
-def test_a_checkpoint_leaves_the_disk_some_room(runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    there = tmp_path / "run" / "slots" / "0" / "attempts" / "1" / "checkpoints" / "500"
-    checkpoint(there)
-    arriving = tmp_path / "laptop" / "500.part"
-    arriving.mkdir(parents=True)
+def test_a_disk_that_is_nearly_full_takes_nothing_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_one(site.shared, 1, 1)
     monkeypatch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
     monkeypatch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
     with pytest.raises(StorageError, match="nearly full"):
-        bring_tree(runner, str(there), arriving)
+        RsyncPull(site.remote(), site.folder).look()
+
+
+def test_a_path_of_several_words_is_one(site: Site, tmp_path: Path) -> None:
+    spaced = Shared(tmp_path / "my run $(touch stolen)" / "shared")
+    publish_one(spaced, 1, 1)
+    site.store(path=str(spaced.path))
+    assert site.pull().returncode == 0
+    assert site.has(1)
+
+
+def save(run: Path, where: str) -> Path:
+    slot, attempt, step = where.split("/")
+    folder = run / "slots" / slot / "attempts" / attempt / "checkpoints" / step
+    folder.mkdir(parents=True)
+    data = random.Random(where).randbytes(300_000)
+    (folder / "nets.safetensors").write_bytes(data)
+    record = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps({"kind": "exact", "files": {"nets.safetensors": record}}))
+    return folder
+
+
+def test_whole_checkpoints_come_on_request_and_are_gone_on_with(site: Site) -> None:
+    run = site.shared.path.parent
+    publish_one(site.shared, 1, 1)
+    none = site.pull("--checkpoints")
+    assert (none.returncode, none.stderr.count("\n")) == (6, 1), none.stderr
+    there = save(run, "0/1/500")
+    save(run, "0/0/9000")
+    save(run, "1/0/700")
+    (run / "run.json").write_text(json.dumps({"run_id": RUN, "env": {"TOKEN": "secret"}}))
+    begun = site.folder / "checkpoints" / RUN / "0" / "1" / "500.part" / ".part"
+    begun.mkdir(parents=True)
+    shutil.copyfile(there / "nets.safetensors", begun / "nets.safetensors")  # all of it came before the line broke
+    done = site.pull("--checkpoints")
+    assert done.returncode == 0, done.stderr
+    here = site.folder / "checkpoints" / RUN
+    assert {path.parent.relative_to(here).as_posix() for path in here.rglob("manifest.json")} == {"0/1/500", "1/0/700"}
+    assert {path.name: path.read_bytes() for path in (here / "0/1/500").iterdir() if path.is_file()} == {
+        path.name: path.read_bytes() for path in there.iterdir()
+    }
+    assert not [path for path in site.folder.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
+    elsewhere = site.shared.path.rename(run / "elsewhere")
+    site.store(path=str(elsewhere))
+    refused = site.pull("--checkpoints")
+    assert (refused.returncode, "shared" in refused.stderr) == (6, True)
+
+
+def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "rsync"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nfor word; do case "$word" in {"|".join(f"{word}|{word}=*" for word in LACKS)}) exit 1;; esac; done\n'
+        f'echo "$@" >> {tmp_path}/calls\nexec {shutil.which("rsync")} "$@"\n'
+    )
+    program.chmod(0o755)
+    site.env["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+    publish_one(site.shared, 1, 1)
+    curve(site.shared.slot(RUN, 0), 0)
+    save(site.shared.path.parent, "0/1/500")
+    done = site.pull("--checkpoints", "--bwlimit", "5000")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "calls").read_text().count("--bwlimit=5000") >= 4
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("watch", "--transport", "rsync"), ("pull", "--transport", "rsync"), ("watch", "--no-rsync"), ("push", "--rsync"),
+        ("setup", "--no-rsync"), ("pull", "--rsync", "--transport", "openssh"),
+    ],
+)  # fmt: skip
+def test_what_is_no_more_says_what_to_use(site: Site, words: tuple[str, ...]) -> None:
+    done = syncd(*words, env=site.env)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "--rsync" in done.stderr

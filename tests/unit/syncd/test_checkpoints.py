@@ -1,4 +1,4 @@
-"""Whole checkpoints on request: which ones, and whose they are. Our server and rsync run, on this machine alone."""
+"""Whole checkpoints on request: which ones, and whose they are. Our server runs, on this machine alone."""
 
 from __future__ import annotations
 
@@ -8,80 +8,44 @@ import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from disk_order import disk_order
-from needs import need
 from policies import a_draft, publish_one, tensors
 
-from syncd.access.settings import parse_remote
-from syncd.errors import RemoteError, UnreachableError
-from syncd.laptop.checkpoints import fetch_newest, source_of
+from syncd.errors import RemoteError
+from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.remote import Remote
 from syncd.store import Lineage, Origin, Shared, publish, rounded
-from syncd.transports import bulk, runner
 from syncd.transports.local import LocalTransport
-from syncd.transports.runner import Runner
 from syncd.wire.protocol import SavedSlot, SavedThere
 
 RUN, OLDER = "mine-11111111", "mine-00000000"
 
 
-class HereRunner(Runner):
-    """Another machine's folder that is on this one."""
-
-    def __init__(self, remote: Remote, bwlimit: int = 0) -> None:
-        self.remote, self.place, self.bytes, self.tick = remote, "host", {"sent": 0, "received": 0}, lambda: None
-        self._master = SimpleNamespace(check=lambda: None, is_alive=lambda: True, close=lambda: None, shell="ssh")
-        self._limit, self._closed = [], False
-
-    def there(self, path: str) -> str:
-        return f"{self.remote.path}/{path}"
-
-    def break_off(self) -> None:
-        """Its ssh has ended."""
-
-        def fail() -> None:
-            raise UnreachableError("the connection broke")
-
-        self._master = SimpleNamespace(check=fail, is_alive=lambda: False, close=lambda: None, shell="ssh")
-
-
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    need("rsync", [] if shutil.which("rsync") else ["rsync"])
-    monkeypatch.setattr(HereRunner, "folder", tmp_path / "runner", raising=False)
-    (tmp_path / "runner").mkdir()
-    monkeypatch.setattr(runner, "Runner", HereRunner)
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "mine" / "shared" / "v1").mkdir(parents=True)
     return tmp_path / "mine"
 
 
-@pytest.fixture(params=["served", "rsync"])
-def pull(
-    run: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., tuple[list[str], list[str], set[str]]]]:
+@pytest.fixture
+def session(run: Path) -> Iterator[LocalTransport]:
+    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
+        yield session
+
+
+@pytest.fixture
+def pull(session: LocalTransport, tmp_path: Path) -> Callable[..., tuple[list[str], list[str], set[str]]]:
     """`--checkpoints`, once: its lines, its troubles, and which checkpoints are here then."""
-    remote = parse_remote(f"host:{run}/shared")
-    session: LocalTransport | None = None
 
     def pull_it(runs: Collection[str] = (RUN,)) -> tuple[list[str], list[str], set[str]]:
-        nonlocal session
-        if request.param == "served" and session is None:
-            (run / "shared" / "v1").mkdir(parents=True, exist_ok=True)
-            session = LocalTransport(Remote(path=f"{run}/shared"), "anna")
         troubles: list[str] = []
-        source = source_of(session or SimpleNamespace(name="rsync"), remote, 0)
-        lines = fetch_newest(source, tmp_path / "mirror", runs, trouble=troubles.append)
+        lines = fetch_newest(ServedCheckpoints(session), tmp_path / "mirror", runs, trouble=troubles.append)
         here = tmp_path / "mirror" / "checkpoints"
         return lines, troubles, {path.parent.relative_to(here).as_posix() for path in here.rglob("manifest.json")}
 
-    yield pull_it
-    if session is not None:
-        session.close()
-
-
-BY_RSYNC = pytest.mark.parametrize("pull", ["rsync"], indirect=True)
+    return pull_it
 
 
 def save(run: Path, where: str, *, whole: bool = True, kind: str = "exact") -> Path:
@@ -115,45 +79,19 @@ def test_before_the_first_checkpoint_that_is_what_it_says(run, pull):
     assert pull() == (["no checkpoint is there yet; ask again after the first one"], [], set())
 
 
-@BY_RSYNC
-def test_where_no_run_folder_is_that_is_a_trouble_and_no_such_word(run, pull):
-    """And no error, which would take along what is to be said of the policies that came."""
-    (run / "shared").mkdir(parents=True)
-    lines, [trouble], here = pull()
-    assert (lines, here) == ([], set())
-    assert trouble.startswith("no checkpoints can be looked for in host:")
-
-
-@BY_RSYNC
 def test_what_came_before_an_error_is_told(run, pull, monkeypatch):
     save(run, "0/0/1000")
     save(run, "1/0/1000")
-    saved_there = bulk.saved_there
+    saved = ServedCheckpoints.saved
 
-    def refused_then(runner):
+    def refused_then(source):
         if (run.parent / "mirror" / "checkpoints" / RUN / "0").exists():
             raise RemoteError("host does not allow this")
-        return saved_there(runner)
+        return saved(source)
 
-    monkeypatch.setattr(bulk, "saved_there", refused_then)
+    monkeypatch.setattr(ServedCheckpoints, "saved", refused_then)
     lines, troubles, here = pull()
     assert (len(lines), troubles, here) == (1, ["host does not allow this"], {f"{RUN}/0/0/1000"})
-
-
-@BY_RSYNC
-def test_a_login_that_ends_while_files_are_checked_here_is_followed_by_another(run, pull, monkeypatch):
-    """ssh ends after two minutes without an rsync, and gigabytes take longer to be hashed and written."""
-    save(run, "0/0/1000")
-    save(run, "1/0/1000")
-    bring_tree = bulk.bring_tree
-
-    def long(here, *words):
-        is_whole = bring_tree(here, *words)
-        here.break_off()
-        return is_whole
-
-    monkeypatch.setattr(bulk, "bring_tree", long)
-    assert pull()[1:] == ([], {f"{RUN}/0/0/1000", f"{RUN}/1/0/1000"})
 
 
 def test_one_whose_nets_alone_are_left_makes_way_for_a_whole_one(run, pull):
@@ -174,18 +112,17 @@ def test_a_damaged_one_makes_way_for_the_one_before_and_that_is_said(run, pull):
     assert line.endswith("/1000 (that of step 2,000 is gone, or damaged)")
 
 
-@BY_RSYNC
 def test_one_that_is_cleared_away_while_it_comes_makes_way_for_the_newer_one(run, pull, monkeypatch):
     first = save(run, "0/0/1000")
-    bring_tree = bulk.bring_tree
+    bring = ServedCheckpoints.bring
 
     def late(*words):
         if first.exists():
             shutil.rmtree(first)
             save(run, "0/0/2000")
-        return bring_tree(*words)
+        return bring(*words)
 
-    monkeypatch.setattr(bulk, "bring_tree", late)
+    monkeypatch.setattr(ServedCheckpoints, "bring", late)
     assert pull()[2] == {f"{RUN}/0/0/2000"}
 
 
@@ -232,7 +169,6 @@ def test_they_belong_to_the_run_whose_folder_it_is_whoever_publishes_there(run, 
     publish_one(Shared(tmp_path / "mirror"), 1, 4, run="else-22222222")
     for runs in (["else-22222222", RUN], ["else-22222222"], []):
         assert pull(runs)[1:] == ([], {f"{RUN}/0/0/1000"})
-    assert not list((tmp_path / "runner").rglob("run.json")), "it has the run's environment"
 
 
 @pytest.mark.parametrize("content", ['{"run_id": "../../else"}', '{"run_id": 7}', "[]", "torn"])
@@ -240,14 +176,6 @@ def test_a_record_that_says_no_name_is_not_believed(run, pull, content):
     save(run, "0/0/1000")
     (run / "run.json").write_text(content)
     assert pull()[2] == {f"{RUN}/0/0/1000"}
-
-
-def test_whoever_waits_for_an_rsync_is_called_meanwhile(run, tmp_path):
-    called = []
-    here = HereRunner(Remote(path=str(run), host="host"))
-    here.tick = lambda: called.append(1)
-    here.run([here.there("")])
-    assert called
 
 
 def test_without_a_policy_nobody_knows_whose_they_are(run, pull):
@@ -259,46 +187,39 @@ def test_without_a_policy_nobody_knows_whose_they_are(run, pull):
     "files",
     [{"../../../stolen": 5}, {"/etc/passwd": 5}, {"nets.safetensors": -1}, {"nets.safetensors": 2**60}, {"a/b": 5}],
 )
-def test_a_manifest_that_names_what_is_no_file_of_a_checkpoint_brings_nothing(run, tmp_path, files):
+def test_a_manifest_that_names_what_is_no_file_of_a_checkpoint_brings_nothing(run, session, tmp_path, files):
     folder = save(run, "0/0/1000")
-    (run / "shared" / "v1").mkdir(parents=True)
     listed = {name: {"bytes": size, "sha256": "0" * 64} for name, size in files.items()}
     (folder / "manifest.json").write_text(json.dumps({"files": listed}))
     troubles: list[str] = []
-    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
-        source = source_of(session, Remote(path=f"{run}/shared"), 0)
-        assert fetch_newest(source, tmp_path / "mirror", [RUN], trouble=troubles.append) == []
+    assert fetch_newest(ServedCheckpoints(session), tmp_path / "mirror", [RUN], trouble=troubles.append) == []
     assert len(troubles) == 1
     assert not [path for path in (tmp_path / "mirror").rglob("*") if path.is_file()]
 
 
-def test_a_server_that_names_the_same_slots_again_keeps_nobody(run, monkeypatch):
-    (run / "shared" / "v1").mkdir(parents=True)
+def test_a_server_that_names_the_same_slots_again_keeps_nobody(session, monkeypatch):
     asked = []
-    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
-        assert not session.saved(1_000_000).slots  # behind the last there may be
+    assert not session.saved(1_000_000).slots  # behind the last there may be
 
-        def saved(slot):
-            asked.append(slot)
-            assert len(asked) < 9
-            return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, 10, 5),)),))
+    def saved(slot):
+        asked.append(slot)
+        assert len(asked) < 9
+        return SavedThere(run_id=RUN, slots=(SavedSlot(slot=999_999, saved=((0, 10, 5),)),))
 
-        monkeypatch.setattr(session, "saved", saved)
-        assert list(source_of(session, Remote(path=f"{run}/shared"), 0).saved()) == [999_999]
+    monkeypatch.setattr(session, "saved", saved)
+    assert list(ServedCheckpoints(session).saved()) == [999_999]
     assert asked == [0, 1_000_000]
 
 
-def test_one_that_came_in_part_is_gone_on_with(run, tmp_path):
+def test_one_that_came_in_part_is_gone_on_with(run, session, tmp_path):
     folder = save(run, "0/0/1000")
-    (run / "shared" / "v1").mkdir(parents=True)
     part = tmp_path / "mirror" / "checkpoints" / RUN / "0" / "0" / "1000.part" / "nets.safetensors"
     part.parent.mkdir(parents=True)
     part.write_bytes((folder / "nets.safetensors").read_bytes()[:5])
-    with closing(LocalTransport(Remote(path=f"{run}/shared"), "anna")) as session:
-        asked = []
-        fetch = session.fetch
-        session.fetch = lambda offer, here: (asked.append(here.exists() and here.stat().st_size), fetch(offer, here))
-        [line] = fetch_newest(source_of(session, Remote(path="/"), 0), tmp_path / "mirror", [RUN], trouble=print)
+    asked = []
+    fetch = session.fetch
+    session.fetch = lambda offer, here: (asked.append(here.exists() and here.stat().st_size), fetch(offer, here))
+    [line] = fetch_newest(ServedCheckpoints(session), tmp_path / "mirror", [RUN], trouble=print)
     assert asked == [False, 5]
     assert (part.parents[1] / "1000" / "nets.safetensors").read_bytes() == b"nets of 0/0/1000"
     assert line.startswith("checkpoint of step 1,000")

@@ -25,9 +25,7 @@ from syncd.errors import (
     GoneError,
     HostKeyError,
     LoginRefusedError,
-    NoServerError,
     RemoteError,
-    SecondFactorError,
     StorageError,
     SyncError,
     UnreachableError,
@@ -42,6 +40,7 @@ from syncd.laptop.status import StatusWriter, read_mirror, read_status
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, newest, versions
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
+from syncd.wire.viewing import LiveArrivals, Viewing
 
 NOW = 1_790_000_000.0
 
@@ -78,8 +77,6 @@ class Scripted:
 
     name = "openssh"
     chosen_because = ""
-    better: Callable[[], Scripted] | None = None
-    live = None
     tick: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, shared: Shared, world: World, steps: Sequence[Step] = ()) -> None:
@@ -92,6 +89,7 @@ class Scripted:
         self.closed = 0
         self.interrupted = threading.Event()
         self.fetch_errors: list[BaseException] = []
+        self.live = Viewing(lambda *_: None, threading.Condition(), LiveArrivals(), {}, itertools.count(1))
 
     def news(self) -> News:
         """What a pushed transport lists."""
@@ -443,23 +441,6 @@ def test_after_a_sleep_it_connects_at_once(tmp_path: Path, shared: Shared, world
     assert (first.closed, second.closed, len(run.tries)) == (1, 1, 3)
 
 
-def test_a_long_look_of_rsync_is_no_sleep_but_a_sleep_is(tmp_path: Path, shared: Shared, world: World) -> None:
-    def slow_look() -> News:
-        world.pass_s(40)
-        return News()
-
-    def lid_closed() -> News:
-        world.wall_s += 3600
-        return News()
-
-    first = Scripted(shared, world, [slow_look, slow_look, lid_closed])
-    first.name = "rsync"
-    run = Run(tmp_path / "mirror", world, [first, Scripted(shared, world)])
-    run.to_the_end()
-    assert first.steps == []
-    assert (len(run.tries), run.said.count("the machine slept; connecting again")) == (2, 1)
-
-
 def test_a_sleep_while_offline_ends_the_wait(tmp_path: Path, world: World) -> None:
     run = Run(tmp_path / "mirror", world, [UnreachableError("away")] * 10 + [UnreachableError("still away")])
 
@@ -616,10 +597,7 @@ def test_what_a_pass_cannot_tidy_is_a_trouble_and_keeps_nothing_back(
     assert "Permission denied" in trouble
 
 
-@pytest.mark.parametrize("name", ["openssh", "rsync"])
-def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(
-    tmp_path: Path, shared: Shared, world: World, name: str
-) -> None:
+def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(tmp_path: Path, shared: Shared, world: World) -> None:
     folder, ages = tmp_path / "mirror", []
     for slot in range(4):
         publish_one(shared, 1, 1, slot=slot)
@@ -643,23 +621,18 @@ def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(
 
     fill(folder, 1)
     transport = Slow(shared, world, [News()] * 6)
-    transport.name = name
     run = Run(folder, world, [transport])
     run.to_the_end()
     assert (len(transport.fetched), len(transport.received)) == (8, 1)
     assert max(ages) < outbox.SILENT_AFTER_S
 
 
-@pytest.mark.parametrize("name", ["openssh", "rsync"])
-def test_a_client_that_is_stuck_itself_does_not_say_that_it_lives(
-    tmp_path: Path, shared: Shared, world: World, name: str
-) -> None:
+def test_a_client_that_is_stuck_itself_does_not_say_that_it_lives(tmp_path: Path, shared: Shared, world: World) -> None:
     """Its own disk hangs, say: nobody waits for the other side, and nobody calls."""
     folder, said = tmp_path / "mirror", []
     publish_one(shared, 1, 1)
     with MirrorLock(folder, "watch"):
         transport = Scripted(shared, world, [News()])
-        transport.name = name
         run = Run(folder, world, [transport])
         bring = Mirror.bring
 
@@ -727,108 +700,6 @@ def test_rounds_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared,
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(seen)]
     assert len(seen) == 2
     assert gaps == [pytest.approx(5, abs=0.3)]
-
-
-def test_rounds_of_rsync_come_as_often_as_they_are_wished(tmp_path: Path, shared: Shared, world: World) -> None:
-    """Its looks have no other interval than the rounds: else a round would wait for the look after the next."""
-    publish_one(shared, 1, 1)
-    seen: list[float] = []
-
-    numbers = itertools.count(2)
-
-    def look() -> News:
-        publish_one(shared, 1, next(numbers))
-        return transport.news()
-
-    transport = Scripted(shared, world, [look] * 12)
-    transport.name = "rsync"
-    run = Run(tmp_path / "mirror", world, [transport], every_s=400)
-    run.client._chance = itertools.cycle([1.0, 0.0, 0.5]).__next__
-    run.client._tell_arrival = lambda _arrival, _latency_s: seen.append(world.monotonic_s)
-    run.to_the_end()
-    gaps = [after - before for before, after in itertools.pairwise(seen)]
-    assert len(gaps) > 5
-    assert min(gaps) >= 300
-    assert max(gaps) <= 500
-
-
-def test_a_stopgap_lasts_until_the_best_way_can_be_gone_again(tmp_path: Path, shared: Shared, world: World) -> None:
-    """Whatever hinders that: what a look brought lies beside the connection, and is brought anew by the next one."""
-    publish_one(shared, 1, 1)
-    stopgap, best = Scripted(shared, world, [News()] * 3000), Scripted(shared, world, [News()])
-    hindered = [NoServerError("cluster has no syncd"), UnreachableError("too busy"), OSError(errno.EMFILE, "too many")]
-    tries: list[float] = []
-
-    def better() -> Scripted:
-        tries.append(world.monotonic_s)
-        assert stopgap.closed == 0
-        if hindered:
-            raise hindered.pop(0)
-        return best
-
-    stopgap.name, stopgap.better, stopgap.chosen_because = "rsync", better, "cluster has no syncd"
-    run = Run(tmp_path / "mirror", world, [stopgap])
-    run.to_the_end()
-    assert [at - run.tries[0] for at in tries] == [pytest.approx(k * client.STOPGAP_S, abs=10 * k) for k in range(1, 5)]
-    assert (stopgap.listings, stopgap.closed, best.listings, best.closed, len(run.tries)) == (1, 1, 1, 1, 1)
-    assert [said for said in run.said if "because" in said or "rsync" in said] == [
-        "connected to cluster:/x (rsync: cluster has no syncd)"
-    ]
-    assert run.writer.status.transport == "openssh"
-    assert run.writer.status.chosen_because == ""
-
-
-@pytest.mark.parametrize("kind", [ConfigError, HostKeyError, LoginRefusedError, SecondFactorError])
-def test_a_better_way_that_a_person_must_mend_is_said_and_not_tried_again(
-    tmp_path: Path, shared: Shared, world: World, kind: type[SyncError]
-) -> None:
-    stopgap = Scripted(shared, world, [News()] * 3000)
-    tries: list[float] = []
-
-    def better() -> Scripted:
-        tries.append(world.monotonic_s)
-        raise kind("cluster wants a person")
-
-    stopgap.name, stopgap.better = "rsync", better
-    run = Run(tmp_path / "mirror", world, [stopgap])
-    run.to_the_end()
-    assert world.monotonic_s - run.tries[0] > 3 * client.STOPGAP_S
-    assert len(tries) == 1
-    assert [said for said in run.said if "cluster wants a person" in said] == [
-        "nothing better than rsync is tried in this connection any more: cluster wants a person"
-    ]
-    assert stopgap.closed == 1
-
-
-def test_one_pass_asks_again_until_all_was_told(tmp_path: Path, shared: Shared, world: World) -> None:
-    """By rsync, curves come a part at each look, and policies at the first."""
-    publish_one(shared, 1, 1)
-    later = shared.slot(RUN, 1)
-    publish_one(shared, 1, 1, slot=1)
-    transport = Scripted(shared, world)
-    told = transport.news().offers
-
-    def some(*, more: bool) -> News:
-        return News(tuple(offer for offer in told if (later.path.name in offer.path.split("/")) != more), more=more)
-
-    transport.listing = lambda: some(more=True)  # type: ignore[method-assign]
-    transport.steps = [News(more=True), some(more=False)]
-    counts = sync_once(transport, tmp_path / "mirror", Wishes(push=False))
-    assert (len(counts.policies), transport.steps) == (2, [])
-
-
-def test_rounds_that_are_far_apart_do_not_wait_where_more_comes(tmp_path: Path, shared: Shared, world: World) -> None:
-    publish_one(shared, 1, 1)
-    transport = Scripted(shared, world, [News(more=True)] * 10 + [News()] * 3)
-    transport.name = "rsync"
-    run = Run(tmp_path / "mirror", world, [transport], every_s=3_000)
-    transport.listing = lambda: News(more=True)  # type: ignore[method-assign]
-    began = world.monotonic_s
-    looks: list[float] = []
-    run.client._tick = lambda: looks.append(world.monotonic_s - began)
-    run.to_the_end()
-    assert looks[10] < 3_000 / 10, "more was left to come until then"
-    assert looks[-1] > 3_000
 
 
 def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, world: World) -> None:

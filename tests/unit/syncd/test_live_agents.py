@@ -17,7 +17,7 @@ from anchorleg.live.ring import Cell
 from anchorleg.live.wanted import FILE, GONE_AFTER_S, Asking, Wish
 from syncd import store
 from syncd.laptop.capacity import CapacityLimits
-from syncd.laptop.liveagents import LOOK_EVERY_S, NO_FRAMES, LiveAgents
+from syncd.laptop.liveagents import LOOK_EVERY_S, LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.wire.arrivals import Arrivals
 from syncd.wire.fields import Message
@@ -38,9 +38,7 @@ class Line:
         self.files = files or {}
         self.numbers = itertools.count(1)
         downloads = self.arrivals.downloads
-        self.live: Viewing | None = Viewing(
-            self.send, threading.Condition(), self.arrivals.live, downloads, itertools.count(1)
-        )
+        self.live = Viewing(self.send, threading.Condition(), self.arrivals.live, downloads, itertools.count(1))
 
     def send(self, message: Message, payload: bytes = b"", /) -> None:
         self.heard.append(message)
@@ -414,16 +412,6 @@ def test_what_nobody_looks_through_any_more_is_cleared_away(laptop):
     later = ring_of(laptop.folder, RUN).stat().st_mtime + RING_KEPT_S + 1
     Mirror(laptop.folder, clock=lambda: later).tidy()
     assert not ring_of(laptop.folder, RUN).exists()
-
-
-def test_rsync_cannot_and_says_so_once(laptop):
-    line = Line()
-    line.live = None
-    laptop.turn(line, times=3)
-    assert laptop.told == []
-    watched(laptop, line)
-    laptop.turn(line, times=3)
-    assert laptop.told == [NO_FRAMES]
 
 
 def test_who_fetches_nothing_watches_nothing(laptop):

@@ -497,10 +497,10 @@ def test_a_curve_is_read_once_however_often_it_is_listed(
     assert mirror.wanted(offers, changed=False) == offers
 
 
-def test_tidying_removes_old_parts_and_the_folders_of_a_killed_rsync(mirror: Mirror) -> None:
+def test_tidying_removes_old_parts_and_folders(mirror: Mirror) -> None:
     parts = mirror.folder / "part"
     for number in range(9):
-        (parts / f"{number}.rsync" / RUN).mkdir(parents=True)
+        (parts / f"{number}.folder" / RUN).mkdir(parents=True)
         (parts / f"{number}").touch()
     mirror.tidy()
     assert len(list(parts.iterdir())) == 18

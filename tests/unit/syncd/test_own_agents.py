@@ -14,7 +14,7 @@ from policies import RUN
 from anchorleg.live.batches import FACTS, POSE, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import GONE_AFTER_S, Asked
-from syncd.laptop.ownagents import LOOK_EVERY_S, NO_FRAMES, RINGS_EVERY_S, TIDY_EVERY_S, OwnAgents
+from syncd.laptop.ownagents import LOOK_EVERY_S, RINGS_EVERY_S, TIDY_EVERY_S, OwnAgents
 from syncd.streamed import BEAT, BEAT_EVERY_S, StreamedSlot
 from syncd.wire.credit import MOST_UNSEEN_BYTES, MOST_UNSEEN_S
 from syncd.wire.fields import Message
@@ -223,12 +223,11 @@ def test_another_connection_is_told_anew_and_wants_nothing_yet(laptop):
     assert laptop.asked() == {}
 
 
-def test_why_nobody_ever_will_is_said_and_rsync_says_that_it_cannot(laptop):
+def test_why_nobody_ever_will_is_said(laptop):
     laptop.turn()
     laptop.want(sentence="no inbox of ours")
-    laptop.line.live = None
     laptop.turn()
-    assert laptop.told == ["no inbox of ours", NO_FRAMES]
+    assert laptop.told == ["no inbox of ours"]
 
 
 def test_of_a_server_that_says_something_else_each_time_one_sentence_is_told(laptop):

@@ -152,3 +152,14 @@ def test_each_system_has_its_place():
     assert config_folder({"HOME": "/home/me"}, "linux") == Path("/home/me/.config/anchorleg")
     assert config_folder({"HOME": "/Users/me"}, "darwin") == Path("/Users/me/Library/Application Support/anchorleg")
     assert config_folder({"HOME": "/home/me", "XDG_CONFIG_HOME": "relative"}, "linux").is_absolute()
+
+
+def test_what_earlier_versions_stored_of_rsync_is_passed_over_but_not_as_the_transport(tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    path = settings_file(environ)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"rsync": false, "transport": "paramiko", "bwlimit": 0}')
+    assert load_settings(environ) == Settings(transport="paramiko")
+    path.write_text('{"rsync": true, "transport": "rsync"}')
+    with pytest.raises(ConfigError, match="syncd pull --rsync"):
+        load_settings(environ)

@@ -20,7 +20,6 @@ from syncd.errors import (
     ConfigError,
     HostKeyError,
     LoginRefusedError,
-    NoServerError,
     RemoteError,
     SecondFactorError,
     UnreachableError,
@@ -32,8 +31,8 @@ from syncd.transports.openssh import OpensshTransport, explain, server_command, 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
 MEANS = {
     "no folder": (RemoteError, "is no folder"),
-    "no command": (NoServerError, "syncd setup"),
-    "not executable": (NoServerError, "Permission denied"),
+    "no command": (RemoteError, "syncd setup"),
+    "not executable": (RemoteError, "Permission denied"),
     "unknown host key": (HostKeyError, "not known here"),
     "changed host key": (HostKeyError, "not the one that was pinned"),
     "refused key": (LoginRefusedError, "tried once"),

@@ -12,7 +12,7 @@ from rich.text import Text
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
 from syncd.access import survey
 from syncd.doctor import gather
-from syncd.doctor.checks import examine, rsync_words
+from syncd.doctor.checks import examine
 from syncd.doctor.facts import ClientFacts, Error, HostKeyFacts, LaptopFacts, ServiceFacts, Side, Space, Visit
 from syncd.doctor.gather import filesystem_of, quota_left, told_space
 from syncd.errors import SecondFactorError
@@ -21,9 +21,6 @@ from syncd.wire.protocol import Standing
 
 MIB, GIB = 2**20, 2**30
 #: What they say of themselves; the second as macOS 15 has it (not tried there).
-RSYNC_3 = "rsync  version 3.2.7  protocol version 32 Copyright (C) 1996-2022 by Andrew Tridgell, and others."
-RSYNC_35 = "rsync  version 3.5.0  protocol version 32 Copyright (C) 1996-2026 by Andrew Tridgell, and others."
-OPENRSYNC = "openrsync: protocol version 29 rsync version 2.6.9 compatible"
 WELL = Visit(
     transport="openssh", version="1.0", clock_offset_s=0.0, contributor="anna", standing=Standing(), policies=2
 )
@@ -35,8 +32,8 @@ def some_facts(**changes):
         "settings_file": "~/.config/anchorleg/syncd.json", "stored": True, "remote": "cluster:/shared",
         "is_local": False, "folder": "~/shared_weights", "chosen": "openssh",
         "host_key": HostKeyFacts(state="known", fingerprint="SHA256:abc"), "visit": WELL,
-        "here": Side(rsync=RSYNC_3, space=Space(free_bytes=50 * GIB), filesystem="ext4"),
-        "there": Side(rsync=RSYNC_3, space=Space(free_bytes=50 * GIB), filesystem="lustre"),
+        "here": Side(space=Space(free_bytes=50 * GIB), filesystem="ext4"),
+        "there": Side(space=Space(free_bytes=50 * GIB), filesystem="lustre"),
         "service": ServiceFacts(manager="systemd", installed=True, running=True, detail="active (running)"),
         "client": ClientFacts(runs=True, verb="watch", state="live", age_s=2.0),
     }  # fmt: skip
@@ -53,43 +50,6 @@ def test_a_laptop_on_which_all_is_well_has_no_advice():
     assert {each.level for each in found} == {Level.OK}
     assert {each.advice for each in found} == {""}
     assert total(found) == f"{len(found)} ok"
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (RSYNC_3, "rsync 3.2.7 (protocol 32)"),
-        (OPENRSYNC, "openrsync (protocol 29, which lists everything before it sends and sums with MD4)"),
-        ("", "no rsync"),
-        (None, "not asked"),
-        ("\x1b[2J", "an rsync of no known version"),
-    ],
-)
-def test_an_rsync_is_told_by_what_it_says_of_itself(said, words):
-    assert rsync_words(said) == words
-
-
-def test_a_missing_rsync_matters_where_it_was_chosen():
-    bare = Side(rsync="")
-    assert line("rsync", there=bare).level is Level.OK
-    assert line("rsync", there=bare, chosen="rsync").level is Level.PROBLEM
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "level"),
-    [
-        (RSYNC_35, RSYNC_35, "ok"), (RSYNC_35.replace("3.5.0", "v3.12"), RSYNC_35, "ok"), (OPENRSYNC, RSYNC_35, "ok"),
-        (RSYNC_3, RSYNC_35, "warning"), (RSYNC_35, RSYNC_3, "warning"),
-        (RSYNC_35.replace("3.5.0", "3.4.9"), None, "warning"),
-        ("rsync  version unknown", None, "ok"),
-    ],
-)  # fmt: skip
-def test_an_old_rsync_is_named_on_either_side_where_it_is_used(here, there, level):
-    sides = {"here": Side(rsync=here), "there": Side(rsync=there)}
-    assert line("rsync", chosen="rsync", **sides).level == level
-    assert line("rsync", **sides).level is Level.OK
-    alone = WELL.model_copy(update={"error": Error(kind="RemoteError", sentence="no syncd there")})
-    assert line("rsync", visit=alone, **sides).level == level, "by itself, where no server of ours can be started"
 
 
 @pytest.mark.parametrize(("offset_s", "level"), [(1.5, "ok"), (-5.0, "warning"), (3600.0, "problem")])

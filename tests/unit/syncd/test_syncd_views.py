@@ -85,9 +85,9 @@ def test_the_first_line_says_how_it_stands(view: MirrorView, words: str) -> None
 
 
 def test_the_way_is_said_with_its_reason() -> None:
-    word = a_word(transport="rsync", chosen_because="cluster has no syncd where it was looked for")
+    word = a_word(transport="paramiko", chosen_because="there is no ssh here")
     text = " ".join(drawn(a_view(client=word), 80).split())
-    assert "way: rsync, because cluster has no syncd where it was looked for" in text
+    assert "way: paramiko, because there is no ssh here" in text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,369 @@
+"""`syncd pull --rsync`: policies, curves and checkpoints by the `rsync` program, where none of ours may run over there.
+
+Each look is a few rsyncs, each with a login and a time limit of its own: which policies are the newest, their
+manifests, their weights, then curves. They come to `DIR/part/rsync`, which nobody reads; from there
+`syncd.laptop.mirror` lets in what it has checked, weights before the manifest that names them. Nothing is sent. The
+options are those that rsync 3.1 and macOS's openrsync have too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from anchorleg.words import sized
+from syncd.errors import (
+    DamagedPolicyError,
+    GoneError,
+    NoRoomError,
+    RemoteError,
+    StorageError,
+    SyncError,
+    UnreachableError,
+)
+from syncd.laptop.backoff import Backoff, jittered, stops
+from syncd.laptop.client import disk_errors
+from syncd.laptop.exchange import ExchangeCounts
+from syncd.laptop.mirror import Arrival, Mirror
+from syncd.remote import Remote
+from syncd.shared.curves import MAX_CHUNK_BYTES
+from syncd.shared.layout import Shared
+from syncd.shared.manifest import MAX_MANIFEST_BYTES
+from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
+from syncd.shared.space import is_nearly_full
+from syncd.store import hinted, parse_manifest
+from syncd.transports.child import run_bounded
+from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
+from syncd.wire.refusals import REFUSED_PREFIX
+from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, Offer
+
+#: rsync's own limit: a transfer that stands still so long is broken.
+SILENCE_S = 20
+#: Of one rsync: one that moves next to nothing, one that moves gigabytes. Curves come so long before policies are
+#: looked for again.
+SMALL_S, BULK_S, CURVES_S = 120.0, 6 * 3600.0, 300.0
+#: Between two looks at least: each is some logins.
+LEAST_S = 10.0
+#: Looks in a row that brought nothing because files vanished over there.
+MOST_IDLE = 5
+#: Where nothing else bounds what comes: a tree of small files, and a run's record.
+_MOST_BYTES, _RECORD_BYTES = 2**30, 16 * 2**20
+#: What arrived of a large file before the line broke stays, and is gone on with.
+_PARTIAL = "--partial-dir=.part"
+_RUNS = "v1/runs/"
+_SLOTS = ("--include=/*/", "--include=/*/*/")
+_HINTS = (*_SLOTS, "--include=LATEST.json", "--include=/*/*/averaged/", "--exclude=*")
+_CURVES = (*_SLOTS, "--include=/*/*/metrics/", "--include=/*/*/metrics/*.jsonl", "--exclude=*")
+#: Of a run folder's `slots/`: the folders of checkpoints, empty.
+_SAVED = (
+    "--include=/*/", "--include=/*/attempts/", "--include=/*/attempts/*/", "--include=/*/attempts/*/checkpoints/",
+    "--include=/*/attempts/*/checkpoints/*/", "--exclude=*",
+)  # fmt: skip
+#: rsync(1), EXIT VALUES: not all files came.
+_PARTLY = (23, 24)
+_NO_RSYNC = re.compile(r"rsync: (command )?not found|rsync: No such file or directory$", re.MULTILINE)
+#: A path that every shell takes for one word. rsync before 3.2.4 protects others only where it is told to.
+_PLAIN = re.compile(r"[A-Za-z0-9_./+@%=:,-]*")
+
+
+class Rsync:
+    """Runs `rsync` over ssh. `folder`: for files of its own.
+
+    Errors: RemoteError where there is no `rsync` here.
+    """
+
+    def __init__(self, remote: Remote, folder: Path, bwlimit: int = 0) -> None:
+        if shutil.which("rsync") is None:
+            raise RemoteError("there is no rsync on this machine: install it, or leave --rsync away")
+        self.remote, self.folder = remote, folder
+        self._limit = [f"--bwlimit={bwlimit}"] if bwlimit else []
+
+    def bring(
+        self, path: str, into: Path, words: Sequence[str] = (), *, timeout_s: float = SMALL_S,
+        files: int = MAX_FILES, size: int = _MOST_BYTES,
+    ) -> bool:  # fmt: skip
+        """Bring what the folder `path` has, below that of the remote, into the folder `into`; whether all of it came.
+
+        `files`, `size`: what may lie in `into` afterwards. Errors: GoneError where there is no such folder;
+        UnreachableError, LoginRefusedError, HostKeyError, RemoteError, StorageError; OSError.
+        """
+        into.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # rsync splits the words of -e by rules of its own, openrsync by others; a file spares us both.
+        (self.folder / "ssh").write_text(f'exec {shlex.join(ssh_words(self.remote))} "$@"\n', encoding="utf-8")
+        account = self.remote.account.removesuffix(self.remote.host or "")
+        host = f"[{self.remote.host}]" if ":" in (self.remote.host or "") else self.remote.host
+        there = posixpath.join(self.remote.path, path)
+        secluded = [] if _PLAIN.fullmatch(there) else ["-s"]
+        command = ["rsync", "-rt", f"--timeout={SILENCE_S}", *secluded, *self._limit, "-e", "sh ./ssh", *words]
+        child = subprocess.Popen(
+            [*command, "--", f"{account}{host}:{there}", f"{into}/"], cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+
+        def check() -> None:
+            if is_nearly_full(into):
+                raise StorageError(f"{into}: the disk is nearly full, nothing more is fetched; make room there")
+            found, came = _usage(into)
+            if found > files or came > size:
+                raise RemoteError(
+                    f"{host} sends more than {files:,} files or {sized(size)}: no run of ours has so many"
+                )
+
+        done = run_bounded(child, str(host), timeout_s, check)
+        if done.returncode and done.returncode not in _PARTLY:
+            raise self._why(done.stderr)
+        if done.returncode and "change_dir" in done.stderr:
+            raise GoneError(f"{self.remote.host}:{there} is not there, or not for us")
+        return not done.returncode
+
+    def bring_names(self, sizes: dict[str, int], into: Path) -> None:
+        """Bring files of `v1/runs` by name, none larger than the largest of `sizes`; what is gone is passed over."""
+        names = self.folder / "names"
+        names.write_text("".join(f"{name}\n" for name in sizes), encoding="utf-8")
+        words = [_PARTIAL, f"--max-size={max(sizes.values())}", f"--files-from={names}"]
+        most = 2 * sum(sizes.values()) + _usage(into)[1]
+        self.bring(_RUNS, into, words, timeout_s=BULK_S, size=most)
+
+    def _why(self, said: str) -> SyncError:
+        place = self.remote.host or ""
+        lines = [line.strip() for line in said.splitlines() if not line.startswith("rsync error")]
+        if refused := [line for line in lines if line.startswith(REFUSED_PREFIX)]:
+            return RemoteError(f"{place} does not allow this: {refused[0][:300]}")
+        if _NO_RSYNC.search(said):
+            return RemoteError(f"{place} has no rsync: install one there, or syncd, and leave --rsync away")
+        if "No space left" in said or "Disk quota" in said:
+            return StorageError("the disk is full: nothing was lost, it goes on when there is room")
+        return explain(place, EXIT_SSH, "\n".join(lines), typed=typed_ssh(self.remote))
+
+
+class RsyncPull:
+    """Brings what is new into the mirror `folder`. `counts`: what came so far. `arrived` is told of each policy."""
+
+    def __init__(
+        self, remote: Remote, folder: Path, bwlimit: int = 0, *, arrived: Callable[[Arrival], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self.counts = ExchangeCounts()
+        self.folder = folder
+        self._mirror, self._arrived = Mirror(folder), arrived
+        stage = folder / "part" / "rsync"
+        self._rsync = Rsync(remote, stage, bwlimit)
+        self._new, self._weights = Shared(stage / "new"), Shared(stage / "weights")
+        self._has_gone = False
+
+    def all(self) -> None:
+        """Look until all is here, as far as it can be had. Errors: as `look`."""
+        idle = moved = 0
+        while self.look():
+            idle, moved = (0 if self.counts.moved > moved else idle + 1), self.counts.moved
+            if idle == MOST_IDLE:
+                self._trouble("files vanished over there before they could be fetched; run this again")
+                return
+
+    def look(self) -> bool:
+        """Fetch what is new; whether to look again at once, as files were gone or curves had no time.
+
+        Errors: SyncError; OSError.
+        """
+        self._has_gone = False
+        self._mirror.tidy()
+        shutil.rmtree(self._new.path, ignore_errors=True)
+        try:
+            offers = self._policies()
+        except GoneError:
+            self._check_folder()
+            return False
+        if lacked := self._lacked(offers):
+            self._rsync.bring_names(lacked, self._weights.runs)
+        self._let_in(offers)
+        shutil.rmtree(self._weights.path, ignore_errors=True)
+        return self._bring_curves() or self._has_gone
+
+    def _check_folder(self) -> None:
+        """Without `v1/runs` there may be no policy yet. Errors: RemoteError where the remote is no folder at all."""
+        try:
+            self._rsync.bring("", self._new.path, ["--exclude=*"])
+        except GoneError as error:
+            raise RemoteError(f"{error}: name the shared folder that the run writes to") from None
+
+    def _policies(self) -> list[Offer]:
+        """The newest policies that the mirror lacks; their manifests lie in `new`."""
+        self._rsync.bring(_RUNS, self._new.runs, [*_HINTS, f"--max-size={MAX_MANIFEST_BYTES}"])
+        places = [each for slot in self._new.slots() for each in (slot, slot.averaged)]
+        newest = {place: version for place in places if (version := hinted(place))}
+        self.counts.offered = sum(not place.is_averaged for place in newest)
+        self.counts.runs = {place.run_id for place in newest}
+        files = [place.manifest(version) for place, version in newest.items()]
+        named = [Offer(self._path(file), 0, None, "manifest") for file in files]
+        lacked = self._mirror.wanted(named, changed=False, say=self._trouble)
+        if lacked:
+            sizes = {offer.path.removeprefix(_RUNS): MAX_MANIFEST_BYTES for offer in lacked}
+            self._rsync.bring_names(sizes, self._new.runs)
+        found = [self._offer(file, "manifest") for file in files if file.is_file()]
+        self._has_gone = len(found) < len(lacked)
+        return self._mirror.wanted(found, changed=False, say=self._trouble)
+
+    def _lacked(self, offers: Sequence[Offer]) -> dict[str, int]:
+        """Of the weights of these policies those that the mirror lacks, and has room for: name → bytes."""
+        sizes: dict[str, int] = {}
+        for offer in offers:
+            target = self._mirror.target(offer)
+            if target is None:
+                continue
+            try:
+                blobs = parse_manifest((self._new.path / offer.path).read_bytes()).blobs
+                self._mirror.capacity.check_policy(sum(sizes.values()) + sum(blob.bytes for blob in blobs))
+            except (DamagedPolicyError, NoRoomError):
+                continue  # the mirror says so
+            for blob in blobs:
+                file = target.place.blob(blob.sha256)
+                if not (file.exists() or target.slot.blob(blob.sha256).exists()):
+                    sizes[file.relative_to(self._mirror.shared.runs).as_posix()] = blob.bytes
+        return sizes
+
+    def _bring_curves(self) -> bool:
+        """Fetch what differs from the mirror's; whether there was no time for all of it."""
+        words = [*_CURVES, f"--max-size={MAX_CHUNK_BYTES}", f"--compare-dest={self._mirror.shared.runs}"]
+        broke: UnreachableError | None = None
+        try:
+            self._rsync.bring(_RUNS, self._new.runs, words, timeout_s=CURVES_S, size=MAX_CURVES_BYTES)
+        except UnreachableError as error:
+            broke = error
+        except RemoteError as error:
+            self._trouble(f"of the curves some are left out ({error})")
+        files = sorted(file for slot in self._new.slots() for file in slot.metrics.glob("*.jsonl"))
+        offers = [self._offer(file, "metrics") for file in files if file.is_file()]
+        before = self.counts.curves
+        self._let_in(self._mirror.wanted(offers, changed=True, say=self._trouble))
+        if broke is not None and self.counts.curves == before:
+            raise broke
+        return broke is not None
+
+    def _let_in(self, offers: Sequence[Offer]) -> None:
+        for offer in offers:
+            try:
+                arrival = self._mirror.bring(offer, self._fetch)
+            except GoneError:
+                self._has_gone = True
+            except (DamagedPolicyError, NoRoomError) as error:
+                self._trouble(str(error))
+            else:
+                if self.counts.add(arrival):
+                    self._arrived(arrival)
+
+    def _fetch(self, offer: Offer, part: Path) -> None:
+        """As `Transport.fetch`, of what has come."""
+        file = (self._weights if offer.kind == "blob" else self._new).path / offer.path
+        if offer.kind == "blob" and not file.is_file():  # the mirror has one that its disk has damaged
+            self._rsync.bring_names({offer.path.removeprefix(_RUNS): offer.bytes}, self._weights.runs)
+        try:
+            shutil.copyfile(file, part)
+        except (FileNotFoundError, IsADirectoryError):
+            raise GoneError(f"{offer.path} is gone over there") from None
+        if offer.kind == "metrics":  # by its time the next look knows it
+            os.utime(part, ns=(file.stat().st_mtime_ns, file.stat().st_mtime_ns))
+        _sync(part)
+
+    def _path(self, file: Path) -> str:
+        return file.relative_to(self._new.path).as_posix()
+
+    def _offer(self, file: Path, kind: str) -> Offer:
+        return Offer(self._path(file), file.stat().st_size, None, kind)  # type: ignore[arg-type]
+
+    def _trouble(self, sentence: str) -> None:
+        if sentence not in self.counts.troubles:
+            self.counts.troubles = [*self.counts.troubles, sentence][-20:]
+
+
+def pull_for_good(pull: RsyncPull, every_s: float, say: Callable[[str], None]) -> NoReturn:
+    """Look every `every_s`, until an error that a person must mend, or a signal's exception, comes out of it."""
+    backoff, was_live, last_said = Backoff(), False, ""
+    while True:
+        try:
+            with disk_errors(pull.folder):
+                wait_s = 0.0 if pull.look() else jittered(every_s, random.random())
+        except SyncError as error:
+            if stops(error, was_live=was_live):
+                raise
+            wait_s = max(every_s, backoff.delay_s(random.random()))
+            backoff, sentence = backoff.failed(), f"offline: {error}; trying again"
+        else:
+            backoff, was_live, sentence = backoff.progressed(), True, "; ".join(pull.counts.troubles)
+            pull.counts.troubles.clear()
+        if sentence and sentence != last_said:
+            say(sentence)
+        last_said = sentence
+        time.sleep(max(wait_s, LEAST_S))
+
+
+class RsyncCheckpoints:
+    """See `CheckpointSource`. `remote`: the shared folder, beside whose run's other folders they lie."""
+
+    def __init__(self, remote: Remote, folder: Path, bwlimit: int = 0) -> None:
+        self._remote = remote
+        run = posixpath.dirname(remote.path.rstrip("/")) or "."
+        self._rsync = Rsync(remote.model_copy(update={"path": run}), folder / "part" / "rsync", bwlimit)
+
+    def saved(self) -> dict[int, list[SavedAt]]:
+        """See `CheckpointSource`."""
+        if posixpath.basename(self._remote.path.rstrip("/")) != "shared":
+            raise RemoteError(
+                f"{self._remote} is not called `shared`, so nothing says where the checkpoints are: write "
+                "<run folder>/shared"
+            )
+        names = self._rsync.folder / "saved"
+        shutil.rmtree(names, ignore_errors=True)
+        try:
+            self._rsync.bring("slots/", names, _SAVED)
+        except GoneError as error:
+            raise RemoteError(f"no checkpoints can be looked for: {error}") from None
+        return {slot: saved for slot in slots_in(names) if (saved := newest_saved(names, slot))}
+
+    def run_id(self) -> str | None:
+        """See `CheckpointSource`."""
+        record = self._rsync.folder / "record"
+        try:
+            self._rsync.bring("", record, ["--include=/run.json", "--exclude=*", f"--max-size={_RECORD_BYTES}"])
+            return run_id_of(record)
+        finally:
+            shutil.rmtree(record, ignore_errors=True)  # it has the run's environment
+
+    def bring(self, slot: int, saved: SavedAt, arriving: Path) -> bool:
+        """See `CheckpointSource`."""
+        try:
+            return self._rsync.bring(
+                f"{path_in_run(slot, saved)}/", arriving, [_PARTIAL], timeout_s=BULK_S, size=sys.maxsize
+            )
+        except GoneError:
+            return False
+
+    def close(self) -> None:
+        """See `CheckpointSource`."""
+
+
+def _usage(folder: Path) -> tuple[int, int]:
+    """(number, bytes) of the files and folders below `folder`. What vanishes meanwhile counts nothing."""
+    files = size = 0
+    for path, folders, names in os.walk(folder):
+        files += len(folders) + len(names)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(path, name)).st_size
+    return files, size
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
