@@ -66,10 +66,8 @@ def show(
     height: Annotated[int, typer.Option(min=90, max=2000, help="The same.")] = 360,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, open no browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one picture as JSON and end.")] = False,
-    stdio: Annotated[
-        bool,
-        typer.Option("--stdio", help="Serve on standard input and output, as `viewer HOST:PATH` wants it."),
-    ] = False,
+    forwarded: Annotated[str | None, typer.Option("--forwarded", metavar="SOCKET", hidden=True)] = None,
+    stdio: Annotated[bool, typer.Option("--stdio", hidden=True)] = False,
     remote_command: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="With HOST:PATH: absolute path of viewer over there, if it is not found."),
@@ -88,11 +86,13 @@ def show(
     from viewer.pacing import NO_END, Pacer  # noqa: PLC0415 - `--help` must stay quick
     from viewer.sources.found import find_source, is_elsewhere  # noqa: PLC0415
 
-    if (port is not None) + (socket_at is not None) + stdio > 1:
-        raise UsageError("give one of --port, --socket and --stdio.")
+    if stdio:
+        raise UsageError("--stdio is no more: update Anchorleg where `viewer HOST:PATH` was typed, it uses ssh -L now.")
+    if port is not None and socket_at is not None:
+        raise UsageError("give one of --port and --socket.")
     at_once = as_json or headless or terminal
     if what is not None and is_elsewhere(what):
-        if at_once or stdio or socket_at is not None or allow_host:
+        if at_once or forwarded or socket_at is not None or allow_host:
             raise UsageError(f"{what} is shown on a page at a port of this machine: the other ways work over there.")
         words = ["--width", str(width), "--height", str(height)]
         words += ["--top-k", str(top_k)] if top_k is not None else []
@@ -100,7 +100,6 @@ def show(
         return
     if remote_command is not None:
         raise UsageError("--remote-command goes with HOST:PATH: name what is on another machine.")
-    pipes = showing.own_pipes() if stdio else None
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
         from viewer.model import ViewChoice  # noqa: PLC0415
@@ -111,8 +110,8 @@ def show(
         try:
             if headless or terminal:
                 showing.print_lines(source, hub, draws=terminal)
-            elif pipes is not None:
-                showing.serve_pipes(source, hub, pipes)
+            elif forwarded is not None:
+                showing.serve_forwarded(source, hub, forwarded)
             else:
                 showing.serve_page(source, port, socket_at, tuple(allow_host or ()), hub=hub, no_open=no_open)
         finally:

@@ -1,4 +1,4 @@
-"""The ways to show a source: a page at a port or a socket, pipes to another machine, its other end here, lines."""
+"""The ways to show a source: a page at a port or a socket, one of another machine, lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from viewer.errors import StorageError
 if TYPE_CHECKING:
     import socket
 
-    from viewer.bridge.frames import Greeting
     from viewer.live.hub import Hub
     from viewer.sources.base import ViewSource
 
@@ -132,22 +131,13 @@ def serve_page(
             server.shutdown()
 
 
-def own_pipes() -> tuple[int, int]:
-    """See `viewer.bridge.far_end`; before anything is printed."""
-    from viewer.bridge.far_end import own_pipes as taken  # noqa: PLC0415 - as above
-
-    return taken()
-
-
-def serve_pipes(source: ViewSource, hub: Hub, pipes: tuple[int, int]) -> None:
+def serve_forwarded(source: ViewSource, hub: Hub, at: str) -> None:
     """Serve the page to another machine's viewer, until that is gone. Errors: ViewerError."""
-    from anchorleg.printable import printable  # noqa: PLC0415 - as above
-    from viewer.bridge.far_end import serve_over  # noqa: PLC0415
-    from viewer.bridge.frames import BRIDGE, Greeting  # noqa: PLC0415
-    from viewer.server.serve import make_server  # noqa: PLC0415
+    from viewer.forward import serve_forwarded as serve  # noqa: PLC0415 - as above
 
-    greeting = Greeting(bridge=BRIDGE, version=own_version(), place=printable(source.place, 1000), port=source.port)
-    serve_over(*pipes, greeting, lambda door, token: make_server(door, source, token, (), hub))
+    end_quietly_without_descriptors()
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(source, hub, Path(at))
 
 
 def watch_from_here(what: str, words: Sequence[str], command: str | None, port: int | None, *, no_open: bool) -> None:
@@ -155,36 +145,27 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
     viewer; `command`: where it is. Errors: BusyError, NotReachable, StorageError, UsageError, and its own ones.
     """
     from anchorleg.printable import printable  # noqa: PLC0415 - as above
-    from syncd.errors import SyncError  # noqa: PLC0415
-    from syncd.far import far_program  # noqa: PLC0415
-    from viewer.bridge.near_end import NearEnd, Page  # noqa: PLC0415
-    from viewer.bridge.reasons import for_the_user  # noqa: PLC0415
+    from viewer.forward import far_viewer, show_far  # noqa: PLC0415
     from viewer.server.exchange import token_at  # noqa: PLC0415
     from viewer.server.place import address  # noqa: PLC0415
     from viewer.server.private import load_token  # noqa: PLC0415
     from viewer.server.serve import open_port  # noqa: PLC0415
 
-    secret = load_token()
+    viewer = far_viewer(what, words, command)
+    with open_port(PORT if port is None else port) as sock:
+        at = sock.getsockname()[1]  # ssh opens it
+    token = token_at(load_token(), f"port {at} of {viewer.place}")  # the other machine learns it, and no other one
 
-    def begin(greeting: Greeting) -> Page:
-        sock = open_port((greeting.port or PORT) if port is None else port)
-        sock.setblocking(False)
-        at = sock.getsockname()[1]
-        token = token_at(secret, f"port {at} of {program.place}")  # the other machine learns it, and no other one
-        place = printable(f"{program.place}:{greeting.place}")
+    def begun(shown: str) -> None:
+        place = printable(f"{viewer.place}:{shown}")
         lines = [f"{place}: Ctrl-C ends the page, and nothing else.", address(at, token)]
         print(*lines, *([f"{REACHED}."] if is_shared() else []), sep="\n", flush=True)
         if not no_open:
             _open_browser(address(at, token))
-        return Page(sock, token)
 
-    try:
-        program = far_program(what, "viewer", command)
-    except SyncError as error:
-        raise for_the_user(error, was_live=False) from None
-    end = NearEnd(program, ("--stdio", *words, "--", program.path), own_version(), partial(print, flush=True))
+    asks = sys.stdin is not None and sys.stdin.isatty()
     with contextlib.suppress(KeyboardInterrupt):
-        end.watch(begin, asks=sys.stdin is not None and sys.stdin.isatty())
+        show_far(viewer, at, token, begun, partial(print, flush=True), asks=asks)
 
 
 def end_quietly_without_descriptors() -> None:

@@ -153,17 +153,20 @@ def ssh_command(remote: Remote) -> list[str]:
     return [*ssh_words(remote), "--", remote.account, server_command(remote)]
 
 
-def ssh_words(remote: Remote, *, asks: bool = False) -> list[str]:
+def ssh_words(remote: Remote, *, asks: bool = False, forwards: bool = False) -> list[str]:
     """`ssh` and its options, without host and command: for rsync and the viewer as well. `asks`: ssh may ask on the
-    terminal, for a password or whether a host key is right.
+    terminal, for a password or whether a host key is right. `forwards`: a forwarding follows; those of ~/.ssh/config
+    come too then, and end nothing where they fail.
     """
     words = ["ssh", *_FLAGS]
     if remote.ssh_config is not None:
         words += ["-F", str(remote.ssh_config)]
     for name, value in _OPTIONS.items():
-        if asks and name in _UNASKED:
+        if (asks and name in _UNASKED) or (forwards and name == "ClearAllForwardings"):
             continue
         words += ["-o", f"{name}={value}"]
+    if forwards:
+        words += ["-o", "ExitOnForwardFailure=no"]
     if remote.known_hosts is not None and remote.known_hosts.is_file():  # else as ~/.ssh/config says
         words += ["-o", f"UserKnownHostsFile={_quoted(remote.known_hosts)} ~/.ssh/known_hosts ~/.ssh/known_hosts2"]
     if remote.key is not None:

@@ -98,11 +98,6 @@ class ChildStream:
         """The child's."""
         return self._child.pid
 
-    @property
-    def pipes(self) -> tuple[int, int]:
-        """(what the child says, what it hears): for who waits for more than one thing, in one thread, until `close`."""
-        return self._out, self._in
-
     def read(self, timeout_s: float) -> bytes | None:
         """See `Stream`."""
         with self._reading:

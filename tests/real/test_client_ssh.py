@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S, started_at, wait_for
+from needs import need
 from policies import RUN, a_draft, publish_one, tensors
 from sshd import Laptop, Sshd, make_key
 from watching import Watcher, client_env, seen, syncd, watching
@@ -23,6 +24,7 @@ from watching import Watcher, client_env, seen, syncd, watching
 from syncd.access.keys import endpoint
 from syncd.access.settings import Settings, store_settings
 from syncd.errors import LoginRefusedError, SecondFactorError, UnreachableError
+from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox, read_contributions
 from syncd.remote import Remote, TransportName
 from syncd.shared.inbox import Inbox
@@ -30,7 +32,6 @@ from syncd.store import Origin, Shared, Version, publish, rounded
 from syncd.transports.factory import open_transport
 from syncd.wire.transport import News
 
-NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not there")
 SYNCD = str(Path(sys.executable).parent / "syncd")
 #: How long the connection is left alone, to see that waiting costs no login.
 IDLE_S = 6.0
@@ -149,7 +150,7 @@ def is_python(pid: int) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_server_that_hangs_is_given_up_and_found_again(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
@@ -178,7 +179,7 @@ def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Sh
         assert sshd.logins() == 2
 
 
-@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_site_that_asks_for_a_second_factor_is_none_that_refuses_the_key(
     new_sshd: Callable[..., Sshd], shared: Shared, carrier: TransportName
 ) -> None:
@@ -261,9 +262,8 @@ FOR_SHELLS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("carrier", ["openssh", pytest.param("rsync", marks=NEEDS_RSYNC)])
 def test_what_a_person_sets_for_their_own_shells_breaks_no_connection_of_ours(
-    sshd: Sshd, laptop: Laptop, shared: Shared, carrier: TransportName
+    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
 ) -> None:
     key = laptop.home / "My%20keys" / "of %h"
     key.parent.mkdir()
@@ -272,8 +272,10 @@ def test_what_a_person_sets_for_their_own_shells_breaks_no_connection_of_ours(
     laptop.config.write_text(f"{laptop.config.read_text()}{lines}")
     remote = Remote(path=str(shared.path), host="cluster", command=SYNCD, ssh_config=laptop.config, key=key)
 
-    with closing(open_transport(remote, carrier, client="anna")) as transport:
+    with closing(open_transport(remote, client="anna")) as transport:
         assert transport.listing() == News()
+    need("rsync", [] if shutil.which("rsync") else ["rsync"])
+    assert not RsyncPull(remote, tmp_path / "mirror").look()
     assert endpoint(remote).port == sshd.port
 
 
@@ -328,40 +330,7 @@ def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shar
         wait_for(lambda: not any(map(started_at, served)), "the end of the server")
 
 
-@NEEDS_RSYNC
-def test_rsync_brings_and_takes_the_same(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
-    folder = tmp_path / "mirror"
-    publish_one(shared, 1, 1)
-    with watch(folder, settled(laptop, sshd, shared), "rsync") as watcher:
-        watcher.live()
-        assert is_here(folder, Version(1, 1))
-        publish_one(shared, 1, 2)
-        Outbox(folder).offer(RUN, 0, b"segment")
-        wait_for(lambda: is_here(folder, Version(1, 2)), "the policy")
-        wait_for(lambda: Outbox(folder).count() == 0, "the segment to leave")
-
-
-@NEEDS_RSYNC
-def test_without_our_server_over_there_rsync_does_and_status_says_why(
-    sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
-) -> None:
-    folder = tmp_path / "mirror"
-    publish_one(shared, 1, 1)
-    env = settled(laptop, sshd, shared, command="/nowhere/syncd")
-    alone = syncd("watch", "", str(tmp_path / "other"), "--no-rsync", env=env)
-    assert (alone.returncode, alone.stderr.count("\n")) == (6, 1)
-    assert "has no syncd where it was looked for" in alone.stderr
-    with watching(folder, "", env=env) as watcher:
-        watcher.live()
-        wait_for(lambda: is_here(folder, Version(1, 1)), "the policy")
-        said = " ".join(syncd("status", str(folder), env=env).stdout.split())
-        assert "way: rsync, because 127.0.0.1 has no syncd where it was looked for" in said
-    both = syncd("pull", "", str(folder), "--no-rsync", "--transport", "rsync", env=env)
-    assert both.returncode == 2
-    assert "give one of them" in both.stderr
-
-
-@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+@pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
@@ -375,7 +344,7 @@ def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
     assert Outbox(folder).count() == 0
 
 
-@pytest.mark.parametrize("carrier", [*CARRIERS, pytest.param("rsync", marks=NEEDS_RSYNC)])
+@pytest.mark.parametrize("carrier", CARRIERS)
 def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path: Path, carrier: str) -> None:
     def pull(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return syncd("pull", "", str(tmp_path / "mirror"), "--checkpoints", "--transport", carrier, env=env)

@@ -18,8 +18,9 @@ from restricted import SECRET, Friend
 
 from syncd.access import places
 from syncd.errors import GoneError, RemoteError, UnreachableError
-from syncd.laptop.checkpoints import fetch_newest, source_of
+from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.laptop.mirror import blob_of
+from syncd.laptop.rsync import RsyncPull
 from syncd.shared.inbox import Inbox
 from syncd.transports.factory import open_transport
 from syncd.wire.refusals import REFUSED_EXIT_CODE
@@ -76,7 +77,7 @@ def test_whole_checkpoints_come_by_a_key_that_was_granted_them_and_by_no_other(f
         """What came, and what was said; files that are `refused`."""
         troubles: list[str] = []
         with closing(open_transport(friend.remote(), "openssh", client="alice")) as line:
-            lines = fetch_newest(source_of(line, friend.remote(), 0), friend.here, [RUN], trouble=troubles.append)
+            lines = fetch_newest(ServedCheckpoints(line), friend.here, [RUN], trouble=troubles.append)
             for path in refused:
                 with pytest.raises(GoneError):
                     line.fetch(Offer(path, 4, None, "blob"), friend.here / "part")
@@ -185,17 +186,17 @@ def test_rsync_is_refused_with_what_to_use_instead(friend: Friend):
     ):
         done = friend.rsync(*words)
         assert refused(done)
-        assert b"syncd pull" in done.stderr
+        assert b"--rsync" in done.stderr
     with pytest.raises(RemoteError, match="syncd gate: a restricted key gets no rsync"):
-        open_transport(friend.remote(), "rsync", client="alice").listing()
+        RsyncPull(friend.remote(), friend.here / "mirror").look()
     assert friend.files() == before
     assert not (friend.here / "got").exists()
 
 
 def test_no_way_is_chosen_by_itself_that_the_gate_would_refuse(friend: Friend):
-    """Where the inbox, or all of it, is closed to us, that is a sentence and no second login by rsync."""
+    """Where the inbox, or all of it, is closed to us, that is a sentence and no second login."""
     with closing(open_transport(friend.remote(), "auto", client="alice")) as transport:
-        assert (transport.name, transport.better) == ("openssh", None)
+        assert transport.name == "openssh"
     before = friend.server.logins()
     (friend.shared.path / "v1").rename(friend.shared.path / "v2")
     friend.shared.path.rename(friend.shared.path.with_name("elsewhere"))

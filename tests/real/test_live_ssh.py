@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 from daemons import wait_for
 from far_side import FarSide
 from live_rings import SCENE, SCENE_SUM, facts, newest_in, pose, ring_of, slot_of, wish_in, write_ring
-from needs import need
 from policies import RUN, publish_one
 from restricted import Friend
 from sshd import Sshd
@@ -23,7 +21,7 @@ from anchorleg.live.batches import FACTS, POSE
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, Wish, read
 from syncd.access.settings import Settings, store_settings
-from syncd.laptop.liveagents import NO_FRAMES, LiveAgents
+from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.remote import Remote
 from syncd.store import Shared
@@ -50,8 +48,6 @@ def open_far(tmp_path: Path, shared: Shared, new_sshd: Callable[..., Sshd]) -> C
     """The other side, through a transport."""
 
     def open_it(carrier: str) -> FarSide:
-        if carrier == "rsync":
-            need("rsync", [] if shutil.which("rsync") else ["rsync"])
         (tmp_path / "scratch").mkdir()
         server = None if carrier == "local" else new_sshd()
         laptop = None if server is None else server.new_client("anna")
@@ -102,16 +98,6 @@ def test_a_ring_and_its_scene_arrive_in_the_mirror(open_far, tmp_path, shared, c
         transport.close()
     wait_for(lambda: not read(slot_of(shared.path, RUN).parent / FILE), "the wish's end")
     wait_for(lambda: not far.server_pids(), "the end of every server")
-
-
-def test_rsync_says_that_it_cannot(open_far, tmp_path):
-    transport = open_far("rsync").open()
-    try:
-        laptop = Laptop(tmp_path / "mirror", transport)
-        laptop.agents.turn(transport)
-        assert laptop.told == [NO_FRAMES]
-    finally:
-        transport.close()
 
 
 def settled(sshd: Sshd, shared: Shared, name: str) -> dict[str, str]:

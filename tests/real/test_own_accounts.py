@@ -9,7 +9,6 @@ import grp
 import hashlib
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -184,14 +183,6 @@ def test_nobody_reaches_anothers_inbox_through_our_server(cluster: Cluster) -> N
     assert cluster.accepted() == {f"user-{cluster.ben.name}": 1, f"user-{cluster.eve.name}": 1}
     again = cluster.visit(cluster.eve, "eves-laptop").listing()
     assert [verdict.sha256 for verdict in again.verdicts] == [cluster.sum_of(1)]
-
-
-def test_rsync_gives_as_the_account_too(cluster: Cluster) -> None:
-    need("rsync", [] if shutil.which("rsync") else ["rsync"])
-    laptop = cluster.visit(cluster.ben, "somebody", "rsync")
-    assert cluster.send(laptop, 1, 2) == [Receipt(True), Receipt(True)]
-    cluster.learn()
-    assert cluster.accepted() == {f"user-{cluster.ben.name}": 2}
 
 
 def test_nobody_writes_into_an_inbox_with_a_shell_either(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ from sshd import Laptop, Sshd
 from watching import client_env, seen, syncd, watching
 
 from syncd.access.settings import Settings, store_settings
-from syncd.errors import RemoteError, StorageError
+from syncd.errors import RemoteError, StorageError, UnreachableError
 from syncd.laptop import rsync
 from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox
@@ -168,8 +168,8 @@ def no_folder(site: Site) -> None:
 
 
 def no_rsync_there(site: Site) -> None:
-    site.laptop.config.write_text(site.laptop.config.read_text() + "  SetEnv PATH=/none\n")
-    (site.server.authorized_keys).write_text(f'command="exec /bin/sh -c rsync-is-not-here" {site.laptop.public_key}\n')
+    site.server.authorized_keys.write_text("")
+    site.server.add_key(site.laptop.public_key, 'command="PATH=/none; eval \\"$SSH_ORIGINAL_COMMAND\\""')
 
 
 def the_key_is_refused(site: Site) -> None:
@@ -193,7 +193,8 @@ def only_a_gate(site: Site) -> None:
 @pytest.mark.parametrize(
     ("spoil", "code"),
     [
-        (no_folder, 6), (the_key_is_refused, 5), (the_host_key_is_unknown, 4), (the_server_is_away, 3), (only_a_gate, 6),
+        (no_folder, 6), (no_rsync_there, 6), (the_key_is_refused, 5), (the_host_key_is_unknown, 4),
+        (the_server_is_away, 3), (only_a_gate, 6),
     ],
 )  # fmt: skip
 def test_what_does_not_go_is_one_sentence(site: Site, spoil: Callable[[Site], None], code: int) -> None:
@@ -268,17 +269,22 @@ def test_too_many_curves_keep_no_policy_back(site: Site, monkeypatch: pytest.Mon
 
 def test_curves_without_time_for_all_come_a_part_at_each_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_one(site.shared, 1, 1)
-    place = site.shared.slot(RUN, 0)
-    place.metrics.mkdir()
-    row = json.dumps({"step": random.Random(1).randbytes(400_000).hex()}) + "\n"
     for number in range(8):
-        (place.metrics / f"train-{number:06d}.jsonl").write_text(row)
-    monkeypatch.setattr(rsync, "CURVES_S", 2.0)
-    pull = RsyncPull(site.remote(), site.folder, bwlimit=1000)
-    looks = 1
-    while pull.look():
-        looks += 1
-    assert looks > 1
+        curve(site.shared.slot(RUN, 0), number)
+    bring = rsync.Rsync.bring
+
+    def with_time_for_three(self: rsync.Rsync, path: str, into: Path, *words: object, **more: object) -> bool:
+        is_whole = bring(self, path, into, *words, **more)  # type: ignore[arg-type]
+        came = sorted(into.rglob("*.jsonl"))
+        for late in came[3:]:
+            late.unlink()
+        if len(came) > 3:
+            raise UnreachableError("it did not answer in time")
+        return is_whole
+
+    monkeypatch.setattr(rsync.Rsync, "bring", with_time_for_three)
+    pull = RsyncPull(site.remote(), site.folder)
+    assert [pull.look() for _ in range(3)] == [True, True, False]
     assert pull.counts.curves == 8, "what came once does not come again"
 
 
@@ -338,9 +344,10 @@ def test_whole_checkpoints_come_on_request_and_are_gone_on_with(site: Site) -> N
 def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "rsync"
     program.parent.mkdir()
+    unknown = "|".join(f"{word}|{word}=*" for word in LACKS)
     program.write_text(
-        f'#!/bin/sh\nfor word; do case "$word" in {"|".join(f"{word}|{word}=*" for word in LACKS)}) exit 1;; esac; done\n'
-        f'echo "$@" >> {tmp_path}/calls\nexec {shutil.which("rsync")} "$@"\n'
+        f'#!/bin/sh\nfor word; do case "$word" in {unknown}) exit 1;; esac; done\necho "$@" >> {tmp_path}/calls\n'
+        f'exec {shutil.which("rsync")} "$@"\n'
     )
     program.chmod(0o755)
     site.env["PATH"] = f"{program.parent}:{os.environ['PATH']}"
@@ -355,8 +362,8 @@ def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path:
 @pytest.mark.parametrize(
     "words",
     [
-        ("watch", "--transport", "rsync"), ("pull", "--transport", "rsync"), ("watch", "--no-rsync"), ("push", "--rsync"),
-        ("setup", "--no-rsync"), ("pull", "--rsync", "--transport", "openssh"),
+        ("watch", "--transport", "rsync"), ("pull", "--transport", "rsync"), ("watch", "--no-rsync"),
+        ("push", "--rsync"), ("setup", "--no-rsync"), ("pull", "--rsync", "--transport", "openssh"),
     ],
 )  # fmt: skip
 def test_what_is_no_more_says_what_to_use(site: Site, words: tuple[str, ...]) -> None:

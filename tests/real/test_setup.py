@@ -381,7 +381,7 @@ def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path
     assert ben.settings().name == "ben"
     pulled = ben.run("pull")
     assert pulled.returncode == 0, pulled.stderr
-    assert ben.run("pull", "--transport", "rsync").returncode == 6
+    assert ben.run("pull", "--rsync").returncode == 6
     assert json.loads((ben.home / ".config" / "anchorleg" / "syncd.json").read_text())["remote"]["host"] == "127.0.0.1"
     for wrong, word in (((), "<their public key"), (("--friend-key", friend_key), "private key")):
         printed = newcomer.run("setup", "--friend", "ben", *wrong)

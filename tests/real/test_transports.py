@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S, _pids, started_at, wait_for
 from far_side import FarSide, of_kind, until
-from needs import need
 from policies import RUN, publish_one
 from sshd import Sshd, _command, make_key
 
@@ -30,9 +28,8 @@ from syncd.wire.protocol import DEAD_AFTER_S
 from syncd.wire.session import Session
 from syncd.wire.transport import Offer, SegmentVerdict
 
-PUSHING = ["local", "openssh", "paramiko"]
-CARRIERS = [*PUSHING, "rsync"]
-OVER_SSH = ["openssh", "paramiko", "rsync"]
+CARRIERS = ["local", "openssh", "paramiko"]
+OVER_SSH = ["openssh", "paramiko"]
 NOW = time.time()
 
 
@@ -40,8 +37,6 @@ NOW = time.time()
 def far(request: pytest.FixtureRequest, tmp_path: Path, new_sshd: Callable[..., Sshd]) -> FarSide:
     """The other side, through the transport that the test is run for."""
     carrier = request.param
-    if carrier == "rsync":
-        need("rsync", [] if shutil.which("rsync") else ["rsync"])
     shared = store.Shared(tmp_path / "shared")
     shared.path.mkdir()
     scratch = tmp_path / "scratch"
@@ -112,7 +107,7 @@ def test_an_empty_folder_is_waited_at_until_its_first_policy(far, connect):
     assert [offer.path.rpartition("/")[2] for offer in news.offers] == [manifest.version.file_name]
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_news_are_pushed_and_only_the_newest(far, connect):
     far.publish(1)
     transport = connect()
@@ -153,7 +148,7 @@ def test_a_part_is_gone_on_with(far, connect, size):
     assert far.part().read_bytes() == content
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_what_is_gone_or_elsewhere_harms_nothing_else(far, connect):
     blob = blob_of(far.publish(1))
     secret = far.shared.path / "v1" / "inbox" / "secret"
@@ -190,7 +185,7 @@ def test_segments_are_stored_once_and_refused_with_a_reason(far, connect):
         assert (inbox.place("new", RUN, 0) / path.name).read_bytes() == path.read_bytes()
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_the_inbox_says_why_it_refuses(far, connect):
     far.publish(1)
     transport = connect()
@@ -228,8 +223,7 @@ def test_verdicts_are_told_until_they_are_counted(far, connect):
     assert {verdict.sha256 for verdict in told} == {"a" * 64, "b" * 64}
     transport.counted(told)
     transport.wait(0.1)
-    if isinstance(transport, Session):
-        wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
+    wait_for(lambda: inbox.verdicts() == [], "the acknowledgement")
 
 
 @through(*OVER_SSH)
@@ -289,7 +283,7 @@ def test_a_socket_that_breaks_in_a_write_is_a_connection_that_broke(far):
     channel.close()
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_a_folder_or_a_program_that_is_not_there_is_said(far):
     with pytest.raises(RemoteError, match="is no folder"):
         far.open(path=str(far.shared.path / "nowhere"))
@@ -299,7 +293,7 @@ def test_a_folder_or_a_program_that_is_not_there_is_said(far):
     wait_for(lambda: not far.server_pids(), "the end of every server")
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_a_server_killed_in_the_middle_leaves_a_part_that_is_gone_on_with(far, connect, monkeypatch):
     blob = blob_of(far.publish(1, wide=400_000))  # 22 MB: more than what pipes and windows hold
     transport = connect()
@@ -352,7 +346,7 @@ while True:
 """
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_nothing_is_left_of_a_client_that_was_killed(far):
     command = [sys.executable, "-c", CLIENT_PROGRAM, far.remote().model_dump_json(), far.carrier]
     client = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -368,7 +362,7 @@ def test_nothing_is_left_of_a_client_that_was_killed(far):
 
 
 @pytest.mark.long
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_a_server_that_hangs_is_taken_for_dead(far, connect):
     blob = blob_of(far.publish(1, wide=400_000))
     transport = connect()
@@ -388,7 +382,7 @@ def test_a_server_that_hangs_is_taken_for_dead(far, connect):
 
 
 @pytest.mark.long
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_an_idle_connection_lives_on_and_knows_its_round_trip(far, connect):
     far.publish(1)
     transport = connect()
@@ -402,7 +396,7 @@ def test_an_idle_connection_lives_on_and_knows_its_round_trip(far, connect):
     until(transport, lambda news: bool(news.offers))
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_much_at_once(far, connect):
     place = far.shared.slot(RUN, 0)
     for slot in range(12):
@@ -421,7 +415,7 @@ def test_much_at_once(far, connect):
     until(transport, lambda news: heard.update(o.path for o in of_kind(news, "manifest")) or len(heard) == 12)  # type: ignore[func-returns-value]
 
 
-@through(*PUSHING)
+@through(*CARRIERS)
 def test_a_file_that_changed_since_it_was_offered_is_not_passed_off(far, connect):
     far.publish(1)
     place = far.shared.slot(RUN, 0)

@@ -26,7 +26,10 @@ from sshd import Laptop, Sshd
 from typist import Typist
 from viewer_entrance import enter as show_token
 from watched_runs import a_watched_run
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
+
+from viewer.server.exchange import nonce
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "ANCHORLEG_TEST_FAR"
@@ -103,7 +106,7 @@ class Far:
         return child, found[0]
 
     def far_viewers(self) -> list[int]:
-        return self.server.processes("-m viewer", "--stdio")
+        return self.server.processes("-m viewer", "--forwarded")
 
     def here(self) -> set[int]:
         """What the laptop's viewer and its ssh left of themselves on the laptop; sshd's sessions do not count."""
@@ -143,9 +146,9 @@ def is_served(url: str) -> bool:
         return False
 
 
-def sockets_of_viewers() -> list[Path]:
-    """Those of our run; others' come and go."""
-    return list(Path(f"/tmp/anchorleg-viewer-{os.getuid()}").glob(f"{NAME}*"))
+def sockets_of_viewers() -> set[Path]:
+    """Those that a laptop had made over there."""
+    return set(Path("/tmp").glob("anchorleg-viewer-*/page"))
 
 
 def command_lines() -> list[bytes]:
@@ -158,6 +161,7 @@ def command_lines() -> list[bytes]:
 
 
 def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far: Far) -> None:
+    before = sockets_of_viewers()
     child, url = far.start()
     assert picture_at(url)["run"]["name"] == NAME
     token = url.split("#")[1].encode()
@@ -165,11 +169,25 @@ def test_one_command_shows_the_page_and_its_token_stands_on_no_command_line(far:
     assert any(NAME.encode() in line for line in lines), "the viewers' own lines are among them"
     assert not [line for line in lines if token in line]
     assert token.decode() not in far.server.log.read_text(errors="replace")
-    assert sockets_of_viewers() == []
+    [there] = [path for path in sockets_of_viewers() - before if path.parent.name.encode() in b"".join(lines)]
+    assert there.parent.stat().st_mode & 0o777 == 0o700
     child.send_signal(signal.SIGINT)
     assert child.wait(PATIENCE_S) == 0
     assert "Traceback" not in far.said()
     far.nothing_is_left()
+    assert not there.parent.exists()
+
+
+def test_who_has_no_token_sees_nothing(far: Far) -> None:
+    _, url = far.start()
+    address, token = url.split("#")
+    origin = address.rstrip("/")
+    with connect(f"ws{origin.removeprefix('http')}/socket", origin=origin, open_timeout=PATIENCE_S) as line:
+        line.send(json.dumps({"hello": nonce()}))
+        assert "proof" in json.loads(line.recv(PATIENCE_S))
+        line.send(json.dumps({"proof": token}))
+        with pytest.raises(ConnectionClosed):
+            line.recv(PATIENCE_S)
 
 
 def test_a_killed_laptop_leaves_nothing_on_the_login_node(far: Far) -> None:
@@ -191,26 +209,42 @@ def test_a_killed_far_viewer_comes_again_at_the_same_address(far: Far) -> None:
     assert child.poll() is None
 
 
-def test_a_login_node_that_was_away_comes_again_and_who_asks_meanwhile_is_told(far: Far) -> None:
+def test_a_login_node_that_was_away_comes_again(far: Far) -> None:
     child, url = far.start()
     far.server.pause()
     far.server.stop()
     wait_for(lambda: "trying again" in far.said(), "its word")
-    address = url.partition("#")[0].removeprefix("http://").rstrip("/")
-    host, port = address.split(":")
-
-    def is_told() -> bool:
-        with socket.create_connection((host, int(port)), PATIENCE_S) as asking:
-            asking.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            said = asking.makefile("rb").read()
-        return said.startswith(b"HTTP/1.1 503 ") and b"No connection to cluster now" in said
-
-    wait_for(is_told, "the word for a browser")
     far.server.start()
     wait_for(lambda: is_served(url), "the page")
     assert picture_at(url)["run"]["name"] == NAME
     assert far.said().count("trying again") == 1
     assert child.poll() is None
+
+
+def test_a_connection_of_the_users_own_carries_it_and_keeps_no_port(far: Far) -> None:
+    """ControlMaster, as sites with a second factor have it; and what else a person sets for their own shells."""
+    text = far.laptop.config.read_text()
+    far.laptop.config.write_text(
+        f"{text}  ControlMaster auto\n  ControlPath {far.server.folder}/%C\n  ExitOnForwardFailure yes\n"
+        "  LocalForward 127.0.0.1:1 nowhere:1\n  RequestTTY force\n"
+    )
+    ssh = ["ssh", "-F", str(far.laptop.config), "-o", "ClearAllForwardings=yes"]
+    subprocess.run(
+        [*ssh, "-o", "ControlPersist=1h", "cluster", "true"], stdin=subprocess.DEVNULL, check=True, timeout=PATIENCE_S
+    )
+    try:
+        child, url = far.start()
+        [there] = far.far_viewers()
+        os.kill(there, signal.SIGKILL)
+        wait_for(lambda: "is here again" in far.said(), "another one")
+        assert picture_at(url)["run"]["name"] == NAME
+        assert far.server.logins() == 1
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE_S) == 0
+        wait_for(lambda: not far.far_viewers(), "the far viewer's end")
+        wait_for(lambda: not is_served(url), "the port")
+    finally:
+        subprocess.run([*ssh, "-O", "exit", "cluster"], capture_output=True, check=False, timeout=PATIENCE_S)
 
 
 def test_a_laptop_that_was_stopped_for_long_finds_its_page_again(far: Far) -> None:
@@ -279,16 +313,19 @@ def there_is_no_viewer(far: Far) -> None:
 
 
 def the_viewer_is_older(far: Far) -> None:
-    far.program = far.a_program("older", 'echo "Error: No such option: --stdio" >&2; exit 2')
-
-
-def the_viewer_is_newer(far: Far) -> None:
-    greeting = '\'anchorleg-viewer-bridge:{"bridge": 99, "version": "9.9"}\''
-    far.program = far.a_program("newer", f"echo {greeting}; cat > /dev/null")
+    far.program = far.a_program("older", 'echo "Error: No such option: --forwarded" >&2; exit 2')
 
 
 def something_else_answers(far: Far) -> None:
     far.program = far.a_program("other", "yes")
+
+
+def nothing_is_forwarded(far: Far) -> None:
+    far.server.change(AllowStreamLocalForwarding="no")
+
+
+def no_port_is_forwarded(far: Far) -> None:
+    far.server.change(AllowTcpForwarding="no", AllowStreamLocalForwarding="no")
 
 
 def the_key_is_restricted(far: Far) -> None:
@@ -305,8 +342,9 @@ def the_key_is_restricted(far: Far) -> None:
         (the_key_is_refused, "cluster refused the key"),
         (there_is_no_viewer, "has no `viewer` where it was looked for"),
         (the_viewer_is_older, "is older than this one: update Anchorleg there"),
-        (the_viewer_is_newer, "this one is too old: update Anchorleg here"),
         (something_else_answers, "what answers at cluster is no viewer"),
+        (nothing_is_forwarded, "AllowStreamLocalForwarding"),
+        (no_port_is_forwarded, "AllowTcpForwarding"),
         (the_key_is_restricted, "does not allow this (not allowed)"),
     ],
 )
@@ -324,6 +362,14 @@ def test_words_of_the_other_viewer_come_through_with_their_code(far: Far) -> Non
     code, said = far.typed("nowhere.invalid:mt10")
     assert code == 6
     assert "nowhere.invalid is not known here" in said
+
+
+def test_a_viewer_of_before_is_told_what_to_update(far: Far) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "viewer", "--stdio"], env=far.env(), stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n"), "ssh -L" in done.stderr) == (2, 1, True)
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_stays(far: Far) -> None:

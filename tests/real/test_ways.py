@@ -1,20 +1,16 @@
-"""The ways that laptops really have: a jump host, macOS's rsync, a server whose policies are poisoned."""
+"""The ways that laptops really have: a jump host, a server whose policies are poisoned."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemons import PATIENCE_S, wait_for
+from daemons import wait_for
 from far_side import FarSide, of_kind, until
-from needs import need
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd
 from watching import client_env, seen, watching
@@ -24,30 +20,9 @@ from syncd.access.settings import Settings, store_settings
 from syncd.errors import RemoteError, UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.store import Version
-from syncd.transports.bulk import bring_tree, run_id_there, saved_there
-from syncd.transports.runner import Runner
 from syncd.wire.transport import Transport
 
-WAYS = ["openssh", "paramiko", "rsync"]
-#: What the rsync of macOS 15 and later (openrsync, Apple's sources of 2026-04) does not know.
-LACKS = (
-    "--append-verify", "--protect-args", "--secluded-args", "--compress-choice", "--zc", "--checksum-choice", "--cc",
-    "--ignore-missing-args", "--mkpath", "--fsync", "--info",
-)  # fmt: skip
-OPENRSYNC = f"""#!{sys.executable}
-import os, sys
-words = sys.argv[1:]
-with open(os.environ["CALLS"], "a") as calls:
-    print(*words, file=calls)
-for word, before in zip(words, ["", *words]):
-    if word.partition("=")[0] in {LACKS!r} or (word[:1] == "-" != word[1:2] and "s" in word and before != "-e"):
-        sys.exit(f"openrsync: unrecognized option: {{word}}")
-os.execv({shutil.which("rsync")!r}, ["rsync", *words])
-"""
-
-
-def need_rsync(way: str) -> None:
-    need("rsync", [] if way != "rsync" or shutil.which("rsync") else ["rsync"])
+WAYS = ["openssh", "paramiko"]
 
 
 @pytest.fixture
@@ -89,7 +64,6 @@ def jump_through(jump: Sshd, laptop: Laptop) -> None:
 def test_a_jump_host_is_passed_as_the_ssh_config_says(
     far: FarSide, new_sshd: Callable[..., Sshd], opened: Callable[[Transport], Transport], way: str
 ) -> None:
-    need_rsync(way)
     assert far.server is not None
     assert far.laptop is not None
     jump = new_sshd()
@@ -115,59 +89,6 @@ def test_a_jump_host_is_passed_as_the_ssh_config_says(
     assert of_kind(opened(far.open(**alias)).listing(), "manifest")
 
 
-@pytest.fixture
-def openrsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An rsync on this laptop's PATH that refuses what macOS's does; returns the list of its calls."""
-    need_rsync("rsync")
-    program = tmp_path / "bin" / "rsync"
-    program.parent.mkdir()
-    program.write_text(OPENRSYNC)
-    program.chmod(0o755)
-    calls = tmp_path / "calls"
-    monkeypatch.setenv("CALLS", str(calls))
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    for word in ("--mkpath", "--info=stats", "-rts"):
-        refused = subprocess.run(["rsync", word, "a", "b"], capture_output=True, timeout=PATIENCE_S, check=False)
-        assert b"unrecognized option" in refused.stderr
-    calls.unlink()
-    return calls
-
-
-def test_an_rsync_that_knows_only_what_macs_does_is_enough(
-    far: FarSide, openrsync: Path, opened: Callable[[Transport], Transport]
-) -> None:
-    far.carrier = "rsync"
-    manifest = far.publish(1, wide=100_000)
-    store.write_metrics(far.shared.slot(RUN, 0), "metrics", [{"step": 1}])
-    store.Inbox.of(far.shared, "anna").write_verdict("a" * 64, accepted=True, now=1.0)
-    transport = opened(far.open())
-    news = transport.listing()
-    assert [len(of_kind(news, kind)) for kind in ("manifest", "metrics")] == [1, 1]
-    assert len(news.verdicts) == 1
-    blob = blob_of(manifest)
-    far.part().write_bytes((far.shared.path / blob.path).read_bytes()[:-700])
-    transport.fetch(blob, far.part())
-    assert hashlib.sha256(far.part().read_bytes()).hexdigest() == manifest.blob.sha256
-    segments = [far.segment(seed) for seed in range(3)]
-    assert all(receipt.stored for receipt in transport.send(segments))
-    inbox = store.Inbox.of(far.shared, "anna")
-    assert {path.name for path in inbox.place("new", RUN, 0).iterdir()} == {path.name for path, _, _ in segments}
-    there = far.shared.path.parent / "checkpoint"
-    there.mkdir()
-    (there / "manifest.json").write_text('{"files": {}}')
-    with closing(Runner(far.remote(), 5000)) as runner:
-        assert bring_tree(runner, str(there), far.scratch / "checkpoint")
-    saved = far.shared.path.parent / "slots" / "0" / "attempts" / "1" / "checkpoints" / "20" / "manifest.json"
-    saved.parent.mkdir(parents=True)
-    saved.touch()
-    (far.shared.path.parent / "run.json").write_text(f'{{"run_id": "{RUN}"}}')
-    with closing(Runner(far.remote().model_copy(update={"path": str(far.shared.path.parent)}))) as runner:
-        assert saved_there(runner) == {0: [(1, 20)]}
-        assert run_id_there(runner) == RUN
-    assert (far.scratch / "checkpoint" / "manifest.json").exists()
-    assert "--bwlimit=5000" in openrsync.read_text()
-
-
 def smuggle(shared: store.Shared, aside: store.Shared) -> None:
     """Publish what lies `aside` as it is: the blob, its manifest, the hint."""
     files = [path for path in aside.slot(RUN, 0).path.rglob("*") if path.is_file()]
@@ -182,7 +103,6 @@ def smuggle(shared: store.Shared, aside: store.Shared) -> None:
 def test_a_poisoned_policy_is_left_out_and_said_and_the_next_one_is_taken(
     far: FarSide, tmp_path: Path, way: str
 ) -> None:
-    need_rsync(way)
     assert far.laptop is not None
     folder = tmp_path / "mirror"
     far.publish(1)

@@ -32,7 +32,8 @@ DOORS = {
         "orchestrator.commands.options",
         "orchestrator.errors",
         # Another machine's viewer: started over there as syncd's own server is, and tried again as that is.
-        *(f"syncd.{name}" for name in ("errors", "far", "laptop.backoff", "transports.openssh", "wire.streams")),
+        *(f"syncd.{name}" for name in ("access.settings", "access.survey", "errors", "laptop.backoff", "remote")),
+        *(f"syncd.{name}" for name in ("transports.openssh", "wire.streams")),
         "syncd.laptop.status",
         "syncd.laptop.views",
         "syncd.shared.counts",
@@ -58,10 +59,10 @@ FLOORS = {
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
-        __main__, cli, commands, doctor, background far, access laptop, outbox streamed transports, store wire, shared,
+        __main__, cli, commands, doctor, background, access laptop, outbox streamed transports, store wire, shared,
         errors played remote""",
     "viewer": """
-        __main__, cli, showing, bridge, agentlines export, server, live sources, past, learning timeline troubles,
+        __main__, cli, showing, forward, agentlines export, server, live sources, past, learning timeline troubles,
         curves differences pacing lines, model, errors""",
 }
 #: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.

@@ -14,7 +14,6 @@ import socket
 import struct
 import threading
 import time
-from collections import deque
 from typing import Any
 
 #: Connections that have not shown the token: some pages that load all their files at once.
@@ -153,39 +152,3 @@ def _nothing() -> int | None:
         return os.open(os.devnull, os.O_RDONLY)
     except OSError:
         return None
-
-
-class InnerDoor(Door):
-    """A door to no port and no socket of the file system: its connections are handed in by `let_in`."""
-
-    def __init__(self) -> None:
-        ours, self._bell = socket.socketpair()
-        self._waiting: deque[int] = deque()
-        super().__init__(ours)
-
-    def let_in(self) -> socket.socket | None:
-        """A new connection: the end that is not the server's. None: there is none to be had now."""
-        try:
-            theirs, ours = socket.socketpair()
-        except OSError:
-            return None
-        self._waiting.append(theirs.detach())
-        try:
-            self._bell.send(b"x")
-        except OSError:  # the door is closed; who closed it ends us
-            os.close(self._waiting.pop())
-            ours.close()
-            return None
-        return ours
-
-    def _accept(self) -> tuple[int, str]:
-        if not self.recv(1):
-            raise OSError(errno.EBADF, "the door is closed")
-        return self._waiting.popleft(), ""
-
-    def close(self) -> None:
-        """As a socket does."""
-        super().close()
-        self._bell.close()
-        while self._waiting:
-            os.close(self._waiting.popleft())

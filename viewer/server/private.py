@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import socket
 import stat
 from collections.abc import Iterator, Mapping
@@ -138,6 +139,19 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def private_folder(folder: Path) -> Iterator[None]:
+    """A new folder that nobody but us enters, and that goes with what is in it. Errors: StorageError."""
+    try:
+        folder.mkdir(mode=_PRIVATE_FOLDER)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made ({error.strerror}): the page's socket lies in it.") from None
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave(path: Path, inode: int) -> None:

@@ -123,8 +123,8 @@ def open_socket(path: Path) -> socket.socket:
 def make_server(
     sock: socket.socket, source: ViewSource, token: str, allowed_hosts: Collection[str] = (), hub: Hub | None = None
 ) -> PageServer:
-    """A server on the listening `sock` (or the door that it is), which it takes over. `token`: of this place
-    (`exchange.token_at`). `hub`: of the agents, closed by who made it.
+    """A server on the listening `sock` which it takes over. `token`: of this
+    place (`exchange.token_at`). `hub`: of the agents, closed by who made it.
 
     Errors: UsageError where the extra is not installed.
     """
@@ -139,7 +139,7 @@ def make_server(
             "do without."
         ) from None
     assets = load_assets()
-    door = sock if isinstance(sock, Door) else Door(sock)
+    door = Door(sock)
     room = Room(
         source, token, ConnectionClosed, hub=hub, died=lambda: threading.Thread(target=page_server.shutdown).start()
     )
