@@ -26,8 +26,8 @@ from anchorleg.places import account_name, home_folder, user_path
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
-from syncd.transports.child import run_bounded
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
+from syncd.wire.streams import run_bounded
 
 if TYPE_CHECKING:
     import paramiko

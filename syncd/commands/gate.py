@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from syncd.wire.refusals import REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.wire.protocol import REFUSED_EXIT_CODE, REFUSED_PREFIX
 
 #: A stranger's connection is polite towards everybody else on a login node.
 NICENESS = 10

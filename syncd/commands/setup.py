@@ -191,7 +191,7 @@ def _surveyed(
 ) -> tuple[Remote, bool]:
     """The remote with its absolute folder and `syncd`, and whether our key only reaches a gate there."""
     from syncd.access import keys, survey  # noqa: PLC0415 - see above
-    from syncd.wire.refusals import REFUSED_PREFIX  # noqa: PLC0415
+    from syncd.wire.protocol import REFUSED_PREFIX  # noqa: PLC0415
 
     line = survey.question(place.path)
     try:

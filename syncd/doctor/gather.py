@@ -25,7 +25,7 @@ from syncd.laptop.lock import holder
 from syncd.laptop.status import read_status
 from syncd.remote import Remote
 from syncd.transports.factory import choose_transport, open_transport
-from syncd.wire.refusals import REFUSED_PREFIX
+from syncd.wire.protocol import REFUSED_PREFIX
 
 #: `quota`: a local program that may ask a file server.
 LOCAL_TIMEOUT_S = 20.0

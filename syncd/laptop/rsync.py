@@ -43,9 +43,9 @@ from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
 from syncd.shared.space import is_nearly_full
 from syncd.store import hinted, parse_manifest
-from syncd.transports.child import run_bounded
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
-from syncd.wire.refusals import REFUSED_PREFIX
+from syncd.wire.protocol import REFUSED_PREFIX
+from syncd.wire.streams import run_bounded
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, Offer
 
 #: rsync's own limit: a transfer that stands still so long is broken.

@@ -1,12 +1,14 @@
-"""Which transport brings us to a remote, and why that one."""
+"""Which transport brings us to a remote, and why that one; and the one to a folder that this machine mounts."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 
-from syncd.errors import ConfigError
+from syncd.errors import ConfigError, RemoteError, SyncError, UnreachableError
 from syncd.remote import Remote, TransportName
 from syncd.wire.session import Session
+from syncd.wire.streams import ChildStream
 
 #: Why `choose_transport` chose it.
 _REASONS: dict[TransportName, str] = {
@@ -43,13 +45,33 @@ def open_transport(remote: Remote, which: TransportName = "auto", *, client: str
 
 def _opened(remote: Remote, which: TransportName, client: str, bwlimit: int) -> Session:
     if which == "local":
-        from syncd.transports.local import LocalTransport  # noqa: PLC0415 - each brings its own imports
-
         return LocalTransport(remote, client, bwlimit)
     if which == "openssh":
-        from syncd.transports.openssh import OpensshTransport  # noqa: PLC0415 - see above
+        from syncd.transports.openssh import OpensshTransport  # noqa: PLC0415 - each brings its own imports
 
         return OpensshTransport(remote, client, bwlimit)
     from syncd.transports.paramiko import ParamikoTransport  # noqa: PLC0415 - half a second of imports
 
     return ParamikoTransport(remote, client, bwlimit)
+
+
+class LocalTransport(Session):
+    """See `Transport`. `remote` has no host: `syncd serve` as a child of ours, the same frames, no ssh."""
+
+    def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
+        command = [sys.executable, "-P", "-m", "syncd", "serve", "--shared", remote.path]
+        try:
+            stream = ChildStream(command, _explain_local)
+        except OSError as error:
+            raise RemoteError(
+                f"{sys.executable} cannot be started ({error.strerror}): install Anchorleg's checkout again"
+            ) from error
+        super().__init__("local", stream, client, place=remote.path, logins=0, bwlimit=bwlimit)
+        self.server_pid = stream.pid
+
+
+def _explain_local(code: int | None, said: str) -> SyncError:
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+    if code in {0, None} or code < 0:
+        return UnreachableError("the server on this machine ended")
+    return RemoteError(f"the server on this machine does not start: {last or f'exit code {code}'}")

@@ -17,7 +17,7 @@ from syncd.errors import (
     UnreachableError,
 )
 from syncd.remote import Remote
-from syncd.wire.refusals import REFUSED_PREFIX
+from syncd.wire.protocol import REFUSED_PREFIX
 from syncd.wire.session import Session
 from syncd.wire.streams import ChildStream
 

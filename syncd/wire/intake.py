@@ -32,8 +32,8 @@ from syncd.wire.livemessages import (
     SceneSlice,
     SeenLive,
     WantedLive,
+    grown,
 )
-from syncd.wire.livepayload import grown
 from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES, Agent, Scenes, Slice
 from syncd.wire.tree import READABLE, Folder

@@ -18,8 +18,7 @@ from anchorleg.live.wanted import FILE, RENEW_EVERY_S, Asking, Wish, contributor
 from syncd.shared.layout import Shared
 from syncd.shared.offers import offered
 from syncd.wire.credit import Credit
-from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
-from syncd.wire.livepayload import shrunk
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish, shrunk
 from syncd.wire.protocol import encode
 from syncd.wire.tree import READABLE, Folder, open_file
 

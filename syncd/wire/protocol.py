@@ -52,6 +52,9 @@ PING_EVERY_S = 5.0
 DEAD_AFTER_S = 15.0
 #: Entries of one METRICS, VERDICTS or ACK frame: 100 x 500 bytes fit into a header.
 MAX_ENTRIES = 100
+#: How a gate refuses (`syncd.access.gate`): as a shell does a command that may not run, with words that say who speaks.
+REFUSED_EXIT_CODE = 126
+REFUSED_PREFIX = "syncd gate:"
 
 
 @cache

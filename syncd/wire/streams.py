@@ -1,4 +1,4 @@
-"""Byte streams to the other side: what a session needs of them, and the one that is a child process's pipes."""
+"""Byte streams to the other side: what a session needs, a child process's pipes, and a child that is heard out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Protocol, cast
 
-from syncd.errors import SyncError
+from syncd.errors import RemoteError, SyncError, UnreachableError
 
 #: What a read asks for: as much as a paramiko channel needs to be fast, and a full frame.
 READ_BYTES = 512 * 1024
@@ -25,6 +25,13 @@ LAST_WORDS_S = 2.0
 LOOK_EVERY_S = 0.2
 #: What is kept of a child's stderr: its end. A login's message of the day must not fill the memory.
 STDERR_BYTES = 16 * 1024
+
+#: How often it is looked whether all is still within its bounds.
+CHECK_EVERY_S = 1.0
+#: rsync ends its own processes, and clears its unfinished files away, where it is told to end.
+FAREWELL_S = 3.0
+#: More than rsync says of a hundred thousand files that are gone. Nobody reads what comes after it.
+MOST_SAID_BYTES = 16 * 2**20
 
 
 class Stream(Protocol):
@@ -150,3 +157,42 @@ class ChildStream:
             with self._reading:
                 self._stdout.close()
             self._listener.join(LAST_WORDS_S)
+
+
+def run_bounded(
+    child: subprocess.Popen[str], place: str, timeout_s: float, check: Callable[[], None] = lambda: None
+) -> subprocess.CompletedProcess[str]:
+    """Wait for `child` (its pipes are ours, its input is not), and return what it said. `place`: whose words they are.
+
+    `check` is called now and then; with what it raises the child is ended, as with any error.
+    Errors: UnreachableError after `timeout_s`; RemoteError where it says too much.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        while True:
+            try:
+                out, said = child.communicate(timeout=CHECK_EVERY_S)
+                break
+            except subprocess.TimeoutExpired as late:
+                if time.monotonic() >= deadline:
+                    raise UnreachableError(f"{place} did not answer within {timeout_s:g} s") from None
+                if len(late.output or b"") + len(late.stderr or b"") > MOST_SAID_BYTES:
+                    raise RemoteError(f"{place} says more than a person could read: nothing of it is used") from None
+            check()
+        check()
+    except BaseException:
+        _end(child)
+        for pipe in (child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+        raise
+    return subprocess.CompletedProcess(child.args, child.returncode, out, said)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(FAREWELL_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

@@ -22,8 +22,8 @@ from syncd.wire.livemessages import (
     SceneSlice,
     SeenLive,
     WantedLive,
+    shrunk,
 )
-from syncd.wire.livepayload import shrunk
 
 
 class Sending(Protocol):

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from anchorleg.live.wanted import folder_of
 from syncd.errors import SyncError
-from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownLive, WatchLive, WireWish
-from syncd.wire.livepayload import grown
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownLive, WatchLive, WireWish, grown
 from syncd.wire.protocol import Get, ProtocolError
 from syncd.wire.scenes import SLICE_BYTES, Agent, Slice, scene_name
 from syncd.wire.upward import Sending, Upward, UpwardArrivals

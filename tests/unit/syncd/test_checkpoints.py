@@ -17,7 +17,7 @@ from syncd.errors import RemoteError
 from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.remote import Remote
 from syncd.store import Lineage, Origin, Shared, publish, rounded
-from syncd.transports.local import LocalTransport
+from syncd.transports.factory import LocalTransport
 from syncd.wire.protocol import SavedSlot, SavedThere
 
 RUN, OLDER = "mine-11111111", "mine-00000000"

@@ -21,8 +21,7 @@ from syncd.laptop.liveagents import LOOK_EVERY_S, LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.wire.arrivals import Arrivals
 from syncd.wire.fields import Message
-from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
-from syncd.wire.livepayload import shrunk
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish, shrunk
 from syncd.wire.protocol import Data, End, FileGone, Frame, Get, ProtocolError
 from syncd.wire.scenes import AGAIN_AFTER_S, MOST_SCENES, RING_KEPT_S, SLICE_BYTES, STUCK_AFTER_S
 from syncd.wire.viewing import MOST_TOLD, Viewing

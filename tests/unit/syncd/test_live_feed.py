@@ -18,8 +18,7 @@ from syncd import store
 from syncd.wire import live
 from syncd.wire.credit import MOST_UNSEEN_S
 from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, OFFERS_EVERY_S, LiveFeed
-from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish
-from syncd.wire.livepayload import grown
+from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish, grown
 from syncd.wire.protocol import Decoder, Frame, ProtocolError
 
 OTHER = "other-0123abcd"

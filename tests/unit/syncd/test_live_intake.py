@@ -30,8 +30,8 @@ from syncd.wire.livemessages import (
     SceneSlice,
     SeenLive,
     WantedLive,
+    shrunk,
 )
-from syncd.wire.livepayload import shrunk
 from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES
 

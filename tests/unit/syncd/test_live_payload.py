@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anchorleg.live.batches import FACTS, JPEG, POSE
 from anchorleg.live.ring import MAX_PAYLOAD_BYTES, Cell
-from syncd.wire.livepayload import grown, shrunk
+from syncd.wire.livemessages import grown, shrunk
 
 
 @given(st.sampled_from((POSE, JPEG, FACTS)), st.binary(max_size=4096))

@@ -28,8 +28,8 @@ from syncd.wire.livemessages import (
     SceneSlice,
     SeenLive,
     WantedLive,
+    grown,
 )
-from syncd.wire.livepayload import grown
 from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES
 from syncd.wire.upward import Upward, UpwardArrivals

@@ -18,8 +18,7 @@ from anchorleg.live.wanted import FILE, read
 from syncd import store
 from syncd.wire import livemessages, protocol
 from syncd.wire.fields import Message
-from syncd.wire.livemessages import WireWish
-from syncd.wire.livepayload import grown
+from syncd.wire.livemessages import WireWish, grown
 from syncd.wire.protocol import Frame
 from syncd.wire.server import WAKE_EVERY_S, Server
 

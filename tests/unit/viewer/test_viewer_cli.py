@@ -150,7 +150,7 @@ def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
 ) -> None:
     with pytest.raises(NotReachable, match="`viewer anna@hpc:runs/mt10` shows its page"):
         find_source("anna@hpc:runs/mt10")
-    for words in (("--json",), ("--headless",), ("--socket", "auto"), ("--stdio",), ("--allow-host", "site")):
+    for words in (("--json",), ("--headless",), ("--socket", "auto"), ("--allow-host", "site")):
         assert typed(monkeypatch, "anna@hpc:runs/mt10", *words) == 2
         assert "the other ways work over there" in capsys.readouterr().err
     assert typed(monkeypatch, "mt10", "--remote-command", "/opt/viewer") == 2
