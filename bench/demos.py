@@ -26,8 +26,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
 from trainer.demos import begin, recording
 from trainer.demos.fit import run
-from trainer.demos.manifest import ACTION
-from trainer.demos.store import Demos
+from trainer.demos.store import ACTION, Demos
 from trainer.envs.spaces import IMAGE, PRIVILEGED
 
 ENV = {"name": "arm", "observation": "both", "goals": "box", "horizon": 40}

@@ -68,7 +68,7 @@ _EXTRAS = {
         }
     ),
     "export": frozenset({"onnx", "onnxscript"}),
-    "video": frozenset({"pyarrow"}),
+    "video": frozenset({"av", "pyarrow"}),
 }
 
 app = typer.Typer(

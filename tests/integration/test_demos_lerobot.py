@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("av")
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
@@ -23,11 +24,9 @@ from pyarrow import parquet
 from trainer.commands import demos as commands
 from trainer.demos import lerobot, lerobot_export, store
 from trainer.demos.films import FilmError
-from trainer.demos.lerobot_export import export
-from trainer.demos.lerobot_import import import_lerobot
-from trainer.demos.lerobot_stats import stats_of_pictures, stats_of_rows, together
-from trainer.demos.manifest import ACTION, DemoEpisode, DemosManifest, DemoSource
-from trainer.demos.store import Demos, DemosWriter
+from trainer.demos.lerobot import import_lerobot
+from trainer.demos.lerobot_export import export, stats_of_pictures
+from trainer.demos.store import ACTION, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
 from trainer.envs.spaces import IMAGE, ArraySpec, Discrete, Spaces
 from trainer.errors import ConfigError
 
@@ -121,7 +120,7 @@ def test_what_nobody_knows_of_success_is_not_told(demos, tmp_path):
 
 
 def test_an_episode_that_is_too_long_is_refused_before_anything_is_decoded(written, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.demos.lerobot_import.MAX_EPISODE_BYTES", 3 * 32 * 32)
+    monkeypatch.setattr("trainer.demos.lerobot.MAX_EPISODE_BYTES", 3 * 32 * 32)
     with pytest.raises(ConfigError, match=r"episode 0 has .* frames, by 2 cameras .*: lower --size, or choose with"):
         import_lerobot(written, tmp_path / "out", 32, (), silent)
     assert not (tmp_path / "out").exists()
@@ -206,41 +205,42 @@ def test_tasks_are_a_table_that_pandas_finds_its_index_in(written):
     assert [column["field_name"] for column in about["columns"]] == ["task_index", "task"]
 
 
-def test_statistics_of_all_are_those_of_their_parts():
-    rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    parts = [stats_of_rows(rows[:10]), stats_of_rows(rows[10:])]
-    whole = together(parts)
-    assert list(whole) == STATISTICS
-    for name, value in stats_of_rows(rows).items():
-        if not name.startswith("q"):
-            assert np.allclose(whole[name], value), name
-    assert np.array_equal(whole["q01"], np.minimum(parts[0]["q01"], parts[1]["q01"]))
-    assert np.array_equal(whole["q99"], np.maximum(parts[0]["q99"], parts[1]["q99"]))
-    white = stats_of_pictures(np.full((300, 3, 2, 2), 255, np.uint8))
-    assert white["mean"].tolist() == [[[1.0]]] * 3
-    assert white["count"].tolist() == [100]
+def test_statistics_of_all_are_those_of_their_episodes(written, demos):
+    rows = parquet.read_table(written / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
+    whole = json.loads((written / "meta/stats.json").read_text())
+    assert whole.keys() == FEATURES.keys()
+    actions = [arrays["action"].astype(float) for _, arrays in all_of(demos)]
+    first = {what: rows[0][f"stats/action/{what}"] for what in STATISTICS}
+    together, found = np.concatenate(actions), whole["action"]
+    for told, values in ((first, actions[0]), (found, together)):
+        for what in ("min", "max", "mean", "std"):
+            assert np.allclose(told[what], getattr(values, what)(0)), what
+    assert np.allclose(first["q90"], np.quantile(actions[0], 0.9, axis=0))
+    assert (first["count"], found["count"]) == ([len(actions[0])], [len(together)])
+    for name, bound in (("q01", np.min), ("q99", np.max)):
+        assert np.array_equal(found[name], bound([row[f"stats/action/{name}"] for row in rows], axis=0))
 
 
 @pytest.mark.parametrize("highest", [1, 7, 256])
 def test_statistics_of_pictures_are_those_of_their_pixels(highest):
     frames = np.random.default_rng(highest).integers(0, highest, (30, 3, 5, 4), np.uint8)
-    found = stats_of_pictures(frames)
-    wanted = stats_of_rows(frames.transpose(0, 2, 3, 1).reshape(-1, 3) / 255)
-    assert list(found) == list(wanted)
-    for name, value in wanted.items():
-        if name != "count":
-            assert found[name].shape == (3, 1, 1)
-            assert np.allclose(found[name].ravel(), value, rtol=0, atol=1e-12), name
+    found, pixels = stats_of_pictures(frames), frames.transpose(0, 2, 3, 1).reshape(-1, 3) / 255
+    for what in ("min", "max", "mean", "std"):
+        assert found[what].shape == (3, 1, 1)
+        assert np.allclose(found[what].ravel(), getattr(pixels, what)(0)), what
+    assert np.allclose(found["q10"].ravel(), np.quantile(pixels, 0.1, axis=0))
+    assert stats_of_pictures(np.full((300, 3, 700, 2), 255, np.uint8))["count"].tolist() == [100]
 
 
-def test_films_and_tables_go_on_in_the_next_file_where_one_is_full(demos, tmp_path, monkeypatch):
-    monkeypatch.setattr(lerobot_export, "_FILM_BYTES", 12 * 3 * 32 * 32)
-    monkeypatch.setattr(lerobot_export, "_DATA_BYTES", 900)
-    monkeypatch.setattr(lerobot, "CHUNK_FILES", 2)
+def test_each_block_has_files_of_its_own_and_a_full_folder_is_followed_by_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
+    monkeypatch.setattr(lerobot_export, "CHUNK_FILES", 2)
+    demos = recorded(tmp_path / "demos", 7)
     written = export(demos, tmp_path / "spots", silent)
-    assert len(list(written.glob("videos/observation.images.above/chunk-*/file-*.mp4"))) > 2
-    assert len(list(written.glob("data/chunk-*/file-*.parquet"))) > 2
-    assert (written / "data/chunk-001").is_dir()
+    places = [f"chunk-00{chunk}/file-00{file}" for chunk in (0, 1) for file in (0, 1)]
+    for folder, kind in (("data", ".parquet"), ("videos/observation.images.above", ".mp4")):
+        found = sorted(str(path.relative_to(written / folder)) for path in (written / folder).glob("*/*"))
+        assert found == [f"{place}{kind}" for place in places]
     again = import_lerobot(written, tmp_path / "back", 32, (), silent)
     for (told, arrays), (_, found) in zip(all_of(demos), all_of(again), strict=True):
         assert np.array_equal(found["action"], arrays["action"])
@@ -277,7 +277,7 @@ def test_episodes_that_somebody_took_out_leave_a_gap_in_film_and_rows(written, d
 def test_films_without_actions_are_exported_and_come_back(demos, tmp_path):
     from demos import films
 
-    from trainer.demos.importing import import_films
+    from trainer.demos.films import import_films
 
     films(tmp_path / "films", 3)
     silent_films = import_films(tmp_path / "films", tmp_path / "demos", 32, None, silent, silent)
@@ -354,19 +354,21 @@ def test_another_version_is_refused_by_its_name(dataset, tmp_path, version):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [
-        ("../../{video_key}/{chunk_index:03d}.mp4", "leads elsewhere, or that is not understood"),
-        ("/etc/{chunk_index}", "leads elsewhere, or that is not understood"),
-        ("{video_key.__class__}/{file_index}", "leads elsewhere, or that is not understood"),
-        ("videos/none-{chunk_index}.mp4", r"none-0\.mp4 is no film that can be read"),
-    ],
-)
-def test_paths_lead_to_files_of_the_data_set_alone(dataset, tmp_path, template, words):
-    changed(dataset, video_path=template)
-    with pytest.raises(ConfigError, match=words):
+@pytest.mark.parametrize("name", ["data_path", "video_path"])
+@pytest.mark.parametrize("template", ["../../{video_key}/{chunk_index:03d}.mp4", "/etc/{chunk_index:0999999999d}", 3])
+def test_files_lie_where_upstream_puts_them_or_are_not_read(dataset, tmp_path, name, template):
+    changed(dataset, **{name: template})
+    with pytest.raises(ConfigError, match=rf"info\.json is damaged, or of another form \({name}: "):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+
+
+@pytest.mark.parametrize("key", ["../../elsewhere", "observation.images.\x1b[31m"])
+def test_a_camera_is_a_name(dataset, tmp_path, key):
+    features = json.loads((dataset / "meta/info.json").read_text())["features"]
+    changed(dataset, features={**features, key: features["observation.images.above"]})
+    with pytest.raises(ConfigError, match=r"can be no camera's name") as told:
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+    assert str(told.value).isprintable()
 
 
 def test_a_camera_that_is_not_there_is_told_with_those_that_are(written, tmp_path):
@@ -405,28 +407,39 @@ def test_single_images_are_refused_by_name(dataset, tmp_path):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
-@pytest.mark.parametrize("about", [{"info": ["x"]}, {"video_info": "x", "info": 3}, {"info": {}, "video_info": [{}]}])
-def test_what_is_said_of_a_film_in_another_form_says_nothing(dataset, about):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"next.reward": {"dtype": ["float32"]}},
+        {"action": 3},
+        {"observation.images.above": {"dtype": "video", "info": 1}},
+    ],
+)
+def test_what_is_said_in_another_form_is_damage(dataset, wrong):
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
-    film = {name: value for name, value in features["observation.images.above"].items() if name != "info"}
-    others = {"next.reward": {"dtype": ["float32"]}, "action": {"dtype": {}, "shape": [2]}, "observation.state": 3}
-    changed(dataset, features={**features, **others, "observation.images.above": {**film, **about}})
+    changed(dataset, features={**features, **wrong})
+    with pytest.raises(ConfigError, match=rf"damaged, or of another form \(features\.{next(iter(wrong))}"):
+        lerobot.LerobotInfo.read(dataset)
+
+
+def test_what_is_no_row_of_numbers_and_depth_are_not_seen(dataset):
+    features = json.loads((dataset / "meta/info.json").read_text())["features"]
+    depth = {**features["observation.images.above"], "info": {"video.is_depth_map": True}}
+    words = {"dtype": "string", "shape": [1]}
+    changed(dataset, features={**features, "observation.images.above": depth, "next.reward": words, "action": words})
     info = lerobot.LerobotInfo.read(dataset)
-    assert info.cameras == ("observation.images.above", "observation.images.aside")
-    assert (info.told, info.action, dict(info.rows)) == (("next.success",), None, {"privileged": 4})
+    assert info.cameras == ("observation.images.aside",)
+    assert (info.told(), info.action(), info.seen) == (("success",), None, {"state": 2, "privileged": 4})
 
 
 @pytest.mark.parametrize("tasks", [{"name": "touch"}, [{"name": 1}], 3])
-def test_names_of_tasks_in_another_form_are_damage_or_names(dataset, tmp_path, tasks):
+def test_names_of_tasks_in_another_form_are_damage(dataset, tmp_path, tasks):
     path = dataset / "meta/episodes/chunk-000/file-000.parquet"
     table = parquet.read_table(path)
     at = table.column_names.index("tasks")
     parquet.write_table(table.set_column(at, "tasks", pa.array([tasks] * 7)), path)
-    if isinstance(tasks, list):
-        assert import_lerobot(dataset, tmp_path / "out", 32, (), silent).manifest.tasks == ("{'name': 1}",)
-    else:
-        with pytest.raises(ConfigError, match=r"file-000\.parquet is damaged"):
-            import_lerobot(dataset, tmp_path / "out", 32, (), silent)
+    with pytest.raises(ConfigError, match=r"file-000\.parquet is damaged"):
+        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
 def test_a_film_that_is_shorter_than_its_episodes_is_refused_with_the_second(dataset, tmp_path):

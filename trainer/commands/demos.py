@@ -15,6 +15,7 @@ import typer
 from anchorleg.job import HANDED_OVER, Job
 from anchorleg.output import set_aside
 from anchorleg.printable import lines_shown
+from anchorleg.words import counted
 from trainer.config.read import read_section
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.machine.shortage import words_of_shortage
@@ -73,9 +74,8 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Decode films, or a LeRobotDataset v3.0, once into frames of one size. It can be killed, and goes on."""
-    from trainer.demos.importing import import_films  # noqa: PLC0415 - numpy
-    from trainer.demos.lerobot import is_dataset  # noqa: PLC0415
-    from trainer.demos.lerobot_import import import_lerobot  # noqa: PLC0415
+    from trainer.demos.films import import_films  # noqa: PLC0415 - numpy
+    from trainer.demos.lerobot import import_lerobot, is_dataset  # noqa: PLC0415
 
     with _progress("episodes") as progress:
         if is_dataset(source):
@@ -272,13 +272,32 @@ def _say(sentence: str) -> None:
 
 
 def _show(demos: Demos, *, as_json: bool) -> None:
-    from trainer.demos.importing import as_json as facts  # noqa: PLC0415 - numpy
-    from trainer.demos.importing import summary  # noqa: PLC0415
-
+    told = demos.manifest
+    disk = sum(block.bytes for block in told.blocks)
     if as_json:
-        print(json.dumps(facts(demos), indent=2))
-    else:
-        print(lines_shown([f"{demos.folder}: {summary(demos)}"]))
+        facts = {
+            "folder": str(demos.folder),
+            "digest": told.digest,
+            "episodes": len(told.episodes),
+            "frames": told.num_frames,
+            "frame": list(told.frame),
+            "cameras": list(told.cameras),
+            "has_actions": told.spaces is not None,
+            "licence": told.source.licence,
+            "cut": [episode.name for episode in told.episodes if episode.was_cut],
+            "bytes": disk,
+            "bytes_a_frame": round(disk / told.num_frames, 1),
+        }
+        print(json.dumps(facts, indent=2))
+        return
+    words = (
+        f"{demos.folder}: {counted(len(told.episodes), 'episode')}, {counted(told.num_frames, 'frame')} of "
+        f"{counted(len(told.cameras), 'camera')}, {told.frame[1]} by {told.frame[2]}, "
+        f"{'without' if told.spaces is None else 'with'} actions"
+    )
+    if told.source.kind != "recorded":
+        words += f"; its licence: {told.source.licence}" if told.source.licence else "; no licence is told"
+    print(lines_shown([words]))
 
 
 @contextmanager

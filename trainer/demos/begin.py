@@ -27,9 +27,8 @@ from trainer.demos.cloning import Cloning
 from trainer.demos.contrast import FRAMES, TimeContrast
 from trainer.demos.fit import Fit, FitPlan, Lesson
 from trainer.demos.footage import BatchNeed, Footage, held_out
-from trainer.demos.manifest import DemosManifest
 from trainer.demos.matching import must_act, must_show, tasks_of
-from trainer.demos.store import Demos
+from trainer.demos.store import Demos, DemosManifest
 from trainer.envs.spaces import IMAGE, ArraySpec, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError

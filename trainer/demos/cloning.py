@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from trainer.checkpoints.checkpoint import write_policy
 from trainer.config.training import Training
 from trainer.demos.footage import Footage
-from trainer.demos.manifest import ACTION
 from trainer.demos.matching import bounded, names_of
+from trainer.demos.store import ACTION
 from trainer.envs.spaces import I64, IMAGE, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.nets.normalise import Normaliser, RunningMoments

@@ -1,113 +1,92 @@
-"""Films read frame by frame, through a pipe, by the FFmpeg that imageio-ffmpeg brings. Nothing else of a film is kept.
+"""`trainer demos import` of films, each decoded once by PyAV (the extra `video`) into frames of one size.
 
 A film is from anywhere: FFmpeg is told to open this one file and no other, whatever the file says, and no picture
-larger than 8K; what says nothing for a minute is ended.
+larger than 8K.
 """
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
+import math
 import re
-import select
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from anchorleg.files import read_regular
 from anchorleg.printable import printable
+from trainer.demos.store import MAX_EPISODE_BYTES, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
+from trainer.envs.pictures import COLOURS
+from trainer.envs.spaces import IMAGE
 from trainer.errors import ConfigError
 
 #: [3, size, size]: red, green and blue.
 Frame = npt.NDArray[np.uint8]
+#: How far it is: (episodes that are there, all of them).
+Progress = Callable[[int, int], None]
+Say = Callable[[str], None]
 
 #: What is taken for a film in a folder.
 SUFFIXES = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".mpg", ".mpeg", ".ts", ".ogv", ".wmv"})
-#: A frame takes milliseconds; a film on a slow network folder must find its end before it begins.
-SILENCE_S = 60.0
-#: Containers. A list of files to play (m3u8, concat) is none: it would open what its writer likes.
-_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpeg,mpegts,ogg,asf"
-_MOST_PIXELS = 7680 * 4320
-#: What FFmpeg says where a packet is not all there, because the file has ended before it.
-_ENDED_EARLY = ("corrupt input packet", "partial file")
-#: Lines of its own: a title says what its writer likes.
-_CLOCK = re.compile(r"^\s*Duration: (\d+):(\d+):(\d+(?:\.\d+)?)", re.MULTILINE)
-_RATE = re.compile(r"^\s*Stream #\d+:\d+.*?: Video:.*?(\d+(?:\.\d+)?)(k?) (?:fps|tbr)", re.MULTILINE)
-#: What may go on when the pictures have ended; a film's length is that of the longest.
-_BESIDE = re.compile(r"^\s*Stream #\d+:\d+.*?: (?:Audio|Subtitle):", re.MULTILINE)
-_WORDS = 200
+_OPTIONS = {
+    "protocol_whitelist": "file",
+    # A list of files to play (m3u8, concat) is no container: it would open what its writer likes.
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpeg,mpegts,ogg,asf",
+    "max_pixels": str(7680 * 4320),
+    "err_detect": "explode",  # a damaged picture is none
+    "threads": "1",
+}
+#: What is sought begins so much earlier: pictures may be kept in another order than they are shown in.
+_EARLIER_S = 1.0
+#: The one camera of a film.
+FILMED = "film"
+#: More files than this are no folder of demonstrations.
+_MOST_FILMS = 100_000
+#: Where a folder says its licence: the first line of one of these.
+_LICENCES = ("LICENSE", "LICENSE.txt", "LICENCE", "LICENCE.txt", "LICENSE.md")
+_NAMED_LICENCE = re.compile(r"^license:\s*['\"]?([\w.-]{1,80})", re.MULTILINE)
+_README_BYTES = 4096
+#: Characters of others' words in a sentence of ours.
+WORDS = 200
 
 
 class FilmError(ConfigError):
     """This film cannot be read, and where that was found: its name and the second. It says nothing of others."""
 
 
-@dataclass(frozen=True)
-class FilmFacts:
-    """What a film says of itself: pictures a second, and how long they last (None: it does not say, or has sound)."""
-
-    fps: float
-    seconds: float | None
-
-
-def facts_of(path: Path) -> FilmFacts:
-    """What the film at `path` says of itself. Errors: FilmError where it is none; ConfigError without FFmpeg."""
-    command = [_ffmpeg(), "-nostdin", "-hide_banner", *_input(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=SILENCE_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise FilmError(f"{path}: FFmpeg said nothing about it for {SILENCE_S:.0f} s; is the disk there?") from None
-    except OSError as error:
-        raise _not_run(error) from None
-    said = done.stderr.decode(errors="replace")
-    rate, clock = _RATE.search(said), _CLOCK.search(said)
-    fps = 0.0 if rate is None else float(rate[1]) * (1000 if rate[2] else 1)
-    if not fps:
-        raise FilmError(f"{path} is no film that can be read, from its second 0 on ({_cause(said)}); leave it out")
-    seconds = None
-    if clock is not None and _BESIDE.search(said) is None:
-        hours, minutes, rest = clock.groups()
-        seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest)
-    return FilmFacts(fps, seconds)
-
-
 class Film:
-    """The film at `path` from its second `start_s` on, each picture cut to its middle square and brought to `size`
-    pixels a side by area. `fps`: so many pictures a second; None: its own ones, each.
+    """The film at `path`, each picture brought to `size` pixels a side by area and cut to its middle square. `fps`: so
+    many pictures a second; None: its own ones, each.
 
-    It is a context. `was_cut` is true where the file ended before the film did, which is known behind its last frame.
-    Errors: FilmError; ConfigError without FFmpeg.
+    It is a context. Behind the last frame, `second` is the film's, and `was_cut` says that the file ended before the
+    film did. `seconds`: how long it says it is; None: it does not say. Errors: FilmError; ModuleNotFoundError.
     """
 
-    def __init__(self, path: Path, size: int, fps: float | None = None, start_s: float = 0.0) -> None:
-        self.path, self.size, self.start_s = path, size, start_s
-        self.facts = facts_of(path)
-        self.fps = fps or self.facts.fps
-        self.was_cut = False
-        self._read = 0
-        rate = [] if fps is None else [f"fps={fps!r}"]
-        picture = [f"scale={size}:{size}:force_original_aspect_ratio=increase:flags=area", "format=rgb24"]
-        seek = ["-ss", f"{start_s:.6f}"] if start_s else []
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`; a full pipe would stop it
-        command = [
-            *(_ffmpeg(), "-nostdin", "-hide_banner", "-loglevel", "error", "-xerror", "-err_detect", "explode"),
-            *(*seek, *_input(path), "-map", "0:v:0", "-vf", ",".join([*rate, *picture, f"crop={size}:{size}"])),
-            *("-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"),
-        ]
-        read, write = os.pipe()
-        self._pipe = read
+    def __init__(self, path: Path, size: int, fps: float | None = None) -> None:
+        import av  # noqa: PLC0415 - an extra
+
+        self._path, self._size, self._every, self._errors = path, size, fps, av.FFmpegError
+        self.was_cut, self.second = False, 0.0
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, stderr=self._words)
-        except OSError as error:
-            os.close(read)
-            self._words.close()
-            raise _not_run(error) from None
-        finally:
-            os.close(write)
+            self._container = av.open(f"file:{path.absolute()}", options=_OPTIONS, metadata_errors="replace")
+        except av.FFmpegError as error:
+            raise self._unread(error) from None
+        self._stream = next(iter(self._container.streams.video), None)
+        rate = self._stream and (self._stream.average_rate or self._stream.guessed_rate)
+        if not rate:
+            self.close()
+            raise self._unread("it holds no pictures")
+        self._rate = float(rate)
+        self.fps = fps or self._rate
+        self.seconds: float | None = None
+        if self._stream.duration:
+            self.seconds = float(self._stream.duration * self._stream.time_base)
+        elif self._container.duration and len(self._container.streams) == 1:  # sound may go on longer
+            self.seconds = self._container.duration / 1e6
 
     def __enter__(self) -> Self:
         return self
@@ -116,79 +95,136 @@ class Film:
         self.close()
 
     def close(self) -> None:
-        """End FFmpeg. May be called twice."""
-        if not self._words.closed:
-            self._process.kill()
-            self._process.wait()
-            os.close(self._pipe)
-            self._words.close()
+        """May be called twice."""
+        self._container.close()
 
-    def __iter__(self) -> Iterator[Frame]:
-        """Its frames, in order. Errors: FilmError, with the second, where one cannot be read."""
-        size = 3 * self.size * self.size
-        while raw := self._bytes(size):
-            self._read += 1
-            pixels = np.frombuffer(raw, np.uint8).reshape(self.size, self.size, 3)
-            yield np.ascontiguousarray(pixels.transpose(2, 0, 1))
-        code = self._process.wait()
-        self._words.seek(0)
-        said = self._words.read().decode(errors="replace")
-        self.was_cut = any(words in said for words in _ENDED_EARLY) if code else self._is_short()
-        if (code and not self.was_cut) or not self._read:
-            raise FilmError(
-                f"{self.path} cannot be read from its second {self.second:.1f} on ({_cause(said)}); leave it out"
-            )
+    def frames(self, start_s: float = 0.0) -> Iterator[Frame]:
+        """Its frames from a second on, in order; from 0 on once. Errors: FilmError, with the second, where one cannot be read."""
+        before, shown = None, 0
+        for picture in self._pictures(start_s):
+            if self._every is None:
+                yield self._frame(picture)
+                continue
+            while before is not None and shown < self._before(self.second - 1 / self._rate):
+                yield self._frame(before)
+                shown += 1
+            before = picture
+        while before is not None and shown < max(1, self._before(self.second)):
+            yield self._frame(before)
+            shown += 1
+        missing_s = (self.seconds or 0.0) - self.second
+        self.was_cut |= missing_s > max(1.0, 2 / self._rate)
 
-    @property
-    def second(self) -> float:
-        """Of the film, behind the last frame that was read."""
-        return self.start_s + self._read / self.fps
+    def _before(self, second: float) -> int:
+        """How many of `fps` pictures a second come before `second`."""
+        return math.floor(second * self.fps + 0.5)
 
-    def _is_short(self) -> bool:
-        """Whether more than a second, and two frames, of what it says are not there."""
-        seconds = self.facts.seconds
-        return seconds is not None and seconds - self.second > max(1.0, 2 / self.fps)
+    def _pictures(self, start_s: float) -> Iterator[Any]:
+        stream = self._stream
+        first_s, unit_s = float((stream.start_time or 0) * stream.time_base), float(stream.time_base)
+        try:
+            if start_s:
+                self._container.seek(int((max(0.0, start_s - _EARLIER_S) + first_s) / unit_s), stream=stream)
+            count = 0
+            for packet in self._container.demux(stream):
+                self.was_cut |= packet.is_corrupt
+                for picture in stream.decode(None if self.was_cut else packet):
+                    at = count / self._rate if picture.pts is None else picture.pts * unit_s - first_s
+                    count, self.second = count + 1, at + 1 / self._rate
+                    if at >= start_s:
+                        yield picture
+                if self.was_cut:
+                    break
+        except self._errors as error:
+            raise self._unread(error) from None
+        if not count:
+            raise self._unread("it holds no pictures")
 
-    def _bytes(self, size: int) -> bytes:
-        """The next `size` bytes; b"" behind the last. Errors: FilmError where FFmpeg is silent."""
-        parts, missing = [], size
-        while missing:
-            if not select.select([self._pipe], [], [], SILENCE_S)[0]:
-                raise FilmError(
-                    f"{self.path}: FFmpeg gave nothing for {SILENCE_S:.0f} s at its second {self.second:.1f}"
-                )
-            part = os.read(self._pipe, missing)
-            if not part:
-                return b""
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
+    def _frame(self, picture: Any) -> Frame:
+        shortest = min(picture.width, picture.height)
+        width, height = (
+            max(self._size, round(side * self._size / shortest)) for side in (picture.width, picture.height)
+        )
+        pixels = picture.reformat(width, height, "rgb24", interpolation="AREA").to_ndarray()
+        top, left = (height - self._size) // 2, (width - self._size) // 2
+        square = pixels[top : top + self._size, left : left + self._size]
+        return np.ascontiguousarray(np.rot90(square, picture.rotation // 90).transpose(2, 0, 1))
 
-
-def _input(path: Path) -> list[str]:
-    limits = ["-protocol_whitelist", "file", "-format_whitelist", _CONTAINERS, "-max_pixels", str(_MOST_PIXELS)]
-    return [*limits, "-threads", "1", "-i", f"file:{path.absolute()}"]
-
-
-def _ffmpeg() -> str:
-    """Errors: ConfigError where there is none."""
-    import imageio_ffmpeg  # noqa: PLC0415 - looks for its ffmpeg when it is loaded
-
-    try:
-        return str(imageio_ffmpeg.get_ffmpeg_exe())
-    except RuntimeError as error:
-        raise _not_run(error) from None
+    def _unread(self, cause: object) -> FilmError:
+        words = printable(str(getattr(cause, "strerror", cause)), WORDS)
+        if not self.second:
+            return FilmError(f"{self._path} is no film that can be read, from its second 0 on ({words}); leave it out")
+        return FilmError(f"{self._path} cannot be read from its second {self.second:.1f} on ({words}); leave it out")
 
 
-def _not_run(error: Exception) -> ConfigError:
-    """What is said where FFmpeg is not there, or is no program."""
-    return ConfigError(
-        f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
-        "or pip install --force-reinstall imageio-ffmpeg"
+def films_in(folder: Path) -> list[str]:
+    """The films below `folder`, by their paths in it, sorted. Errors: ConfigError where there are none."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; give one with films, or a LeRobotDataset's")
+    names = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.is_symlink()
     )
+    for name in names:
+        if name.encode(errors="replace").decode() != name:  # no JSON could say it
+            raise ConfigError(f"{folder}: the name {name!a} is not UTF-8; rename this film")
+    if not names:
+        raise ConfigError(f"there is no film in {folder}; those end in {', '.join(sorted(SUFFIXES))}")
+    if len(names) > _MOST_FILMS:
+        raise ConfigError(f"{folder} has {len(names):,} films; at most {_MOST_FILMS:,} are taken at once")
+    return names
 
 
-def _cause(said: str) -> str:
-    """The first thing of FFmpeg's that says what is wrong, harmless."""
-    lines = [line for line in said.splitlines() if line.startswith("[") and "misdetection" not in line]
-    return printable(re.sub(r"^\[[^]]*\] ", "", lines[0]) if lines else "it holds no pictures", _WORDS)
+def import_films(folder: Path, out: Path, size: int, fps: float | None, progress: Progress, say: Say) -> Demos:
+    """Each film below `folder` as an episode of one camera, `size` pixels a side, `fps` pictures a second (None: its
+    own). What `out` has of it already stays.
+
+    Errors: FilmError for one that cannot be read; ConfigError; SaveError; ModuleNotFoundError without PyAV.
+    """
+    names = films_in(folder)
+    files = [(name, (folder / name).stat().st_size) for name in names]
+    asked = digest_of(files=files, size=size, fps=fps)
+    source = DemoSource(kind="films", name=folder.name, asked=asked, licence=licence_in(folder))
+    writer = DemosWriter(out, DemosManifest(source=source, cameras=(FILMED,), frame=(COLOURS, size, size)))
+    most = MAX_EPISODE_BYTES // (COLOURS * size * size)
+    for number in range(writer.done, len(names)):
+        name = names[number]
+        progress(number, len(names))
+        with Film(folder / name, size, fps) as film:
+            frames = []
+            for frame in film.frames():
+                if len(frames) == most:
+                    raise ConfigError(
+                        f"{name} has more than {most:,} frames, and no episode may: lower --fps (it has {film.fps:g}) "
+                        "or --size, or cut it into several"
+                    )
+                frames.append(frame)
+            if film.was_cut:
+                whole = f" of its {film.seconds:.1f}" if film.seconds else ""
+                say(f"{name} is cut short: {film.second:.1f}{whole} s could be read, and are taken")
+            episode = DemoEpisode(name=name, frames=len(frames), fps=film.fps, was_cut=film.was_cut)
+        writer.add(episode, {IMAGE: np.stack(frames)})
+    progress(len(names), len(names))
+    return writer.finish()
+
+
+def digest_of(**asked: Any) -> str:
+    """sha256 (hex) of what was asked for: another wish is another folder."""
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def licence_in(folder: Path) -> str | None:
+    """What a folder says of its licence, in a line: in the head of its README, as data sets do, or in a file."""
+    named = _NAMED_LICENCE.search(_beginning(folder / "README.md"))
+    if named is not None:
+        return named[1]
+    lines = (_beginning(folder / name).strip().partition("\n")[0] for name in _LICENCES)
+    return next((printable(line, WORDS) for line in lines if line), None)
+
+
+def _beginning(path: Path) -> str:
+    try:
+        return read_regular(path, _README_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

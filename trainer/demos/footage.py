@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anchorleg.words import counted, sized
-from trainer.demos.manifest import ACTION, DemoEpisode
-from trainer.demos.store import Demos
+from trainer.demos.store import ACTION, DemoEpisode, Demos
 from trainer.envs.frames import stacked
 from trainer.envs.spaces import I64, IMAGE, ArraySpec, Spaces
 from trainer.errors import ConfigError, OutOfMemoryError

@@ -1,113 +1,180 @@
-"""LeRobotDataset v3.0: its layout, by name. Read and written here, without LeRobot.
+"""LeRobotDataset v3.0, read and written by pyarrow and PyAV (the extra `video`).
 
 Checked against huggingface/lerobot at 7427f31 (Aug 2026): src/lerobot/datasets/{utils,io_utils,dataset_metadata,
-dataset_reader,dataset_writer,feature_utils}.py, src/lerobot/utils/constants.py. `lerobot` itself wants Python 3.12 and
-other versions of torch and numpy: nothing here was read by it.
+dataset_reader,dataset_writer,feature_utils,compute_stats}.py. `lerobot` itself wants Python 3.12 and other versions of
+torch and numpy: nothing here was read by it.
+
+Frame i of an episode lies `from_timestamp + i / fps` seconds into a film that it shares with other episodes; its row is
+`dataset_from_index + i`.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
 
-from anchorleg.files import read_json
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field, ValidationError
+
 from anchorleg.printable import printable
-from trainer.envs.spaces import PRIVILEGED, STATE, Box, Discrete
+from anchorleg.words import counted, did_you_mean, sized
+from trainer.demos.films import WORDS, Film, Progress, digest_of, licence_in
+from trainer.demos.store import (
+    ACTION,
+    MAX_EPISODE_BYTES,
+    REWARD,
+    SUCCESS,
+    Arrays,
+    Count,
+    DemoEpisode,
+    Demos,
+    DemosManifest,
+    DemoSource,
+    DemosWriter,
+)  # fmt: skip
+from trainer.envs.pictures import COLOURS
+from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.errors import ConfigError
 
-VERSION = "v3.0"
-INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
-_FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
-EPISODES_PATH = f"{EPISODES}/{_FILE}.parquet"
-DATA_PATH = f"data/{_FILE}.parquet"
-VIDEO_PATH = f"videos/{{video_key}}/{_FILE}.mp4"
-CHUNK_FILES, DATA_MB, VIDEO_MB = 1000, 100, 200
-
+VERSION: Literal["v3.0"] = "v3.0"
+INFO, EPISODES = "meta/info.json", "meta/episodes"
+#: Where files lie, in upstream's words: no other places are understood.
+DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 IMAGES = "observation.images."
-ACTION, REWARD, DONE, SUCCESS = "action", "next.reward", "next.done", "next.success"
-#: Whether an episode succeeded, in its row of `meta/episodes`, of which upstream reads all but statistics as they are:
-#: no step says which step counts.
-EPISODE_SUCCESS = "success"
+#: Our names of numbers, and theirs.
+THEIRS = {
+    STATE: "observation.state",
+    PRIVILEGED: "observation.environment_state",
+    ACTION: "action",
+    REWARD: "next.reward",
+    SUCCESS: "next.success",
+}
 #: Of how many an action is one: a word of ours in its `info`, where upstream has words for cameras alone.
 CHOICES = "choices"
 #: More than this are no choices, but numbers of something.
-MOST_CHOICES = 4096
-#: Rows of numbers, by what they are called here.
-ROWS = {STATE: "observation.state", PRIVILEGED: "observation.environment_state"}
-#: What every data set has beside its own.
-DEFAULT_FEATURES: dict[str, dict[str, Any]] = {
-    "timestamp": {"dtype": "float32", "shape": [1], "names": None},
-    "frame_index": {"dtype": "int64", "shape": [1], "names": None},
-    "episode_index": {"dtype": "int64", "shape": [1], "names": None},
-    "index": {"dtype": "int64", "shape": [1], "names": None},
-    "task_index": {"dtype": "int64", "shape": [1], "names": None},
-}
-_MAX_JSON_BYTES = 2**24
-_PLACE = re.compile(r"\{(video_key|chunk_index|file_index)(?::0(\d)d)?\}")
-_WORDS = 80
+_MOST_CHOICES = 4096
+#: More than any data set of theirs has: episodes, bytes of a table, bytes of `info.json`.
+_MOST_EPISODES, _MOST_FILE_BYTES, _MOST_JSON_BYTES = 1_000_000, 2**31, 2**24
+#: Names of tasks in a sentence.
+_NAMES = 10
+M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True)
-class LerobotInfo:
-    """What `meta/info.json` says, as far as it is needed. `rows`: our name → how many numbers; `action`: None where
-    there are none that we know, one of 0 where nobody says of how many. `told`: which of reward and success there are,
-    by their names there.
-    """
+class _Feature(BaseModel):
+    """One column or camera of `info.json`."""
 
-    fps: float
-    cameras: tuple[str, ...]
-    rows: Mapping[str, int]
-    action: Box | Discrete | None
-    told: tuple[str, ...]
-    data_path: str
-    video_path: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    info: dict[str, Any] | None = None
+    video_info: dict[str, Any] | None = None
+
+    @property
+    def is_film(self) -> bool:
+        """Of colours: depth is not for us."""
+        told = (self.info or {}) | (self.video_info or {})
+        return self.dtype == "video" and not (told.get("is_depth_map") or told.get("video.is_depth_map"))
+
+
+class LerobotInfo(BaseModel):
+    """What `meta/info.json` says, as far as it is needed."""
+
+    fps: float = Field(gt=0, le=1000)
+    features: dict[str, _Feature]
+    data_path: Literal["data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"]
+    video_path: Literal["videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"] | None
 
     @classmethod
-    def read(cls, folder: Path) -> LerobotInfo:
+    def read(cls, folder: Path) -> Self:
         """Errors: ConfigError for another version, and for what cannot be read."""
-        value = _json(folder, INFO)
-        version = value.get("codebase_version")
+        path = own(folder, INFO)
+        try:
+            if path.stat().st_size > _MOST_JSON_BYTES:
+                raise ConfigError(f"{path} is larger than any such file")
+            value = json.loads(path.read_bytes())
+            version = value.get("codebase_version")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError, AttributeError) as error:
+            raise ConfigError(f"{path} is no JSON object ({error})") from None
         if version != VERSION:
-            words = printable(str(version), _WORDS)
             raise ConfigError(
-                f"{folder} is a LeRobotDataset of version {words}, and {VERSION} is read: LeRobot's own script "
-                "convert_dataset_v21_to_v30 brings a v2.1 to it"
+                f"{folder} is a LeRobotDataset of version {printable(str(version), WORDS)}, and {VERSION} is read: "
+                "LeRobot's own script convert_dataset_v21_to_v30 brings a v2.1 to it"
             )
-        features, fps = value.get("features"), value.get("fps")
-        if not isinstance(features, dict) or not isinstance(fps, int | float) or not 0 < fps <= 1000:
-            raise ConfigError(f"{folder / INFO} has no features, or no fps: it is damaged")
-        cameras = tuple(key for key, feature in features.items() if _is_film(feature))
-        if not cameras:
-            kept = [key for key, feature in features.items() if _kind(feature) == "image"]
-            more = f" ({kept[0]} is kept as single images)" if kept else ""
+        info = _validated(cls, value, path)
+        if not info.cameras:
+            kept = [key for key, feature in info.features.items() if feature.dtype == "image"]
+            more = f" ({printable(kept[0], WORDS)} is kept as single images)" if kept else ""
             raise ConfigError(f"{folder} has no camera whose films could be read{more}")
-        for key in cameras:
-            if "/" in key or key in {".", ".."} or not key.isprintable():
-                raise ConfigError(f"{folder / INFO}: {printable(key, _WORDS)} can be no camera's name")
-        rows = {ours: size for ours, theirs in ROWS.items() if (size := _numbers(features.get(theirs))) is not None}
-        return cls(
-            float(fps),
-            cameras,
-            rows,
-            _action(features.get(ACTION)),
-            tuple(name for name in (REWARD, SUCCESS) if _kind(features.get(name)) in {"float32", "float64", "bool"}),
-            str(value.get("data_path") or DATA_PATH),
-            str(value.get("video_path") or VIDEO_PATH),
-        )
+        wrong = next((key for key in info.cameras if "/" in key or not key.isprintable()), None)
+        if wrong is not None:
+            raise ConfigError(f"{path}: {printable(wrong, WORDS)} can be no camera's name")
+        return info
 
-    def chosen(self, wanted: list[str]) -> tuple[str, ...]:
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """By their names there."""
+        return tuple(key for key, feature in self.features.items() if feature.is_film)
+
+    def chosen(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """The cameras that a user means: by their names, or what follows `observation.images.`. Errors: ConfigError."""
-        found = []
+        names = {key.removeprefix(IMAGES): key for key in self.cameras} | {key: key for key in self.cameras}
         for name in wanted:
-            key = next((key for key in self.cameras if name in {key, key.removeprefix(IMAGES)}), None)
-            if key is None:
+            if name not in names:
                 raise ConfigError(f"there is no camera {name!r}; it has {', '.join(self.cameras)}")
-            found.append(key)
-        return tuple(dict.fromkeys(found)) or self.cameras
+        return tuple(dict.fromkeys(names[name] for name in wanted)) or self.cameras
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """How many numbers there are in a row of our `STATE` and `PRIVILEGED`, where it has them."""
+        return {key: width for key in (STATE, PRIVILEGED) if (width := self._width(key)) is not None}
+
+    def _width(self, name: str) -> int | None:
+        """Of a column of rows of real numbers."""
+        feature = self.features.get(THEIRS[name])
+        if feature is None or feature.dtype not in {"float32", "float64"} or len(feature.shape) != 1:
+            return None
+        return feature.shape[0] if 0 < feature.shape[0] <= 2**16 else None
+
+    def action(self) -> Box | Discrete | None:
+        """A row of real numbers, or one whole number (of 0: nobody says of how many); None: none that we know."""
+        feature, width = self.features.get(THEIRS[ACTION]), self._width(ACTION)
+        if width is not None:
+            return Box(width)
+        if feature is None or (feature.dtype, feature.shape) != ("int64", (1,)):
+            return None
+        choices = (feature.info or {}).get(CHOICES)
+        return Discrete(choices if isinstance(choices, int) and 0 < choices <= _MOST_CHOICES else 0)
+
+    def told(self) -> tuple[Any, ...]:
+        """What is known of each action beside itself: reward, success."""
+        kinds = {name: feature.dtype for name, feature in self.features.items()}
+        return tuple(name for name in (REWARD, SUCCESS) if kinds.get(THEIRS[name]) in {"float32", "float64", "bool"})
+
+
+class _Row(BaseModel):
+    """An episode's row of `meta/episodes`. `films`: camera → (chunk, file, second of its first frame)."""
+
+    episode_index: Count
+    length: int = Field(ge=1)
+    tasks: list[str]
+    data: tuple[Count, Count]
+    dataset_from_index: Count
+    films: dict[str, tuple[Count, Count, float]]
+    success: Any = None
+
+    @property
+    def task(self) -> str:
+        """The first that it names."""
+        return printable(self.tasks[0], WORDS) if self.tasks else ""
 
 
 def is_dataset(folder: Path) -> bool:
@@ -115,77 +182,179 @@ def is_dataset(folder: Path) -> bool:
     return (folder / INFO).is_file()
 
 
-def place(folder: Path, template: str, chunk: int, file: int, video_key: str = "") -> Path:
-    """Where `template` says that a file lies. Errors: ConfigError where that is not below `folder`."""
-    values = {"chunk_index": chunk, "file_index": file, "video_key": video_key}
-
-    def value(found: re.Match[str]) -> str:
-        text = str(values[found[1]])
-        return text.zfill(int(found[2])) if found[2] else text
-
-    path = _PLACE.sub(value, template)
-    pure = PurePosixPath(path)
-    if "{" in path or pure.is_absolute() or ".." in pure.parts or chunk < 0 or file < 0:
-        raise ConfigError(
-            f"{folder / INFO} has a path that leads elsewhere, or that is not understood: {printable(template, _WORDS)}"
-        )
-    return own(folder, folder / path)
-
-
-def own(folder: Path, path: Path) -> Path:
-    """`path`, where it is a file of `folder` itself or is not there. Errors: ConfigError for a link to elsewhere, which
-    may lead to what its maker could not read, and for a pipe, which would be waited for.
+def own(folder: Path, name: str) -> Path:
+    """The path of a file of `folder` itself, or of none. Errors: ConfigError for a link to elsewhere, which may lead to
+    what its maker could not read, and for a pipe, which would be waited for.
     """
-    real = Path(os.path.realpath(path))
-    if not os.path.lexists(path) or (real.is_relative_to(os.path.realpath(folder)) and real.is_file()):
+    path, real = folder / name, os.path.realpath(folder / name)
+    if Path(real).is_relative_to(os.path.realpath(folder)) and (os.path.isfile(real) or not os.path.lexists(path)):
         return path
     raise ConfigError(f"{path} is a link to elsewhere, or no file: copy the files themselves with cp -rL")
 
 
-def _json(folder: Path, name: str) -> dict[str, Any]:
-    path = own(folder, folder / name)
+def import_lerobot(
+    folder: Path, out: Path, size: int, cameras: Sequence[str], progress: Progress, task: str | None = None
+) -> Demos:
+    """Each episode of `task` (None: of all), by `cameras` (none: all), `size` pixels a side. What `out` has stays.
+
+    Errors: ConfigError; FilmError; SaveError; ModuleNotFoundError without pyarrow or PyAV.
+    """
+    info = LerobotInfo.read(folder)
+    chosen = info.chosen(cameras)
+    rows = _of_task(_episodes(folder, chosen), task)
+    tasks = tuple(dict.fromkeys(row.task for row in rows))
+    frame = (COLOURS * len(chosen), size, size)
+    for row in rows:  # before hours of them are decoded
+        if row.length * prod(frame) > MAX_EPISODE_BYTES:
+            raise ConfigError(
+                f"episode {row.episode_index} has {row.length:,} frames, by {counted(len(chosen), 'camera')} "
+                f"{sized(row.length * prod(frame))}; an episode has at most {sized(MAX_EPISODE_BYTES)}: lower --size, "
+                "or choose with --camera"
+            )
+    action, spaces = info.action(), None
+    if action == Discrete(0):
+        files = dict.fromkeys(row.data for row in rows)
+        action = Discrete(1 + max(int(_numbers(folder, info, *file)[ACTION].max(initial=0)) for file in files))
+    if action is not None:
+        seen = {IMAGE: ArraySpec(frame, "uint8", 0.0, 255.0)}
+        seen |= {key: ArraySpec((n,), privileged=key == PRIVILEGED) for key, n in info.seen.items()}
+        spaces = Spaces(seen, action, tasks, max(row.length for row in rows))
+    asked = digest_of(
+        rows=[[row.episode_index, row.length, row.task, *row.data, row.dataset_from_index] for row in rows], size=size
+    )
+    plan = DemosManifest(
+        source=DemoSource(kind="lerobot", name=folder.name, asked=asked, licence=licence_in(folder)),
+        cameras=tuple(camera.removeprefix(IMAGES) for camera in chosen),
+        frame=frame,
+        tasks=tasks,
+        spaces=None if spaces is None else spaces.as_json(),
+        told=() if spaces is None else info.told(),
+    )
+    writer = DemosWriter(out, plan)
+    numbers = lru_cache(maxsize=1)(lambda *file: _numbers(folder, info, *file))
+    for number in range(writer.done, len(rows)):
+        row = rows[number]
+        progress(number, len(rows))
+        pictures_of = [_frames(folder, info, row, camera, size) for camera in chosen]
+        arrays = {IMAGE: np.concatenate(pictures_of, axis=1)}
+        if spaces is not None:
+            arrays |= _of_episode(numbers(*row.data), row)
+        success = row.success if isinstance(row.success, bool) else None
+        if success is None and SUCCESS in arrays:
+            success = bool(arrays[SUCCESS].any())
+        episode = DemoEpisode(
+            name=f"episode {row.episode_index}",
+            frames=row.length,
+            actions=0 if spaces is None else row.length,
+            fps=info.fps,
+            task=tasks.index(row.task),
+            success=success,
+        )
+        writer.add(episode, arrays)
+    progress(len(rows), len(rows))
+    return writer.finish()
+
+
+def _of_task(rows: list[_Row], task: str | None) -> list[_Row]:
+    """Those that show `task`, by its name as the data set has it; None: all. Errors: ConfigError."""
+    found = [row for row in rows if task is None or row.task == printable(task, WORDS)]
+    if task is not None and not found:
+        names = sorted({row.task for row in rows})
+        shown = f"it has {', '.join(map(repr, names[:_NAMES]))}{', …' if names[_NAMES:] else ''}"
+        raise ConfigError(f"--task: there is no task {task!r}; {did_you_mean(task, names, shown)}")
+    return found
+
+
+def _episodes(folder: Path, cameras: Sequence[str]) -> list[_Row]:
+    """All, in order. Errors: ConfigError."""
+    fields = ["episode_index", "length", "tasks", "dataset_from_index", "success"]
+    data = ["data/chunk_index", "data/file_index"]
+    films = {c: [f"videos/{c}/{part}" for part in ("chunk_index", "file_index", "from_timestamp")] for c in cameras}
+    rows: list[_Row] = []
+    for found in sorted((folder / EPISODES).glob("chunk-*/file-*.parquet")):
+        path = own(folder, str(found.relative_to(folder)))
+        for value in _table(path, [*fields, *data, *(name for names in films.values() for name in names)]).to_pylist():
+            value["data"] = [value.get(name) for name in data]
+            value["films"] = {camera: [value.get(name) for name in names] for camera, names in films.items()}
+            rows.append(_validated(_Row, value, path))
+        if len(rows) > _MOST_EPISODES:
+            break
+    if not 0 < len(rows) <= _MOST_EPISODES:
+        raise ConfigError(f"{folder / EPISODES} tells of {len(rows):,} episodes")
+    return sorted(rows, key=lambda row: row.episode_index)
+
+
+def _validated(model: type[M], value: Any, path: Path) -> M:
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ConfigError(f"{path} is larger than any such file")
-        value = read_json(path)
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = printable(".".join(map(str, first["loc"])), WORDS)
+        words = printable(first["msg"], WORDS)
+        raise ConfigError(f"{path} is damaged, or of another form ({place}: {words})") from None
+
+
+def _frames(folder: Path, info: LerobotInfo, row: _Row, camera: str, size: int) -> npt.NDArray[np.uint8]:
+    """[F, 3, size, size] of an episode by one camera. Errors: FilmError; ConfigError where its film is too short."""
+    chunk, file, second = row.films[camera]
+    path = own(folder, VIDEO_PATH.format(video_key=camera, chunk_index=chunk, file_index=file))
+    with Film(path, size) as read:
+        start_s = max(0.0, second - 0.5 / info.fps)  # half a frame before it, whatever was rounded
+        frames = list(islice(read.frames(start_s), row.length))
+        if len(frames) < row.length:
+            raise ConfigError(
+                f"{path} ends at its second {read.second:.1f}, and episode {row.episode_index} needs it up to "
+                f"{second + row.length / info.fps:.1f}: the film is cut short; fetch it again"
+            )
+    return np.stack(frames)
+
+
+def _numbers(folder: Path, info: LerobotInfo, chunk: int, file: int) -> dict[str, npt.NDArray[Any]]:
+    """All rows of a file of numbers, by our names, and their `index`. Errors: ConfigError."""
+    path, action = own(folder, DATA_PATH.format(chunk_index=chunk, file_index=file)), info.action()
+    rows = [(key, (n,), np.float32) for key, n in info.seen.items()]
+    told = [(key, (), {REWARD: np.float32, SUCCESS: np.bool_}[key]) for key in info.told()]
+    done = (ACTION, (action.size,), np.float32) if isinstance(action, Box) else (ACTION, (), np.int64)
+    columns: list[tuple[str, tuple[int, ...], Any]] = [("index", (), np.int64), *rows, *told, done]
+    table = _table(path, [THEIRS.get(ours, ours) for ours, *_ in columns])
+    found: dict[str, npt.NDArray[Any]] = {}
+    for ours, shape, dtype in columns:
+        theirs = THEIRS.get(ours, ours)
+        if theirs not in table.column_names:
+            raise ConfigError(f"{path} has no column {theirs}")
+        column = table.column(theirs).combine_chunks()
+        flat = (column.flatten() if hasattr(column, "flatten") else column).to_numpy(zero_copy_only=False)
+        if flat.dtype.kind not in "biuf" or flat.size != table.num_rows * prod(shape) or not np.isfinite(flat).all():
+            raise ConfigError(
+                f"{path}: {theirs} has rows of another length than {prod(shape)}, or numbers that are not finite"
+            )
+        found[ours] = flat.reshape(-1, *shape).astype(dtype)
+    most = action.n if isinstance(action, Discrete) and action.n else _MOST_CHOICES
+    if not isinstance(action, Box) and not ((found[ACTION] >= 0) & (found[ACTION] < most)).all():
+        raise ConfigError(f"{path}: {THEIRS[ACTION]} has whole numbers that are not all one of {most:,}, from 0 on")
+    return found
+
+
+def _of_episode(numbers: Arrays, row: _Row) -> dict[str, npt.NDArray[Any]]:
+    """Those of an episode. Errors: ConfigError."""
+    at = slice(first := int(np.searchsorted(numbers["index"], row.dataset_from_index)), first + row.length)
+    if not np.array_equal(numbers["index"][at], row.dataset_from_index + np.arange(row.length)):
+        raise ConfigError(
+            f"episode {row.episode_index} has {row.length} rows by its table, and others in its data: it is damaged"
+        )
+    return {name: array[at] for name, array in numbers.items() if name != "index"}
+
+
+def _table(path: Path, columns: list[str]) -> Any:
+    """Those of `columns` that a Parquet file has, as pyarrow has them. Errors: ConfigError; ModuleNotFoundError."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
+    from pyarrow import parquet  # noqa: PLC0415
+
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise ConfigError(f"{path} is larger than any file of such a data set")
+        return parquet.ParquetFile(path).read(columns=columns)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object")
-    return value
-
-
-def _kind(feature: Any) -> str | None:
-    kind = feature.get("dtype") if isinstance(feature, dict) else None
-    return kind if isinstance(kind, str) else None  # a list could not even be looked up
-
-
-def _is_film(feature: Any) -> bool:
-    """A film of colours: depth is not for us."""
-    if _kind(feature) != "video":
-        return False
-    told = [about for name in ("video_info", "info") if isinstance(about := feature.get(name), dict)]
-    return not any(about.get("is_depth_map") or about.get("video.is_depth_map") for about in told)
-
-
-def _numbers(feature: Any) -> int | None:
-    """How many, of a row of real numbers."""
-    if _kind(feature) not in {"float32", "float64"}:
-        return None
-    shape = feature.get("shape")
-    is_row = isinstance(shape, list) and len(shape) == 1 and isinstance(shape[0], int) and 0 < shape[0] <= 2**16
-    return shape[0] if is_row else None
-
-
-def _action(feature: Any) -> Box | Discrete | None:
-    """A row of real numbers, or one whole number."""
-    size = _numbers(feature)
-    if size is not None:
-        return Box(size)
-    if _kind(feature) != "int64" or feature.get("shape") != [1]:
-        return None
-    about = feature.get("info")
-    choices = about.get(CHOICES) if isinstance(about, dict) else None
-    return Discrete(choices if isinstance(choices, int) and 0 < choices <= MOST_CHOICES else 0)
+        raise ConfigError(f"{path} cannot be read ({error.strerror or error})") from None
+    except pa.ArrowException as error:
+        raise ConfigError(f"{path} is damaged ({printable(str(error), WORDS)})") from None

@@ -1,4 +1,4 @@
-"""`trainer demos export`: our demonstrations as a LeRobotDataset v3.0."""
+"""`trainer demos export`: our demonstrations as a LeRobotDataset v3.0, of which `trainer.demos.lerobot` says more."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from anchorleg.files import fsync_tree, make_folder, publish_folder, write_bytes, write_json
 from anchorleg.words import counted
-from trainer.demos import lerobot, manifest
-from trainer.demos.importing import Progress
-from trainer.demos.lerobot_stats import Stats, stats_of_pictures, stats_of_rows, together
-from trainer.demos.manifest import DemoEpisode, DemosManifest
-from trainer.demos.store import Arrays, Demos
+from trainer.demos.films import Progress
+from trainer.demos.lerobot import CHOICES, DATA_PATH, EPISODES, IMAGES, INFO, THEIRS, VERSION, VIDEO_PATH
+from trainer.demos.store import ACTION, SUCCESS, Arrays, DemoEpisode, Demos, DemosManifest
 from trainer.envs.cameras import Picture
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE, Box, Discrete
 from trainer.errors import ConfigError, SaveError
 from trainer.showing.camera import film
 
-#: Bytes of frames, and of rows, that a file holds: at a twentieth, and as they are, less than what `info.json` says.
-_FILM_BYTES, _DATA_BYTES = 20 * lerobot.VIDEO_MB * 10**6, lerobot.DATA_MB * 10**6 // 2
+Stats = Mapping[str, npt.NDArray[Any]]
+
+#: Files in a folder of them.
+CHUNK_FILES = 1000
+_QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+#: Of an episode's frames statistics look at 100, and at more of a long one, of about this many pixels a side: as
+#: upstream does.
+_LEAST_FRAMES, _MOST_FRAMES, _POWER, _SIDE = 100, 10_000, 0.75, 150
 #: What a licence is called where everybody knows it by its name.
 _LICENCE_NAME = re.compile(r"[A-Za-z0-9.-]+")
 #: What a recorded action is, whatever its environment calls it: docs/export.md, "Other environments".
@@ -47,7 +50,7 @@ def export(demos: Demos, out: Path, progress: Progress) -> Path:
 
     Errors: ConfigError where that cannot be; SaveError; ModuleNotFoundError without pyarrow.
     """
-    fps = _check(demos.manifest, out)
+    fps = _whole_fps(demos.manifest, out)
     unfinished = out.with_name(f".{out.name}.unfinished")
     try:
         if unfinished.exists():
@@ -63,8 +66,13 @@ def export(demos: Demos, out: Path, progress: Progress) -> Path:
     return out
 
 
-def _check(told: DemosManifest, out: Path) -> int:
-    """Pictures a second. Errors: ConfigError."""
+def left_out(told: DemosManifest) -> list[str]:
+    """The keys of what is seen that have no name in a LeRobotDataset."""
+    return [] if told.opened is None else sorted(told.opened.obs.keys() - THEIRS.keys() - {IMAGE})
+
+
+def _whole_fps(told: DemosManifest, out: Path) -> int:
+    """Pictures a second. Errors: ConfigError for what cannot be exported."""
     if os.path.exists(out):
         raise ConfigError(f"{out} is there already: choose another --out, or remove it")
     rates = sorted({episode.fps for episode in told.episodes})
@@ -87,46 +95,150 @@ def _check(told: DemosManifest, out: Path) -> int:
     return int(rates[0])
 
 
-def left_out(told: DemosManifest) -> list[str]:
-    """The keys of what is seen that have no name in a LeRobotDataset."""
-    return [] if told.opened is None else sorted(told.opened.obs.keys() - lerobot.ROWS.keys() - {IMAGE})
-
-
 def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
-    told = demos.manifest
-    features, tells_success = features_of(told, fps), any(map(_is_told, told.episodes))
-    cameras = [key for key in features if key.startswith(lerobot.IMAGES)]
+    import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
+    from pyarrow import parquet  # noqa: PLC0415
+
+    told, reader = demos.manifest, demos.read()
+    cameras = [f"{IMAGES}{camera}" for camera in told.cameras]
     rows: list[dict[str, Any]] = []
-    all_stats: dict[str, list[Stats]] = {name: [] for name in features}
+    stats: dict[str, list[Stats]] = {}
+    columns: dict[str, npt.NDArray[Any]] = {}
     index = 0
-    with _Films(folder, cameras, told.frame, fps) as films, _DataFiles(folder, features) as data:
-        for number, (episode, arrays) in enumerate(demos.read()):
-            progress(number, len(told.episodes))
-            length = episode.actions or episode.frames
-            table = _table_of(features, episode, arrays, number, index, length, fps)
-            row: dict[str, Any] = {"episode_index": number, "tasks": [_task(told, episode)], "length": length}
-            row |= {lerobot.EPISODE_SUCCESS: episode.success} if tells_success else {}
-            row |= data.add(table, length)
-            row |= {"dataset_from_index": index, "dataset_to_index": index + length}
-            stats = {name: stats_of_rows(column) for name, column in table.items()}
-            for place, camera in enumerate(cameras):
-                frames = _coloured(arrays[IMAGE][:length], place, told.frame[0] // len(told.cameras))
-                row |= films.add(camera, frames)
-                stats[camera] = stats_of_pictures(frames)
-            for name, found in stats.items():
-                all_stats[name].append(found)
-                row |= {f"stats/{name}/{what}": value.tolist() for what, value in found.items()}
-            rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
-            index += length
-    _write_table(lerobot.place(folder, lerobot.EPISODES_PATH, 0, 0), rows)
-    _write_tasks(folder / lerobot.TASKS, [_named(task) for task in told.tasks])
-    write_json(folder / lerobot.INFO, info_of(told, features, len(rows), index, fps))
-    whole = {
-        name: {what: value.tolist() for what, value in together(parts).items()} for name, parts in all_stats.items()
-    }
-    write_json(folder / lerobot.STATS, whole)
+    for number, block in enumerate(told.blocks):
+        at, first = dict(zip(("chunk_index", "file_index"), divmod(number, CHUNK_FILES), strict=True)), index
+        with _files(folder, cameras, told.frame, at, fps) as (shows, write):
+            for _ in block.episodes:
+                progress(len(rows), len(told.episodes))
+                episode, arrays = next(reader)
+                length = episode.actions or episode.frames
+                columns = _columns(told, episode, arrays, len(rows), index, fps)
+                write(pa.table({name: _arrow(values) for name, values in columns.items()}))
+                found = {name: _stats_of(values.reshape(length, -1)) for name, values in columns.items()}
+                row = {f"data/{name}": value for name, value in at.items()}
+                for camera, frames in zip(cameras, np.split(arrays[IMAGE][:length], len(cameras), axis=1), strict=True):
+                    coloured = frames if frames.shape[1] == COLOURS else frames.repeat(COLOURS, axis=1)
+                    for frame in coloured:
+                        shows[camera](np.ascontiguousarray(frame.transpose(1, 2, 0)))
+                    found[camera] = stats_of_pictures(coloured)
+                    row |= {f"videos/{camera}/{name}": value for name, value in at.items()}
+                    row[f"videos/{camera}/from_timestamp"] = (index - first) / fps
+                    row[f"videos/{camera}/to_timestamp"] = (index - first + length) / fps
+                for name, part in found.items():
+                    stats.setdefault(name, []).append(part)
+                    row |= {f"stats/{name}/{what}": value.tolist() for what, value in part.items()}
+                row |= {"episode_index": len(rows), "tasks": [_named(told.tasks[episode.task])], "length": length}
+                row |= {"dataset_from_index": index, "dataset_to_index": index + length, "success": episode.success}
+                rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
+                index += length
+    table = pa.Table.from_pylist(rows)
+    if all(episode.success is None for episode in told.episodes):
+        table = table.drop_columns(["success"])
+    path = folder / EPISODES / "chunk-000" / "file-000.parquet"
+    make_folder(path.parent)
+    parquet.write_table(table, path)
+    parquet.write_table(_tasks([_named(task) for task in told.tasks]), folder / "meta/tasks.parquet")
+    whole = {name: {what: v.tolist() for what, v in together(parts).items()} for name, parts in stats.items()}
+    write_json(folder / "meta/stats.json", whole)
+    write_json(folder / INFO, _info(told, columns, cameras, fps, frames=index))
     write_bytes(folder / "README.md", _readme(told).encode())
     progress(len(rows), len(rows))
+
+
+@contextmanager
+def _files(
+    folder: Path, cameras: Sequence[str], frame: tuple[int, int, int], at: Mapping[str, int], fps: int
+) -> Iterator[tuple[dict[str, Callable[[Picture], None]], Callable[[Any], None]]]:
+    """What takes the frames of each camera, and the tables of rows, of the files at one place."""
+    from pyarrow import parquet  # noqa: PLC0415 - as above
+
+    path, writers = folder / DATA_PATH.format(**at), []
+    make_folder(path.parent)
+
+    def write(table: Any) -> None:
+        if not writers:
+            writers.append(stack.enter_context(parquet.ParquetWriter(path, table.schema)))
+        writers[0].write_table(table, row_group_size=table.num_rows)
+
+    with ExitStack() as stack:
+        films = {camera: folder / VIDEO_PATH.format(video_key=camera, **at) for camera in cameras}
+        opened = {camera: film(path, (frame[2], frame[1]), fps, seekable=True) for camera, path in films.items()}
+        yield {camera: stack.enter_context(each) for camera, each in opened.items()}, write
+
+
+def _columns(
+    told: DemosManifest, episode: DemoEpisode, arrays: Arrays, number: int, index: int, fps: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Column → [length, …] of one episode."""
+    length = episode.actions or episode.frames
+    steps = np.arange(length)
+    found: dict[str, npt.NDArray[Any]] = {}
+    if episode.actions:
+        found = {theirs: arrays[ours][:length] for ours, theirs in THEIRS.items() if ours in arrays}
+        found["next.done"] = steps == length - 1
+        if any(each.success is None for each in told.episodes):
+            found.pop(THEIRS[SUCCESS], None)  # where an environment does not tell, all its steps say no
+    return found | {
+        "timestamp": (steps / fps).astype(np.float32),
+        "frame_index": steps,
+        "episode_index": np.full(length, number),
+        "index": index + steps,
+        "task_index": np.full(length, episode.task),
+    }
+
+
+def _arrow(values: npt.NDArray[Any]) -> Any:
+    """Of [T] or [T, n] as upstream's reader asks for it: one number a row, or a list of n."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    flat = pa.array(values.reshape(-1))
+    return flat if len(flat) == len(values) else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _info(
+    told: DemosManifest, columns: Mapping[str, npt.NDArray[Any]], cameras: Sequence[str], fps: int, frames: int
+) -> dict[str, Any]:
+    """`meta/info.json`; `columns`: of any episode."""
+    _, height, width = told.frame
+    about = {
+        "video.height": height, "video.width": width, "video.codec": "h264", "video.pix_fmt": "yuv420p",
+        "video.fps": fps, "video.channels": COLOURS, "has_audio": False, "is_depth_map": False,
+    }  # fmt: skip
+    names = ["height", "width", "channels"]
+    picture = {"dtype": "video", "shape": [height, width, COLOURS], "names": names, "info": about}
+    features: dict[str, dict[str, Any]] = dict.fromkeys(cameras, picture)
+    for name, values in columns.items():
+        features[name] = {"dtype": str(values.dtype), "shape": list(values.shape[1:]) or [1], "names": None}
+    if told.opened is not None and isinstance(told.opened.action, Discrete):
+        features[THEIRS[ACTION]]["info"] = {CHOICES: told.opened.action.n}
+    return {
+        "codebase_version": VERSION,
+        "fps": fps,
+        "features": features,
+        "total_episodes": len(told.episodes),
+        "total_frames": frames,
+        "total_tasks": len(told.tasks),
+        "chunks_size": CHUNK_FILES,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 200,
+        "data_path": DATA_PATH,
+        "video_path": VIDEO_PATH,
+        "robot_type": None,
+        "splits": {"train": f"0:{len(told.episodes)}"},
+    }
+
+
+def _tasks(tasks: list[str]) -> Any:
+    """As pandas keeps a table whose index is `task`: LeRobot looks tasks up by it."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    described = [
+        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}
+        for name, kind, numpy in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    ]
+    about = {"index_columns": ["task"], "column_indexes": [], "columns": described, "pandas_version": "2.0.0"}
+    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), "task": tasks})
+    return table.replace_schema_metadata({"pandas": json.dumps(about)})
 
 
 def _readme(told: DemosManifest) -> str:
@@ -138,220 +250,35 @@ def _readme(told: DemosManifest) -> str:
     return f"---\n{head}tags:\n- LeRobot\n---\n\n{words}"
 
 
-def _is_told(episode: DemoEpisode) -> bool:
-    """Whether somebody knows of its success: where an environment does not tell, all its steps say no."""
-    return episode.success is not None
-
-
-def _coloured(frames: npt.NDArray[np.uint8], camera: int, channels: int) -> npt.NDArray[np.uint8]:
-    """[T, 3, H, W] of the number `camera`; `channels`: of each, three or one."""
-    mine = frames[:, channels * camera : channels * (camera + 1)]
-    return mine if channels == COLOURS else mine.repeat(COLOURS, axis=1)
-
-
-def features_of(told: DemosManifest, fps: int) -> dict[str, dict[str, Any]]:
-    """What `info.json` says of each column and camera."""
-    _, height, width = told.frame
-    about = {
-        "video.height": height, "video.width": width, "video.codec": "h264", "video.pix_fmt": "yuv420p",
-        "video.fps": fps, "video.channels": COLOURS, "has_audio": False, "is_depth_map": False,
-    }  # fmt: skip
-    picture = {
-        "dtype": "video",
-        "shape": [height, width, COLOURS],
-        "names": ["height", "width", "channels"],
-        "info": about,
-    }
-    features: dict[str, dict[str, Any]] = {f"{lerobot.IMAGES}{camera}": dict(picture) for camera in told.cameras}
-    spaces = told.opened
-    if spaces is not None:
-        for ours, theirs in lerobot.ROWS.items():
-            if ours in spaces.obs:
-                features[theirs] = {"dtype": "float32", "shape": list(spaces.obs[ours].shape), "names": None}
-        action = spaces.action
-        if isinstance(action, Box):
-            features[lerobot.ACTION] = {"dtype": "float32", "shape": list(action.shape), "names": None}
-        else:
-            more = {"names": None, "info": {lerobot.CHOICES: action.n}}
-            features[lerobot.ACTION] = {"dtype": "int64", "shape": [1], **more}
-        if manifest.REWARD in told.told:
-            features[lerobot.REWARD] = {"dtype": "float32", "shape": [1], "names": None}
-        features[lerobot.DONE] = {"dtype": "bool", "shape": [1], "names": None}
-        if manifest.SUCCESS in told.told and all(map(_is_told, told.episodes)):
-            features[lerobot.SUCCESS] = {"dtype": "bool", "shape": [1], "names": None}
-    return features | lerobot.DEFAULT_FEATURES
-
-
-def info_of(told: DemosManifest, features: Mapping[str, Any], episodes: int, frames: int, fps: int) -> dict[str, Any]:
-    """`meta/info.json`."""
-    return {
-        "codebase_version": lerobot.VERSION,
-        "fps": fps,
-        "features": dict(features),
-        "total_episodes": episodes,
-        "total_frames": frames,
-        "total_tasks": len(told.tasks),
-        "chunks_size": lerobot.CHUNK_FILES,
-        "data_files_size_in_mb": lerobot.DATA_MB,
-        "video_files_size_in_mb": lerobot.VIDEO_MB,
-        "data_path": lerobot.DATA_PATH,
-        "video_path": lerobot.VIDEO_PATH,
-        "robot_type": None,
-        "splits": {"train": f"0:{episodes}"},
-    }
-
-
-def _table_of(
-    features: Mapping[str, Any], episode: DemoEpisode, arrays: Arrays, number: int, index: int, length: int, fps: int
-) -> dict[str, npt.NDArray[Any]]:
-    """Column → [length, …] of one episode."""
-    found: dict[str, npt.NDArray[Any]] = {}
-    if episode.actions:
-        found |= {theirs: arrays[ours][:length] for ours, theirs in lerobot.ROWS.items() if ours in arrays}
-        found[lerobot.ACTION] = arrays[manifest.ACTION]
-        if lerobot.REWARD in features:
-            found[lerobot.REWARD] = arrays[manifest.REWARD]
-        found[lerobot.DONE] = np.arange(length) == length - 1
-        if lerobot.SUCCESS in features:
-            found[lerobot.SUCCESS] = arrays[manifest.SUCCESS]
-    steps = np.arange(length)
-    return found | {
-        "timestamp": (steps / fps).astype(np.float32),
-        "frame_index": steps,
-        "episode_index": np.full(length, number),
-        "index": index + steps,
-        "task_index": np.full(length, episode.task),
-    }
-
-
-class _Films:
-    """One film of each camera, and the next where it is full."""
-
-    def __init__(self, folder: Path, cameras: list[str], frame: tuple[int, int, int], fps: int) -> None:
-        self._folder, self._fps, self._size = folder, fps, (frame[2], frame[1])
-        self._frames_a_file = max(1, _FILM_BYTES // (COLOURS * frame[1] * frame[2]))
-        self._all = ExitStack()
-        self._stacks = {camera: self._all.enter_context(ExitStack()) for camera in cameras}
-        self._shows: dict[str, Callable[[Picture], None]] = {}
-        self._number = dict.fromkeys(cameras, -1)
-        self._frames = dict.fromkeys(cameras, 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._all.__exit__(kind, error, trace)
-
-    def add(self, camera: str, frames: npt.NDArray[np.uint8]) -> dict[str, Any]:
-        """The frames [T, 3, H, W] of an episode; what its row says of them. Errors: SaveError; ConfigError."""
-        if camera not in self._shows or self._frames[camera] + len(frames) > self._frames_a_file:
-            self._stacks[camera].close()
-            self._number[camera] += 1
-            self._frames[camera] = 0
-            path = lerobot.place(self._folder, lerobot.VIDEO_PATH, *_numbered(self._number[camera]), camera)
-            self._shows[camera] = self._stacks[camera].enter_context(film(path, self._size, self._fps, seekable=True))
-        first = self._frames[camera]
-        for frame in frames:
-            self._shows[camera](np.ascontiguousarray(frame.transpose(1, 2, 0)))
-        self._frames[camera] += len(frames)
-        chunk, file = _numbered(self._number[camera])
-        return {
-            f"videos/{camera}/chunk_index": chunk,
-            f"videos/{camera}/file_index": file,
-            f"videos/{camera}/from_timestamp": first / self._fps,
-            f"videos/{camera}/to_timestamp": self._frames[camera] / self._fps,
-        }
-
-
-class _DataFiles:
-    """Rows of numbers, a group of rows an episode, and the next file where one is full."""
-
-    def __init__(self, folder: Path, features: Mapping[str, Mapping[str, Any]]) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - an extra, and 0.3 s
-
-        self._folder = folder
-        self._fields: dict[str, tuple[Any, int]] = {}
-        for name, feature in features.items():
-            if feature["dtype"] != "video":
-                kind = pa.bool_() if feature["dtype"] == "bool" else getattr(pa, feature["dtype"])()
-                self._fields[name] = (kind, feature["shape"][0])
-        kinds = {name: kind if size == 1 else pa.list_(kind, size) for name, (kind, size) in self._fields.items()}
-        self._schema = pa.schema(list(kinds.items()))
-        self._writer: Any = None
-        self._number, self._bytes = -1, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def add(self, table: Mapping[str, npt.NDArray[Any]], length: int) -> dict[str, int]:
-        """Those of an episode; what its row says of them. Errors: OSError."""
-        import pyarrow as pa  # noqa: PLC0415 - as above
-        from pyarrow import parquet  # noqa: PLC0415
-
-        size = sum(column.nbytes for column in table.values())
-        if self._writer is None or self._bytes + size > _DATA_BYTES:
-            if self._writer is not None:
-                self._writer.close()
-            self._number, self._bytes = self._number + 1, 0
-            path = lerobot.place(self._folder, lerobot.DATA_PATH, *_numbered(self._number))
-            make_folder(path.parent)
-            self._writer = parquet.ParquetWriter(path, self._schema, compression="snappy", use_dictionary=True)
-        columns = []
-        for name, (kind, width) in self._fields.items():
-            flat = pa.array(table[name].reshape(-1), kind)
-            columns.append(flat if width == 1 else pa.FixedSizeListArray.from_arrays(flat, width))
-        self._writer.write_table(pa.table(columns, schema=self._schema), row_group_size=length)
-        self._bytes += size
-        chunk, file = _numbered(self._number)
-        return {"data/chunk_index": chunk, "data/file_index": file}
-
-
-def _numbered(number: int) -> tuple[int, int]:
-    """(chunk, file) of the `number`-th file."""
-    return divmod(number, lerobot.CHUNK_FILES)
-
-
-def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-    from pyarrow import parquet  # noqa: PLC0415
-
-    make_folder(path.parent)
-    table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
-    parquet.write_table(table, path, compression="snappy")
-
-
-def _write_tasks(path: Path, tasks: list[str]) -> None:
-    """As pandas keeps a table whose index is `task`: LeRobot looks tasks up by it."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
-    from pyarrow import parquet  # noqa: PLC0415
-
-    described = [
-        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}
-        for name, kind, numpy in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
-    ]
-    about = {
-        "index_columns": ["task"],
-        "column_indexes": [
-            {"name": None, "field_name": None, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
-        ],
-        "columns": described,
-        "creator": {"library": "pyarrow", "version": pa.__version__},
-        "pandas_version": "2.0.0",
-    }  # fmt: skip
-    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), "task": tasks})
-    parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(about)}), path, compression="snappy")
-
-
-def _task(told: DemosManifest, episode: DemoEpisode) -> str:
-    return _named(told.tasks[episode.task])
-
-
 def _named(task: str) -> str:
     """Films have no task of their own."""
     return task or "demonstration"
+
+
+def stats_of_pictures(frames: npt.NDArray[np.uint8]) -> Stats:
+    """Of [T, 3, H, W]: each [3, 1, 1], of brightness in [0, 1], and `count` [1], the frames that were looked at."""
+    looked = min(len(frames), max(_LEAST_FRAMES, min(int(len(frames) ** _POWER), _MOST_FRAMES)))
+    every = max(1, max(frames.shape[2:]) // _SIDE)
+    seen = frames[np.linspace(0, len(frames) - 1, looked).round().astype(int), :, ::every, ::every]
+    found = _stats_of(seen.transpose(0, 2, 3, 1).reshape(-1, COLOURS) / np.float32(255))
+    return {name: value.reshape(-1, 1, 1) for name, value in found.items()} | {"count": np.array([looked])}
+
+
+def _stats_of(rows: npt.NDArray[Any]) -> Stats:
+    """Of [T, n]: each [n], and `count` [1]."""
+    rows = rows.astype(np.float64)
+    found = {"min": rows.min(0), "max": rows.max(0), "mean": rows.mean(0), "std": rows.std(0)}
+    found["count"] = np.array([len(rows)])
+    return found | dict(zip(_QUANTILES, np.quantile(rows, list(_QUANTILES.values()), axis=0), strict=True))
+
+
+def together(parts: Sequence[Stats]) -> Stats:
+    """Of several episodes. Quantiles are bounds: the least of the lower ones, the largest of the upper ones."""
+    found = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    share = found["count"].reshape(-1, *[1] * (found["mean"].ndim - 1)) / found["count"].sum()
+    mean = (found["mean"] * share).sum(0)
+    variance = ((found["std"] ** 2 + (found["mean"] - mean) ** 2) * share).sum(0)
+    whole = {"min": found["min"].min(0), "max": found["max"].max(0), "mean": mean, "std": np.sqrt(variance)}
+    whole["count"] = found["count"].sum(0)
+    bounds = {name: (np.min if part <= 0.5 else np.max)(found[name], axis=0) for name, part in _QUANTILES.items()}
+    return whole | bounds

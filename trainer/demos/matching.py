@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from anchorleg.words import counted
 from trainer.config.settings import EnvSettings
-from trainer.demos.manifest import REWARD, DemosManifest
+from trainer.demos.store import REWARD, DemosManifest
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, IMAGE, PRIVILEGED, STATE, Box, Discrete, Spaces
 from trainer.errors import ConfigError
 

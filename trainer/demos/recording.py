@@ -21,9 +21,19 @@ from trainer.config.find import SUITES, find
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import EnvSettings
 from trainer.config.training import SEEDS
-from trainer.demos.importing import Progress, Say, asked
-from trainer.demos.manifest import ACTION, REWARD, SUCCESS, TERMINATED, DemoEpisode, DemosManifest, DemoSource
-from trainer.demos.store import Arrays, Demos, DemosWriter
+from trainer.demos.films import Progress, Say, digest_of
+from trainer.demos.store import (
+    ACTION,
+    REWARD,
+    SUCCESS,
+    TERMINATED,
+    Arrays,
+    DemoEpisode,
+    Demos,
+    DemosManifest,
+    DemoSource,
+    DemosWriter,
+)
 from trainer.envs.collector import Collector, Transition
 from trainer.envs.spaces import I32, IMAGE, PRIVILEGED, STATE, Actions, ArraySpec, Obs, Spaces
 from trainer.envs.step import Script, VectorSpec
@@ -157,7 +167,7 @@ def record(
     source = DemoSource(
         kind="recorded",
         name=teacher.name,
-        asked=asked(
+        asked=digest_of(
             teacher=teacher.name,
             env=teacher.env.model_dump(mode="json"),
             tasks=list(tasks),

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.buffers.demonstrated import ShownEpisode
-from trainer.demos.manifest import ACTION, REWARD, TERMINATED, DemosManifest
 from trainer.demos.matching import bounded, must_act, must_reward, must_show, names_of, steps_of, tasks_of
-from trainer.demos.store import Demos
+from trainer.demos.store import ACTION, REWARD, TERMINATED, Demos, DemosManifest
 from trainer.envs.frames import stacked
 from trainer.envs.spaces import I64, IMAGE, ArraySpec, Obs, Spaces
 

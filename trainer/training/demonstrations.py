@@ -14,9 +14,8 @@ from anchorleg.places import user_path
 from trainer.algorithms.common.prepared import Preparation
 from trainer.buffers.demonstrated import Demonstrated
 from trainer.config.training import Training
-from trainer.demos.manifest import MANIFEST
 from trainer.demos.matching import must_pay_alike
-from trainer.demos.store import Demos
+from trainer.demos.store import MANIFEST, Demos
 from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import spaces_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.demos.importing import films_in, licence_in
-from trainer.demos.lerobot import DATA_PATH, LerobotInfo, place
+from trainer.demos.films import films_in, licence_in
+from trainer.demos.lerobot import LerobotInfo, own
 from trainer.errors import ConfigError
 
 
@@ -49,7 +49,7 @@ def test_no_part_of_a_data_set(folder: Path, make: Callable[[Path], None]) -> No
     (folder / "data" / "chunk-000").mkdir(parents=True)
     make(folder / "data" / "chunk-000" / "file-000.parquet")
     with pytest.raises(ConfigError, match="cp -rL"):
-        place(folder, DATA_PATH, 0, 0)
+        own(folder, "data/chunk-000/file-000.parquet")
 
 
 def test_no_folder_of_another_place(folder: Path) -> None:
@@ -57,4 +57,4 @@ def test_no_folder_of_another_place(folder: Path) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "chunk-000").symlink_to(folder.parent)
     with pytest.raises(ConfigError, match="cp -rL"):
-        place(folder, DATA_PATH, 0, 0)
+        own(folder, "data/chunk-000/file-000.parquet")

@@ -29,10 +29,9 @@ from trainer.demos import begin, contrast, footage
 from trainer.demos import fit as loop
 from trainer.demos.fit import run
 from trainer.demos.footage import BatchNeed, Footage
-from trainer.demos.manifest import DemoEpisode, DemosManifest, DemoSource
 from trainer.demos.matching import names_of
 from trainer.demos.recording import record, trained
-from trainer.demos.store import BLOCKS, Demos, DemosWriter
+from trainer.demos.store import BLOCKS, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
 from trainer.envs.frames import FrameStacks
 from trainer.envs.spaces import IMAGE, PRIVILEGED, ArraySpec, Box, Spaces, drawn_actions
 from trainer.envs.suite import spaces_of
