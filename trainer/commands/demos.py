@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.job import HANDED_OVER, Job
+from anchorleg.job import Job
 from anchorleg.output import set_aside
 from anchorleg.printable import lines_shown
 from anchorleg.words import counted
 from trainer.config.read import read_section
-from trainer.errors import ConfigError, OutOfMemoryError
-from trainer.machine.shortage import words_of_shortage
+from trainer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trainer.demos.fit import FitRow, Lesson
     from trainer.demos.store import Demos
 
 app = typer.Typer(help="Demonstrations: import, record and export them, and learn an encoder or a policy from them.")
@@ -46,21 +43,17 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable outpu
 DemosOption = Annotated[Path, typer.Option(help="A folder that `import` or `record` made.")]
 WeightsOption = Annotated[
     Path | None,
-    typer.Option(help="The file for network.encoder.weights: NAME.safetensors. With actions it may be left out."),
+    typer.Option(help="The file for network.encoder.weights: NAME.safetensors; left out: the policy alone is kept."),
 ]
 RunDirOption = Annotated[
     Path | None,
-    typer.Option(
-        help="Where checkpoints go, and with actions the policy; default: runs/fit-<name of --out, or of --demos>."
-    ),
+    typer.Option(help="Where the policy and its checkpoints go; default: runs/fit-<name of --out, or of --demos>."),
 ]
-StepsOption = Annotated[int, typer.Option(min=1, help="Batches to learn from.")]
-BatchOption = Annotated[int, typer.Option(min=2, max=65_536, help="Actions, or films, of a batch.")]
+StepsOption = Annotated[int, typer.Option(min=1, help="Steps of the policy, each of which earns a batch.")]
+BatchOption = Annotated[int, typer.Option(min=2, max=65_536, help="Actions of a batch.")]
 RateOption = Annotated[float, typer.Option(min=1e-9, max=1.0, help="Adam's learning rate.")]
 EveryOption = Annotated[int, typer.Option(min=1, help="Steps between two measurements, each with a checkpoint.")]
-WithoutOption = Annotated[
-    bool, typer.Option("--without-actions", help="Learn from the order of the frames, although there are actions.")
-]
+WithoutOption = Annotated[bool, typer.Option("--without-actions", hidden=True)]
 
 
 @app.command("import")
@@ -169,80 +162,55 @@ def fit(
     without_actions: WithoutOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Learn the encoder of a training's pictures from demonstrations: with actions by imitation, else by time.
+    """Imitate demonstrations with the policy of a training (`algorithm: cloning`), and leave its encoder of pictures.
 
-    A tenth of the episodes is held out, and what does best on them is kept: the encoder, and with actions the policy
-    that imitates, in --run-dir, for `trainer play` and `evaluate`, and for `export` where it sees the state alone and
-    has no trunk. It can be interrupted (exit code 75), and goes on when it is run again; inside a job of the
-    orchestrator it hands over as `trainer train` does.
+    Of each task a tenth of the episodes is held out, and the policy that does best on them is kept in --run-dir, a
+    training as any: `trainer play`, `evaluate` and `plot` take it, and `export` where it sees the state alone and has
+    no trunk. It can be interrupted (exit code 75), and goes on when it is run again; inside a job of the orchestrator
+    it hands over as `trainer train` does.
     """
+    if without_actions:
+        raise ConfigError(
+            "--without-actions is gone, nothing is learned from films alone: record what is done (`trainer demos "
+            "record`), or begin with published weights (docs/encoders.md)"
+        )
     job = Job.from_environment()
     if job is not None:
         job.listen()  # before the slow imports
-    asked = read_section(config, preset, settings or [])
-    from trainer.demos import begin  # noqa: PLC0415 - torch
-    from trainer.demos.fit import run  # noqa: PLC0415
+    asked = read_section(config, preset, settings or []).training
+    from trainer.demos import fitting  # noqa: PLC0415 - torch
     from trainer.demos.store import Demos  # noqa: PLC0415
-    from trainer.exporting.final import leave_final  # noqa: PLC0415
+    from trainer.history.read import read  # noqa: PLC0415
+    from trainer.training.begin import run  # noqa: PLC0415
+    from trainer.training.progress import Silent, TrainingDisplay  # noqa: PLC0415
 
     found = Demos.open(demos)
-    by_actions = found.manifest.spaces is not None and not without_actions
-    begin.check_out(out, asked.training, by_actions=by_actions)
-    with _in_memory(batch_size):
-        learner = begin.learner_of(found, asked.training, by_actions=by_actions, batch_size=batch_size)
-    plan = begin.plan_of(
-        found, asked.training, learner,
-        steps=steps, batch_size=batch_size, learning_rate=learning_rate, every=measure_every,
-    )  # fmt: skip
+    training = fitting.cloning_of(
+        asked, found, out, steps=steps, every=measure_every, batch_size=batch_size, learning_rate=learning_rate
+    )
     if job is None:
         name = out.stem if out is not None else demos.resolve().name
         job = _alone((run_dir or Path("runs") / f"fit-{name}").resolve())
         job.listen()
-    _say(f"{'imitates actions' if by_actions else 'learns from the order of frames'}; held out: {learner.measures}")
-    begun = begin.begun_with(asked.training)
-    if begun.get("weights_licence"):
-        _say(begun["weights_licence"])
-    with _in_memory(batch_size):
-        done = run(job, learner, plan, _row if not as_json else _silent, _say)
-    if done is None:
-        raise typer.Exit(HANDED_OVER)
-    about = begin.write_weights(out, done, found, asked.training, begun) if out is not None else {}
-    policy = job.slot_dir if by_actions else None
-    if by_actions and learner.encoder is None:
-        leave_final(job, _say)
-    best, first = done.best_row, done.rows[0]
     if as_json:
-        rows = [{"step": row.step, "loss": _number(row.loss), "held_out": row.held_out} for row in done.rows]
-        told = {"out": out and str(out), "about": about, "policy": policy and str(policy), "rows": rows}
-        print(json.dumps(told, indent=2))
+        code = run(job, training, Silent())
+    else:
+        with TrainingDisplay() as display:
+            code = run(job, training, display)
+    if code:
+        raise typer.Exit(code)
+    about = fitting.write_weights(out, job.slot_dir, found, asked) if out is not None else {}
+    rows = [(row["to"], row.get("imitation_loss"), fitting.held_out(row)) for row in read(job.slot_dir)]
+    if as_json:
+        told = [{"step": step, "loss": loss, "held_out": held_out} for step, loss, held_out in rows]
+        facts = {"out": out and str(out), "about": about, "policy": str(job.slot_dir), "rows": told}
+        print(json.dumps(facts, indent=2))
         return
-    print(f"best at step {best.step:,}: {best.held_out:.4g} (untaught: {first.held_out:.4g})")
+    step, _, held_out = min(rows, key=lambda row: row[2])
+    print(f"best at step {step:,}: {held_out:.4g} of what is held out")
     if out is not None:
         print(f"the weights: {out} (network.encoder.weights)")
-    if policy is not None:
-        print(f"the policy: {policy} (trainer play, evaluate{', export' if _can_be_exported(learner) else ''})")
-
-
-def _can_be_exported(learner: Lesson) -> bool:
-    from trainer.exporting.module import why_not  # noqa: PLC0415 - torch
-    from trainer.nets.policy import PolicyNet  # noqa: PLC0415
-
-    return isinstance(learner.module, PolicyNet) and why_not(learner.module) is None
-
-
-@contextmanager
-def _in_memory(batch_size: int) -> Iterator[None]:
-    """Errors: OutOfMemoryError, for a library's own."""
-    try:
-        yield
-    except (MemoryError, RuntimeError, OSError) as error:
-        words = words_of_shortage(error)
-        if words is None:
-            raise
-        raise OutOfMemoryError(
-            f"out of memory ({words}): --batch-size is {batch_size}: lower it, or ask for more (slurm.mem); what was "
-            "saved before is good"
-        ) from error
+    print(f"the policy: {job.slot_dir} (trainer play, evaluate)")
 
 
 def _alone(folder: Path) -> Job:
@@ -252,19 +220,6 @@ def _alone(folder: Path) -> Job:
         return Job.standalone(folder)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
-
-
-def _row(row: FitRow) -> None:
-    loss = "" if math.isnan(row.loss) else f" · loss {row.loss:.4g}"
-    print(f"step {row.step:>9,}{loss} · held out {row.held_out:.4g}", flush=True)
-
-
-def _silent(_row: FitRow) -> None:
-    """`--json` prints them at the end."""
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _say(sentence: str) -> None:

@@ -21,6 +21,7 @@ from trainer.config.settings import (
     OnPolicySettings,
     Positive,
     PositiveInt,
+    Sha256,
     Share,
 )
 
@@ -246,6 +247,22 @@ class Td3(PlainOffPolicy):
                 f"exploration_noise_max {self.exploration_noise_max:g} is smaller than exploration_noise "
                 f"{self.exploration_noise:g}: use that or more, or leave it out"
             )
+
+
+class Cloning(AlgorithmSettings):
+    """Behaviour cloning: it imitates demonstrations, and learns from nothing else (Pomerleau 1988)."""
+
+    name: Literal["cloning"] = Field("cloning", description=AlgorithmSettings.model_fields["name"].description)
+    demos: str | None = Field(None, description="The folder of demonstrations with actions (`trainer demos`).")
+    demos_sha256: Sha256 | None = Field(None, description=OffPolicySettings.model_fields["demos_sha256"].description)
+    batch_size: PositiveInt = Field(32, description="Demonstrated actions an update learns from.")
+    learning_rate: Positive = Field(1e-4, description="Adam's step size.")
+    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a step of its policy.")
+
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
+        """There must be something to imitate."""
+        if self.demos is None:
+            raise ValueError("demos is missing: give the folder that `trainer demos record` or `import` made")
 
 
 class Drqv2(PlainOffPolicy):

@@ -21,6 +21,7 @@ from trainer.config.encoders import mistake
 #: The type of errors that are a sentence of ours at a place of ours.
 SENTENCE = "sentence"
 
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 PositiveInt = Annotated[int, Field(ge=1)]
 CountInt = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -142,7 +143,7 @@ class EncoderSettings(TrainingSettings):
     weights: str | None = Field(
         None, description="A file of weights: safetensors (or a folder with its shards), or a .pth of tensors alone."
     )
-    weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+    weights_sha256: Sha256 | None = Field(
         None, description="Of that file: filled in when a run begins, and part of what it is."
     )
     freeze: bool | None = Field(
@@ -302,7 +303,7 @@ class OffPolicySettings(AlgorithmSettings):
     demos_share: Annotated[float, Field(gt=0, le=0.5)] = Field(
         0.5, description="Their part of each batch; friends' rows come off it where half would not be the run's own."
     )
-    demos_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+    demos_sha256: Sha256 | None = Field(
         None, description="Of the demonstrations: filled in when a run begins, and part of what it is."
     )
 

@@ -216,6 +216,12 @@ class Training(TrainingSettings):
         return self.algorithm
 
     @property
+    def demos(self) -> str | None:
+        """The folder of demonstrations that it learns from, alone or beside its own rows; None: it does not."""
+        folder: str | None = getattr(self.algorithm, "demos", None)
+        return folder
+
+    @property
     def rollout(self) -> int:
         """Steps of all environments that are learned from together and forgotten; 0 where there are no such."""
         steps: int = self.algorithm.rollout_steps if isinstance(self.algorithm, OnPolicySettings) else 0

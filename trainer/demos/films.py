@@ -75,7 +75,7 @@ class Film:
             self._container = av.open(f"file:{path.absolute()}", options=_OPTIONS, metadata_errors="replace")
         except av.FFmpegError as error:
             raise self._unread(error) from None
-        self._stream = next(iter(self._container.streams.video), None)
+        self._stream: Any = next(iter(self._container.streams.video), None)
         rate = self._stream and (self._stream.average_rate or self._stream.guessed_rate)
         if not rate:
             self.close()
@@ -99,7 +99,7 @@ class Film:
         self._container.close()
 
     def frames(self, start_s: float = 0.0) -> Iterator[Frame]:
-        """Its frames from a second on, in order; from 0 on once. Errors: FilmError, with the second, where one cannot be read."""
+        """Its frames from a second on, in order; from 0 on once. Errors: FilmError where one cannot be read."""
         before, shown = None, 0
         for picture in self._pictures(start_s):
             if self._every is None:
@@ -192,7 +192,7 @@ def import_films(folder: Path, out: Path, size: int, fps: float | None, progress
         name = names[number]
         progress(number, len(names))
         with Film(folder / name, size, fps) as film:
-            frames = []
+            frames: list[Frame] = []
             for frame in film.frames():
                 if len(frames) == most:
                     raise ConfigError(

@@ -115,7 +115,7 @@ def _write(demos: Demos, folder: Path, fps: int, progress: Progress) -> None:
                 columns = _columns(told, episode, arrays, len(rows), index, fps)
                 write(pa.table({name: _arrow(values) for name, values in columns.items()}))
                 found = {name: _stats_of(values.reshape(length, -1)) for name, values in columns.items()}
-                row = {f"data/{name}": value for name, value in at.items()}
+                row: dict[str, Any] = {f"data/{name}": value for name, value in at.items()}
                 for camera, frames in zip(cameras, np.split(arrays[IMAGE][:length], len(cameras), axis=1), strict=True):
                     coloured = frames if frames.shape[1] == COLOURS else frames.repeat(COLOURS, axis=1)
                     for frame in coloured:
@@ -152,7 +152,7 @@ def _files(
     """What takes the frames of each camera, and the tables of rows, of the files at one place."""
     from pyarrow import parquet  # noqa: PLC0415 - as above
 
-    path, writers = folder / DATA_PATH.format(**at), []
+    path, writers = folder / DATA_PATH.format(**at), list[Any]()
     make_folder(path.parent)
 
     def write(table: Any) -> None:

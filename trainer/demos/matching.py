@@ -1,21 +1,47 @@
-"""Whether demonstrations show what a training's policy sees and does, and under which names they have it."""
+"""Whether demonstrations show what a training's policy sees and does, and what an algorithm keeps of them.
+
+Shapes: an episode of F frames has L steps, F - 1 at most.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from anchorleg.words import counted
+from trainer.buffers.demonstrated import ShownEpisode
 from trainer.config.settings import EnvSettings
-from trainer.demos.store import REWARD, DemosManifest
-from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, IMAGE, PRIVILEGED, STATE, Box, Discrete, Spaces
+from trainer.demos.store import ACTION, REWARD, TERMINATED, Demos, DemosManifest
+from trainer.envs.frames import stacked
+from trainer.envs.spaces import (
+    ACTION_HIGH,
+    ACTION_LOW,
+    I64,
+    IMAGE,
+    PRIVILEGED,
+    STATE,
+    ArraySpec,
+    Box,
+    Discrete,
+    Obs,
+    Spaces,
+)
 from trainer.errors import ConfigError
 
 #: Of float32 actions that somebody rounded.
 _SLACK = 1e-4
 _RECORD = "record some (`trainer demos record`)"
+#: Pictures that an encoder reads at once.
+_AT_ONCE = 64
+
+Read = Callable[[Obs], Obs]
+
+
+def _way_out(*, imitates: bool) -> str:
+    return "choose another algorithm than cloning" if imitates else "leave algorithm.demos out"
 
 
 def must_show(manifest: DemosManifest, spaces: Spaces) -> None:
@@ -50,21 +76,40 @@ def must_act(manifest: DemosManifest, spaces: Spaces, way_out: str) -> None:
             )
 
 
-def must_reward(manifest: DemosManifest, spaces: Spaces) -> None:
-    """Whether there is, of each task, something to learn values from. Errors: ConfigError."""
-    if REWARD not in manifest.told:
+def must_teach(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> None:
+    """Whether there is, of each task, something to learn values from, or to imitate and to hold out. Errors:
+    ConfigError.
+    """
+    if not imitates and REWARD not in manifest.told:
         raise ConfigError(
             "the demonstrations do not tell the reward of each step, and values are learned from it (algorithm.demos): "
             f"{_RECORD}, or leave algorithm.demos out, and let them teach the encoder (`trainer demos fit`)"
         )
-    numbers = tasks_of(manifest, spaces, "leave algorithm.demos out")
-    shown = {number for number, e in zip(numbers, manifest.episodes, strict=True) if steps_of(e.frames, e.actions)}
+    usable = usable_of(manifest, spaces, imitates=imitates)
     for number, name in enumerate(spaces.tasks):
-        if number not in shown:
+        shown = usable.count(number)
+        if imitates and shown < 2:
+            are = "is" if shown == 1 else "are"
+            raise ConfigError(
+                f"there {are} {counted(shown, 'usable episode')} of the task {name!r}, and two are needed: one is held "
+                "out, and what failed is not imitated"
+            )
+        if not shown:
             raise ConfigError(
                 f"the demonstrations show nothing of the task {name!r}, and a part of each task's rows is theirs "
                 "(algorithm.demos): record it as well, or leave it out of env.tasks"
             )
+
+
+def usable_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> list[int | None]:
+    """Of each episode the number of its task; None where nothing is learned from it: it has no step, or failed, and
+    that is not imitated. Errors: ConfigError.
+    """
+    numbers = tasks_of(manifest, spaces, _way_out(imitates=imitates))
+    return [
+        number if steps_of(e.frames, e.actions) and not (imitates and e.success is False) else None
+        for number, e in zip(numbers, manifest.episodes, strict=True)
+    ]
 
 
 def must_pay_alike(manifest: DemosManifest, env: EnvSettings) -> None:
@@ -125,3 +170,58 @@ def bounded(actions: npt.NDArray[Any], space: Box | Discrete, way_out: str) -> n
     if ((actions < 0) | (actions >= space.n)).any():
         raise ConfigError(f"the demonstrations' actions are not all one of {space.n}: {way_out}")
     return actions
+
+
+def rows_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool = False) -> I64:
+    """[K] how many frames of each task of a training that sees `spaces` are kept. `imitates`: it learns what was done,
+    and not what came of it.
+
+    Errors: ConfigError where it cannot learn from them.
+    """
+    if IMAGE in spaces.obs:
+        must_show(manifest, spaces)
+    must_act(manifest, spaces.of_policy if imitates else spaces, _way_out(imitates=imitates))
+    must_teach(manifest, spaces, imitates=imitates)
+    rows = np.zeros(len(spaces.tasks), np.int64)
+    for task, episode in zip(usable_of(manifest, spaces, imitates=imitates), manifest.episodes, strict=True):
+        if task is not None:
+            rows[task] += steps_of(episode.frames, episode.actions) + 1
+    return rows
+
+
+def episodes_of(
+    demos: Demos, spaces: Spaces, kept: Spaces, read: Read, *, imitates: bool = False
+) -> Iterator[ShownEpisode]:
+    """All that `rows_of` counts, in order. `kept`: what is kept of `spaces`; `read`: makes that of some observations,
+    where a frozen encoder stands between. What nobody says ended truly was cut; where nobody tells rewards, they are 0.
+
+    Errors: ConfigError; DamagedDemosError.
+    """
+    manifest = demos.manifest
+    names, way_out = names_of(manifest.opened, spaces), _way_out(imitates=imitates)
+    usable = usable_of(manifest, spaces, imitates=imitates)
+    for task, (episode, arrays) in zip(usable, demos.read(), strict=True):
+        steps = steps_of(episode.frames, episode.actions)
+        if task is None:
+            continue
+        frames = {}
+        for key, spec in spaces.obs.items():
+            shown = arrays[names[key]][: steps + 1]
+            frames[key] = shown if kept.obs[key] == spec else _features(key, spec, shown, read)
+        told = {
+            ACTION: bounded(arrays[ACTION][:steps], spaces.action, way_out),
+            REWARD: arrays.get(REWARD, np.zeros(steps, np.float32))[:steps],
+            TERMINATED: arrays.get(TERMINATED, np.zeros(steps, np.bool_))[:steps],
+        }
+        yield ShownEpisode(task, frames, told)
+
+
+def _features(key: str, spec: ArraySpec, frames: npt.NDArray[np.generic], read: Read) -> npt.NDArray[np.generic]:
+    """[F, features] of [F, *frame] of one episode: before it lies its first frame."""
+    back = np.arange(spec.stack)[::-1] * spec.stride
+    parts = []
+    for first in range(0, len(frames), _AT_ONCE):
+        at = np.arange(first, min(first + _AT_ONCE, len(frames)))
+        seen = stacked(spec, frames[np.maximum(0, at[:, None] - back)])
+        parts.append(read({key: seen})[key])
+    return np.concatenate(parts)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from anchorleg.job import Job
 from anchorleg.places import user_path
 from trainer.algorithms.common.prepared import Preparation
-from trainer.buffers.demonstrated import Demonstrated
+from trainer.buffers.demonstrated import ShownEpisode
 from trainer.config.training import Training
-from trainer.demos.matching import must_pay_alike
+from trainer.demos.matching import episodes_of, must_pay_alike, rows_of
 from trainer.demos.store import MANIFEST, Demos
-from trainer.demos.transitions import episodes_of, rows_of
-from trainer.envs.spaces import Spaces
+from trainer.envs.spaces import I64, Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, SaveError
 from trainer.machine.group import Group
@@ -54,20 +52,20 @@ def with_demos(job: Job, training: Training, group: Group) -> Offered:
     something else than this training needs; UndecidedError where they cannot be read now; as `copies.chosen` and
     `Group`.
     """
-    if not training.uses_experience or training.off_policy.demos is None:
+    if training.demos is None:
         return Offered(training, 0, lambda: None)
     if not group.is_first:
         rows, sha256 = group.share().decode().split()
         return Offered(_kept(training, job.slot_dir / DEMOS / sha256), int(rows), lambda: None)
     offered = _looked_at(job, training)
-    group.share(f"{offered.rows} {offered.training.off_policy.demos_sha256}".encode())
+    group.share(f"{offered.rows} {Path(str(offered.training.demos)).name}".encode())
     return offered
 
 
 def _looked_at(job: Job, training: Training) -> Offered:
-    settings, folder = training.off_policy, job.slot_dir / DEMOS
-    path = user_path(str(settings.demos))
-    told, copied = settings.demos_sha256, [each.parent.name for each in folder.glob(f"*/{MANIFEST}")]
+    folder, path = job.slot_dir / DEMOS, user_path(str(training.demos))
+    told: str | None = training.algorithm.demos_sha256  # type: ignore[attr-defined]
+    copied = [each.parent.name for each in folder.glob(f"*/{MANIFEST}")]
     found = copies.looked_at(lambda: Demos.find(path), job, copied, setting=_SETTING, told=told)
     demos = found or Demos.open(_kept_before(job, path, folder, copied, told))
     sha256 = demos.manifest.digest
@@ -75,8 +73,9 @@ def _looked_at(job: Job, training: Training) -> Offered:
         raise ConfigError(
             f"{path} has other demonstrations than algorithm.demos_sha256 names ({told}): their sum is {sha256}"
         )
-    rows = int(rows_of(demos.manifest, spaces_of(training)).sum())
-    must_pay_alike(demos.manifest, training.env)
+    rows = int(rows_of(demos.manifest, spaces_of(training), imitates=not training.uses_experience).sum())
+    if training.uses_experience:
+        must_pay_alike(demos.manifest, training.env)
     kept = folder / sha256
 
     def keep() -> None:
@@ -85,7 +84,7 @@ def _looked_at(job: Job, training: Training) -> Offered:
         except OSError as error:
             raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
 
-    doubt = _UNTOLD if demos.manifest.source.paid_by is None else None
+    doubt = _UNTOLD if training.uses_experience and demos.manifest.source.paid_by is None else None
     return Offered(_kept(training, kept), rows, keep, doubt)
 
 
@@ -93,13 +92,20 @@ def _kept(training: Training, copy: Path) -> Training:
     return training.changed(algorithm={"demos": str(copy), "demos_sha256": copy.name})
 
 
-def lay_down(ring: Demonstrated, training: Training, spaces: Spaces, policy: PolicyNet, device: torch.device) -> None:
-    """Fill `ring` with the demonstrations of `training`, which sees `spaces`; what `policy`'s frozen encoders read is
+def lay_down(
+    lay: Callable[[Spaces, Iterable[ShownEpisode], I64], None],
+    training: Training,
+    spaces: Spaces,
+    policy: PolicyNet,
+    device: torch.device,
+) -> None:
+    """Have `lay` take the demonstrations of `training`, which sees `spaces`; what `policy`'s frozen encoders read is
     read by them now. Errors: ConfigError; DamagedDemosError.
     """
-    demos = Demos.open(user_path(str(training.off_policy.demos)))
-    rows, kept = rows_of(demos.manifest, spaces), kept_spaces(spaces, training.network)
-    ring.lay(kept, episodes_of(demos, spaces, kept, Preparation(policy, device).read), np.asarray(rows))
+    demos, imitates = Demos.open(user_path(str(training.demos))), not training.uses_experience
+    rows, seen = rows_of(demos.manifest, spaces, imitates=imitates), spaces.of_policy if imitates else spaces
+    kept = kept_spaces(seen, training.network)
+    lay(kept, episodes_of(demos, seen, kept, Preparation(policy, device).read, imitates=imitates), rows)
 
 
 def _kept_before(job: Job, path: Path, folder: Path, copied: Sequence[str], told: str | None) -> Path:

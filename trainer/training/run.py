@@ -128,8 +128,9 @@ def _run(
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
     # What is asked of a class (sizes, launch mode) was asked of `kind` before there was a run.
     algorithm = cast("Algorithm", Sharded(kind, context)) if training.plays_in_shards else kind(context)
-    if experience is not None and experience.demos is not None:
-        lay_down(experience.demos, training, collector.envs.spaces, algorithm.policy, device)
+    if training.demos is not None:
+        shown: Any = algorithm if experience is None else experience.demos
+        lay_down(shown.lay, training, collector.envs.spaces, algorithm.policy, device)
     make_meter = partial(Meter, kind.METRICS, training.env.tasks, training.env.MEASURES)
     own = group.own(training.algorithm.shards)
     meter = ShardedMeter(group, own, make_meter) if training.plays_in_shards else make_meter()
