@@ -2,11 +2,10 @@
 them, and what is to be done.
 
 `python bench/demos.py [--episodes N] [--seeds N]`: the scripted policy of the arm is recorded through three
-cameras, on goals near the hand. One encoder (`nature`) is fitted by actions, another by the order of the frames alone,
-and a third one learns nothing. Then a ridge regression reads the goal's place, the hand's place, the way that is left
-(where it is a centimetre or more: for most of an episode the hand rests at its goal) and the script's action from the
-features of frames of other episodes, and is asked of frames of yet others: R², over seeds of the nets. Writes
-demos.csv.
+cameras, on goals near the hand. One encoder (`nature`) learns by imitation (`cloning`), another learns nothing. Then a
+ridge regression reads the goal's place, the hand's place, the way that is left (where it is a centimetre or more: for
+most of an episode the hand rests at its goal) and the script's action from the features of frames of other episodes,
+and is asked of frames of yet others: R², over seeds of the nets. Writes demos.csv.
 """
 
 from __future__ import annotations
@@ -24,10 +23,14 @@ import torch
 from anchorleg.job import Job
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
-from trainer.demos import begin, recording
-from trainer.demos.fit import run
+from trainer.demos import fitting, recording
 from trainer.demos.store import ACTION, Demos
 from trainer.envs.spaces import IMAGE, PRIVILEGED
+from trainer.envs.suite import spaces_of
+from trainer.evaluation.playable import of_checkpoint
+from trainer.nets.encoders.base import encoder_for
+from trainer.training.begin import run
+from trainer.training.progress import Silent
 
 ENV = {"name": "arm", "observation": "both", "goals": "box", "horizon": 40}
 #: Where hand and goal stand in the whole state.
@@ -37,9 +40,8 @@ TOLD = (*PLACES, "way", "action")
 ARRIVED = 0.01
 #: Of the ridge regression, of standardised features: that which does best on the last third of what is known.
 PENALTIES = (1e1, 1e2, 1e3, 1e4, 1e5)
-WAYS = {"untaught": None, "by actions": True, "by time": False}
-#: So few films are soon known by heart: what is held out is at its best by then.
-STEPS = {"untaught": 0, "by actions": 1500, "by time": 400}
+#: So few episodes are soon known by heart: what is held out is at its best by then.
+STEPS = {"untaught": 0, "by actions": 1500}
 
 
 def training(seed: int) -> Training:
@@ -95,21 +97,17 @@ def explained(x: np.ndarray, y: np.ndarray, x_asked: np.ndarray, y_asked: np.nda
     return float(1 - off / ((y_asked - y_asked.mean(0)) ** 2).sum())
 
 
-def fitted(
-    demos: Demos, seed: int, steps: int, folder: Path, *, by_actions: bool | None
-) -> tuple[torch.nn.Module, float]:
+def fitted(demos: Demos, seed: int, steps: int, folder: Path) -> tuple[torch.nn.Module, float]:
     """An encoder, and the CPU seconds that it took."""
     asked = training(seed)
-    lesson = begin.learner_of(demos, asked, by_actions=bool(by_actions))
+    if not steps:
+        spec, nets = spaces_of(asked).obs[IMAGE], torch.Generator().manual_seed(seed)
+        return encoder_for(IMAGE, spec, asked.network, nets), 0.0
+    cloning = fitting.cloning_of(asked, demos, None, steps=steps, every=steps // 10, learning_rate=3e-4)
     began = time.process_time()
-    if by_actions is not None:
-        plan = begin.plan_of(
-            demos, asked, lesson, steps=steps, batch_size=32, learning_rate=3e-4, every=max(1, steps // 10)
-        )
-        done = run(Job.standalone(folder), lesson, plan, lambda row: print(f"  {row}", flush=True), print)
-        assert done is not None
-        lesson.encoder.load_state_dict(done.best)
-    return lesson.encoder, time.process_time() - began
+    run(Job.standalone(folder), cloning, Silent())
+    took = time.process_time() - began
+    return of_checkpoint(folder, "cpu").policy.net.encoders[IMAGE], took
 
 
 def main() -> None:
@@ -125,18 +123,18 @@ def main() -> None:
         known, asked = recorded(folder / "known", 60, 1_000_000), recorded(folder / "asked", 30, 2_000_000)
         disk = sum(block.bytes for block in demos.manifest.blocks) / demos.manifest.num_frames
         print(f"{demos.manifest.num_frames:,} frames of three cameras, {disk:,.0f} bytes each on the disk")
-        for way, by_actions in WAYS.items():
+        for way, steps in STEPS.items():
             scores: dict[str, list[float]] = {name: [] for name in TOLD}
             seconds = []
             for seed in range(options.seeds):
-                encoder, took = fitted(demos, seed, STEPS[way], folder / f"{way}-{seed}", by_actions=by_actions)
+                encoder, took = fitted(demos, seed, steps, folder / f"{way}-{seed}")
                 for name, score in told(encoder, known, asked).items():
                     scores[name].append(score)
                 seconds.append(took)
             words = [
                 f"{statistics.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})" for found in scores.values()
             ]
-            rows.append([way, STEPS[way], *words, f"{statistics.mean(seconds):.0f}"])
+            rows.append([way, steps, *words, f"{statistics.mean(seconds):.0f}"])
             print(rows[-1], flush=True)
     head = ["encoder", "steps", *(f"R2 of the {name}" for name in TOLD), "CPU s"]
     figures.save("demos", head, rows)

@@ -60,7 +60,7 @@ MORE = {
     "trunk and steps": ("td3", {"n_step": 2}, {"trunk": 6}, {}),
     **{
         f"{what}, {name}": (name, {}, network, env)
-        for name in ("ppo", "a2c", "sac", "td3", "drqv2")
+        for name in ("ppo", "a2c", "sac", "td3", "drqv2", "cloning")
         for what, network, env in (
             ("pictures", SEEN, PICTURES),
             ("stacks", SEEN, {**PICTURES, "frame_stack": 3, "frame_stride": 2, "observation": "cameras"}),
@@ -86,7 +86,7 @@ MORE = {
 @pytest.fixture(scope="session")
 def demonstrations(tmp_path_factory):
     """A folder of some."""
-    return str(recorded(tmp_path_factory.mktemp("demonstrations") / "out", 2).folder)
+    return str(recorded(tmp_path_factory.mktemp("demonstrations") / "out", 8).folder)
 
 
 @pytest.fixture(
@@ -108,7 +108,7 @@ def training(request, demonstrations):
     if network.get("encoder", {}).get("freeze") and "random_shift" in fields:
         mine["random_shift"] = 0
     env = {"name": POINTS, "pushes": pushes, **env}
-    if "demos" in mine:
+    if "demos" in mine or name == "cloning":
         mine["demos"] = demonstrations
     return resolve(TrainingSection(env=env, algorithm={"name": name, **mine}, num_envs=4, network=NETWORK | network))
 

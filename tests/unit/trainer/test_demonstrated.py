@@ -26,9 +26,8 @@ from trainer.buffers.demonstrated import Demonstrated
 from trainer.buffers.frames import FrameReplay
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Arm, Gymnasium
-from trainer.demos.matching import tasks_of
+from trainer.demos.matching import episodes_of, rows_of, tasks_of
 from trainer.demos.store import ACTION, BLOCKS, MANIFEST, REWARD, TERMINATED, DamagedDemosError, Demos
-from trainer.demos.transitions import episodes_of, rows_of
 from trainer.envs.collector import Transition
 from trainer.envs.frames import FrameStacks
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Spaces

@@ -109,8 +109,9 @@ def test_what_cannot_be_built_is_a_sentence_of_every_command(tmp_path, monkeypat
 
 def test_an_encoder_that_is_to_be_taught_for_what_cannot_be_built_is_refused_in_a_sentence():
     pytest.importorskip("torch")
-    from trainer.demos.begin import check_out
+    from trainer.demos.fitting import cloning_of
+    from trainer.demos.store import Demos
 
     training = resolve(TrainingSection(env=HALFWAY, algorithm="ppo"))
     with pytest.raises(ConfigError, match=r"\(Halfway\) lacks"):
-        check_out(Path("out.safetensors"), training, by_actions=True)
+        cloning_of(training, Demos(Path("demos"), None), None, steps=1, every=1)
