@@ -98,18 +98,14 @@ they were then; `settings` names their values.
 
 ### Demonstrations
 
-`python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by actions, or by the
-order of the frames alone ([demonstrations](demos.md)). Then a ridge regression on frozen features is asked of frames of
+`python bench/demos.py`: 150 episodes of the arm's script, through three cameras, teach `nature` by imitation
+([demonstrations](demos.md)). Then a ridge regression on frozen features is asked of frames of
 other episodes: R², mean over seeds of the nets, and their range. `the way`: metres from hand to goal before it arrives.
 
 @{demos}
 
-This processor measured the row `by actions` alone. The other rows are of the same day, of an AMD EPYC (family 25,
-model 17) that was busy.
-
-Of an episode's 41 frames the hand rests in some 30. Where frames are drawn alike, whether they show something new or
-not, the order taught nothing: 0.88, 0.86 and -0.01 of hand, goal and action after 1500 steps, three seeds. By more
-steps than 400 so few films are learned by heart, and what is held out gets worse.
+This processor measured the row `by actions` alone, by the loop that `demos fit` had then. The other row is of the same
+day, of an AMD EPYC (family 25, model 17) that was busy.
 
 `python bench/second_buffer.py`: SAC on the arm with sparse rewards, from its own rows alone and with half of each batch
 from 30 demonstrations (`algorithm.demos`): success on 50 other goals, mean over three seeds, and their range. Claimed

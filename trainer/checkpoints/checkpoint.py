@@ -32,7 +32,7 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from anchorleg.files import make_folder, publish_folder, read_regular, write_bytes, write_json
+from anchorleg.files import make_folder, publish_folder, read_regular, write_json
 from trainer.checkpoints.rows import RowsFile
 from trainer.config.training import Training, identity
 from trainer.errors import DamagedCheckpointError
@@ -181,26 +181,6 @@ def publish(
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return final
-
-
-def write_policy(
-    folder: Path, step: int, training: Training, policy: Mapping[str, Any], nets: Mapping[str, Tensor]
-) -> None:
-    """Leave in `folder`, which is there, a policy that is played and that no training goes on from. Errors: OSError."""
-    data = safetensors.torch.save({f"{POLICY}{name}": tensor for name, tensor in nets.items()})
-    manifest = CheckpointManifest(
-        format=FORMAT,
-        kind="policy",
-        step=step,
-        identity=identity(training),
-        training=training.model_dump(mode="json"),
-        versions=versions(),
-        files={NETS: FileRecord(sha256=_sha256(data), bytes=len(data))},
-        segments=(),
-        policy=dict(policy),
-    ).sealed()
-    write_bytes(folder / NETS, data)
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
 
 
 def read_manifest(folder: Path) -> CheckpointManifest:

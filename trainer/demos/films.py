@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ class Film:
             self._container = av.open(f"file:{path.absolute()}", options=_OPTIONS, metadata_errors="replace")
         except av.FFmpegError as error:
             raise self._unread(error) from None
-        self._stream: Any = next(iter(self._container.streams.video), None)
+        self._stream = cast("Any", next(iter(self._container.streams.video), None))
         rate = self._stream and (self._stream.average_rate or self._stream.guessed_rate)
         if not rate:
             self.close()

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -131,12 +131,6 @@ class DemosManifest(_Record):
     def num_frames(self) -> int:
         """Of all episodes."""
         return sum(episode.frames for episode in self.episodes)
-
-    def frame_bytes(self, pictures: Iterable[str]) -> int:
-        """What all frames of these pictures, by their keys, take in memory."""
-        seen = {} if self.opened is None else self.opened.obs
-        shapes = [self.frame if key == IMAGE else seen[key].shape for key in pictures]
-        return self.num_frames * sum(map(math.prod, shapes))
 
     @property
     def opened(self) -> Spaces | None:
