@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
-from relay import AT_ONCE, REPOSITORY, SUPPORT
+from relay import REPOSITORY, SUPPORT
 
 pytest.importorskip("torch")
 pytest.importorskip("imageio_ffmpeg")
@@ -226,25 +226,6 @@ def with_pyarrow():
     import pyarrow as pa
 
     return f"{PYTHONPATH}:{Path(pa.__file__).parents[1]}"
-
-
-@pytest.mark.long
-def test_a_fit_over_many_jobs_of_the_relay_is_one_fit(new_relay, tmp_path):
-    """Each job is asked to hand over as it begins, and does after its first step."""
-    recorded(tmp_path / "demos", 6)
-    words = ["--demos", str(tmp_path / "demos"), "--config", str(config(tmp_path)), "--steps", "3", "--batch-size", "4"]
-    command = ["env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", "trainer", "demos", "fit", *words, "--out"]
-    short = {"max_runtime_seconds": 0.01}
-    relay = new_relay(command=[*command, str(tmp_path / "relay.safetensors")], training=short, relay=AT_ONCE)
-    done = relay.run("start")
-    assert done.code == 0, done.words
-    assert relay.attempts() == [0, 1, 2]
-    alone = demos("fit", *words, "--out", "alone.safetensors", cwd=tmp_path)
-    assert alone.returncode == 0, alone.stderr
-    assert (tmp_path / "alone.safetensors").read_bytes() == (tmp_path / "relay.safetensors").read_bytes()
-    progress = relay.read("progress.json", 2)
-    assert (progress["step"], progress["total"], progress["checkpoint_step"]) == (3, 3, 3)
-    assert progress["held_out"] > 0
 
 
 @pytest.mark.parametrize(
