@@ -249,17 +249,15 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
     from trainer.training.progress import Silent, TrainingDisplay  # noqa: PLC0415
-    from trainer.wandb.process import beside  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
     try:
         environ = {**os.environ, **wandb_environment(asked.wandb, os.environ)}
-        training = asked.training.model_dump(mode="json")
         if group is not None and not group.is_first:
             return run(job, asked.training, Silent(), group=group)
-        with TrainingDisplay() as display, beside(job, training, environ, display.say):
-            return run(job, asked.training, display, group=group)
+        with TrainingDisplay() as display:
+            return run(job, asked.training, display, group=group, environ=environ)
     except (MemoryError, RuntimeError, OSError) as error:
         short = shortage(error, asked.training, machine.choose_device(asked.training.device).type)
         if short is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +48,7 @@ def alone(tmp_path_factory):
 
 def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alone):
     with serving_alone() as server:
-        slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, CALM_S=str(WORK_S))
+        slot = train(tmp_path, {61: "SIGUSR2"}, {77: "SIGTERM"}, {}, server=server, FLUSH_S=str(WORK_S))
         [run] = server.files
         history = server.history(run)
         wait_for(lambda: processes_of(server) == [], "the end of what was beside the training")
@@ -63,14 +62,15 @@ def test_three_jobs_send_their_rows_to_one_run_and_train_the_same(tmp_path, alon
 
 
 @pytest.mark.parametrize("fault", ["it hangs", "it refuses"])
-def test_neither_a_bad_server_nor_a_stopped_or_killed_process_changes_a_bit(tmp_path, alone, fault):
+def test_neither_a_bad_server_nor_a_stopped_or_killed_service_changes_a_bit(tmp_path, alone, fault):
+    hangs = fault == "it hangs"
     with serving_alone() as server:
-        if fault == "it hangs":
+        if hangs:
             server.hang()
         else:
             server.status = 403
-        beside = ({20: "live SIGSTOP", 61: "SIGUSR2"}, {20: "live SIGKILL", 77: "SIGTERM"}, {})
-        slot = train(tmp_path, *beside, server=server)
+        stopped, killed = ({20: f"wandb {name}"} if hangs else {} for name in ("SIGSTOP", "SIGKILL"))
+        slot = train(tmp_path, {**stopped, 61: "SIGUSR2"}, {**killed, 77: "SIGTERM"}, {}, server=server)
         wait_for(lambda: processes_of(server) == [], "the end of what was beside the training")
         assert server.files == {}
     assert slot_digest(slot) == alone
@@ -80,33 +80,38 @@ LEARNER = """
 import os, time
 from pathlib import Path
 from anchorleg.job import Job
-from trainer.wandb.process import beside
-from trainer.wandb.request import Patience
+from trainer.training.features import wandb
+from trainer.training.features.wandb import curves_of
 
 job = Job(Path({run_dir!r}), 0, 0, run_id="mt10-0123abcd")
-patience = Patience(transmit_s=1, request_s={calm_s}, stuck_s={calm_s})
-with beside(job, {{}}, os.environ, lambda sentence: print(sentence, flush=True), patience=patience):
-    time.sleep({calm_s})
+[curves] = curves_of(job, {{}}, os.environ, print)
+curves.begin()
+input()
+wandb.FLUSH_S = 0.5
+curves.end()
+curves.tell(print)
 """
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
-def test_nothing_outlives_a_learner_that_is_killed(tmp_path, is_stopped):
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
+def test_nothing_outlives_a_learner_or_holds_up_its_end(tmp_path, is_killed):
     run = Run(tmp_path / "mt10")
     run.attempt(0, None, [a_row(0, 100, 1.0)])
     with serving_alone() as server:
         environ = {**os.environ, **server.env(), "WANDB_MODE": "online", "PYTHONPATH": str(REPOSITORY)}
-        program = LEARNER.format(run_dir=str(run.folder), calm_s=WORK_S)
-        learner = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", LEARNER.format(run_dir=str(run.folder))]
+        pipe = subprocess.PIPE
+        learner = subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         wait_for(lambda: server.history("mt10-0123abcd-0"), "the first row", WORK_S)
-        beside = set(processes_of(server)) - {learner.pid}
-        assert len(beside) == 2
-        for pid in beside if is_stopped else ():
-            # wandb's service sees its parent's end only if it runs; who is beside the training is ended by the kernel.
-            if b"trainer.wandb" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGSTOP)
-        learner.kill()
-        learner.communicate()
+        server.hang()
+        assert len(set(processes_of(server)) - {learner.pid}) == 1
+        if is_killed:
+            learner.kill()
+        said, trouble = learner.communicate("\n", timeout=WORK_S)
+        if not is_killed:
+            assert learner.returncode == 0, trouble
+            assert trouble == ""
+            assert "not all curves were sent" in said
         wait_for(lambda: processes_of(server) == [], "their end", WORK_S)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from mounts import mounted
 from wandb_runs import Run, a_row, an_evaluation, run_command
 from wandb_server import serving
 
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, SaveError
 from trainer.history.slots import find_histories
-from trainer.wandb.destination import Destination
-from trainer.wandb.runfile import HEADER, has_ended
+from trainer.wandb.lines import Destination
 from trainer.wandb.upload import write
 
 pytest.importorskip("wandb")
@@ -41,12 +41,6 @@ def test_a_run_of_many_jobs_is_one_run_of_wandb_whose_history_is_the_journal(tmp
         [history] = find_histories(run.folder)
         assert not write(history, tmp_path / "wandb", Destination()).is_new
         assert [path.name for path in folder.glob("*.synced")] == ["run-mt10-0123abcd-0.wandb.synced"]
-        # wandb keeps a full disk to itself: what breaks off is told from what is whole.
-        log = tmp_path / "cut.wandb"
-        whole = (folder / "run-mt10-0123abcd-0.wandb").read_bytes()
-        for length in (*range(len(HEADER), len(whole), 97), len(whole) - 1, len(whole)):
-            log.write_bytes(whole[:length])
-            assert has_ended(log) == (length == len(whole))
 
         # The next job went on from 400: it wrote the row to 500 again, and two more.
         again = [a_row(n, n + 100, 1_700_009_000.5 + n) for n in range(400, 700, 100)]
@@ -69,3 +63,13 @@ def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_BASE_URL", "nonsense")
     with pytest.raises(ConfigError, match=r"\Awandb refuses to write mt10-0123abcd-0: [^\n]*valid URL[^\n]*\Z"):
         write(history, tmp_path / "out", Destination())
+
+
+def test_a_disk_that_is_too_small_is_said_and_nothing_half_is_left(tmp_path):
+    Run(tmp_path / "run").attempt(0, None, [a_row(n, n + 100, 1.0) for n in range(0, 300_000, 100)], [])
+    [history] = find_histories(tmp_path / "run")
+    (tmp_path / "out").mkdir()
+    with mounted(tmp_path / "out", "size=128k"):  # wandb's own process keeps it to itself
+        with pytest.raises(SaveError, match=f"{tmp_path}/out cannot be written"):
+            write(history, tmp_path / "out", Destination())
+        assert list((tmp_path / "out").glob("offline-run-*")) == []

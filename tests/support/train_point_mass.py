@@ -1,11 +1,11 @@
 """`python train_point_mass.py RUN_DIR '[{"61": "SIGTERM"}, {}]' '{"total_steps": 900}'`: attempts on point masses.
 
-One attempt for each object of the list, which maps a vector step to the signal that the attempt gets there, or the
-process that sends its curves to W&B (`"live SIGSTOP"`); the last object is laid over a small training section. Each
-attempt is a process of its own, forked after the slow imports and before torch has computed anything. Prints a JSON
-list of exit codes (negative: the signal that killed it).
+One attempt for each object of the list, which maps a vector step to the signal that the attempt gets there, or
+wandb's service (`"wandb SIGSTOP"`); the last object is laid over a small training section. Each attempt is a process of
+its own, forked after the slow imports and before torch has computed anything. Prints a JSON list of exit codes
+(negative: the signal that killed it).
 
-With CALM_S in the environment who sends the curves gives nothing up before so many seconds: for a server that answers.
+With FLUSH_S in the environment W&B has so many seconds at the end: for a server that answers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from daemons import wait_for
 from point_mass import PointMasses
 from suites import learner_of
 
@@ -35,9 +36,8 @@ from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import Evaluation, summarise
 from trainer.training import run as state
 from trainer.training.begin import run
+from trainer.training.features import wandb as curves
 from trainer.training.progress import TrainingDisplay
-from trainer.wandb.process import beside
-from trainer.wandb.request import Patience
 
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
 SMALL: dict[str, Any] = {
@@ -75,15 +75,11 @@ class Interrupted(PointMasses):
         self.steps += 1
         if str(self.steps) in self.signals:
             *whom, name = self.signals[str(self.steps)].split()
-            os.kill(live_process() if whom else os.getpid(), signal.Signals[name])
+            if whom:
+                wait_for(lambda: list(curves.services()), "wandb's service")
+            for pid in curves.services() if whom else (os.getpid(),):
+                os.kill(pid, signal.Signals[name])
         return super().step(actions)
-
-
-def live_process() -> int:
-    """The process beside this one that sends its curves to W&B."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    [found] = [int(pid) for pid in children if b"trainer.wandb" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return found
 
 
 class Judged:
@@ -128,19 +124,15 @@ def attempt(run_dir: Path, signals: dict[str, str], fields: dict[str, Any]) -> i
     job.listen()
     try:
         training = section(**fields)
-        calm_s = float(os.environ.get("CALM_S", "0"))
-        patience = Patience(
-            look_s=0.1, transmit_s=1, request_s=calm_s or 3.0, check_s=0.5, stuck_s=calm_s or 60.0,
-            flush_s=calm_s or 1.0,
-        )  # fmt: skip
-        beside_it = partial(beside, job, training.model_dump(mode="json"), os.environ)
-        with TrainingDisplay(live=False) as display, beside_it(display.say, patience=patience):
+        curves.FLUSH_S = float(os.environ.get("FLUSH_S", "1"))
+        with TrainingDisplay(live=False) as display:
             return run(
                 job,
                 training,
                 display,
                 make_envs=lambda spec, _workers: Interrupted(spec, signals),
                 evaluator=judge,
+                environ=os.environ,
             )
     except TrainerError as error:
         print(error, flush=True)

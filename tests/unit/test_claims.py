@@ -20,8 +20,8 @@ from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, selection, takings
 from trainer.training import intake
+from trainer.training.features import wandb as curves
 from trainer.tuning import training as tuning
-from trainer.wandb.request import Patience
 from viewer.server import assets, serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,6 @@ NEVER_RUN = {
 NOT_TRIED = re.compile(r"not (?:\w+ ){0,2}tried|[Nn]ot tried|not against wandb\.ai")
 #: Numbers in words, as the pages have them.
 WORDS = {1: "once", 2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
-WAITS = Patience()
 MIB = 2**20
 OUT, AT_ONCE = WORDS[nodes.EXCLUDED_S // 3600], WORDS[nodes.NODES_AT_ONCE]
 PING_S, DEAD_S = protocol.PING_EVERY_S, protocol.DEAD_AFTER_S
@@ -85,11 +84,10 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("cluster.md", f"after {WORDS[stalls.BEGIN_STALLS]} times `relay.stall_seconds`"),
         ("cluster.md", f"and for {WORDS[int(stalls.TIMES_USUAL)]} times its usual pause"),
         ("cluster.md", f"out of sight for {WORDS[news.BLIND_LONG_S // 60]} minutes"),
-        ("cluster.md", f"looked for every {WAITS.look_s:.0f} s and sent every {WAITS.transmit_s} s"),
-        ("cluster.md", f"tries go on, up to {WORDS[WAITS.longest_retry_s // 60]} minutes apart"),
+        ("cluster.md", f"sent every {curves.TRANSMIT_S} s"),
+        ("cluster.md", f"up to {curves.FLUSH_S:.0f} s for what is under way"),
         ("architecture.md", f"stood still for {lease.TTL_S:.0f} s on the *observer's* monotonic clock"),
         ("architecture.md", f"out for {OUT} hours, {AT_ONCE} nodes at most"),
-        ("architecture.md", f"asked every {WAITS.check_s:.0f} s what has arrived"),
         ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
         ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
         ("architecture.md", f"HTTP serves {WORDS[len((*assets.FILES, *assets.AGENTS))]} fixed files"),

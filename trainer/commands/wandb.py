@@ -30,24 +30,23 @@ def wandb(
     With WANDB_MODE=online a job sends them itself while it trains; then this fills in whatever did not arrive.
     """
     from trainer.history.slots import find_histories, told_where  # noqa: PLC0415
-    from trainer.wandb import upload as wandblog  # noqa: PLC0415 - numpy
-    from trainer.wandb.destination import recorded  # noqa: PLC0415
+    from trainer.wandb.lines import Destination  # noqa: PLC0415
+    from trainer.wandb.upload import library, write  # noqa: PLC0415 - numpy
 
     unset = "env -u WANDB_RESUME " if os.environ.get("WANDB_RESUME") else ""  # it would send every row twice
-    wandblog.library()  # before anything is read: one sentence where it is missing
+    library()  # before anything is read: one sentence where it is missing
     found = {(history.run_id, history.slot): (path, history) for path in runs for history in find_histories(path)}
     for path, history in found.values():
         with told_where(path):
-            there = recorded(history.folder / "slots" / str(history.slot))
+            there = Destination.recorded(history.folder / "slots" / str(history.slot))
             there = replace(there, project=project or there.project, entity=entity or there.entity)
-            written = wandblog.write(history, out, there)
-            holes = wandblog.gaps(history.rows)
-        for after, before in holes:
+            written = write(history, out, there)
+        for after, before in written.gaps:
             print(
                 f"{written.run}: no rows for the steps {after:,} to {before:,}: a damaged line of the journal",
                 file=sys.stderr,
             )
-        news = f"{written.steps} points" if written.is_new else "nothing new"
+        news = f"{written.lines} points" if written.is_new else "nothing new"
         print(f"{written.run}\tstep {written.last_step:,}\t{news}\t{written.folder}")
     patterns = {f"{shlex.quote(str(out))}/offline-run-*-{history.run_id}-*" for _, history in found.values()}
     print(f"send: {unset}wandb sync {' '.join(sorted(patterns))}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,9 +26,7 @@ from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.evaluation.process import Begin
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
-from trainer.history.journal import METRICS, Journal
 from trainer.history.read import mean_return, success_of
-from trainer.history.tensorboard import TensorBoardEvents, evaluation_scalars, scalars
 from trainer.live.tap import tap_of
 from trainer.machine import device as machine
 from trainer.sharing.giver import EpisodeGiver
@@ -36,6 +34,7 @@ from trainer.sharing.publisher import Publisher, Snapshot, snapshot
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training.crash_report import leave_behind
+from trainer.training.features.base import Feature
 from trainer.training.intake import Intake
 from trainer.training.progress import Reporter, TrainingProgress
 from trainer.training.ranks import Order
@@ -61,11 +60,10 @@ class TrainingAttempt:
     numeric: dict[str, Any]
     evaluator: Begin
     resimulate: Callable[[], Redo | None]
+    features: Sequence[Feature]
 
     def __post_init__(self) -> None:
         self.saver = Saver.after(self.job, self.training, self.start)
-        self.metrics = Journal(self.job.attempt_dir / METRICS)
-        self.events = TensorBoardEvents(self.job.slot_dir / "tb", after=self.start.ref.step if self.start else 0)
         self.gpu = machine.GpuMeter(self.state.algorithm.device)
         self.evaluations = Evaluations(
             self.job,
@@ -120,6 +118,16 @@ class TrainingAttempt:
     def run(self) -> int:
         """To the end, or to the hand-over. Returns the exit code."""
         try:
+            for feature in self.features:
+                feature.begin()
+            return self._run()
+        finally:
+            for feature in self.features:
+                feature.end()
+                feature.tell(self.show.say)
+
+    def _run(self) -> int:
+        try:
             self.intake.begin()
             self.publisher.offer(self.policy())  # so that nobody waits for the first interval
             while self.state.step < self.training.total_steps and self.job.hand_over_reason() is None:
@@ -149,7 +157,6 @@ class TrainingAttempt:
             self.evaluations.end()
             self.gpu.close()
             self.saver.close()
-            self.events.close()
             self.publisher.close(beat=self.report)
             self.publisher.tell(self.show.say)
             for helper in (self.giver, self.intake, self.tap):
@@ -186,8 +193,8 @@ class TrainingAttempt:
         """Close the row of metrics."""
         self.state.group.tell(Order.ROW)
         value = row(self.state)
-        self.metrics.add(value)
-        self.events.add(self.state.step, scalars(value))
+        for feature in self.features:
+            feature.on_row(value)
 
     def save(self) -> bool:
         """Begin to publish the present state. False: it failed at once, and the user was told."""
@@ -197,8 +204,7 @@ class TrainingAttempt:
         try:
             rows = self.saver.unsaved(self.state.experience, partial(self._wait_for, "writing what had no room before"))
             # What the checkpoint has left behind must be on disk before the checkpoint is: nobody writes it again.
-            self.metrics.flush()
-            self.evaluations.flush()
+            self.flush()
         except OSError as error:
             self.show.say(failure(self.state.step, self.job, error))
             return False
@@ -235,7 +241,8 @@ class TrainingAttempt:
         self.publisher.evaluated(evaluation)
         if self.intake.adoptions is not None:
             self.intake.adoptions.evaluated(evaluation, self.state.step)
-        self.events.add(evaluation["step"], evaluation_scalars(evaluation))
+        for feature in self.features:
+            feature.on_evaluation(evaluation)
 
     def nothing_is_left(self) -> bool:
         """Wait for the last evaluations. False: the job must hand over before their end. Errors: SaveError."""
@@ -308,11 +315,16 @@ class TrainingAttempt:
                 self._count_in()
             else:
                 raise SaveError("nothing newer could be saved; free some space and start again")
-        for journal in (self.metrics, self.evaluations):
-            try:
-                journal.flush()
-            except OSError as error:
-                raise SaveError(failure(self.state.step, self.job, error)) from error
+        try:
+            self.flush()
+        except OSError as error:
+            raise SaveError(failure(self.state.step, self.job, error)) from error
+
+    def flush(self) -> None:
+        """Have on the disk what the present step's checkpoint leaves behind. Errors: OSError."""
+        for feature in self.features:
+            feature.before_save()
+        self.evaluations.flush()
 
     def report(self, *, now: bool = False) -> None:
         """`progress.json` and the display, every few seconds."""
@@ -355,8 +367,7 @@ class TrainingAttempt:
                 checkpoint_step=progress.checkpoint_step,
                 **{name: value for name, value in more.items() if value is not None},
             )
-        self.publisher.tell(self.show.say)
-        for helper in (self.giver, self.intake, self.tap):
+        for helper in (*self.features, self.publisher, self.giver, self.intake, self.tap):
             if helper is not None:
                 helper.tell(self.show.say)
         self.show.progress(progress)

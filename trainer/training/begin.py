@@ -51,6 +51,9 @@ from trainer.sharing.takings import say_over
 from trainer.training import gpu_memory, memory
 from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
+from trainer.training.features.base import Feature
+from trainer.training.features.rows import MetricsJournal, TensorBoardEvents
+from trainer.training.features.wandb import curves_of
 from trainer.training.pretrained import with_weights
 from trainer.training.progress import Reporter
 from trainer.training.ranks import Order, assist, follow, hand_out
@@ -77,12 +80,14 @@ def run(
     evaluator: Begin = EvaluatorProcess,
     resimulate: Resimulate = _resimulator,
     group: Group | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int:
     """Train until the last step or until the job must hand over. Returns the exit code: 0 or 75.
 
     `group`: the ranks that train it together; each calls this, all but the first do what the first says, and return 0.
 
     `resimulate`: makes what does other machines' experience again; None where `make_envs`' cannot be repeated.
+    `environ`: variables that say where curves go; left out: nowhere.
 
     Errors: TrainerError (its exit code), EnvError.
     """
@@ -141,12 +146,27 @@ def run(
             follow(state, numeric)
             return 0
         hand_out(state)
-        code = TrainingAttempt(job, training, show, state, start, numeric, evaluator, partial(resimulate, spec)).run()
+        features = _features(job, training, step, environ or {}, show)
+        code = TrainingAttempt(
+            job, training, show, state, start, numeric, evaluator, partial(resimulate, spec), features
+        ).run()
         decide(code)
         group.tell(Order.END)
         return code
     finally:
         envs.close()
+
+
+def _features(
+    job: Job, training: Training, step: int, environ: Mapping[str, str], show: Reporter
+) -> tuple[Feature, ...]:
+    """What the training does beside learning, in the order in which each is called. `step`: of its parent."""
+    shown = training.model_dump(mode="json")
+    return (
+        MetricsJournal(job),
+        TensorBoardEvents(job.slot_dir / "tb", after=step),
+        *curves_of(job, shown, environ, show.say),
+    )
 
 
 def must_learn_alike(training: Training, group: Group) -> None:

@@ -1,1 +1,1 @@
-"""Weights & Biases while it trains: a process beside the training that sends the journals' rows as they are written."""
+"""Weights & Biases: what of a slot goes there and where it goes; `trainer.training.features.wandb` sends it live."""

@@ -1,38 +1,34 @@
 """A slot's history as one offline run of Weights & Biases, which `wandb sync` sends.
 
 The journals are the truth, and this writes them down anew, whole, each time: `wandb sync` puts line i of a run's
-history where line i was, so sending a longer run again appends what is new and changes nothing else. One that was
-sent while it trained (`trainer.wandb`) has as many lines, so what it lacks is filled in. A folder a job, which W&B's
-own offline mode would leave, does not come together that way (tried with wandb 0.31): without `resume` each folder is
-written over the one before it, and with it the rows that a job repeats come twice, the second time at steps that
-never were.
+history where line i was, so sending a longer run again appends what is new and changes nothing else. What a history
+that was sent live lacks is filled in. A folder a job, which W&B's own offline mode would leave, does not come together
+that way (tried with wandb 0.31): without `resume` each folder is written over the one before it, and with it the rows
+that a job repeats come twice, the second time at steps that never were.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anchorleg.files import publish_folder, read_json_or_none, write_json
+from anchorleg.files import publish_folder, read_json_or_none, write_bytes, write_json
 from trainer.errors import ConfigError, SaveError
-from trainer.history.slots import History, Rows
-from trainer.wandb.destination import Destination, name_of_slot
-from trainer.wandb.points import START, Point, define_axes, merged, numbered
-from trainer.wandb.runfile import has_ended
+from trainer.history.slots import History
+from trainer.wandb.lines import Destination, lines_of, send
 
 #: Beside the run's own files: what it was made from, so that a history without news is not written and sent again.
 MADE_FROM = "anchorleg.json"
+#: Still free where wandb has written, or some of it may be missing: its process keeps a full disk to itself.
+_ROOM_BYTES = 2**20
 _NOT_INSTALLED = "wandb is not installed here: in Anchorleg's checkout, run pip install '.[wandb]'"
 #: Where W&B is and how it is reached, who sends, and where its library keeps its own. All else a shell may be set up
 #: with for other trainings (a resumed run's history is appended to, not replaced; a sweep gives its runs ids of its
@@ -45,12 +41,15 @@ _HEEDED = (
 
 @dataclass(frozen=True)
 class Written:
-    """One offline run on the disk, of `steps` lines. `is_new`: it was written now; False: its history has no news."""
+    """One offline run on the disk, of `lines` up to `last_step`. `is_new`: it was written now; False: its history has
+    no news. `gaps`: the stretches of steps that no row tells of, because a line of a journal is damaged.
+    """
 
     run: str
     folder: Path
-    steps: int
+    lines: int
     last_step: int
+    gaps: list[tuple[int, int]]
     is_new: bool
 
 
@@ -61,7 +60,7 @@ def library() -> Any:
     # Not its reports to its makers: a login node may have no way out, and a library that waits for one delays us.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     heeded = tuple(f"WANDB_{name}" for name in _HEEDED)
-    for variable in os.environ if "wandb" not in sys.modules else ():
+    for variable in list(os.environ) if "wandb" not in sys.modules else ():
         if variable.startswith("WANDB_") and not variable.startswith(heeded):
             del os.environ[variable]
     try:
@@ -76,7 +75,7 @@ def library() -> Any:
 
 
 def quiet(wandb: Any, **more: Any) -> Any:
-    """Settings of a run that tells nothing of this process and its machine, which are not the learner's; `more`."""
+    """Settings of a run that tells nothing of this process and its machine; `more`."""
     return wandb.Settings(
         silent=True,
         console="off",
@@ -90,35 +89,35 @@ def quiet(wandb: Any, **more: Any) -> Any:
     )
 
 
-def name_of(history: History, there: Destination) -> str:
-    """The id of its run on W&B."""
-    return name_of_slot(history.run_id, history.slot, there.returns)
-
-
-def gaps(rows: Rows) -> list[tuple[int, int]]:
-    """The stretches of steps that no row tells of: a line was damaged. Pure."""
-    return [(before["to"], after["from"]) for before, after in pairwise(rows) if after["from"] != before["to"]]
-
-
 def write(history: History, out: Path, there: Destination) -> Written:
     """Make the folder `out/offline-run-<time>-<id>` hold this history; one that holds it already is left as it is.
 
-    Whatever was there of this run is replaced when the new one is complete. Its lines are made twice, one at a time: to
-    know them again, and to write them. Errors: SaveError; ConfigError without `wandb`; those of `points`.
+    Whatever was there of this run is replaced when the new one is complete. Its rows are read twice, one at a time: to
+    know them again, and to write them. Errors: SaveError; ConfigError without `wandb`; those of `lines_of`.
     """
-    name = name_of(history, there)
-    sha256, steps, last_step = summed_up(history, there)
-    made_from = {"sha256": sha256}
-    for folder in _folders(out, name):
+    name = there.of_slot(history.run_id, history.slot)["id"]
+    newest: Mapping[str, Any] = {}
+    lines, gaps = 0, []
+    for row in history.rows:
+        if newest and row["from"] != newest["to"]:
+            gaps.append((newest["to"], row["from"]))
+        newest, lines = row, lines + 1
+    ends = [newest, *history.evaluations[-1:]]
+    facts = [lines, len(history.evaluations), [end["at"] for end in ends], asdict(there), dict(history.training)]
+    made_from = json.loads(json.dumps(facts))  # as it is read again
+    last_step = max(end["to"] if "to" in end else end["step"] for end in ends)
+    written = Written(name, out, lines + len(history.evaluations), last_step, gaps, is_new=False)
+    ours = re.compile(rf"offline-run-\d{{8}}_\d{{6}}-{re.escape(name)}")  # W&B puts a time before its id
+    older = sorted(path for path in out.glob("offline-run-*") if ours.fullmatch(path.name))
+    for folder in older:
         if read_json_or_none(folder / MADE_FROM) == made_from:
-            return Written(name, folder, steps, last_step, is_new=False)
+            return replace(written, folder=folder)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out, prefix=".new-", ignore_cleanup_errors=True) as scratch:
             made = _record(history, Path(scratch), there)
-            _fsync_all(made)
             write_json(made / MADE_FROM, made_from)
-            final, older = out / made.name, _folders(out, name)
+            final = out / made.name
             if final in older:
                 os.rename(final, Path(scratch) / "before")
             publish_folder(made, final)
@@ -128,63 +127,31 @@ def write(history: History, out: Path, there: Destination) -> Written:
         raise SaveError(
             f"{out.absolute()} cannot be written: {error.strerror or error}; choose another --out"
         ) from None
-    return Written(name, final, steps, last_step, is_new=True)
+    return replace(written, folder=final, is_new=True)
 
 
 def _record(history: History, scratch: Path, there: Destination) -> Path:
     """Let `wandb` write the run below `scratch`; returns its folder. Errors: SaveError, ConfigError, OSError."""
     wandb = library()
+    place = there.of_slot(history.run_id, history.slot)
     try:
-        run = wandb.init(
-            mode="offline",
-            dir=scratch,
-            config=dict(history.training),
-            settings=quiet(wandb),
-            **there.of_slot(history.run_id, history.slot),
-        )
-        define_axes(run)
-        for number, values in numbered(_lines(history)):
-            run.log(values, step=number)
+        run = wandb.init(mode="offline", dir=scratch, config=dict(history.training), settings=quiet(wandb), **place)
+        for _ in send(run, lines_of(history.rows, history.evaluations)):
+            pass
         run.finish(exit_code=0)
         wandb.teardown()  # its process closes the log after `finish`, and ends here
     except (wandb.errors.UsageError, ValueError) as error:
         words = " ".join(str(error).split())  # of a wrong variable it tells in four lines
-        raise ConfigError(f"wandb refuses to write {name_of(history, there)}: {words}") from None
+        raise ConfigError(f"wandb refuses to write {place['id']}: {words}") from None
     except wandb.Error as error:
-        raise SaveError(f"wandb did not write {name_of(history, there)}: {error}") from None
+        raise SaveError(f"wandb did not write {place['id']}: {error}") from None
     [made] = (scratch / "wandb").glob("offline-run-*")
-    if not all(has_ended(log) for log in made.glob("*.wandb")):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # the likeliest cause; wandb keeps it to itself
-    return made
-
-
-def summed_up(history: History, there: Destination) -> tuple[str, int, int]:
-    """(sha256 of all that its run is made of, how many lines it has, the highest of their steps). Errors: those of
-    `points`.
-    """
-    steps, last_step = 0, 0
-    digest = hashlib.sha256(json.dumps([asdict(there), dict(history.training)], sort_keys=True).encode())
-    for line in _lines(history):
-        digest.update(json.dumps(line, sort_keys=True).encode())
-        steps, last_step = steps + 1, max(last_step, line.step)
-    return digest.hexdigest(), steps, last_step
-
-
-def _lines(history: History) -> Iterable[Point]:
-    return merged(history.rows, history.evaluations, START)
-
-
-def _folders(out: Path, name: str) -> list[Path]:
-    """The offline runs of this id; W&B puts a time before it."""
-    ours = re.compile(rf"offline-run-\d{{8}}_\d{{6}}-{re.escape(name)}")
-    return sorted(path for path in out.glob("offline-run-*") if ours.fullmatch(path.name))
-
-
-def _fsync_all(folder: Path) -> None:
-    for path in folder.rglob("*"):
+    for path in made.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+    write_bytes(scratch / "room", bytes(_ROOM_BYTES))
+    return made

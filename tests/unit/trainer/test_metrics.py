@@ -19,11 +19,12 @@ from slot_digest import gaps
 
 from anchorleg.files import write_json
 from trainer.algorithms.common.offpolicy import earned
-from trainer.history import tensorboard
 from trainer.history.journal import Journal
 from trainer.history.read import best_evaluation, lines, read, read_evaluations
-from trainer.history.tensorboard import TensorBoardEvents, scalars
+from trainer.history.scalars import scalars
 from trainer.state import State
+from trainer.training.features import base
+from trainer.training.features.rows import TensorBoardEvents
 from trainer.training.meter import Meter
 from trainer.training.run import crossed
 
@@ -177,8 +178,9 @@ def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_pa
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Broken())
     events = TensorBoardEvents(tmp_path, after=0)
-    events.add(10, {"train/q": 1.0})
-    events.close()
+    events.begin()
+    events.on_row({"to": 10, "q": 1.0, "tasks": {}})
+    events.end()
     assert "no TensorBoard events: Descriptors cannot" in caplog.text
 
 
@@ -188,14 +190,15 @@ def test_tensorboards_thread_prints_no_traceback_on_a_full_disk(tmp_path, monkey
 
     printed = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
-    tensorboard._tell_no_traceback.cache_clear()
+    base.silence.cache_clear()
     events = TensorBoardEvents(tmp_path, after=0)
+    events.begin()
     thread = events._writer._get_file_writer().event_writer._async_writer._worker
     monkeypatch.setattr(thread._record_writer, "write", full)
-    events.add(1, {"train/q": 1.0})
+    events.on_row({"to": 1, "q": 1.0, "tasks": {}})
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    events.close()
+    events.end()
     assert printed == []
 
 

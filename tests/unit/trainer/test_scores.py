@@ -18,7 +18,7 @@ from trainer.config.suites import Gymnasium
 from trainer.envs.suite import SuiteRef
 from trainer.evaluation.protocol import Evaluation, evaluate
 from trainer.history.read import best_evaluation, mean_return, score_of, success_of
-from trainer.history.tensorboard import evaluation_scalars
+from trainer.history.scalars import evaluation_scalars
 from trainer.showing import canvas
 from trainer.showing.learning import curves_of
 from trainer.showing.plot import draw

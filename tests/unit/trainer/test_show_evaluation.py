@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trainer.history.tensorboard import evaluation_scalars
+from trainer.history.scalars import evaluation_scalars
 from trainer.training.progress import show_evaluation
 
 RESULT = {

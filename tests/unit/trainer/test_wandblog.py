@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
-from pathlib import Path
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -14,11 +13,9 @@ from anchorleg.files import write_json
 from syncd import store
 from trainer.cli import app
 from trainer.errors import ConfigError
-from trainer.history.slots import History, find_histories
-from trainer.wandb.destination import Destination
-from trainer.wandb.points import points
-from trainer.wandb.runfile import BLOCK_BYTES, HEADER, last_record
-from trainer.wandb.upload import gaps, library, name_of, summed_up
+from trainer.history.slots import find_histories
+from trainer.wandb.lines import Destination, lines_of
+from trainer.wandb.upload import library, write
 
 
 def a_row(number, **more):
@@ -32,10 +29,6 @@ def an_evaluation(step):
     return {"step": step, "mean_success": 0.25, "iqm_success": 0.25, **by_task, "at": 8.0}
 
 
-def a_history(rows, evaluations=()):
-    return History(Path("mt10"), "mt10-0123abcd", 3, rows, evaluations, {})
-
-
 def a_run(folder, rows, evaluations=()):
     attempt = folder / "slots" / "0" / "attempts" / "0"
     attempt.mkdir(parents=True)
@@ -45,7 +38,7 @@ def a_run(folder, rows, evaluations=()):
     return folder
 
 
-def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
+def test_a_slot_is_one_run_wherever_it_lies(tmp_path):
     rows, evaluations = [a_row(0)], [an_evaluation(100)]
     run = a_run(tmp_path / "mt10", rows, evaluations)
     write_json(run / "run.json", {"run_id": "mt10-0123abcd"})
@@ -55,31 +48,29 @@ def test_the_id_is_one_for_all_jobs_and_all_machines(tmp_path):
     place.manifests.mkdir()
     paths = (run, run / "slots/0", tmp_path / "mirror", place.path)
     found = [history for path in paths for history in find_histories(path)]
-    assert [name_of(history, Destination()) for history in found] == ["mt10-0123abcd-0"] * 4
-    assert len({str(points(history.rows, history.evaluations)) for history in found}) == 1
+    assert [(history.run_id, history.slot) for history in found] == [("mt10-0123abcd", 0)] * 4
+    assert len({str(list(lines_of(history.rows, history.evaluations))) for history in found}) == 1
 
 
-def test_a_damaged_line_leaves_a_gap_that_can_be_named():
-    assert gaps([a_row(0), a_row(1), a_row(2)]) == []
-    assert gaps([a_row(0), a_row(3), a_row(4)]) == [(100, 300)]
-
-
-def test_a_long_history_is_known_again_without_ever_being_in_memory(tmp_path):
+def test_a_long_history_without_news_is_never_in_memory(tmp_path):
     run = a_run(tmp_path / "mt10", [])
-    written = write_long_history(run / "slots/0/attempts/0/metrics.jsonl")
+    journal = run / "slots/0/attempts/0/metrics.jsonl"
+    size = write_long_history(journal)
 
-    def told():
+    def written():
         (history,) = find_histories(run)
-        return summed_up(history, Destination()), gaps(history.rows)
+        return write(history, tmp_path / "out", Destination())
 
-    ((sha256, steps, last_step), holes), peak = with_its_peak(told)
-    assert (steps, last_step, holes) == (2000, 20_000, [])
-    assert peak < written / 4
-    assert told()[0][0] == sha256
-    with open(run / "slots/0/attempts/0/metrics.jsonl", "a") as file:
-        file.write(json.dumps(a_row(200)) + "\n")
-    assert told()[0][1:] == (2001, 20_100)
-    assert told()[0][0] != sha256
+    first = written()
+    assert (first.lines, first.last_step, first.gaps, first.is_new) == (2000, 20_000, [], True)
+    again, peak = with_its_peak(written)
+    assert again == replace(first, is_new=False)
+    assert peak < size / 4
+    with open(journal, "a") as file:
+        file.write(json.dumps(a_row(210)) + "\n")  # the row before it is damaged
+    third = written()
+    assert (third.lines, third.last_step, third.gaps, third.is_new) == (2001, 21_100, [(20_000, 21_000)], True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [third.folder.name]
 
 
 @pytest.mark.parametrize(
@@ -102,34 +93,6 @@ def test_where_there_is_no_run_and_where_its_beginning_is_damaged(tmp_path):
     (run / "slots/0/attempts/0/parent.json").write_text("{")
     with pytest.raises(ConfigError, match=r"look at parent\.json"):
         find_histories(run)
-
-
-def a_log(*records):
-    """A log as LevelDB's format says it: chunks with a head of seven bytes, in blocks of 32 kB."""
-    data = HEADER
-    for record in records:
-        kind_of = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}
-        is_first, rest = True, record
-        while is_first or rest:
-            room = BLOCK_BYTES - len(data) % BLOCK_BYTES
-            if room < 7:
-                data += bytes(room)
-                continue
-            part, rest = rest[: room - 7], rest[room - 7 :]
-            data += struct.pack("<IHB", 0, len(part), kind_of[is_first, not rest]) + part
-            is_first = False
-    return data
-
-
-@pytest.mark.parametrize("size", [10, BLOCK_BYTES - 14, BLOCK_BYTES - 17, BLOCK_BYTES - 20, 3 * BLOCK_BYTES])
-def test_the_last_record_of_a_log_is_found_over_its_blocks(size):
-    log = a_log(b"first", b"x" * size, b"the end")
-    assert last_record(log) == b"the end"
-    assert last_record(log[:-1]) is None
-    assert last_record(a_log(b"first", b"x" * size)) == b"x" * size
-    assert last_record(a_log(b"x" * 3 * BLOCK_BYTES)[: 2 * BLOCK_BYTES]) is None  # between two of its chunks
-    with pytest.raises(ValueError, match="not a log"):
-        last_record(b"else")
 
 
 @pytest.mark.parametrize("module", [None, ModuleType("wandb")], ids=["absent", "a folder of that name"])

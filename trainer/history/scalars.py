@@ -1,70 +1,14 @@
-"""Rows of metrics and evaluations as TensorBoard's scalars, and its files of events."""
+"""Rows of metrics and evaluations as named numbers: TensorBoard's scalars, and W&B's."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from trainer.history.read import mean_return, tells_success
 
 #: Numbers of a row that are no curves: where it lies, and when it was written.
 _NO_CURVES = frozenset({"from", "to", "at"})
-
-#: The class of its thread (tensorboard/summary/writer/event_file_writer.py).
-_ITS_THREAD = "_AsyncWriterThread"
-_log = logging.getLogger(__name__)
-
-
-class TensorBoardEvents:
-    """TensorBoard's events of a slot, in `<slot_dir>/tb`: one run for it, with an event file of each attempt.
-
-    What an attempt wrote past `after`, its successor's parent step, is the successor's to write again; its file tells
-    TensorBoard to forget the first copy. It is a convenience: trouble ends it, no more.
-    """
-
-    def __init__(self, folder: Path, after: int) -> None:
-        self._writer: Any = None
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
-
-            _tell_no_traceback()
-            self._writer = SummaryWriter(str(folder), purge_step=after + 1)
-        except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
-            _log.warning("no TensorBoard events: %s", error)
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Write scalars at `step`."""
-        try:
-            for name, value in values.items() if self._writer else ():
-                self._writer.add_scalar(name, value, step)
-        except OSError as error:
-            _log.warning("no more TensorBoard events: %s", error)
-            self._writer = None
-
-    def close(self) -> None:
-        """Write out what waits."""
-        try:
-            if self._writer:
-                self._writer.close()
-        except OSError as error:
-            _log.warning("the last TensorBoard events are lost: %s", error)
-        self._writer = None
-
-
-@cache
-def _tell_no_traceback() -> None:
-    """Of its thread that writes: what went wrong there, such as a full disk, is raised by the next `add`, too."""
-    told = threading.excepthook
-
-    def tell(args: threading.ExceptHookArgs) -> None:
-        if not (isinstance(args.exc_value, OSError) and type(args.thread).__name__ == _ITS_THREAD):
-            told(args)
-
-    threading.excepthook = tell
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""What a training does beside learning; the loop knows none of it by name."""

@@ -1,0 +1,73 @@
+"""Where rows of metrics go on this disk: the journal, which all curves are made from, and TensorBoard's events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anchorleg.job import Job
+from trainer.history.journal import METRICS, Journal
+from trainer.history.scalars import evaluation_scalars, scalars
+from trainer.training.features.base import Feature, silence
+
+#: The class of TensorBoard's thread (tensorboard/summary/writer/event_file_writer.py).
+_ITS_THREAD = "_AsyncWriterThread"
+_log = logging.getLogger(__name__)
+
+
+class MetricsJournal(Feature):
+    """`metrics.jsonl` of the attempt. Evaluations have a journal of their own (`trainer.evaluation.queue`)."""
+
+    def __init__(self, job: Job) -> None:
+        self._journal = Journal(job.attempt_dir / METRICS)
+
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        self._journal.add(row)
+
+    def before_save(self) -> None:
+        self._journal.flush()
+
+
+class TensorBoardEvents(Feature):
+    """TensorBoard's events of a slot, in `<slot_dir>/tb`: one run for it, with an event file of each attempt.
+
+    What an attempt wrote past `after`, its successor's parent step, is the successor's to write again; its file tells
+    TensorBoard to forget the first copy. It is a convenience: trouble ends it, no more.
+    """
+
+    def __init__(self, folder: Path, after: int) -> None:
+        self._folder, self._after = folder, after
+        self._writer: Any = None
+
+    def begin(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
+
+            silence(_ITS_THREAD)  # what goes wrong there, such as a full disk, is raised by the next `add_scalar`, too
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._after + 1)
+        except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
+            _log.warning("no TensorBoard events: %s", error)
+
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        self._add(row["to"], scalars(row))
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+        self._add(row["step"], evaluation_scalars(row))
+
+    def end(self) -> None:
+        try:
+            if self._writer:
+                self._writer.close()
+        except OSError as error:
+            _log.warning("the last TensorBoard events are lost: %s", error)
+        self._writer = None
+
+    def _add(self, step: int, values: Mapping[str, float]) -> None:
+        try:
+            for name, value in values.items() if self._writer else ():
+                self._writer.add_scalar(name, value, step)
+        except OSError as error:
+            _log.warning("no more TensorBoard events: %s", error)
+            self._writer = None
