@@ -476,7 +476,7 @@ errors. The first five seeds were trained on an AMD EPYC (Zen 4), the others on 
 
 ## What W&B live costs the learner
 
-From before updates were made in C.
+From before updates were made in C, when a process of ours sent the curves, and not yet a thread of the learner.
 
 `python bench/wandb_live.py`: preset `tiny` on MT10, one short job at a time, ways in turns: without W&B, sending to a
 server that works, and to one that takes requests and never answers. Medians. `learner cpu s`, `beside cpu s`: CPU time

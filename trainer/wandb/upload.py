@@ -104,7 +104,7 @@ def write(history: History, out: Path, there: Destination) -> Written:
         newest, lines = row, lines + 1
     ends = [newest, *history.evaluations[-1:]]
     facts = [lines, len(history.evaluations), [end["at"] for end in ends], asdict(there), dict(history.training)]
-    made_from = json.loads(json.dumps(facts))  # as it is read again
+    made_from = json.dumps(facts)
     last_step = max(end["to"] if "to" in end else end["step"] for end in ends)
     written = Written(name, out, lines + len(history.evaluations), last_step, gaps, is_new=False)
     ours = re.compile(rf"offline-run-\d{{8}}_\d{{6}}-{re.escape(name)}")  # W&B puts a time before its id
@@ -146,12 +146,5 @@ def _record(history: History, scratch: Path, there: Destination) -> Path:
     except wandb.Error as error:
         raise SaveError(f"wandb did not write {place['id']}: {error}") from None
     [made] = (scratch / "wandb").glob("offline-run-*")
-    for path in made.rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
     write_bytes(scratch / "room", bytes(_ROOM_BYTES))
     return made

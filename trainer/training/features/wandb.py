@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import Any, Literal
+from typing import Any
 
 from anchorleg.job import Job
 from anchorleg.notices import Notices
@@ -49,6 +49,8 @@ _UNTIL_THE_END = {
 }
 #: Ask its service from time to time; one that was killed is noticed by the next row.
 _ITS_THREADS = ("NetStatThr", "IntMsgThr", "ChkStopThr")
+#: Why wandb may ask its program to end.
+_STOPPED = "its server refuses them, or somebody pressed Stop there"
 #: Rows show on W&B this much later, and are fewer requests. wandb takes whole seconds: 0.5 is 0 to it.
 TRANSMIT_S = 5
 
@@ -63,7 +65,7 @@ class WandbCurves(Feature):
         self._queue: Queue[tuple[Callable[[Mapping[str, Any]], Line], dict[str, Any]] | None] = Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         self._notices = Notices()
-        self._state: Literal["new", "connecting", "live", "over"] = "new"
+        self._state = "new"  # then "connecting", "live", "over"; the thread writes it, too
         self._begun_at = 0.0
         self._is_ending = False
 
@@ -130,6 +132,8 @@ class WandbCurves(Feature):
             **_UNTIL_THE_END,
             x_file_stream_transmit_interval=TRANSMIT_S,
             x_skip_transaction_log=True,
+            stop_on_fatal_error=True,  # or it keeps to itself that the server refuses
+            stop_fn=lambda: self._give_up(_STOPPED),  # its own interrupts the training
         )
         try:
             wandb.setup(settings)  # without it a terminal is asked for a key
@@ -145,6 +149,8 @@ class WandbCurves(Feature):
             self._state = "live"
             self._notices.note(f"W&B: curves go to {run.url}")
             for _ in send(run, self._lines()):
+                if self._state == "over":
+                    return
                 if (newer := self._job.superseded_by()) is not None:  # the history on W&B is its successor's by now
                     _end_service()  # not through wandb, which would call the successor's run finished
                     raise SupersededError(newer)
