@@ -66,10 +66,11 @@ def test_what_wandb_refuses_is_one_sentence_of_one_line(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_is_too_small_is_said_and_nothing_half_is_left(tmp_path):
-    Run(tmp_path / "run").attempt(0, None, [a_row(n, n + 100, 1.0) for n in range(0, 300_000, 100)], [])
+    Run(tmp_path / "run").attempt(0, None, [a_row(n, n + 100, 1.0) for n in range(0, 10_000, 100)], [])
     [history] = find_histories(tmp_path / "run")
     (tmp_path / "out").mkdir()
-    with mounted(tmp_path / "out", "size=128k"):  # wandb's own process keeps it to itself
+    with mounted(tmp_path / "out", "size=2m"):
+        (tmp_path / "out" / "others").write_bytes(bytes(2**21 - 2**14))  # wandb's own process keeps it to itself
         with pytest.raises(SaveError, match=f"{tmp_path}/out cannot be written"):
             write(history, tmp_path / "out", Destination())
         assert list((tmp_path / "out").glob("offline-run-*")) == []

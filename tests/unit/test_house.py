@@ -82,6 +82,8 @@ OUTSIDE = {"os", "time", "datetime", "random", "secrets", "subprocess", "socket"
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
 #: What each file of a folder calls its own, and the protocol that says so.
 BY_CONTRACT = {"Suite", "Algorithm", "Encoder"}
+#: Base classes whose docstrings are those of what overrides them.
+SAY_WHAT_IS_OVERRIDDEN = {"Feature"}
 #: Beside the algorithms, for all of them; and what every encoder offers.
 SHARED_BY_ALL = {"base", "common"}
 #: Films and the probe of pictures draw Meta-World's own scenes.
@@ -379,10 +381,13 @@ def public_definitions(tree: ast.Module) -> list[tuple[str, ast.AST]]:
 def test_every_public_name_says_what_it_is(path: Path) -> None:
     tree = tree_of(path)
     overloads = {"overload", "typing.overload"}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    overriding = tuple(f"{node.name}." for node in classes if {*map(ast.unparse, node.bases)} & SAY_WHAT_IS_OVERRIDDEN)
     silent = [
         name
         for name, node in public_definitions(tree)
         if not ast.get_docstring(node)  # type: ignore[arg-type]
+        and not name.startswith(overriding)
         and not {ast.unparse(d) for d in getattr(node, "decorator_list", [])} & overloads
     ]
     assert ast.get_docstring(tree), "the module has no docstring"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -26,9 +27,11 @@ from trainer.checkpoints.find import find_policy
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
+from trainer.history.read import read, read_evaluations
 from trainer.sharing import publisher
 from trainer.training import attempt, begin
 from trainer.training.begin import run
+from trainer.training.features.base import Feature
 from trainer.training.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
@@ -239,6 +242,44 @@ def test_clearing_away_at_the_end_is_no_silence(tmp_path, monkeypatch):
     monkeypatch.setattr(publisher, "clear_over", slow)
     assert train(tmp_path)[0] == 0
     assert [(one["step"], one["doing"]) for one in seen] == [(600, "clearing away old policies")] * 2
+
+
+class Noted(Feature):
+    """What the loop asks of it."""
+
+    def __init__(self):
+        self.calls, self.rows, self.evaluations = [], [], []
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def on_row(self, row):
+        self.rows.append(row["to"])
+
+    def on_evaluation(self, row):
+        self.evaluations.append(row["step"])
+
+    def tell(self, say):
+        if self.calls[-1] == "end":
+            say("the last word")
+
+    def end(self):
+        self.calls.append("end")
+
+
+@pytest.mark.parametrize("poison", [None, np.inf], ids=["complete", "failed"])
+def test_a_feature_is_told_each_row_once_and_ended_whatever_happens(tmp_path, monkeypatch, poison):
+    noted, said = Noted(), Listener()
+    monkeypatch.setattr(begin, "curves_of", lambda *_: [noted])
+    monkeypatch.setattr(Listener, "say", lambda _, sentence: said.said.append(sentence))
+    with pytest.raises(NotFiniteError) if poison is not None else contextlib.nullcontext():
+        train(tmp_path, poison=poison)
+    slot = tmp_path / "slots" / "0"
+    assert noted.calls == ["begin", "end"]
+    assert said.said[-1] == "the last word"
+    assert noted.rows == [row["to"] for row in read(slot)]
+    assert noted.evaluations == [row["step"] for row in read_evaluations(slot)]
+    assert noted.rows
 
 
 def test_a_walk_back_is_told(tmp_path):

@@ -52,24 +52,30 @@ def test_a_slot_is_one_run_wherever_it_lies(tmp_path):
     assert len({str(list(lines_of(history.rows, history.evaluations))) for history in found}) == 1
 
 
-def test_a_long_history_without_news_is_never_in_memory(tmp_path):
+def test_a_long_history_is_never_in_memory(tmp_path):
     run = a_run(tmp_path / "mt10", [])
-    journal = run / "slots/0/attempts/0/metrics.jsonl"
-    size = write_long_history(journal)
+    size = write_long_history(run / "slots/0/attempts/0/metrics.jsonl")
+    (history,) = find_histories(run)
+    lines, peak = with_its_peak(lambda: sum(1 for _ in lines_of(history.rows, history.evaluations)))
+    assert lines == 2000
+    assert peak < size / 4
+
+
+def test_a_history_without_news_is_not_written_again(tmp_path):
+    pytest.importorskip("wandb")
+    run = a_run(tmp_path / "mt10", [a_row(0), a_row(1)], [an_evaluation(200)])
 
     def written():
         (history,) = find_histories(run)
         return write(history, tmp_path / "out", Destination())
 
     first = written()
-    assert (first.lines, first.last_step, first.gaps, first.is_new) == (2000, 20_000, [], True)
-    again, peak = with_its_peak(written)
-    assert again == replace(first, is_new=False)
-    assert peak < size / 4
-    with open(journal, "a") as file:
-        file.write(json.dumps(a_row(210)) + "\n")  # the row before it is damaged
+    assert (first.lines, first.last_step, first.gaps, first.is_new) == (3, 200, [], True)
+    assert written() == replace(first, is_new=False)
+    with open(run / "slots/0/attempts/0/metrics.jsonl", "a") as file:
+        file.write(json.dumps(a_row(5)) + "\n")  # what was before it is damaged
     third = written()
-    assert (third.lines, third.last_step, third.gaps, third.is_new) == (2001, 21_100, [(20_000, 21_000)], True)
+    assert (third.lines, third.last_step, third.gaps, third.is_new) == (4, 600, [(200, 500)], True)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [third.folder.name]
 
 
