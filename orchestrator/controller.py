@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.edits import with_attempt, with_intents, with_slot
 from orchestrator.decisions.fold import fold
 from orchestrator.decisions.models import Blind, Ledger
@@ -130,13 +131,12 @@ class Controller:
         """`start` was typed again (see `run.again`)."""
         self.ledger = started_again(self.ledger, self.run.config)
 
-    def preview(self) -> list[Action]:
-        """What a tick would do now. Looks at everything, and writes, submits and cancels nothing.
-
-        Errors: RunFolderError, OSError.
+    def preview(self, wish: Control) -> list[Action]:
+        """What a tick would do now if `wish` were the newest one. Looks at everything, and writes, submits and cancels
+        nothing. Errors: RunFolderError, OSError.
         """
         before, now = self.ledger, self._now()
-        self._take_control()
+        self._take_control(wish.due(now, self.limits.grace_s))
         self._take_requests()
         self._poll = self.executor.poll()
         facts, folders = gather_facts(self.run, self.run_dir, self.executor, self.ledger, self._poll, now)
@@ -144,8 +144,8 @@ class Controller:
         self.ledger = before
         return plan(ledger, self.control, self.limits, folders, now, self._random_hex)
 
-    def _take_control(self) -> None:
-        self.control = control_at(self.run_dir, self._now(), self.limits.grace_s)
+    def _take_control(self, newest: Control) -> None:
+        self.control = newest
         if self.control.number > self.ledger.control and self.control.wish == "run":
             self.reactivate()
         if self.control.wish != "run":
@@ -177,7 +177,7 @@ class Controller:
             join_old(self.run_dir, self.lease.epoch)
             self._is_new = False
         now, before = self._now(), self.ledger
-        self._take_control()
+        self._take_control(control_at(self.run_dir, now, self.limits.grace_s))
         for request in self._take_requests():
             for event in events_of(request):
                 self._event(**event)

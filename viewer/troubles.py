@@ -26,21 +26,19 @@ def _of_run(view: RunView, now: float) -> list[Trouble]:
     elif view.state == "stopping" and view.controller is None:
         words = "The run is to stop, and no controller sees to it."
         found.append(Trouble(words=words, command=f"orchestrator stop {view.run_name}"))
-    if view.second_look is not None:
-        since = f"since {clock(view.written_at, now)} " if view.written_at is not None else ""
-        if view.second_look.free_bytes is not None:
+    if view.stale is not None:
+        since = clock(view.stale.since, now)
+        if view.stale.free_bytes is not None:
             full, remedy, inodes = "full", "Free some space", ""
-            if view.second_look.out_of_inodes:
+            if view.stale.out_of_inodes:
                 full, remedy, inodes = "out of inodes", "Remove some files", " --inodes"
-            words = f"The disk of the run folder is {full}: {since}nobody could write what happened. {remedy}."
+            words = f"The disk of the run folder is {full}: since {since} nobody could write what happened. {remedy}."
             command = (
                 f"du -sh{inodes} {shlex.quote(view.run_dir)}/*" if view.run_dir else ""
             )  # a laptop is not told the folder
             found.append(Trouble(words=words, command=command))
         else:
-            words = (
-                f"The controller has written nothing {since}".rstrip() + ": it hangs, or it may not write (a quota?)."
-            )
+            words = f"The controller has written nothing since {since}: it hangs, or it may not write (a quota?)."
             found.append(Trouble(words=words, command=f"orchestrator status {view.run_name}"))
     if view.blind_since is not None:
         words = f"The queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done now, and do nothing.")]
 DryJsonOption = Annotated[bool, typer.Option("--json", help="With --dry-run: machine-readable output.")]
 ViaOption = Annotated[
-    Literal["foreground", "daemon", "cron"],
-    typer.Option(help="Where the controller lives: here, in the background, or once a minute by your crontab."),
+    str,
+    typer.Option(metavar="[foreground|daemon]", help="Where the controller lives: here, or in the background."),
 ]
 
 
@@ -63,6 +63,7 @@ def start(
 
     if name is not None and config is not None:
         raise ConfigError("give either a run's name or --config, not both.")
+    check_host(via, name)
     path = config_path_of(config)
     slots = number_of_slots(slots, world_size, sets)
     overrides = parse_overrides(sets, slots, partition, time_limit, executor)
@@ -79,14 +80,22 @@ def start(
         from orchestrator.hosts.detached import start_in_background  # noqa: PLC0415
 
         start_in_background(asked, command_line(name, path, overrides, fork, for_s), console())
-    elif via == "cron":
-        from orchestrator.hosts.cronhost import start_with_cron  # noqa: PLC0415
-
-        start_with_cron(asked, console())
     else:
         from orchestrator.hosts import host  # noqa: PLC0415
 
         host.start(asked, console())
+
+
+def check_host(via: str, name: str | None) -> None:
+    """Errors: ConfigError where there is no such host."""
+    if via == "cron":
+        program, run = Path(sys.executable).with_name("orchestrator"), name or "NAME"
+        raise ConfigError(
+            "--via cron: begin with `orchestrator start`, end it with Ctrl-C once the jobs are submitted, and put this "
+            f"line into your crontab or scrontab: * * * * * {program} tick {run} >>$HOME/{run}.log 2>&1"
+        )
+    if via not in {"foreground", "daemon"}:
+        raise ConfigError(f'--via {via}: write "foreground" or "daemon".')
 
 
 def stop(
@@ -115,7 +124,6 @@ def tick(
     name: NameArgument = None,
     config: ConfigOption = None,
     run_dir: Annotated[Path | None, typer.Option(help="The run's folder, in place of its name.")] = None,
-    cron: Annotated[str | None, typer.Option(help="As the crontab's line of this run id does.", hidden=True)] = None,
     failover: Annotated[bool, typer.Option("--failover", help="As a job does that ends.", hidden=True)] = False,
     dry_run: DryOption = False,
     as_json: DryJsonOption = False,
@@ -131,10 +139,6 @@ def tick(
 
         _show(dry_tick(folder), as_json=as_json)
         return
-    if cron is not None:
-        from orchestrator.hosts.cronhost import tick_for_cron  # noqa: PLC0415
-
-        sys.exit(tick_for_cron(folder, cron))
     from orchestrator.hosts import ticking  # noqa: PLC0415
 
     if failover:

@@ -253,7 +253,7 @@ def host_findings(host: HostFacts) -> Iterator[Finding]:
             check="logout",
             level=Level.WARNING,
             found="systemd ends your processes at logout here (KillUserProcesses=yes, no lingering)",
-            advice="run `loginctl enable-linger` once, or use `start --via cron`",
+            advice="run `loginctl enable-linger` once, or have a crontab run `orchestrator tick`",
         )
     elif host.systemd:
         how = "you linger" if host.lingers else "KillUserProcesses is off"
@@ -263,13 +263,11 @@ def host_findings(host: HostFacts) -> Iterator[Finding]:
             check="CPU time",
             level=Level.WARNING,
             found=f"a process here may use {host.cpu_limit_s} s of CPU; a controller uses some minutes a day",
-            advice="use `start --via cron`: every tick is a process of its own",
+            advice="have a crontab run `orchestrator tick`: every tick is a process of its own",
         )
     if host.open_files is not None and host.open_files < FEW_FILES:
         found = f"a process here may open {host.open_files} files"
         yield Finding(check="open files", level=Level.WARNING, found=found, advice=f"ulimit -n {FEW_FILES}")
-    found = f"not possible here: {host.no_cron}" if host.no_cron else "`start --via cron` is possible"
-    yield Finding(check="cron", level=Level.OK, found=found)
 
 
 def _controller(facts: LoginFacts) -> Iterator[Finding]:
@@ -279,9 +277,7 @@ def _controller(facts: LoginFacts) -> Iterator[Finding]:
     elif run.damage:
         yield Finding(check="run", level=Level.PROBLEM, found=run.damage.rstrip("."))
     elif run.controller:
-        yield Finding(check="run", level=Level.OK, found=f"its controller lives: {run.controller}")
-    elif run.cron_host and run.wish == "run":
-        yield Finding(check="run", level=Level.OK, found=f"cron on {run.cron_host} looks after it once a minute")
+        yield Finding(check="run", level=Level.OK, found=f"looked after by {run.controller}")
     elif run.wish == "run":
         advice = f"take it up again with `orchestrator start {facts.config.run_name}`"
         yield Finding(check="run", level=Level.WARNING, found="begun, and no controller lives", advice=advice)

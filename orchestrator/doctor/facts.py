@@ -79,9 +79,8 @@ class PythonFacts(Frozen):
 
 
 class HostFacts(Frozen):
-    """This machine as a home for a controller. None: cannot be told. `no_cron`: why `--via cron` is not possible."""
+    """This machine as a home for a controller. None: cannot be told."""
 
-    no_cron: str = ""
     systemd: bool = False
     lingers: bool | None = None
     kills_user_processes: bool | None = None
@@ -98,7 +97,7 @@ class Missing(Frozen):
 
 
 class RunFacts(Frozen):
-    """The run, where there is one. `controller` empty: none lives. `cron_host`: the machine whose cron ticks it.
+    """The run, where there is one. `controller` empty: nobody looks after it.
 
     `damage`: what of its files cannot be read, and what to do.
     """
@@ -106,7 +105,6 @@ class RunFacts(Frozen):
     begun: bool = False
     damage: str = ""
     controller: str = ""
-    cron_host: str = ""
     wish: str = ""
 
 

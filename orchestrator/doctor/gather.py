@@ -30,14 +30,12 @@ from orchestrator.executors.base import JobState
 from orchestrator.executors.gpus import visible_gpus
 from orchestrator.executors.site import Site, SubmitCheck
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
-from orchestrator.hosts.cron import read_table
 from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
-from orchestrator.run.cronrecord import host_of
-from orchestrator.run.lease import living_owner
 from orchestrator.run.ledger import read_control
 from orchestrator.run.program import commands_of, gpus_in_vain, missing_script
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
+from orchestrator.screens.status import keeper
 
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.
 QUESTION_TIMEOUT_S = 20.0
@@ -245,7 +243,6 @@ def host_facts(env: Mapping[str, str]) -> HostFacts:
         with contextlib.suppress(OSError):
             texts.append(path.read_text(errors="replace"))
     return HostFacts(
-        no_cron=no_cron(),
         systemd=systemd,
         lingers=lingers,
         kills_user_processes=kills_user_processes(texts) if systemd else None,
@@ -253,15 +250,6 @@ def host_facts(env: Mapping[str, str]) -> HostFacts:
         open_files=None if files == resource.RLIM_INFINITY else files,
         in_job=os.environ.get("SLURM_JOB_ID", ""),
     )
-
-
-def no_cron() -> str:
-    """Why `start --via cron` is not possible here; empty where it is."""
-    try:
-        read_table()
-    except ConfigError as error:
-        return str(error).removeprefix("--via cron: ").partition(". Use ")[0]
-    return ""
 
 
 def logind_files() -> list[Path]:
@@ -281,13 +269,7 @@ def run_facts(run_dir: RunDir) -> RunFacts:
     if not run_dir.run_file.exists():
         return RunFacts()
     try:
-        owner = living_owner(run_dir)
-        cron = host_of(run_dir)
-        return RunFacts(
-            begun=True,
-            controller=str(owner or ""),
-            cron_host=cron.host if cron is not None else "",
-            wish=read_control(run_dir).wish,
-        )
+        by = keeper(run_dir, time.time())
+        return RunFacts(begun=True, controller=by.words if by is not None else "", wish=read_control(run_dir).wish)
     except (AnchorlegError, OSError) as error:
         return RunFacts(begun=True, damage=str(error))

@@ -158,7 +158,7 @@ def _slurm(config: RunConfig, report: Report) -> Iterator[Finding]:
     words = section(answers, "squeue" if works else "sbatch").get("err") or "no word"
     level = Level.WARNING if config.relay.failover_tick else Level.OK
     advice = (
-        "set relay.failover_tick to false and keep a controller alive (`start --via cron`)"
+        "set relay.failover_tick to false and keep a controller alive, or have a crontab run `orchestrator tick`"
         if config.relay.failover_tick
         else ""
     )

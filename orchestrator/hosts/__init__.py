@@ -1,1 +1,1 @@
-"""Where a controller lives: in the foreground, as a daemon, once a minute by cron. And how it is ended."""
+"""Where a controller lives: in the foreground, as a daemon, or for one tick. And how it is ended."""

@@ -55,7 +55,7 @@ class BoardWriter:
         if place is None:
             return
         now = self._now()
-        view, ledger, _ = picture(self._run_dir, now)
+        view, ledger = picture(self._run_dir, now)
         events = read_events(self._run_dir)
         by_slot: dict[Any, list[dict[str, Any]]] = {}
         for event in events:

@@ -13,7 +13,7 @@ from anchorleg.files import patiently
 from orchestrator.decisions.models import SlotStatus, SubmissionState
 from orchestrator.disk import private_opener
 from orchestrator.errors import LeaseHeld
-from orchestrator.hosts.host import KNOWN, begun_words, hand_to_living_owner, tell_notes
+from orchestrator.hosts.host import KNOWN, hand_to_living_owner, tell_notes
 from orchestrator.run.begin import prepare_folder
 from orchestrator.run.lease import PASSING_TIMEOUT_S, highest_epoch, living_owner, read_owner
 from orchestrator.run.ledger import load_ledger, read_control
@@ -60,8 +60,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
                 begun_at = time.monotonic()
             waited_s = time.monotonic() - begun_at if begun_at is not None else 0.0
             if begun_at is not None and child.poll() is None and (waited_s > FIRST_TICK_S or _is_answered(run_dir)):
-                going = f"controller {child.pid}"
-                told = begun_words(run_dir, name, going=going, stopping=f"{going} ends when its jobs have ended")
+                told = _begun_words(run_dir, name, child.pid)
             refused = None
         except OSError as error:  # it has seen nothing new
             refused = error
@@ -79,6 +78,15 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     raise LeaseHeld(
         f"the controller (process {child.pid}) has not begun within {START_TIMEOUT_S:.0f} s; see {run_dir.log}."
     )
+
+
+def _begun_words(run_dir: RunDir, name: str, pid: int) -> str:
+    """What `start` says of the controller in process `pid`. Errors: RunFolderError, OSError."""
+    if read_control(run_dir).wish != "run":
+        is_stopped = f"{name} is being stopped: controller {pid} ends when its jobs have ended"
+        return f"{is_stopped}, log {run_dir.log}\n  orchestrator status {name}"
+    going = f"{name} is under way: controller {pid}, log {run_dir.log}"
+    return f"{going}\n  orchestrator status {name}\n  orchestrator stop {name}"
 
 
 def _has_begun(run_dir: RunDir, before: int, pid: int) -> bool:

@@ -22,7 +22,6 @@ from orchestrator.screens.views import run_table
 #: Programs report every 3 s at most, and drawing is most of what a controller costs on a terminal.
 REDRAW_S = 2.0
 #: Where the last line of the log ends at the latest, seen from the end of the file.
-LAST_LINE_BYTES = 4096
 
 
 @contextmanager
@@ -104,24 +103,5 @@ class Log:
 
     def say(self, line: str) -> None:
         """One dated line. A full disk must not end a tick."""
-        with suppress(OSError):
-            self._write(line)
-
-    def say_once(self, line: str) -> bool:
-        """As `say`, unless the last line said the same. True: it is new, and it will be known that it was said. What
-        cannot be written is not new: it would be so each minute.
-        """
-        line = lines_shown([line])
-        with suppress(OSError), open(self._path, "rb") as log:
-            log.seek(max(0, log.seek(0, 2) - LAST_LINE_BYTES))
-            said = log.read().decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
-            if said.endswith(f"  {line}"):
-                return False
-        with suppress(OSError):
-            self._write(line)
-            return True
-        return False
-
-    def _write(self, line: str) -> None:
-        with open(self._path, "a", encoding="utf-8", opener=private_opener) as log:
+        with suppress(OSError), open(self._path, "a", encoding="utf-8", opener=private_opener) as log:
             log.write(lines_shown([f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"]) + "\n")

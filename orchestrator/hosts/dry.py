@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from anchorleg.words import counted
 from orchestrator.config import RunConfig, check_mixing, check_notice, check_places, check_walltime, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Slot
 from orchestrator.decisions.turns import in_turn, turns_of
-from orchestrator.disk import LOCAL_DISK, Disk
 from orchestrator.executors.base import Executor, Poll
-from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_to_run
+from orchestrator.hosts.host import already_finished, is_paused, notes_of, waiting_for_start, wish_of
 from orchestrator.hosts.leaving import grace_of
-from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.begin import UNDRAWN, check_identity, executor_for, has_begun, rendered
 from orchestrator.run.lease import Onlooker, living_owner
 from orchestrator.run.ledger import load_ledger, read_control
@@ -32,67 +31,6 @@ from orchestrator.walltime import format_duration
 
 #: Of a thousand submissions so many are written out; the slots of the others are named in one line.
 SLOTS_SHOWN = 8
-
-
-class DryDisk:
-    """A disk whose files are real and whose changes stay in memory."""
-
-    def __init__(self, disk: Disk = LOCAL_DISK) -> None:
-        self._disk = disk
-        self._written: dict[Path, bytes] = {}
-
-    def names(self, folder: Path) -> list[str]:
-        """See `Disk`."""
-        return [*self._disk.names(folder), *(path.name for path in self._written if path.parent == folder)]
-
-    def exists(self, path: Path) -> bool:
-        """See `Disk`."""
-        return path in self._written or self._disk.exists(path)
-
-    def version(self, path: Path) -> object:
-        """See `Disk`."""
-        return self._written[path] if path in self._written else self._disk.version(path)
-
-    def read(self, path: Path) -> bytes:
-        """See `Disk`."""
-        return self._written[path] if path in self._written else self._disk.read(path)
-
-    def tail(self, path: Path, length: int) -> bytes:
-        """See `Disk`."""
-        return self._disk.tail(path, length)
-
-    def write(self, path: Path, data: bytes) -> None:
-        """In memory."""
-        self._written[path] = data
-
-    def create(self, path: Path, data: bytes) -> bool:
-        """In memory."""
-        if self.exists(path):
-            return False
-        self._written[path] = data
-        return True
-
-    def append(self, path: Path, value: Any) -> None:
-        """Nothing."""
-
-    def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
-        """Nothing."""
-
-    def sync_folder(self, path: Path) -> None:
-        """Nothing."""
-
-    def remove(self, path: Path) -> None:
-        """Nothing."""
-
-    def remove_tree(self, path: Path) -> None:
-        """Nothing."""
-
-    def link_target(self, path: Path) -> str | None:
-        """See `Disk`."""
-        return self._disk.link_target(path)
-
-    def touch(self, path: Path) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True)
@@ -164,47 +102,47 @@ def dry_start(asked: StartRequest) -> Rehearsal:
         check_identity(before.identity, training_identity(config), config, run_dir)
     revised = before.model_copy(update={"config": config, "executor": executor})
     notes.append(f"run {before.run_id} goes on{'' if config == before.config else ', with its config changed'}")
-    dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
-    if (owner := living_owner(dry)) is not None and not owner.passes:
+    wish = read_control(run_dir)
+    if (owner := living_owner(run_dir)) is not None and not owner.passes:
         ledger = load_ledger(run_dir, before.run_id)
         waiting = waiting_for_start(ledger, before.config.slots)
         told = f"would tell {owner} to go on with {slots_words(waiting)}"
-        is_told = waiting and config == before.config and read_control(dry).wish == "run"
+        is_told = waiting and config == before.config and wish.wish == "run"
         notes.append(told if is_told else f"would be refused: {owner} has this run")
         return Rehearsal("start", name, str(run_dir.path), (), tuple(notes))
-    wish_to_run(asked, dry, read_control(dry).number)
-    return _rehearsed("start", revised, dry, notes, again=True)
+    return _rehearsed("start", revised, run_dir, wish_of(asked, wish, time.time()) or wish, notes, again=True)
 
 
 def dry_tick(run_dir: RunDir) -> Rehearsal:
     """What one tick would do, whoever makes it."""
-    return _rehearsed("tick", load_run(run_dir), RunDir(run_dir.path, DryDisk(run_dir.disk)), [])
+    return _rehearsed("tick", load_run(run_dir), run_dir, read_control(run_dir), [])
 
 
 def dry_stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None) -> Rehearsal:
     """What the first tick after a `stop` would do; what does not hand over is cancelled later."""
     run = load_run(run_dir)
-    dry = RunDir(run_dir.path, DryDisk(run_dir.disk))
-    grace = grace_of(run, grace_s)
-    wish_to_stop(dry, at_once=at_once, grace_s=grace)
-    owner = living_owner(dry)
+    grace, newest = grace_of(run, grace_s), read_control(run_dir).number
+    wish = Control(number=newest + 1, wish="stop-now" if at_once else "stop", by="stop", grace_s=grace)
+    owner = living_owner(run_dir)
     notes = [f"{owner} would do it"] if owner is not None and not owner.passes else []
     if not at_once:
         notes.append(f"a job that has not handed over within {grace:.0f} s would then be cancelled")
-    return _rehearsed("stop", run, dry, notes)
+    return _rehearsed("stop", run, run_dir, wish, notes)
 
 
-def _rehearsed(command: str, run: Run, dry: RunDir, notes: list[str], *, again: bool = False) -> Rehearsal:
-    executor = _Looking(make_executor(run, dry))
-    controller = Controller(run, dry, Onlooker(), executor, poll_s=run.poll_s)
+def _rehearsed(
+    command: str, run: Run, run_dir: RunDir, wish: Control, notes: list[str], *, again: bool = False
+) -> Rehearsal:
+    executor = _Looking(make_executor(run, run_dir))
+    controller = Controller(run, run_dir, Onlooker(), executor, poll_s=run.poll_s)
     if again:
         controller.reactivate()
         if controller.over and not is_paused(controller.ledger):
             notes.append(already_finished(run.config))
-    actions = tuple(controller.preview())
+    actions = tuple(controller.preview(wish))
     if executor.seen is not None and executor.seen.error is not None:
         notes.append(f"the queue cannot be seen ({executor.seen.error}): nothing would be submitted until it can")
-    return Rehearsal(command, run.config.run_name, str(dry.path), actions, tuple(notes))
+    return Rehearsal(command, run.config.run_name, str(run_dir.path), actions, tuple(notes))
 
 
 class _Looking:

@@ -1,6 +1,6 @@
 """The controller in the foreground, and what every host needs: making it, and saying how it ended.
 
-The other hosts: `detached` (in the background), `cronhost` (once a minute), `ticking` (once), `stopping`.
+The other hosts: `detached` (in the background), `ticking` (once), `stopping`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anchorleg.files import patiently
 from anchorleg.printable import lines_shown
 from orchestrator.config import RunConfig
 from orchestrator.controller import Controller
-from orchestrator.decisions.control import Control
+from orchestrator.decisions.control import TIME_OVER, Control
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.disk import read_json
 from orchestrator.doubts import warnings_of
@@ -32,7 +32,6 @@ from orchestrator.errors import (
     SchedulerRefused,
 )
 from orchestrator.executors.gpus import sharing, visible_gpus
-from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
@@ -41,9 +40,8 @@ from orchestrator.processes import is_alive
 from orchestrator.run import wandbnotes
 from orchestrator.run.begin import begin, executor_for, prepare_folder
 from orchestrator.run.code import code_hash, fix_code
-from orchestrator.run.cronrecord import host_of
 from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for, wait_for_word
-from orchestrator.run.ledger import TIME_OVER, load_ledger, read_control, write_control
+from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.pick import make_executor
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
@@ -165,8 +163,15 @@ def wish_to_run(asked: StartRequest, run_dir: RunDir, known: int) -> None:
         return
     if typed is not None and typed == before:
         return
-    if before.wish != "run" or before.until is not None or asked.for_s is not None:
-        write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
+    if (wish := wish_of(asked, before, now)) is not None:
+        write_control(run_dir, "run", now=now, by="start", until=wish.until)
+
+
+def wish_of(asked: StartRequest, before: Control, now: float) -> Control | None:
+    """What `start` wishes at `now` where `before` counts; None: the same."""
+    if before.wish == "run" and before.until is None and asked.for_s is None:
+        return None
+    return Control(number=before.number + 1, wish="run", at=now, by="start", until=asked.until(now))
 
 
 def _typed_between(run_dir: RunDir, known: int, newest: int) -> Control | None:
@@ -257,17 +262,13 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     if not controller.over:
         if any(slot.occupied for slot in controller.ledger.slots):
             raise Interrupted(
-                f"the controller of {name} has ended; its jobs go on{who_goes_on(run, run_dir)}. Take it up again with "
+                f"the controller of {name} has ended; its jobs go on{who_goes_on(run)}. Take it up again with "
                 f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
             )
-        line = host_of(run_dir)
-        then = f"cron on {line.host} submits the next ones" if line is not None else "nobody submits the next ones"
         raise Interrupted(
-            f"the controller of {name} has ended. No job of it is there now, and {then}. Take it up again with "
-            f"`orchestrator start {name}`."
+            f"the controller of {name} has ended. No job of it is there now, and nobody submits the next ones. Take it "
+            f"up again with `orchestrator start {name}`."
         )
-    with suppress(ConfigError, OSError):
-        cron.unregister(run.run_id, run_dir)  # nothing is left to look after
     summary = summarise(run, run_dir)
     if out.is_terminal:
         out.print(summary_table(summary, out.width))
@@ -281,15 +282,6 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
         report_failures(controller.ledger, name)
 
 
-def begun_words(run_dir: RunDir, name: str, *, going: str, stopping: str) -> str:
-    """What `start` says of a run that somebody else looks after from now on: `going` says who. Where it was told to
-    stop meanwhile, `stopping` says who ends it. Errors: RunFolderError, OSError.
-    """
-    if read_control(run_dir).wish != "run":
-        return f"{name} is being stopped: {stopping}, log {run_dir.log}\n  orchestrator status {name}"
-    return f"{name} is under way: {going}, log {run_dir.log}\n  orchestrator status {name}\n  orchestrator stop {name}"
-
-
 def already_finished(config: RunConfig) -> str:
     """What to say where `start` finds every slot finished, and nothing more to do for any."""
     again = f"`orchestrator start {config.run_name} --set"
@@ -299,10 +291,8 @@ def already_finished(config: RunConfig) -> str:
     return f"{config.run_name} is finished. A slot goes on if it is given {how}: {again} params.NAME=…`."
 
 
-def who_goes_on(run: Run, run_dir: RunDir) -> str:
+def who_goes_on(run: Run) -> str:
     """Who keeps the run going while no controller is there, as the end of a sentence."""
-    if (line := host_of(run_dir)) is not None:
-        return f", and cron on {line.host} looks after them once a minute"
     if run.executor == "slurm" and run.config.relay.failover_tick:
         return ", and each that ends after five minutes without a controller submits the next itself"
     return ""

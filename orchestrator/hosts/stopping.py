@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from rich.console import Console
@@ -12,9 +11,8 @@ from rich.console import Console
 from anchorleg.files import patiently
 from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger
-from orchestrator.errors import ConfigError, Interrupted, LeaseHeld, StopUnfinished
+from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
-from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
@@ -151,8 +149,6 @@ def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
             words = f"the queue cannot be seen ({ledger.blind_error}); when it last could, {words}"
         stands = f"The wish to stop stands: the next controller goes on with it, or `orchestrator stop {name}` again."
         raise (Interrupted if interrupted else StopUnfinished)(f"{words}. {stands}")
-    with suppress(ConfigError, OSError):
-        cron.unregister(run.run_id, run_dir)
     print(after_stop(run_view(run_dir)))
 
 

@@ -1,4 +1,4 @@
-"""The controller once: for hands, for cron, and for a job that runs a failover tick."""
+"""The controller once: for a person, for a crontab, and for a job that runs a failover tick."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.run.rundir import RunDir, load_run
 
 
 def tick(run_dir: RunDir, out: Console) -> None:
-    """One tick, for hands. Errors: LeaseHeld."""
+    """One tick, for a person or a crontab. Errors: LeaseHeld."""
     run = load_run(run_dir)
     lease = Lease.take_patiently(run_dir, "tick")
     try:

@@ -1,6 +1,6 @@
 """The event history: one line of JSON for each thing that happened, appended to the file of the owner's epoch.
 
-It is kept whole. A host that owns the run for one tick only (cron) leaves a file a minute, so old files are joined:
+It is kept whole. Ticks of a crontab, each an owner of its own, leave a file a minute, so old files are joined:
 `events-<first>-<last>.jsonl` holds what the epochs from first to last have told, and counts before any file of theirs
 that a crash left behind.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.run.rundir import RunDir
 
-#: A folder of so many files is listed in no time; joining is then once in an hour and a half of cron at most.
+#: A folder of so many files is listed in no time; joining is then once in an hour and a half of a crontab at most.
 FILES_KEPT = 100
 #: What may still be written: an owner that was asleep tells its last events late.
 EPOCHS_OPEN = 10

@@ -21,18 +21,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from anchorleg.files import patiently, to_json
 from orchestrator.disk import read_json
 from orchestrator.errors import LeaseHeld, LeaseLost, RunFolderError
 from orchestrator.executors.base import Frozen
+from orchestrator.failover import HOLDER
 from orchestrator.processes import ProcessId, boot_id, host_name, is_alive, myself
 from orchestrator.run.rundir import RunDir
 
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
-#: A tick of hands, of cron or of a job is soon over, if Slurm answers: whoever meets one waits for its end, and until
+#: A tick of a person, a crontab or a job is soon over, if Slurm answers: whoever meets one waits for its end, and until
 #: its ledger is seen; of one that died on another machine, until that is known.
 PASSING_TIMEOUT_S = TTL_S + 60.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.
@@ -40,6 +41,9 @@ LATE_S = 75.0
 PASSING_LOOK_S = 0.1
 #: Whoever waits minutes for a machine's word need not read a shared folder ten times a second.
 WORD_LOOK_S = 1.0
+#: A crontab's line may fail to run so often before it counts as gone; farther apart than that, ticks are a person's.
+TICKS_MISSED = 3
+LONGEST_BETWEEN_TICKS_S = 15 * 60.0
 #: So long a folder with nothing beside it is waited for: a server is restarted, a disk mounted again.
 AWAY_S = 6 * 3600.0
 
@@ -54,7 +58,7 @@ class Owner(Frozen):
 
     @property
     def passes(self) -> bool:
-        """Whether it only looks once and is soon gone: a tick of hands, of cron or of a job."""
+        """Whether it only looks once and is soon gone: a tick of a person, a crontab or a job."""
         return self.command.split()[0] == "tick"
 
     def __str__(self) -> str:
@@ -90,6 +94,29 @@ def living_owner(run_dir: RunDir, *, monotonic: Callable[[], float] = time.monot
     if is_alive(owner.process) is False:
         return None
     return None if silent_for(run_dir, epoch, monotonic()) > TTL_S else owner
+
+
+class Ticks(NamedTuple):
+    """`orchestrator tick` comes to a run every `every_s` seconds, the last time on `host`."""
+
+    host: str
+    every_s: float
+
+
+def regular_ticks(run_dir: RunDir, now: float) -> Ticks | None:
+    """What a crontab does for a run without a controller, by the run's two newest owners. None: no such ticks come.
+    Errors: OSError.
+    """
+    newest = highest_epoch(run_dir)
+    try:
+        last, before = read_owner(run_dir, newest), read_owner(run_dir, newest - 1)
+    except RunFolderError:
+        return None
+    every_s = last.since - before.since
+    if not all(owner.passes and owner.command != HOLDER for owner in (last, before)):
+        return None
+    is_regular = 0 < every_s <= LONGEST_BETWEEN_TICKS_S and now - last.since <= TICKS_MISSED * every_s
+    return Ticks(last.process.host, every_s) if is_regular else None
 
 
 def silent_for(run_dir: RunDir, epoch: int, now: float) -> float:
@@ -283,8 +310,8 @@ class Lease:
         return self._monotonic() - self._away_since < AWAY_S
 
     def passed_by(self, *, sleep: Callable[[float], None] = time.sleep) -> Owner | None:
-        """Who took this run over, where it only looked once: a tick of a job, of cron or of hands while this process
-        was held up. Errors: RunFolderError; OSError where it cannot be told for some seconds.
+        """Who took this run over, where it only looked once: a tick of a job, a crontab or a person while this
+        process was held up. Errors: RunFolderError; OSError where it cannot be told for some seconds.
         """
         owner = patiently(self._successor, sleep=sleep, monotonic=self._monotonic)
         return owner if owner is not None and owner.passes else None

@@ -20,8 +20,6 @@ from orchestrator.run.rundir import RunDir
 
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.
 EPOCHS_KEPT = 10
-#: Who wished the end of a run whose time is over: the command that set the time.
-TIME_OVER = "start --for"
 
 
 def ledger_epochs(run_dir: RunDir) -> list[int]:
@@ -33,7 +31,7 @@ def ledger_epochs(run_dir: RunDir) -> list[int]:
 
 def newest_epoch(run_dir: RunDir) -> int | None:
     """The highest epoch that has a ledger."""
-    # By the leases, if there are any: a run that cron looks after has thousands of histories beside its few ledgers.
+    # By the leases, if there are any: a run that a crontab ticks has thousands of histories beside its few ledgers.
     for epoch in _taken(run_dir.disk.names(run_dir.lease)):
         if run_dir.disk.exists(run_dir.ledger(epoch)):
             return epoch
@@ -159,10 +157,8 @@ def control_at(run_dir: RunDir, now: float, grace_s: float) -> Control:
     disk; where somebody wrote another wish meanwhile, that one counts. Errors: RunFolderError, OSError.
     """
     control = read_control(run_dir)
-    if control.until is None or now < control.until:
-        return control
-    stop = Control(number=control.number + 1, wish="stop", at=now, by=TIME_OVER, grace_s=grace_s)
-    return stop if _added(run_dir, stop) else read_control(run_dir)
+    due = control.due(now, grace_s)
+    return due if due == control or _added(run_dir, due) else read_control(run_dir)
 
 
 def _added(run_dir: RunDir, control: Control) -> bool:

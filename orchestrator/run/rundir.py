@@ -77,7 +77,7 @@ class RunDir:
 
     @property
     def log(self) -> Path:
-        """What a controller in the background prints, and cron's ticks say."""
+        """What a controller in the background prints, and failover ticks say."""
         return self.path / "controller.log"
 
     def job(self, token: str) -> Path:
@@ -110,7 +110,7 @@ class Run(Frozen):
 
     `revision` counts config changes; `identity` (None for a foreign command) is the slots' training identity, which
     must never change; `code`: hash of the fixed code; `env`: what submissions and jobs see of the environment;
-    `controller_python`: the interpreter in which `start` was typed, for cron and failover.
+    `controller_python`: the interpreter in which `start` was typed, for failover ticks.
     """
 
     version: int = 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anchorleg.words import counted
@@ -16,7 +15,7 @@ from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.cells import ago
 from orchestrator.screens.status import RunView, SlotView, picture
 from orchestrator.screens.timeline import clock, sentence
-from orchestrator.screens.views import notes, seen_itself
+from orchestrator.screens.views import notes, stale_words
 from orchestrator.walltime import format_duration
 
 #: What fits a screen under the facts.
@@ -54,7 +53,7 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
     """Errors: ConfigError where there is no such slot; UnknownRun, RunFolderError."""
     now = time.time() if now is None else now
     run = load_run(run_dir)
-    view, ledger, unwritten = picture(run_dir, now)
+    view, ledger = picture(run_dir, now)
     if ledger is None or index >= len(view.slots):
         if view.slots and index < run.config.slots:
             soon = "its controller takes it up at its next look" if view.controller else "no controller has looked yet"
@@ -64,11 +63,6 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
     slot, shown = ledger.slots[index], view.slots[index]
     written = [event for event in read_events(run_dir) if event.get("slot", index) == index]
     moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]
-    moments += [
-        HistoryEvent(at=event["at"], words=f"{sentence(event, now)} (not written down yet)", event=dict(event))
-        for event in unwritten
-        if event.get("slot", index) == index and not _is_told(event, written, ledger.written_at)
-    ]
     return Explanation(
         run_name=view.run_name,
         now=now_sentence(shown, now),
@@ -78,13 +72,6 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
         history=tuple(moments[-last:] if last else ()),
         slot=shown,
     )
-
-
-def _is_told(event: Mapping[str, Any], written: Sequence[Mapping[str, Any]], since: float) -> bool:
-    """Whether the history has it already: a short line may find room where a whole ledger does not."""
-    marks = ("kind", "slot", "attempt", "token")
-    newer = [other for other in written if other.get("at", 0.0) > since]
-    return any(all(event.get(mark) == other.get(mark) for mark in marks) for other in newer)
 
 
 def now_sentence(slot: SlotView, now: float) -> str:
@@ -117,7 +104,7 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
         return shown.why or "the run was stopped"
     if view.controller is None:
         return "no controller looks after the run"
-    if view.second_look is not None and view.second_look.free_bytes is not None:
+    if view.stale is not None and view.stale.free_bytes is not None:
         return "the disk is full, and what is submitted must be written down first"
     if view.blind_since is not None:
         return f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}"
@@ -133,8 +120,8 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
         f"the controller last looked at {clock(ledger.written_at, now)}" if ledger.written_at else "never looked at"
     )
     facts = [f"{looked} ({view.controller or 'nobody looks now'})", _wish(view, now)]
-    if view.second_look is not None:
-        facts.append(seen_itself(view, view.second_look, now))
+    if view.stale is not None:
+        facts.append(stale_words(view.stale, now, view.run_dir))
     if view.blind_since is not None:
         facts.append(f"the queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}")
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]

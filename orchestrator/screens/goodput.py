@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pydantic import computed_field
 
 from orchestrator.executors.base import View
+from orchestrator.screens.status import StaleLedger
 
 #: A job that left no record of its end lived up to one heartbeat longer than its last sign of life. That time is
 #: counted as its own, without a step in it: better too little goodput than too much. (`orchestrator.shim.HEARTBEAT_S`)
@@ -104,11 +105,15 @@ class SlotGoodput(View):
 
 
 class RunGoodput(View):
-    """The times of a run: the sum over its slots. `at`: unix seconds; jobs that still run are counted up to it."""
+    """The times of a run: the sum over its slots. `at`: unix seconds; jobs that still run are counted up to it.
+    `stale`: as `RunView` has it.
+    """
 
     run_id: str
     run_name: str
+    run_dir: str
     at: float
+    stale: StaleLedger | None = None
     times: Times
     slots: tuple[SlotGoodput, ...] = ()
 

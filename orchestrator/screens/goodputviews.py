@@ -11,6 +11,7 @@ from rich.text import Text
 from anchorleg.words import counted
 from anchorleg.wrapping import folded
 from orchestrator.screens.goodput import RunGoodput, SlotGoodput, Times
+from orchestrator.screens.views import stale_words
 from orchestrator.walltime import format_duration
 
 #: Column and field, in the order in which a job lives.
@@ -73,7 +74,8 @@ def goodput_table(view: RunGoodput, width: int) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows[1:]:
         table.add_row(*row, style="bold" if row[0] == _ALL else None)
-    return Group(table, Text(LEGEND, style="dim"))
+    old = [Text(folded(line, width), style="yellow") for line in _stale_lines(view)]
+    return Group(*old, table, Text(LEGEND, style="dim"))
 
 
 def _table_width(rows: list[list[str]]) -> int:
@@ -93,7 +95,11 @@ def _rows(view: RunGoodput, written: Callable[[float], str]) -> list[list[str]]:
 def goodput_lines(view: RunGoodput) -> list[str]:
     """The same for a pipe."""
     lines = [_line(f"slot {slot.slot}", len(slot.jobs), slot.times) for slot in view.slots]
-    return [_line(view.run_name, _jobs(view.slots), view.times), *lines]
+    return [*_stale_lines(view), _line(view.run_name, _jobs(view.slots), view.times), *lines]
+
+
+def _stale_lines(view: RunGoodput) -> list[str]:
+    return [] if view.stale is None else [stale_words(view.stale, view.at, view.run_dir)]
 
 
 def _jobs(slots: tuple[SlotGoodput, ...]) -> int:

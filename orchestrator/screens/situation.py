@@ -32,15 +32,17 @@ class Situation:
 @dataclass(frozen=True)
 class Around:
     """What a slot's situation depends on besides the slot. `alive`: a controller looks after the run, every `look_s`
-    seconds. `full`: the disk of the run's folder has no room.
+    seconds, and keeps its first `slots` slots going. `stale`: nobody has written what happened for too long; `full`:
+    because the disk of the run's folder has no room.
     """
 
     run_name: str
     wish: str
     alive: bool
-    wanted: bool
+    slots: int
     now: float
     look_s: float = 60.0
+    stale: bool = False
     full: bool = False
 
 
@@ -86,7 +88,7 @@ def _without_job(slot: Slot, around: Around) -> Situation:
             return Situation("behind", slot.why, "others were better" if slot.rungs else "it was never measured")
     if around.wish != "run":
         return Situation("stopped", slot.why, f"{go_on} goes on with it")
-    if not around.wanted:
+    if slot.index >= around.slots:
         return Situation("stopped", "the run has fewer slots now", "its files stay where they are")
     if slot.not_before > around.now:
         again = f"tries again {at_and_in(slot.not_before, around.now)}"
@@ -163,7 +165,7 @@ def _after(slot: Slot, around: Around) -> str:
     """What follows the job that is there."""
     if slot.status is not SlotStatus.ACTIVE:
         return f"no other follows it: {slot.why or slot.status}"
-    if around.wish == "run" and around.wanted:
+    if around.wish == "run" and slot.index < around.slots:
         successor = live_submission(slot.successor)
         if successor is not None:
             return f"job {successor.job_id or '(being submitted)'}, queued behind it, takes over"

@@ -13,16 +13,15 @@ from orchestrator.decisions.ends import lead_warning
 from orchestrator.decisions.evidence import Claim, Exit
 from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Verdict
 from orchestrator.decisions.reasons import Kind, reason_of
+from orchestrator.disk import is_out_of_inodes, left_on_full_disk
 from orchestrator.executors.base import View
-from orchestrator.run.cronrecord import host_of
 from orchestrator.run.evidence import read_record
-from orchestrator.run.lease import highest_epoch, living_owner
+from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.forecast import Forecast, forecast, waits_between
 from orchestrator.screens.queue import QueueView, places_of, queue_view
 from orchestrator.screens.reported import newest_progress, unusable_progress
-from orchestrator.screens.secondlook import LATEST_POLL, SecondLook, second_look
 from orchestrator.screens.situation import Around, live_submission, situation
 from orchestrator.screens.timeline import clock
 
@@ -30,9 +29,14 @@ RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paus
 
 #: A job that has just begun has no rate worth telling: its first steps fill buffers.
 RATE_AFTER_S = 5.0
-#: Who looks after a run that no process has.
-CRON = "cron on "
-CRON_LOOK_S = 60.0
+#: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
+LATE_LOOK_S = 150.0
+#: A poll comes a tenth late at most (controller.Controller spreads them).
+LATEST_POLL = 1.1
+#: On a full disk the first look that was due and is not written is enough. So long may the writing take.
+WRITING_S = 5.0
+#: In these a run has somebody who should write what happens.
+_GOES_ON = frozenset({"running", "stopping", "no controller"})
 
 
 class SuccessorView(View):
@@ -99,9 +103,19 @@ class ExcludedNode(View):
     deaths: int
 
 
+class StaleLedger(View):
+    """Nobody has written what happened since `since` (unix seconds). `free_bytes`: on the run folder's disk, where that
+    is full (else None: the reason is not known). `out_of_inodes`: what is full is its table of files.
+    """
+
+    since: float
+    free_bytes: int | None = None
+    out_of_inodes: bool = False
+
+
 class RunView(View):
     """One run, ready to be shown. `written_at`: when the controller last wrote what it saw (unix seconds, its clock).
-    `second_look`: the reader's own, where that is too long ago. `blind_since`: the queue has not been seen since then,
+    `stale`: that is too long ago. `blind_since`: the queue has not been seen since then,
     because of `blind_error`. `controller`: who looks after the run, None where nobody does; `failover_tick`: whether
     its jobs look after it themselves when they end. `wish`, `wished_by`: the newest of `start` and `stop`; `until`:
     when `start --for` stops it (unix seconds). `queue`: of experiments.
@@ -118,7 +132,7 @@ class RunView(View):
     wished_by: str = ""
     until: float | None = None
     written_at: float | None
-    second_look: SecondLook | None = None
+    stale: StaleLedger | None = None
     blind_since: float | None = None
     blind_error: str = ""
     failover_tick: bool = False
@@ -128,11 +142,17 @@ class RunView(View):
 
 
 class Picture(NamedTuple):
-    """A view, and what it was made from. `events`: what the reader saw happen, and no history tells yet."""
+    """A view, and what it was made from."""
 
     view: RunView
     ledger: Ledger | None
-    events: tuple[Mapping[str, Any], ...] = ()
+
+
+class Keeper(NamedTuple):
+    """Who looks after a run. `every_s`: it is `orchestrator tick`, which comes so often (None: who looks stays)."""
+
+    words: str
+    every_s: float | None = None
 
 
 def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
@@ -144,37 +164,37 @@ def picture(run_dir: RunDir, now: float) -> Picture:
     """The run at `now` (unix seconds). Errors: UnknownRun, RunFolderError."""
     run = load_run(run_dir)
     ledger = load_ledger(run_dir, run.run_id)
-    controller = keeper(run_dir, now)
-    seen = second_look(run, run_dir, ledger, now, looked_after=controller is not None) if ledger else None
-    view = _view_of(run, run_dir, seen.ledger if seen else ledger, controller, now, seen.look if seen else None)
-    return Picture(view, seen.ledger, seen.events) if seen else Picture(view, ledger)
-
-
-def _view_of(
-    run: Run, run_dir: RunDir, ledger: Ledger | None, controller: str | None, now: float, own: SecondLook | None
-) -> RunView:
+    by = keeper(run_dir, now)
+    stale = _stale_ledger(run, run_dir, ledger, by, now) if ledger else None
     control = read_control(run_dir)
     wish = control.wish
     known = ledger.slots if ledger else ()
-    alive = controller is not None
-    full = own is not None and own.free_bytes is not None
-    slots = tuple(
-        slot_view(slot, run, run_dir, around_of(slot, run, wish, now, controller, full=full)) for slot in known
+    around = Around(
+        run_name=run.config.run_name,
+        wish=wish,
+        alive=by is not None,
+        slots=run.config.slots,
+        now=now,
+        full=stale is not None and stale.free_bytes is not None,
+        stale=stale is not None,
+        look_s=LATEST_POLL * run.poll_s if by is None or by.every_s is None else by.every_s,
     )
+    slots = tuple(slot_view(slot, run, run_dir, around) for slot in known)
     live = any(attempt.live for slot in known for attempt in slot.attempts)
-    return RunView(
+    state = _state(run, wish, slots, alive=by is not None, live=live)
+    view = RunView(
         run_id=run.run_id,
         run_name=run.config.run_name,
         run_dir=str(run_dir.path),
         executor=run.executor,
-        state=_state(run, wish, slots, alive=alive, live=live),
-        controller=controller,
+        state=state,
+        controller=by.words if by is not None else None,
         controller_epoch=highest_epoch(run_dir),
         wish=wish,
         wished_by=control.by,
         until=control.until,
         written_at=ledger.written_at if ledger else None,
-        second_look=own,
+        stale=stale if state in _GOES_ON else None,
         blind_since=ledger.blind_since if ledger else None,
         blind_error=ledger.blind_error if ledger else "",
         failover_tick=run.executor == "slurm" and run.config.relay.failover_tick,
@@ -186,6 +206,21 @@ def _view_of(
         queue=_queue(run, known, slots, ledger.full_at if ledger else None),
         slots=slots,
     )
+    return Picture(view, ledger)
+
+
+def _stale_ledger(run: Run, run_dir: RunDir, ledger: Ledger, by: Keeper | None, now: float) -> StaleLedger | None:
+    """None where `ledger` is as new as it should be, or nobody is to write one."""
+    left = left_on_full_disk(run_dir.path)
+    if left is None and by is None:
+        return None
+    late_s = LATE_LOOK_S if left is None else LATEST_POLL * run.poll_s + WRITING_S
+    if by is not None and by.every_s is not None:
+        late_s = max(late_s, TICKS_MISSED * by.every_s)
+    if now - ledger.written_at <= late_s:
+        return None
+    inodes = left is not None and is_out_of_inodes(run_dir.path)
+    return StaleLedger(since=ledger.written_at, free_bytes=left, out_of_inodes=inodes)
 
 
 def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...], full_at: int | None) -> QueueView | None:
@@ -196,28 +231,16 @@ def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...], full_
     return queue_view(known, states, [slot.rate for slot in slots], run.config, places)
 
 
-def keeper(run_dir: RunDir, now: float) -> str | None:
-    """Who looks after the run: a living controller, or a crontab. None: nobody."""
-    owner, cron = living_owner(run_dir), host_of(run_dir)
-    if cron is not None and (owner is None or owner.passes):
-        return f"{CRON}{cron.host}, once a minute"
-    if owner is None:
-        return None
-    return f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})"
-
-
-def around_of(slot: Slot, run: Run, wish: str, now: float, controller: str | None, *, full: bool) -> Around:
-    """What a slot's situation depends on besides itself. `controller`: as `keeper` says it."""
-    by_cron = controller is not None and controller.startswith(CRON)
-    return Around(
-        run_name=run.config.run_name,
-        wish=wish,
-        alive=controller is not None,
-        wanted=slot.index < run.config.slots,
-        now=now,
-        full=full,
-        look_s=CRON_LOOK_S if by_cron else LATEST_POLL * run.poll_s,
-    )
+def keeper(run_dir: RunDir, now: float) -> Keeper | None:
+    """A living controller, or `orchestrator tick` that comes again and again. None: nobody. Errors: RunFolderError,
+    OSError.
+    """
+    owner = living_owner(run_dir)
+    if (owner is None or owner.passes) and (ticks := regular_ticks(run_dir, now)) is not None:
+        minutes = max(1, round(ticks.every_s / 60))
+        often = "once a minute" if minutes == 1 else f"every {minutes} minutes"
+        return Keeper(f"`orchestrator tick` on {ticks.host}, {often}", ticks.every_s)
+    return Keeper(f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})") if owner else None
 
 
 def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
@@ -280,7 +303,7 @@ def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView
             "start_step": attempt.start_step if attempt.started_at else None,
         }
     )
-    if not around.alive and _has_ended(run_dir, slot.index, attempt.number, live.token):
+    if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
         return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
     return _with_rate(view, slot, run, progress, around.now)
 

@@ -33,8 +33,7 @@ from orchestrator.screens.cells import (
 )
 from orchestrator.screens.givers import given_words
 from orchestrator.screens.queue import page_of
-from orchestrator.screens.secondlook import LATE_LOOK_S, SecondLook
-from orchestrator.screens.status import CRON, RunView, SlotView
+from orchestrator.screens.status import RunView, SlotView, StaleLedger
 from orchestrator.screens.timeline import at_and_in, clock, end_words
 from orchestrator.walltime import format_duration
 
@@ -176,9 +175,7 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
     looked_s = now - view.written_at if view.written_at is not None else None
     looked = f", last look {ago(looked_s)}" if looked_s is not None else ""
     if view.controller is not None:
-        late = looked_s is not None and looked_s > LATE_LOOK_S and view.state in {"running", "stopping"}
-        doubt = "; is cron running there?" if late and view.controller.startswith(CRON) else ""
-        lines.append((f"controller: {view.controller}{looked}{doubt}", late))
+        lines.append((f"controller: {view.controller}{looked}", view.stale is not None))
     elif view.state in {"no controller", "stopping"}:
         go_on = f"take it up again with `orchestrator start {view.run_name}`"
         lines.append((f"no controller{looked}; {go_on}", True))
@@ -193,8 +190,8 @@ def about(view: RunView, now: float) -> list[tuple[str, bool]]:
                     False,
                 )
             )
-    if view.second_look is not None:
-        lines.append((seen_itself(view, view.second_look, now), True))
+    if view.stale is not None:
+        lines.append((stale_words(view.stale, now, view.run_dir), True))
     if view.until is not None and view.state in {"running", "no controller"}:
         left = format_duration(view.until - now)
         lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
@@ -222,19 +219,16 @@ def queue_lines(view: RunView) -> list[str]:
     return lines
 
 
-def seen_itself(view: RunView, own: SecondLook, now: float) -> str:
-    """Why the ledger is old, and that what is shown is not."""
-    since = f"since {clock(view.written_at or 0.0, now)}"
-    if own.free_bytes is not None:
-        free = "no inode" if own.out_of_inodes else counted(own.free_bytes, "byte")
-        words = f"the disk is full ({free} free in {view.run_dir}): {since} nobody could write "
-        words += f"what happened. Shown is what was seen at {clock(own.at, now)}. "
-        words += "Remove some files" if own.out_of_inodes else "Free some space"
-        words += ", and it goes on by itself" if view.controller is not None else ""
-    else:
-        words = f"{since} the controller has written nothing: it hangs, or it may not write (a quota?). "
-        words += f"Shown is what was seen at {clock(own.at, now)}"
-    return words + (f". The queue could not be seen: {own.queue_error}" if own.queue_error else "")
+def stale_words(stale: StaleLedger, now: float, folder: str) -> str:
+    """That what is shown is old, since when and why. `folder`: the run's."""
+    since = clock(stale.since, now)
+    if stale.free_bytes is None:
+        why = f"since {since} the controller has written nothing: it hangs, or it may not write (a quota?)"
+        return f"{why}. The states of jobs are of that time"
+    free = "no inode" if stale.out_of_inodes else counted(stale.free_bytes, "byte")
+    why = f"the disk is full ({free} free in {folder}): since {since} nobody could write what happened"
+    remedy = "Remove some files" if stale.out_of_inodes else "Free some space"
+    return f"{why}, and the states of jobs are of that time. {remedy}"
 
 
 def plain_lines(view: RunView, now: float) -> list[str]:

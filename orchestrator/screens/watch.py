@@ -71,7 +71,7 @@ def _look(run_dir: RunDir, before: RunView) -> RunView:
 def marks(view: RunView) -> dict[str, Any]:
     """What a change is: by part of the run, everything that does not merely count on."""
     run = {"state": view.state, "controller": view.controller, "blind": view.blind_since, "nodes": view.excluded_nodes}
-    run["full"] = view.second_look is not None and view.second_look.free_bytes is not None
+    run["stale"] = view.stale is not None and view.stale.since
     return {"run": json.dumps(run, default=str)} | {f"slot {slot.slot}": _mark(slot) for slot in view.slots}
 
 

@@ -14,9 +14,9 @@ from orchestrator.disk import read_json_or_none
 from orchestrator.errors import RunFolderError
 from orchestrator.run.evidence import changed_at, read_record
 from orchestrator.run.history import read_events
-from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.screens.goodput import JobFacts, RunGoodput, SlotFacts, account, total
+from orchestrator.screens.status import picture
 
 Event = Mapping[str, Any]
 #: The exit codes of a program that ended because it wanted to.
@@ -47,17 +47,24 @@ class Moments(NamedTuple):
 def run_goodput(run_dir: RunDir, now: float) -> RunGoodput:
     """Where the run's time went until `now`. Errors: UnknownRun, RunFolderError."""
     run = load_run(run_dir)
-    ledger = load_ledger(run_dir, run.run_id)
-    wanted = read_control(run_dir).wish == "run"
+    view, ledger = picture(run_dir, now)
     events: dict[int, list[Event]] = {}
     for event in read_events(run_dir):
         events.setdefault(event.get("slot", -1), []).append(event)
     slots = []
     for slot in ledger.slots if ledger else ():
-        over = not wanted or slot.status is not SlotStatus.ACTIVE or slot.index >= run.config.slots
+        over = view.wish != "run" or slot.status is not SlotStatus.ACTIVE or slot.index >= run.config.slots
         slots.append(account(slot_facts(run_dir, slot, events.get(slot.index, []), now, over=over), now))
     times = total([slot.times for slot in slots])
-    return RunGoodput(run_id=run.run_id, run_name=run.config.run_name, at=now, times=times, slots=tuple(slots))
+    return RunGoodput(
+        run_id=view.run_id,
+        run_name=view.run_name,
+        run_dir=view.run_dir,
+        at=now,
+        stale=view.stale,
+        times=times,
+        slots=tuple(slots),
+    )
 
 
 def slot_facts(run_dir: RunDir, slot: Slot, events: Iterable[Event], now: float, *, over: bool) -> SlotFacts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,8 +15,9 @@ from pathlib import Path
 
 from daemons import PATIENCE_S
 from needs import need
-from relay import COMMAND_TIMEOUT_S, NewRelay, Relay
+from relay import COMMAND_TIMEOUT_S, REPOSITORY, NewRelay, Relay
 
+from orchestrator.errors import LeaseHeld
 from orchestrator.processes import boot_id, host_name
 from orchestrator.run.lease import TTL_S
 
@@ -318,6 +321,42 @@ def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
 
     assert relay.status()["state"] == "finished"
     relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "one of them")
+
+
+def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
+    """As cron runs it: a shell of its own, almost no environment, the home folder."""
+    [command] = re.findall(r"^\* \* \* \* \* (.+)$", (REPOSITORY / "docs" / "cluster.md").read_text(), re.MULTILINE)
+    relay = new_relay("mt10", total=70, held_at=10, training={"max_runtime_seconds": 1})
+    home = relay.env["HOME"] = str(relay.folder)
+    del relay.env["XDG_STATE_HOME"]
+    program = relay.folder / "anchorleg" / ".venv" / "bin" / "orchestrator"
+    program.parent.mkdir(parents=True)
+    own = {"PYTHONPATH": relay.env["PYTHONPATH"], "TMPDIR": relay.env["TMPDIR"]}  # what its installation gives it
+    words = shlex.join(["exec", "env", *(f"{name}={value}" for name, value in own.items()), sys.executable])
+    program.write_text(f'#!/bin/sh\n{words} -m orchestrator "$@"\n')
+    program.chmod(0o755)
+
+    def tick() -> int:
+        env = {"HOME": home, "LOGNAME": "somebody", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+        return subprocess.run(
+            ["/bin/sh", "-c", command], cwd=home, env=env, check=False, timeout=COMMAND_TIMEOUT_S
+        ).returncode
+
+    controller = relay.spawn("start")
+    relay.wait_for_step(3)
+    assert tick() == LeaseHeld.exit_code
+    assert relay.ledger()["epoch"] == 0
+    controller.send_signal(signal.SIGINT)
+    relay.ended(controller)
+    relay.release()
+    codes: list[int] = []
+    relay.wait_for(lambda: codes.append(tick()) or relay.status()["state"] == "finished", "ticks to end it")
+
+    assert set(codes) == {0}
+    relay.assert_exactly_once(70)
+    log = (relay.folder / "mt10.log").read_text()
+    assert "submission  slot=0  attempt=1" in log
+    assert f"process {controller.pid}" in log  # the tick beside it said who has the run
 
 
 class TestForATime:

@@ -67,12 +67,6 @@ def test_a_run_that_is_finished_or_stopped_for_good_ends_with_0(new_relay: NewRe
         relay.assert_exactly_once(30)
 
 
-def test_cron_and_slurm_watch_for_no_notice(new_relay: NewRelay) -> None:
-    relay = new_relay(relay={"preemption_notice": "auto"})
-    relay.run("start", "--via", "cron").assert_refused(2, "relay.preemption_notice", "without --via cron")
-    assert not relay.run_dir.exists()
-
-
 class TestAMachineThatVanished:
     """The controller, its jobs and their supervisors are gone without a word; the folder was on a volume."""
 

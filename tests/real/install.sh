@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests need (Debian, Ubuntu): Slurm with slurmdbd, munge, charliecloud, mmdebstrap; sshd, rsync,
-# cron, plistutil, systemd-analyze; OSMesa to draw without a screen; Chromium; git, a C compiler. No daemon is started
+# plistutil, systemd-analyze; OSMesa to draw without a screen; Chromium; git, a C compiler. No daemon is started
 # for good.
 # Already there: nothing is done. Without root, apt or a package: says so and ends with 0, except where CI=true.
 set -u
@@ -20,7 +20,6 @@ need mariadb-server mariadbd
 need openssh-server sshd
 need openssh-client ssh
 need rsync rsync
-need cron crontab
 need libplist-utils plistutil
 need systemd systemd-analyze
 need chromium chromium

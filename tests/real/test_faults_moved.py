@@ -46,7 +46,7 @@ def test_a_run_that_was_moved_under_its_job_goes_on_when_that_has_ended(relay: R
 
     for words in (("start", *moved), ("start", "--via", "daemon", *moved)):
         relay.run(*words).assert_refused(3, f"job {job}", str(there), "orchestrator stop --now toy")
-    assert relay.run("tick", "--run-dir", str(here)).code == 0  # of cron, say
+    assert relay.run("tick", "--run-dir", str(here)).code == 0  # of a crontab, say
     assert len(submissions(here)) == 1
     assert relay.programs(), "it works on, and nobody works beside it"
 

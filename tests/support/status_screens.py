@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from builders import NOW, a_claim, a_job, a_run, a_slot, token
-from one_run import Cluster
+from builders import NOW, a_job, a_run, a_slot, token
 from rich.console import Console
 
 from orchestrator.config import parse_config
@@ -31,7 +30,7 @@ from orchestrator.run.history import append_event
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import RunDir, save_run
 from orchestrator.screens.explain import explain, explanation_lines
-from orchestrator.screens.status import run_view
+from orchestrator.screens.status import Keeper, run_view
 from orchestrator.screens.views import plain_lines, run_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "status.md"
@@ -130,18 +129,6 @@ def lost() -> Ledger:
     return ledger.model_copy(update={"slots": (slot, *others)})
 
 
-def dying() -> Ledger:
-    """All is well, as far as the ledger knows. Each job has a name of its own."""
-    slots = []
-    for slot in (at_work(k, 81_230 + k, 7000 - 900 * k) for k in range(4)):
-        before, now = slot.built.attempts
-        job = now.submissions[0].model_copy(update={"token": token(slot.built.index, 2)})
-        slots.append(
-            slot.but(attempts=(before, now.model_copy(update={"submissions": (job,), "claimed_by": job.token})))
-        )
-    return a_run(*slots)
-
-
 @contextmanager
 def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[RunDir]:
     """A run folder with this ledger, progress files and some history."""
@@ -160,30 +147,17 @@ def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[Ru
                 folder.mkdir(parents=True)
                 (folder / "progress.json").write_text(json.dumps(value))
         history(run_dir)
-        with patch("orchestrator.screens.status.keeper", lambda *_: controller):
+        with patch("orchestrator.screens.status.keeper", lambda *_: Keeper(controller) if controller else None):
             yield run_dir
 
 
 @contextmanager
 def full_disk(run_dir: RunDir) -> Iterator[None]:
-    """No byte has been free there for ten minutes, and a program has died of it."""
+    """No byte has been free there for ten minutes."""
     ledger = load_ledger(run_dir, RUN_ID)
     assert ledger is not None
     save_ledger(run_dir, ledger, NOW - 600)
-    queue = Cluster(now=lambda: NOW)
-    for slot in ledger.slots:
-        attempt = slot.attempts[-1]
-        name = attempt.submissions[0].token
-        run_dir.job(name).mkdir()
-        (run_dir.attempt(slot.index, attempt.number) / "claim").write_text(a_claim(name).model_dump_json())
-        state, raw = (JobState.ENDED, "FAILED") if slot.index == 0 else (JobState.RUNNING, "RUNNING")
-        ends = {"job_id": str(81_230 + slot.index), "ends_at": NOW + 7000, "node": "gpu03"}
-        queue.show(str(run_dir.job(name)), state, raw=raw, **ends)
-    (run_dir.job(token(0, 2)) / "job-81230.err").write_text("OSError: [Errno 28] No space left on device\n")
-    with (
-        patch("orchestrator.run.pick.make_executor", lambda *_, **__: queue),
-        patch("orchestrator.screens.secondlook.left_on_full_disk", lambda _: 0),
-    ):
+    with patch("orchestrator.screens.status.left_on_full_disk", lambda _: 0):
         yield
 
 
@@ -223,7 +197,7 @@ def screens() -> Mapping[str, str]:
         found["blind"] = drawn(run_dir, 120)
     with shown(lost()) as run_dir:
         found["lost"] = drawn(run_dir, 120)
-    with shown(dying()) as run_dir, full_disk(run_dir):
+    with shown(good()) as run_dir, full_disk(run_dir):
         found["full"] = drawn(run_dir, 120)
     with shown(good(), controller=None) as run_dir:
         found["nobody"] = drawn(run_dir, 120)

@@ -240,7 +240,7 @@ def test_a_short_deadline_is_found(code: str) -> None:
     [
         "a.wait(2)",
         "wait_for(there, 'it', PATIENCE_S)",
-        "cron.read_table(timeout_s=0.2)  # it must give up",
+        "queue.read(timeout_s=0.2)  # it must give up",
         "TWICE_S = 2 * PATIENCE_S\nrun(words, timeout=TWICE_S)",
         "run(words, timeout=WORK_S)",
         "run(words, timeout=LONG_S)",

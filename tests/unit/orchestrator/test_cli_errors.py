@@ -95,6 +95,8 @@ def test_an_interruption_is_130() -> None:
             "--for 9999999-0: that is more than ten years",
         ),
         (["status", "--config", "good.json"], 8, "has no run yet"),
+        (["start", "--config", "good.json", "--via", "cron"], 2, "orchestrator tick NAME >>$HOME/NAME.log 2>&1"),
+        (["start", "--config", "good.json", "--via", "at"], 2, '--via at: write "foreground" or "daemon"'),
         (["start", "--config", "good.json", "--slots", "3", "--ddp-world-size", "4"], 2, "give one of them"),
         (["start", "--config", "good.json", "--set", "slots=3", "--ddp-world-size", "4"], 2, "--set slots=3 ask for"),
     ],

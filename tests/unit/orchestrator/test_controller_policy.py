@@ -11,6 +11,7 @@ from one_run import POLL_S, World
 from anchorleg.files import write_json
 from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller
 from orchestrator.decisions.actions import Submit
+from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.outcomes import AHEAD_REFUSED_WAIT_S
 from orchestrator.decisions.sightings import RECORD_WAIT_S, WORD_MISSING
@@ -321,7 +322,7 @@ class TestPreview:
     def test_it_says_what_a_tick_would_do_and_does_none_of_it(self, world: World) -> None:
         before = names(world)
         onlooker = Controller(world.run, world.run_dir, Onlooker(), world.cluster, poll_s=POLL_S)
-        (action,) = onlooker.preview()
+        (action,) = onlooker.preview(Control())
         assert isinstance(action, Submit)
         assert (names(world), world.cluster.submitted, world.cluster.signalled) == (before, [], [])
 

@@ -486,8 +486,7 @@ def test_a_lead_that_holds_is_left_alone_and_says_why() -> None:
         (RunFacts(), Level.OK, "not begun"),
         (RunFacts(begun=True, controller="process 7 on a", wish="run"), Level.OK, "process 7"),
         (RunFacts(begun=True, wish="run"), Level.WARNING, "no controller lives"),
-        (RunFacts(begun=True, cron_host="login1", wish="run"), Level.OK, "cron on login1"),
-        (RunFacts(begun=True, cron_host="login1", wish="stop"), Level.OK, "stopped on request"),
+        (RunFacts(begun=True, wish="stop"), Level.OK, "stopped on request"),
     ],
 )
 def test_a_run_without_a_controller_is_noticed(run: RunFacts, level: Level, words: str) -> None:

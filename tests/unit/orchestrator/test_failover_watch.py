@@ -20,9 +20,7 @@ from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld, StorageError
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
-from orchestrator.hosts import cron
 from orchestrator.hosts.board import BoardWriter
-from orchestrator.hosts.cronhost import tick_for_cron
 from orchestrator.hosts.ticking import tick, tick_as_job, tick_for_job, without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.begin import begin, prepare_folder
@@ -234,22 +232,19 @@ class TestTheTick:
         assert "took longer" in world.said[-1]
 
 
-@pytest.mark.parametrize("host", ["hands", "cron", "job"])
+@pytest.mark.parametrize("host", ["hands", "job"])
 def test_who_passes_by_tells_the_board_when_the_lease_is_free_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     run_dir = RunDir(tmp_path / "run")
     prepare_folder(run_dir)
     config = RunConfig.model_validate({"run_name": "toy", "command": ["true"], "executor": "local"})
-    run = begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
+    begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
     write_control(run_dir, "stop", now=NOW, by="stop")
     told: list[bool] = []
     monkeypatch.setattr(BoardWriter, "tell", lambda _: told.append(is_released(run_dir, highest_epoch(run_dir))))
-    monkeypatch.setattr(cron, "take_out", lambda _: None)
     if host == "hands":
         tick(run_dir, Console(file=io.StringIO()))
-    elif host == "cron":
-        assert tick_for_cron(run_dir, run.run_id) == 0
     else:
         tick_for_job(run_dir)
     assert told == [True]

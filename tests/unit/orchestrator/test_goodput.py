@@ -185,7 +185,7 @@ def test_the_table_of_a_long_run_fits_eighty_columns_and_shows_every_kind():
         queue_s=50_000, waiting_s=9, start_up_s=1322, productive_s=2.8e6, saving_s=300, lost_s=8000, blind_s=1200
     )
     slots = tuple(SlotGoodput(slot=k, times=parts, jobs=(JobGoodput(attempt=0, times=parts),) * 200) for k in range(4))
-    run = RunGoodput(run_id="mt10-1", run_name="mt10", at=0, times=total([parts] * 4), slots=slots)
+    run = RunGoodput(run_id="mt10-1", run_name="mt10", run_dir="/r", at=0, times=total([parts] * 4), slots=slots)
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(goodput_table(run, 80))
     head, first, *_, last, _ = console.export_text().splitlines()

@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 def around(**more: Any) -> Around:
-    return Around(**({"run_name": "toy", "wish": "run", "alive": True, "wanted": True, "now": NOW} | more))
+    return Around(**({"run_name": "toy", "wish": "run", "alive": True, "slots": 1, "now": NOW} | more))
 
 
 def pending(reason: str) -> Seen:
@@ -75,7 +75,7 @@ def slots(draw: st.DrawFn) -> Slot:
 
 
 AROUNDS = st.builds(
-    around, wish=st.sampled_from(["run", "stop", "stop-now"]), alive=st.booleans(), wanted=st.booleans()
+    around, wish=st.sampled_from(["run", "stop", "stop-now"]), alive=st.booleans(), slots=st.integers(0, 1)
 )
 
 

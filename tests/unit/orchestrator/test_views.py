@@ -164,14 +164,6 @@ def test_a_run_that_is_bounded_says_when_it_ends_and_no_longer_once_it_has() -> 
     assert len(about(a_view(until=NOW + 90, state="finished"), NOW)) == 1
 
 
-def test_a_cron_that_does_not_look_is_doubted() -> None:
-    view = a_view(running(), controller="cron on login1, once a minute")
-    assert about(view, NOW) == [("controller: cron on login1, once a minute, last look 3 s ago", False)]
-    ((line, urgent),) = about(view, NOW + 600)
-    assert urgent
-    assert line.endswith("is cron running there?")
-
-
 def test_nobody_who_looks_is_said_with_the_way_out() -> None:
     view = a_view(running(), controller=None, state="no controller", failover_tick=True)
     (line, urgent), (failover, _) = about(view, NOW)

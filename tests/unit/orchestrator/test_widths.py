@@ -74,7 +74,7 @@ def goodput(count: int) -> RunGoodput:
     )  # fmt: skip
     jobs = (JobGoodput(attempt=0, times=parts),) * 1200
     return RunGoodput(
-        run_id="mt10-1", run_name="mt10", at=0, times=total([parts] * count),
+        run_id="mt10-1", run_name="mt10", run_dir="/runs/mt10", at=0, times=total([parts] * count),
         slots=tuple(SlotGoodput(slot=k, times=parts, jobs=jobs) for k in range(count)),
     )  # fmt: skip
 

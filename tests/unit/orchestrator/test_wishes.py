@@ -11,22 +11,21 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from crontabs import make_stand_in
 from one_run import World
 from rich.console import Console
 
+from orchestrator.decisions.control import TIME_OVER
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
 from orchestrator.errors import LeaseHeld
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import detached, host, stopping
-from orchestrator.hosts.cronhost import start_with_cron
 from orchestrator.hosts.detached import start_in_background
 from orchestrator.hosts.dry import dry_start
 from orchestrator.hosts.leaving import PREEMPTED
 from orchestrator.hosts.stopping import wish_to_stop
 from orchestrator.run.code import fix_code
 from orchestrator.run.lease import Lease
-from orchestrator.run.ledger import TIME_OVER, read_control, save_ledger, write_control
+from orchestrator.run.ledger import read_control, save_ledger, write_control
 from orchestrator.run.rundir import save_run
 from orchestrator.run.starting import StartRequest
 
@@ -60,36 +59,24 @@ def test_a_stop_that_was_typed_while_a_start_waited_counts(
     assert "note: `orchestrator stop --now` was typed after this start, and counts." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("start", [host.start, start_with_cron])
 def test_a_run_that_was_stopped_meanwhile_is_not_called_finished(
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    start: Callable[[StartRequest, Console], None],
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_stand_in(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-
     def begun(*_given: Any, **_more: Any) -> Any:
         wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)
         return world.run
 
     monkeypatch.setattr(host, "begin", begun)
     world.lease.release()
-    start(asked(world), Console())
+    host.start(asked(world), Console())
     said = capsys.readouterr()
     assert "note: `orchestrator stop` was typed after this start, and counts." in said.err
     assert "is finished" not in said.out + said.err
-    if start is start_with_cron:
-        assert said.out == "toy is stopped. Go on with `orchestrator start toy`.\n"
 
 
 @pytest.fixture
-def orphaned(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+def orphaned(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """A run whose controller is gone, and whose job goes on."""
-    make_stand_in(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(host, "make_executor", lambda *_given, **_more: world.cluster)
     world.time = time.time()
     world.tick()
@@ -111,19 +98,6 @@ def assert_told(orphaned: World, capsys: pytest.CaptureFixture[str], wish: str, 
     assert tells.startswith(f"toy is {BEGINS[wish]}: {who}")
     assert "\n  orchestrator status toy\n" in tells
     assert ("orchestrator stop" in tells) is (wish == "run")
-
-
-@pytest.mark.parametrize("wish", BEGINS)
-def test_cron_says_whether_the_run_goes_on_or_is_being_stopped(
-    orphaned: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wish: Literal["run", "stop"]
-) -> None:
-    def begun(*_given: Any, **_more: Any) -> Any:
-        write_control(orphaned.run_dir, wish, now=orphaned.time, by="whoever types", grace_s=60.0)
-        return orphaned.run
-
-    monkeypatch.setattr(host, "begin", begun)
-    start_with_cron(asked(orphaned), Console())
-    assert_told(orphaned, capsys, wish, "cron on this machine looks after it once a minute")
 
 
 @pytest.mark.parametrize("wish", BEGINS)

@@ -16,8 +16,7 @@ from watched_runs import TASKS, a_watched_run
 from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
-from orchestrator.screens.secondlook import SecondLook
-from orchestrator.screens.status import run_view
+from orchestrator.screens.status import Keeper, StaleLedger, run_view
 from viewer.differences import changes
 from viewer.lines import lines_of
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice, utc_offsets
@@ -30,7 +29,7 @@ from viewer.troubles import troubles_of
 @pytest.fixture(autouse=True)
 def a_controller_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "orchestrator.screens.status.keeper", lambda *_: "process 7 on login1 (`start`, since 06:12:05)"
+        "orchestrator.screens.status.keeper", lambda *_: Keeper("process 7 on login1 (`start`, since 06:12:05)")
     )
 
 
@@ -76,7 +75,7 @@ def test_troubles_say_what_to_type(tmp_path: Path) -> None:
 )
 def test_a_command_names_a_folder_as_a_shell_takes_it(tmp_path: Path, folder: str, command: str) -> None:
     view = run_view(a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1), NOW)
-    full = view.model_copy(update={"run_dir": folder, "second_look": SecondLook(at=NOW, free_bytes=0)})
+    full = view.model_copy(update={"run_dir": folder, "stale": StaleLedger(since=NOW, free_bytes=0)})
     assert [one.command for one in troubles_of(full, NOW) if "disk" in one.words] == [command]
 
 

@@ -1,0 +1,162 @@
+"""Where nobody has written what happened for too long, every screen says so, since when, and why if that is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import NOW, a_claim, a_job, a_run, a_slot, no_code, seen, token
+
+from orchestrator.config import parse_config
+from orchestrator.processes import myself
+from orchestrator.run.begin import begin, prepare_folder
+from orchestrator.run.lease import TICKS_MISSED, Owner
+from orchestrator.run.ledger import save_ledger
+from orchestrator.run.rundir import RunDir
+from orchestrator.screens import status
+from orchestrator.screens.explain import explain, explanation_lines
+from orchestrator.screens.goodputviews import goodput_lines
+from orchestrator.screens.status import LATE_LOOK_S, Keeper, RunView, keeper, run_view
+from orchestrator.screens.timeline import clock
+from orchestrator.screens.views import plain_lines
+from orchestrator.screens.watch import marks
+from orchestrator.screens.worktime import run_goodput
+from viewer.troubles import troubles_of
+
+CONTROLLER = Keeper("process 7 on login1")
+#: On Slurm, whose queue is asked every 30 s.
+DUE_S = 40.0
+
+
+class Place:
+    """A run whose ledger says that a job trains. `left`: bytes on its full disk."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(status, "keeper", lambda *_: self.keeper)
+        monkeypatch.setattr(status, "left_on_full_disk", lambda _: self.left)
+        self.keeper: Keeper | None = CONTROLLER
+        self.left: int | None = None
+        self.run_dir = RunDir(path / "runs" / "toy")
+        prepare_folder(self.run_dir)
+        config = {"run_name": "toy", "executor": "slurm", "command": ["true"], "slurm": {"time_limit": "4:00:00"}}
+        (path / "sbatch").touch(0o755)
+        environ = {"PATH": str(path)}
+        run = begin(parse_config(config, "c.json"), path / "c.json", self.run_dir, environ, NOW, fix=no_code)
+        at_work = {"claimed_by": token(), "started_at": NOW - 500, "heartbeat": 9, "heartbeat_changed_at": NOW - 50}
+        self.ledger = a_run(a_slot().with_attempt(a_job(sighting=seen()), **at_work), run_id=run.run_id)
+        attempt = self.run_dir.attempt(0, 0)
+        attempt.mkdir(parents=True)
+        (attempt / "claim").write_text(a_claim().model_dump_json())
+
+    def written(self, ago_s: float) -> Place:
+        save_ledger(self.run_dir, self.ledger, NOW - ago_s)
+        return self
+
+    def view(self) -> RunView:
+        return run_view(self.run_dir, NOW)
+
+    def explained(self) -> list[str]:
+        return explanation_lines(explain(self.run_dir, 0, now=NOW), NOW)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "left", "why"),
+    [(DUE_S, 4096, "the disk is full (4,096 bytes free in"), (LATE_LOOK_S + 1, None, "it may not write (a quota?)")],
+)
+def test_all_screens_say_since_when_and_why(place: Place, ago_s: float, left: int | None, why: str) -> None:
+    place.left = left
+    fresh = marks(place.written(0.0).view())
+    view = place.written(ago_s).view()
+    since = clock(NOW - ago_s, NOW)
+
+    assert view.stale is not None
+    assert (view.stale.since, view.stale.free_bytes) == (NOW - ago_s, left)
+    goodput = run_goodput(place.run_dir, NOW)
+    assert goodput.stale == view.stale
+    for lines in (plain_lines(view, NOW), place.explained(), goodput_lines(goodput)):
+        assert [since in line for line in lines if why in line] == [True]
+    (trouble,) = troubles_of(view, NOW)
+    assert since in trouble.words
+    assert marks(view)["run"] != fresh["run"]  # `status --watch` in a pipe prints it
+
+
+def test_on_a_full_disk_nothing_is_submitted(place: Place) -> None:
+    place.left, place.ledger = 0, a_run(a_slot(), run_id=place.ledger.run_id)
+    lines = place.written(DUE_S).explained()
+    assert lines[1] == "  next: a job is submitted when there is room on the disk"
+    assert "no new job now: the disk is full" in lines[2]
+
+
+def test_a_job_that_has_told_its_end_is_not_said_to_train(place: Place) -> None:
+    exit_json = place.run_dir.attempt(0, 0) / "exit.json"
+    exit_json.write_text(f'{{"code": 0, "at": {NOW - 60}, "token": "{token()}"}}')
+    assert place.written(0.0).view().slots[0].why == ""
+    assert place.written(LATE_LOOK_S + 1).view().slots[0].why == "its job has ended since, and nobody has looked"
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "by", "left"),
+    [
+        (DUE_S, CONTROLLER, None),
+        (LATE_LOOK_S, CONTROLLER, None),
+        (DUE_S - 10, CONTROLLER, 0),
+        (9 * LATE_LOOK_S, None, None),
+        (DUE_S, Keeper("`orchestrator tick`", 60.0), 0),
+    ],
+    ids=["new", "nearly late", "full, and nothing is due", "nobody looks after it", "full, and no tick is due"],
+)
+def test_otherwise_the_ledger_is_believed(place: Place, ago_s: float, by: Keeper | None, left: int | None) -> None:
+    place.keeper, place.left = by, left
+    assert place.written(ago_s).view().stale is None
+    assert run_goodput(place.run_dir, NOW).stale is None
+
+
+def test_a_run_that_is_over_waits_for_nobody(place: Place) -> None:
+    place.left, place.ledger = 0, a_run(a_slot(status="finished"), run_id=place.ledger.run_id)
+    assert place.written(DUE_S).view().stale is None
+
+
+class TestTicksOfACrontab:
+    def looked(self, run_dir: RunDir, epoch: int, ago_s: float, command: str = "tick") -> None:
+        owner = Owner(epoch=epoch, process=myself(), since=NOW - ago_s, command=command)
+        (run_dir.lease / str(epoch)).write_text(owner.model_dump_json())
+        (run_dir.lease / f"{epoch}.released").write_text("{}")
+
+    @pytest.mark.parametrize(("every_s", "often"), [(61.0, "once a minute"), (298.0, "every 5 minutes")])
+    def test_they_look_after_the_run_until_they_stay_away(self, place: Place, every_s: float, often: str) -> None:
+        run_dir = place.run_dir
+        for late, is_there in ((0.0, True), (TICKS_MISSED * every_s, True), (TICKS_MISSED * every_s + 1, False)):
+            self.looked(run_dir, 7, every_s + late)
+            self.looked(run_dir, 8, late)
+            found = keeper(run_dir, NOW)
+            assert (found is not None) is is_there
+            if found is not None:
+                assert (found.words, found.every_s) == (f"`orchestrator tick` on {myself().host}, {often}", every_s)
+
+    def test_those_of_an_earlier_versions_cron_host_count_too(self, place: Place) -> None:
+        (place.run_dir.lease / "cron.json").write_text('{"host": "login2", "run_id": "toy-0123abcd", "since": 1.0}')
+        for epoch, ago_s in ((7, 65.0), (8, 5.0)):
+            self.looked(place.run_dir, epoch, ago_s, "tick --cron")
+        assert keeper(place.run_dir, NOW) is not None
+
+    @pytest.mark.parametrize(
+        ("before", "last"),
+        [
+            ((7, 70.0, "start"), (8, 10.0, "tick")),
+            ((7, 70.0, "tick"), (8, 10.0, "tick --failover")),
+            ((7, 3700.0, "tick"), (8, 10.0, "tick")),
+            ((6, 70.0, "tick"), (8, 10.0, "tick")),
+        ],
+        ids=["one", "of a job", "by a person, once an hour", "none between"],
+    )
+    def test_single_ticks_are_nobody(
+        self, place: Place, before: tuple[int, float, str], last: tuple[int, float, str]
+    ) -> None:
+        self.looked(place.run_dir, *before)
+        self.looked(place.run_dir, *last)
+        assert keeper(place.run_dir, NOW) is None
