@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from anchorleg.output import ending_well, words_of
-from orchestrator.commands import control, examination, queueing, screens, setup
+from orchestrator.commands import control, queueing, screens, setup
 from orchestrator.errors import AnchorlegError, StorageError
 
 app = typer.Typer(
@@ -42,7 +42,7 @@ for verb in (
     screens.goodput,
     setup.render,
     setup.init,
-    examination.doctor,
+    setup.doctor,
     setup.schema,
     screens.runs,
 ):

@@ -81,7 +81,7 @@ def rollback(
     config: ConfigOption = None,
 ) -> None:
     """Go on from an older checkpoint with the next job. Newer ones stay until it begins, and can be had back."""
-    from orchestrator.hosts.rollback import roll_back_slots  # noqa: PLC0415 - as above
+    from orchestrator.hosts.asking import roll_back_slots  # noqa: PLC0415 - as above
 
     print(roll_back_slots(locate(run, config), slots, to, why=why, without=without))
 

@@ -114,7 +114,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
     Queue, start-up, productive, saving, lost; per slot and for the run.
     """
-    from orchestrator.screens.goodputviews import goodput_lines, goodput_table  # noqa: PLC0415
+    from orchestrator.screens.tables import goodput_lines, goodput_table  # noqa: PLC0415
     from orchestrator.screens.worktime import run_goodput  # noqa: PLC0415
 
     view = run_goodput(locate(name, config), time.time())

@@ -1,4 +1,4 @@
-"""What a person asks of single slots, from words to a request that the run's controller takes up."""
+"""What a person asks of single slots: requests to the run's controller, and an older checkpoint to go on from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from anchorleg.job import CheckpointRef, attempt_numbers, candidates_before
+from anchorleg.rollback import Rollback, can_go_on, roll_back
 from anchorleg.words import did_you_mean
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.experiments import SLOTS, Row, expanded, read_lines, same_settings
 from orchestrator.fields import typed_fields
 from orchestrator.run.ledger import load_ledger
@@ -24,6 +26,8 @@ from trainer.config.sentences import sentences
 
 #: Slots beyond these are counted, and not named.
 NAMED = 6
+#: So many of the steps that one could go back to are listed.
+_LISTED = 8
 ONE_FIELD = '{}: write each field as "name=value".'
 _DONE = {
     "drop": "dropped: a job that runs saves and ends, and no other follows",
@@ -154,3 +158,61 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
     more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     verb = "is" if len(rows) == 1 else "are"
     return f"{names}{more} {verb} in the queue of {name}. {_who_does_it(run, run_dir)}"
+
+
+def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: str, without: str) -> str:
+    """Have the slots that `words` name go on from their newest checkpoint at or before `step`; a sentence for each.
+
+    The newest checkpoints stay until that next job begins. Errors: ConfigError where a slot has no such checkpoint, or
+    no next job (nothing is changed then); UnknownRun; OSError; RunFolderError where what the attempts decided cannot be
+    read.
+    """
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
+    name, slots = run.config.run_name, slots_named(run.config, words)
+    for slot in slots:
+        if ledger is not None and slot < len(ledger.slots) and ledger.slots[slot].status is SlotStatus.FINISHED:
+            raise ConfigError(f"slot {slot} is finished, so no job follows; {_more(run.config.command is None, name)}.")
+    try:
+        found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
+        now_s = time.time()
+        made = [
+            (slot, newest, ref, roll_back(run_dir.slot(slot), Rollback(newest, ref.step, now_s, why, without)))
+            for slot, (newest, ref) in found
+        ]
+    except ValueError as error:
+        raise RunFolderError(f"{run_dir.path}: what attempts decided cannot be read ({error})") from None
+    told = []
+    for slot, newest, ref, decision in made:
+        told.append(
+            f"slot {slot}: the next job goes on from step {ref.step:,} of attempt {ref.attempt}. Until it begins, the "
+            f"newest checkpoints stay: remove {decision} to take it back."
+        )
+        if (begun := attempt_numbers(run_dir.slot(slot))[-1]) > newest:
+            told.append(
+                f"slot {slot}: attempt {begun} has begun meanwhile. Where it went on from a later step than that, what "
+                "it saves is passed over, too, by the job after it."
+            )
+    some = " ".join(str(slot) for slot in slots)
+    now = f"`orchestrator pause {some} --run {name}` ends it now, and `orchestrator resume {some} --run {name}`"
+    return "\n".join([*told, f"A job that runs goes on until its hand-over, and for nothing: {now} once it has ended."])
+
+
+def _more(is_trainer: bool, name: str) -> str:
+    what = "training.total_steps" if is_trainer else "params.NAME"
+    return f"have one first: `orchestrator start {name} --set {what}=…`"
+
+
+def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:
+    """(the slot's newest attempt, its newest checkpoint at or before `step`)."""
+    folder = run_dir.slot(slot)
+    numbers = attempt_numbers(folder)
+    line = candidates_before(folder, numbers[-1] + 1) if numbers else ()
+    there = [ref for ref in line if can_go_on(ref.path)]
+    for ref in there:
+        if ref.step <= step:
+            return numbers[-1], ref
+    steps = ", ".join(f"{ref.step:,}" for ref in there[-_LISTED:])
+    raise ConfigError(
+        f"--to {step}: slot {slot} has no checkpoint at or before that step; there is {steps or 'none at all'}."
+    )

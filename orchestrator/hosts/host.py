@@ -32,7 +32,6 @@ from orchestrator.errors import (
     SchedulerRefused,
 )
 from orchestrator.executors.gpus import sharing, visible_gpus
-from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.leaving import PREEMPTED, notices_heeded, report_leaving
@@ -46,6 +45,7 @@ from orchestrator.run.pick import make_executor
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import StartRequest
+from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.cells import slots_words
 from orchestrator.screens.summary import summarise
 from orchestrator.screens.tables import summary_lines, summary_table
@@ -69,12 +69,15 @@ def start(asked: StartRequest, out: Console) -> None:
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
         return
-    lease = take_for_start(asked)
+    prepare_folder(run_dir)
+    # Who leads a session of its own was put into the background, and no terminal has it: `status` says so.
+    in_background = os.getsid(0) == os.getpid()
+    lease = Lease.take_patiently(run_dir, "start --via daemon" if in_background else "start")
     try:
         run = begin_run(asked, known)
         with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
-            controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
+            controller = make_controller(run, run_dir, lease, display.say, hook, board.tell)
             controller.reactivate()
             if controller.over and controller.control.wish == "run" and not is_paused(controller.ledger):
                 display.note(already_finished(run.config))
@@ -91,7 +94,7 @@ def start(asked: StartRequest, out: Console) -> None:
                             raise
                     display.note(f"this process was held up, and {owner} looked after the run: going on")
                     lease = Lease.take_patiently(run_dir, lease.owner.command)
-                    controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
+                    controller = make_controller(run, run_dir, lease, display.say, hook, board.tell)
     finally:
         lease.release()
     report_end(controller, run, run_dir, out)
@@ -131,14 +134,6 @@ def notes_of(asked: StartRequest) -> list[str]:
     shared = sharing(here, config.slots, config.places, config.slurm.gpus)
     wandb = wandbnotes.notes(config.wandb, os.environ)
     return [*warnings_of(config), *([shared] if shared else []), *wandb, *asked.notes]
-
-
-def take_for_start(asked: StartRequest) -> Lease:
-    """The lease, for a host that begins, with a folder that can be written. Errors: LeaseHeld, StorageError."""
-    prepare_folder(asked.run_dir)
-    # Who leads a session of its own was put into the background, and no terminal has it: `status` says so.
-    in_background = os.getsid(0) == os.getpid()
-    return Lease.take_patiently(asked.run_dir, "start --via daemon" if in_background else "start")
 
 
 def begin_run(asked: StartRequest, known: int) -> Run:
@@ -241,18 +236,15 @@ def make_controller(
     run_dir: RunDir,
     lease: Lease,
     say: Callable[[str], None],
-    *,
-    hook: Hook | None = None,
+    hook: Hook,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Controller:
-    """The controller of a run, on its executor. `on_tick`: see `Controller`. Who passes by tells the board when the
-    lease is free again: that may take long on a slow disk, and meanwhile nobody else could look after the run. Errors:
-    RunFolderError; OSError where the ledger cannot be read for some seconds.
+    """The controller of a run, on its executor. `on_tick`: see `Controller`. Errors: RunFolderError; OSError where the
+    ledger cannot be read for some seconds.
     """
     executor = make_executor(run, run_dir)
-    tell = hook or Hook(run, run_dir, say)
     return patiently(
-        lambda: Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=tell, on_tick=on_tick)
+        lambda: Controller(run, run_dir, lease, executor, poll_s=run.poll_s, say=say, on_event=hook, on_tick=on_tick)
     )
 
 

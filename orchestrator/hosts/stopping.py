@@ -13,15 +13,15 @@ from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import Ledger
 from orchestrator.errors import Interrupted, LeaseHeld, StopUnfinished
 from orchestrator.executors.base import JobState
-from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import RunDisplay, interruptions
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.hosts.leaving import grace_of
-from orchestrator.run.lease import TTL_S, Lease, Owner, living_owner, silent_for
+from orchestrator.run.lease import TTL_S, Lease, living_owner, silent_for
 from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.status import RunView, SlotView, run_view
 
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
@@ -54,7 +54,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
     """
     run = patiently(lambda: load_run(run_dir))
     patiently(lambda: load_ledger(run_dir, run.run_id))
-    grace = grace_of(run, grace_s)
+    name, grace = run.config.run_name, grace_of(run, grace_s)
     wish = wish_to_stop(run_dir, at_once=at_once, grace_s=grace)
     patience_s = (0.0 if at_once else grace) + STOP_MARGIN_S + 2 * run.poll_s
     asked_at = time.monotonic()
@@ -64,7 +64,10 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
         while not interrupted():
             newer = patiently(lambda: read_control(run_dir))
             if newer.number > wish.number and newer.wish == "run":
-                raise LeaseHeld(_overruled(run.config.run_name))
+                raise LeaseHeld(
+                    f"`orchestrator start {name}` was typed after this stop, and counts: the run goes on. "
+                    f"`orchestrator stop {name}` again ends it."
+                )
             owner = patiently(lambda: living_owner(run_dir))
             if owner is None:
                 # The whole time again: what is left of it may have gone into waiting for the owner.
@@ -72,34 +75,22 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                     break
                 time.sleep(LOOK_S)  # the last owner's ledger does not show here yet
                 continue
-            silent_s = patiently(partial(_silent_s, run_dir, owner.epoch))
+            silent_s = patiently(partial(silent_for, run_dir, owner.epoch, time.monotonic()))
             waited_s = time.monotonic() - asked_at
             if silent_s > SILENCE_TOLD_S and waited_s > WAKE_S and not told and not owner.passes:
                 told = True
                 display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
             if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
-                raise LeaseHeld(_not_yet(owner, wish.number, run.config.run_name))
+                written = f"the wish to stop is written (control/{wish.number}.json)"
+                raise LeaseHeld(
+                    f"{written}, but {owner} has not ended the jobs yet. `orchestrator status {name}` shows when it "
+                    "has."
+                )
             display.shown()
             time.sleep(LOOK_S)
     if not interrupted():
         _wait_for_the_queue(run, run_dir)
     report_stop(run, run_dir, interrupted=interrupted())
-
-
-def _silent_s(run_dir: RunDir, epoch: int) -> float:
-    return silent_for(run_dir, epoch, time.monotonic())
-
-
-def _not_yet(owner: Owner, number: int, name: str) -> str:
-    written = f"the wish to stop is written (control/{number}.json)"
-    return f"{written}, but {owner} has not ended the jobs yet. `orchestrator status {name}` shows when it has."
-
-
-def _overruled(name: str) -> str:
-    return (
-        f"`orchestrator start {name}` was typed after this stop, and counts: the run goes on. `orchestrator stop "
-        f"{name}` again ends it."
-    )
 
 
 def _stop_here(
@@ -112,7 +103,7 @@ def _stop_here(
         return False
     try:
         hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
-        controller = make_controller(run, run_dir, lease, display.say, hook=hook, on_tick=board.tell)
+        controller = make_controller(run, run_dir, lease, display.say, hook, board.tell)
         controller.loop(interrupted=lambda: interrupted() or time.monotonic() > give_up_at, shown=display.shown)
         hook.close()
     finally:

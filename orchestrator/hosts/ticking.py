@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, SubmissionState
 from orchestrator.failover import HOLDER
-from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.display import Log
 from orchestrator.hosts.hook import Hook
 from orchestrator.hosts.host import make_controller
 from orchestrator.run.lease import Lease
-from orchestrator.run.rundir import RunDir, load_run
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.board import BoardWriter
 
 
 def tick(run_dir: RunDir, out: Console) -> None:
     """One tick, for a person or a crontab. Errors: LeaseHeld."""
     run = load_run(run_dir)
     lease = Lease.take_patiently(run_dir, "tick")
-    try:
-        hook = Hook(run, run_dir, lambda line: out.print(line, soft_wrap=True))
-        make_controller(run, run_dir, lease, lambda line: out.print(line, soft_wrap=True), hook=hook).tick()
-    finally:
-        lease.release()
-    BoardWriter(run, run_dir).tell()
-    hook.close()
+    _tick(run, run_dir, lease, lambda line: out.print(line, soft_wrap=True), Controller.tick)
 
 
 def tick_for_job(run_dir: RunDir) -> None:
@@ -36,12 +31,18 @@ def tick_for_job(run_dir: RunDir) -> None:
     Errors: LeaseHeld, at once.
     """
     run = load_run(run_dir)
-    log = Log(run_dir)
-    lease = Lease.take(run_dir, HOLDER, now=time.time())
+    _tick(run, run_dir, Lease.take(run_dir, HOLDER, now=time.time()), Log(run_dir).say, tick_as_job)
+
+
+def _tick(
+    run: Run, run_dir: RunDir, lease: Lease, say: Callable[[str], None], act: Callable[[Controller], None]
+) -> None:
+    """The board is told when the lease is free again: that may take long on a slow disk, and meanwhile nobody else can
+    look after the run.
+    """
+    hook = Hook(run, run_dir, say)
     try:
-        hook = Hook(run, run_dir, log.say)
-        controller = make_controller(run, run_dir, lease, log.say, hook=hook)
-        tick_as_job(controller)
+        act(make_controller(run, run_dir, lease, say, hook))
     finally:
         lease.release()
     BoardWriter(run, run_dir).tell()

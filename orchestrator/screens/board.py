@@ -1,4 +1,4 @@
-"""What a laptop's page shows of slots and jobs: `status`, the newest jobs and the newest events, in one small file.
+"""What a laptop's page shows of slots and jobs: `status`, the newest jobs and events, in a file that controllers write.
 
 It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row).
 Nothing is in it that `status` does not show, and no absolute path, no setting, no program's own report and nothing of a
@@ -8,15 +8,25 @@ job's output: every contributor may read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from anchorleg.files import write_bytes
+from anchorleg.modes import file_mode
+from orchestrator.decisions.models import SlotStatus
 from orchestrator.decisions.verdicts import told_to_others
+from orchestrator.errors import AnchorlegError
 from orchestrator.executors.base import Frozen
+from orchestrator.run.history import read_events
+from orchestrator.run.rundir import Run, RunDir, shared_dir
 from orchestrator.screens.goodput import SlotFacts
-from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.status import RunView, SlotView, picture
+from orchestrator.screens.worktime import NewestJobs
 
 #: Of the form; a reader shows no other.
 VERSION = 1
@@ -24,6 +34,9 @@ FILE = "board-000000.jsonl"
 MOST_BYTES = 64 * 1024
 #: It is told again at least so often, whatever happens: a reader sees by its arrival that somebody looks after the run.
 BEAT_S = 300.0
+#: Not more often, however fast ticks follow each other; and so many times what the last telling cost.
+EVERY_S = 5.0
+REST = 50.0
 #: What of an event is told; the rest is for programs, or may name files.
 _FACTS = (
     "at", "kind", "slot", "attempt", "job_id", "node", "verdict", "cause", "step", "start_step", "checkpoint_step",
@@ -124,3 +137,67 @@ def _newest(facts: SlotFacts, jobs: int) -> SlotFacts:
 def line_of(board: Board) -> bytes:
     """The row."""
     return board.model_dump_json().encode() + b"\n"
+
+
+class BoardWriter:
+    """Of one run. It writes only where a program publishes (its slot's folder of curves is there); it makes none."""
+
+    def __init__(
+        self,
+        run: Run,
+        run_dir: RunDir,
+        *,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run, self._run_dir, self._now, self._monotonic = run, run_dir, now, monotonic
+        self._jobs = NewestJobs(run_dir, MOST_JOBS)
+        self._due_at = float("-inf")
+        self._told: Board | None = None
+
+    def tell(self) -> None:
+        """Write the board where it has changed. Nothing that goes wrong here concerns the run."""
+        began = self._monotonic()
+        if began < self._due_at:
+            return
+        with suppress(OSError, AnchorlegError, ValueError, KeyError, TypeError):
+            self._tell()
+        done = self._monotonic()
+        self._due_at = done + max(EVERY_S, REST * (done - began))
+
+    def _tell(self) -> None:
+        place = self._place()
+        if place is None:
+            return
+        now = self._now()
+        view, ledger = picture(self._run_dir, now)
+        events = read_events(self._run_dir)
+        by_slot: dict[Any, list[dict[str, Any]]] = {}
+        for event in events:
+            by_slot.setdefault(event.get("slot"), []).append({"attempt": None, "token": "", **event})
+        facts: list[SlotFacts] = []
+        older: dict[int, int] = {}
+        for slot in ledger.slots if ledger is not None else ():
+            over = view.wish != "run" or slot.status is not SlotStatus.ACTIVE
+            newest, older[slot.index] = self._jobs.look(slot, by_slot.get(slot.index, []), now, over=over)
+            facts.append(newest)
+        board = board_of(view, facts, events, now, older)
+        if self._told is not None and now - self._told.at < BEAT_S and _same(board, self._told):
+            return
+        write_bytes(place / FILE, line_of(board), mode=file_mode(place))
+        self._told = board
+
+    def _place(self) -> Path | None:
+        """Beside the curves of the first slot that publishes."""
+        run = shared_dir(self._run.config, self._run.folder, self._run_dir) / "v1" / "runs" / self._run.run_id
+        found = (run / str(slot) / "metrics" for slot in range(self._run.config.slots))
+        return next((folder for folder in found if folder.is_dir()), None)
+
+
+def _same(one: Board, other: Board) -> bool:
+    """But for the moments at which somebody looked."""
+
+    def bare(board: Board) -> Board:
+        return board.model_copy(update={"at": 0.0, "view": board.view.model_copy(update={"written_at": None})})
+
+    return bare(one) == bare(other)

@@ -19,8 +19,7 @@ from orchestrator.run.evidence import read_record
 from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
 from orchestrator.run.ledger import load_ledger, read_control
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.forecast import Forecast, forecast, waits_between
-from orchestrator.screens.queue import QueueView, places_of, queue_view
+from orchestrator.screens.forecast import Forecast, QueueView, forecast, places_of, queue_view, waits_between
 from orchestrator.screens.reported import newest_progress, unusable_progress
 from orchestrator.screens.situation import Around, live_submission, situation
 from orchestrator.screens.timeline import clock

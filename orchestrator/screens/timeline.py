@@ -31,7 +31,13 @@ def at_and_in(at: float, now: float) -> str:
 def sentence(event: Event, now: float) -> str:
     """What happened, without the time. A kind that nobody knows is shown with its facts."""
     kind = str(event.get("kind") or "?")
-    return _SENTENCES[kind](event, now) if kind in _SENTENCES else _unknown(kind, event)
+    if kind in _SENTENCES:
+        return _SENTENCES[kind](event, now)
+    if kind not in _PLAIN:
+        return _unknown(kind, event)
+    words, usual = _PLAIN[kind]
+    complaint = f"; Slurm said: {event['complaint']}" if event.get("complaint") else ""
+    return words.format(job=_job(event), why=event.get("why") or event.get("error") or usual, complaint=complaint)
 
 
 def _unknown(kind: str, event: Event) -> str:
@@ -88,34 +94,6 @@ def end_words(verdict: str, cause: str) -> str:
     return f"{verdict} ({cause})" if cause else verdict
 
 
-def _adopted(event: Event, _now: float) -> str:
-    return f"found {_job(event)} in the queue or at work, which the ledger did not know: taken in"
-
-
-def _revived(event: Event, _now: float) -> str:
-    return f"{_job(event)} is there after all: taken back in"
-
-
-def _asked(event: Event, _now: float) -> str:
-    return f"asked {_job(event)} to save and end"
-
-
-def _cancelled(event: Event, _now: float) -> str:
-    return f"cancelled {_job(event)}: {event.get('why') or 'no longer needed'}{_complaint(event)}"
-
-
-def _released(event: Event, _now: float) -> str:
-    return f"released {_job(event)}, which Slurm held: {event.get('why') or 'a failed start'}{_complaint(event)}"
-
-
-def _stalled(event: Event, _now: float) -> str:
-    return f"{_job(event)} is told to print its stacks and end: {event.get('why') or 'no new report'}"
-
-
-def _blind(event: Event, _now: float) -> str:
-    return f"the queue could not be seen: {event.get('error') or 'no answer'}"
-
-
 def _sighted(event: Event, _now: float) -> str:
     blind_s = _number(event, "blind_s")
     return "the queue is seen again" + (f", after {format_duration(blind_s)}" if blind_s is not None else "")
@@ -127,22 +105,6 @@ def _excluded(event: Event, now: float) -> str:
     return f"no job of this run goes to node {event.get('node')}{ends}: jobs died early on it"
 
 
-def _forgiven(event: Event, _now: float) -> str:
-    return f"no node is avoided any more: {event.get('why') or 'too few are left'}"
-
-
-def _given_up(event: Event, _now: float) -> str:
-    return f"stopped the slot: {event.get('why') or 'its job can never run'}"
-
-
-def _put_off(event: Event, _now: float) -> str:
-    return f"another job is tried later: {event.get('why') or 'this one can never run'}"
-
-
-def _not_accepted(event: Event, _now: float) -> str:
-    return f"{_job(event)} was not accepted after all: {event.get('why') or 'the scheduler does not know it'}"
-
-
 def _requested(event: Event, _now: float) -> str:
     what, value = event.get("what"), event.get("value")
     if what == "add":
@@ -150,35 +112,34 @@ def _requested(event: Event, _now: float) -> str:
     return f"a person asked to {what} it" if what != "priority" else f"a person gave it the priority {value}"
 
 
-#: What the controller writes into its log, by kind.
+#: What the controller writes into its log, by kind: a sentence, and the usual reason where the event has none.
+_PLAIN: Mapping[str, tuple[str, str]] = {
+    "adopted": ("found {job} in the queue or at work, which the ledger did not know: taken in", ""),
+    "asked to hand over": ("asked {job} to save and end", ""),
+    "blind": ("the queue could not be seen: {why}", "no answer"),
+    "cancelled": ("cancelled {job}: {why}{complaint}", "no longer needed"),
+    "given up": ("stopped the slot: {why}", "its job can never run"),
+    "nodes forgiven": ("no node is avoided any more: {why}", "too few are left"),
+    "not accepted": ("{job} was not accepted after all: {why}", "the scheduler does not know it"),
+    "put off": ("another job is tried later: {why}", "this one can never run"),
+    "released": ("released {job}, which Slurm held: {why}{complaint}", "a failed start"),
+    "revived": ("{job} is there after all: taken back in", ""),
+    "stalled": ("{job} is told to print its stacks and end: {why}", "no new report"),
+}
+#: Those that say more.
 _SENTENCES: Mapping[str, Callable[[Event, float], str]] = {
     "submission": _submission,
-    "not accepted": _not_accepted,
     "started": _started,
     "ended": _ended,
-    "adopted": _adopted,
-    "revived": _revived,
-    "asked to hand over": _asked,
-    "cancelled": _cancelled,
-    "released": _released,
-    "stalled": _stalled,
-    "blind": _blind,
     "sighted": _sighted,
     "node excluded": _excluded,
-    "nodes forgiven": _forgiven,
-    "given up": _given_up,
-    "put off": _put_off,
     "requested": _requested,
 }
-KINDS = frozenset(_SENTENCES)
+KINDS = frozenset(_PLAIN) | frozenset(_SENTENCES)
 
 
 def _job(event: Event) -> str:
     return f"job {event['job_id']}" if event.get("job_id") else f"the job of attempt {event.get('attempt', '?')}"
-
-
-def _complaint(event: Event) -> str:
-    return f"; Slurm said: {event['complaint']}" if event.get("complaint") else ""
 
 
 def _number(event: Event, name: str) -> float | None:

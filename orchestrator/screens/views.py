@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -19,6 +20,7 @@ from orchestrator.screens.cells import (
     bar,
     done_in,
     ends_in,
+    given_words,
     gpu,
     metric,
     next_job,
@@ -31,8 +33,7 @@ from orchestrator.screens.cells import (
     steps,
     success,
 )
-from orchestrator.screens.givers import given_words
-from orchestrator.screens.queue import page_of
+from orchestrator.screens.forecast import STATES
 from orchestrator.screens.status import RunView, SlotView, StaleLedger
 from orchestrator.screens.timeline import at_and_in, clock, end_words
 from orchestrator.walltime import format_duration
@@ -122,6 +123,19 @@ def run_table(
     if pages > 1:
         lines.append(Text(f"page {min(page, pages)} of {pages}" + ("" if again else _more(page, pages)), style="dim"))
     return Group(*lines, *(Text(folded(line, width), style="dim") for line in note_lines(view, now)))
+
+
+def page_of(states: Sequence[str], room: int, page: int) -> tuple[list[int], int]:
+    """Which of the slots (their places in `states`) are shown on `page` (from 1), and how many pages there are. Where
+    all fit they stand in their own order, else those that do something come first.
+    """
+    if len(states) <= room:
+        return list(range(len(states))), 1
+    rank = {state: place for place, state in enumerate(STATES)}
+    order = sorted(range(len(states)), key=lambda place: (rank.get(states[place], len(STATES)), place))
+    pages = math.ceil(len(order) / room)
+    first = (min(page, pages) - 1) * room
+    return order[first : first + room], pages
 
 
 def _more(page: int, pages: int) -> str:

@@ -20,13 +20,13 @@ from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict
 from orchestrator.errors import LeaseHeld, StorageError
 from orchestrator.failover import HOLDER, SILENT_S, Watch, tick_environment, tick_if_alone
-from orchestrator.hosts.board import BoardWriter
 from orchestrator.hosts.ticking import tick, tick_as_job, tick_for_job, without_waits_for_room
 from orchestrator.processes import myself
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import TTL_S, Lease, Owner, highest_epoch, is_released, living_owner
 from orchestrator.run.ledger import save_ledger, write_control
 from orchestrator.run.rundir import RunDir
+from orchestrator.screens.board import BoardWriter
 
 
 class World:

@@ -22,7 +22,7 @@ from orchestrator.screens.goodput import (
     times_of,
     total,
 )
-from orchestrator.screens.goodputviews import KINDS, goodput_lines, goodput_table
+from orchestrator.screens.tables import KINDS, goodput_lines, goodput_table
 
 NOW = 10_000.0
 

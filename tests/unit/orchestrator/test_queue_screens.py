@@ -12,9 +12,9 @@ from rich.console import Console
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.models import Slot, SlotStatus
 from orchestrator.screens.cells import NAME_WIDTH, shortened
-from orchestrator.screens.queue import STATES, Work, left_s, page_of, places_of, queue_view
+from orchestrator.screens.forecast import STATES, Work, left_s, places_of, queue_view
 from orchestrator.screens.status import RunView, SlotView
-from orchestrator.screens.views import plain_lines, run_table
+from orchestrator.screens.views import page_of, plain_lines, run_table
 
 AXES = {"algorithm": ["ppo", "sac"], "learning_rate": [0.001, 0.0003]}
 

@@ -23,6 +23,7 @@ from anchorleg.files import to_json
 from orchestrator.errors import LeaseHeld
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import detached, host, stopping
+from orchestrator.hosts.hook import Hook
 from orchestrator.processes import myself
 from orchestrator.run.lease import Lease, Owner
 from orchestrator.run.rundir import RunDir
@@ -53,7 +54,8 @@ def asked(world: World) -> StartRequest:
 @pytest.mark.parametrize(("kind", "of"), [("read", "ledger-0.json"), ("names", "control")])
 def test_a_controller_that_is_made_reads_again(world: World, kind: str, of: str) -> None:
     disk = refusing(world, kind, of)
-    made = host.make_controller(world.run, world.run_dir, world.lease, world.said.append)
+    hook = Hook(world.run, world.run_dir, world.said.append)
+    made = host.make_controller(world.run, world.run_dir, world.lease, world.said.append, hook)
     assert (disk.left, made.ledger.slots) == (0, world.ledger.slots)
 
 

@@ -15,9 +15,8 @@ from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus, parse_token
 from orchestrator.errors import ConfigError, RunFolderError, RunPaused
 from orchestrator.executors.base import JobState, SubmitRefused, Submitted
-from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, slots_named
+from orchestrator.hosts.asking import add_experiments, ask_slots, experiments_of, roll_back_slots, slots_named
 from orchestrator.hosts.host import report_failures, waiting_for_start
-from orchestrator.hosts.rollback import roll_back_slots
 from orchestrator.run.begin import begin
 from orchestrator.run.history import read_events
 from orchestrator.run.requests import ask, newest_request
@@ -132,7 +131,7 @@ class TestGoingBack:
             (slot_dir / "attempts/1/parent.json").write_text(json.dumps(parent))
             return roll_back(slot_dir, decision)
 
-        monkeypatch.setattr("orchestrator.hosts.rollback.roll_back", late)
+        monkeypatch.setattr("orchestrator.hosts.asking.roll_back", late)
         said = self.back(world, "1", to=150)
         assert "slot 1: attempt 1 has begun meanwhile. Where it went on from a later step" in said
         assert [ref.step for ref in candidates_before(folder, 2)] == [100]

@@ -15,8 +15,8 @@ from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens import status
 from orchestrator.screens.explain import explain, explanation_lines
-from orchestrator.screens.goodputviews import goodput_lines
 from orchestrator.screens.status import LATE_LOOK_S, Keeper, RunView, keeper, run_view
+from orchestrator.screens.tables import goodput_lines
 from orchestrator.screens.timeline import clock
 from orchestrator.screens.views import plain_lines
 from orchestrator.screens.watch import marks

@@ -8,8 +8,7 @@ import pytest
 from status_screens import PAGE, page_with, screens
 
 from orchestrator.screens.explain import Explanation
-from orchestrator.screens.forecast import Forecast
-from orchestrator.screens.queue import QueueView, SlotScore
+from orchestrator.screens.forecast import Forecast, QueueView, SlotScore
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
 
 

@@ -15,10 +15,9 @@ from anchorleg.wrapping import INDENT, wrapped
 from orchestrator.decisions.models import Verdict
 from orchestrator.run.registry import Entry
 from orchestrator.screens.goodput import JobGoodput, RunGoodput, SlotGoodput, Times, total
-from orchestrator.screens.goodputviews import KINDS, goodput_table
 from orchestrator.screens.status import ExcludedNode, RunView, SlotView
 from orchestrator.screens.summary import RunSummary, SlotSummary
-from orchestrator.screens.tables import runs_table, summary_table
+from orchestrator.screens.tables import KINDS, goodput_table, runs_table, summary_table
 from orchestrator.screens.views import about, note_lines, run_table
 
 WIDTHS = [80, 120]
