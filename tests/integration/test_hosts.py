@@ -326,7 +326,7 @@ def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
 def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRelay) -> None:
     """As cron runs it: a shell of its own, almost no environment, the home folder."""
     [command] = re.findall(r"^\* \* \* \* \* (.+)$", (REPOSITORY / "docs" / "cluster.md").read_text(), re.MULTILINE)
-    relay = new_relay("mt10", total=70, held_at=10, training={"max_runtime_seconds": 1})
+    relay = new_relay("mt10", total=40, pace_s=0.05, held_at=3, training={"max_runtime_seconds": 1})
     home = relay.env["HOME"] = str(relay.folder)
     del relay.env["XDG_STATE_HOME"]
     program = relay.folder / "anchorleg" / ".venv" / "bin" / "orchestrator"
@@ -353,9 +353,9 @@ def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRela
     relay.wait_for(lambda: codes.append(tick()) or relay.status()["state"] == "finished", "ticks to end it")
 
     assert set(codes) == {0}
-    relay.assert_exactly_once(70)
+    relay.assert_exactly_once(40)
     log = (relay.folder / "mt10.log").read_text()
-    assert "submission  slot=0  attempt=1" in log
+    assert "submission  slot=0" in log
     assert f"process {controller.pid}" in log  # the tick beside it said who has the run
 
 
