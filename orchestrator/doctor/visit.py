@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from anchorleg.findings import Finding, Level, findings_lines, findings_table, total
@@ -19,7 +19,6 @@ from orchestrator.doctor.gather import Subject, gather
 from orchestrator.doctor.probechecks import probe_findings
 from orchestrator.doctor.probing import Say, send_probe
 from orchestrator.doctor.slurmchecks import walltime_allowed_s
-from orchestrator.doctor.views import recommendation
 from orchestrator.errors import CheckFailed, Interrupted
 
 
@@ -80,6 +79,16 @@ def show(findings: tuple[Finding, ...], out: Console) -> None:
         out.print(Text.assemble(*findings_table(findings, out.width)))
     else:
         print("\n".join(findings_lines(findings)))
+
+
+def recommendation(values: dict[str, Any], reasons: tuple[str, ...]) -> RenderableType:
+    """What to write into the config, ready to be pasted, and why."""
+    if not values:
+        lines = ["The config fits this place as it is.", *(f"- {reason}" for reason in reasons)]
+        return Group(*(Text(line) for line in lines))
+    title = Text("Recommended for cluster_config.json:", style="bold")
+    why = [Text(f"- {reason}") for reason in reasons]
+    return Group(title, Text(json.dumps(values, indent=2)), *why)
 
 
 def as_object(

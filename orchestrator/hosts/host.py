@@ -253,13 +253,15 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     name = run.config.run_name
     if not controller.over:
         if any(slot.occupied for slot in controller.ledger.slots):
+            by_jobs = run.executor == "slurm" and run.config.relay.failover_tick
+            also = ", and each that ends after five minutes without a controller submits the next itself"
             raise Interrupted(
-                f"the controller of {name} has ended; its jobs go on{who_goes_on(run)}. Take it up again with "
+                f"the controller of {name} has ended; its jobs go on{also if by_jobs else ''}. Take it up again with "
                 f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
             )
         raise Interrupted(
-            f"the controller of {name} has ended. No job of it is there now, and nobody submits the next ones. Take it "
-            f"up again with `orchestrator start {name}`."
+            f"the controller of {name} has ended, and no job of it is there now. Take it up again with `orchestrator "
+            f"start {name}`."
         )
     summary = summarise(run, run_dir)
     if out.is_terminal:
@@ -281,13 +283,6 @@ def already_finished(config: RunConfig) -> str:
         return f"{config.run_name} is finished. More steps make it go on: {again} training.total_steps=…`."
     how = "other params or another command"
     return f"{config.run_name} is finished. A slot goes on if it is given {how}: {again} params.NAME=…`."
-
-
-def who_goes_on(run: Run) -> str:
-    """Who keeps the run going while no controller is there, as the end of a sentence."""
-    if run.executor == "slurm" and run.config.relay.failover_tick:
-        return ", and each that ends after five minutes without a controller submits the next itself"
-    return ""
 
 
 def report_failures(ledger: Ledger, name: str) -> None:
