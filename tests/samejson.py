@@ -33,7 +33,12 @@ PROGRAMS = ("orchestrator", "trainer", "syncd", "viewer")
 TIMEOUT_S = 1200
 ABSENT = "nothing"
 #: Shell patterns of `NAME: path`, or of `NAME` alone where a whole command goes: what goes on purpose.
-CUT: tuple[str, ...] = ()
+CUT: tuple[str, ...] = (
+    "orchestrator status*: json.second_look",
+    "orchestrator status*: json.stale",
+    "orchestrator goodput*: json.run_dir",
+    "orchestrator goodput*: json.stale",
+)
 #: Keys whose values are of this process, this machine or this moment, at any depth.
 OF_THE_MOMENT = {"pid", "host", "wall_s", "took_s", "seconds", "latency_s", "steps_per_second", "rate", "process"}
 #: Each tree's `sitecustomize`: the clock stands still.
