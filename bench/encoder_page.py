@@ -11,8 +11,7 @@ from pathlib import Path
 import figures
 from pydantic_core import PydanticUndefined
 
-from trainer.config.encoders import ARCHES, EncoderArch
-from trainer.config.settings import EncoderSettings, Network
+from trainer.config.network import ARCHES, EncoderArch, EncoderSettings, Network
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer.config.encoders import ARCHES, RGB, EncoderArch
 from trainer.config.find import ENCODERS, find
-from trainer.config.settings import EncoderSettings, Network
+from trainer.config.network import ARCHES, RGB, EncoderArch, EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,9 +29,8 @@ from orchestrator.sections import (
 )
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
-from trainer.config.document import DocumentError, read_document
+from trainer.config.read import DocumentError, line_of, read_document, sentences
 from trainer.config.section import BEGUN, TrainingSection, named_first, names_under_training, put, resolve, trained
-from trainer.config.sentences import sentences
 from trainer.config.training import SECTIONS, SEEDS, Training, differences_in, group_identity, identity
 from trainer.config.wandb import WandbSection
 
@@ -366,7 +365,7 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
     value = apply_overrides(value, overrides or {})
     if isinstance(named := value.get("experiments"), str):
         value = {**value, "experiments": read_lines(path.parent / user_path(named))}
-    return parse_config(value, str(path), overrides or {})
+    return parse_config(value, str(path), overrides or {}, path)
 
 
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -387,14 +386,19 @@ def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[st
     return value
 
 
-def parse_config(value: dict[str, Any], where: str, typed: Collection[str] = ()) -> RunConfig:
-    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed.
+def parse_config(
+    value: dict[str, Any], where: str, typed: Collection[str] = (), file: Path | None = None
+) -> RunConfig:
+    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed. `file`: where
+    the rest was written.
 
-    Errors: ConfigError naming `where` (or the command line) and each field.
+    Errors: ConfigError naming `where` (or the command line), the line in `file`, and each field.
     """
     try:
         return RunConfig.model_validate(value)
     except ValidationError as error:
-        found = sentences(error, RunConfig, {"training": names_under_training()})
-        lines = [f"{'the command line' if dotted in typed else where}: {words}" for dotted, words in found]
+        lines = []
+        for place, words in sentences(error, RunConfig, {"training": names_under_training()}):
+            line = line_of(file, place) if file else ""
+            lines.append(f"{'the command line' if place in typed else f'{where}{line}'}: {words}")
         raise ConfigError("\n".join(lines)) from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ConfigError
-from trainer.config.document import DocumentError, text_of
+from trainer.config.read import DocumentError, text_of
 
 #: Of an experiment's fields, those that are no settings of its program.
 OWN_FIELDS = frozenset({"name", "priority"})

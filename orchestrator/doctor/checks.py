@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from anchorleg.findings import Finding, Level
 from anchorleg.words import sized
 from orchestrator.config import check_walltime
+from orchestrator.configwarnings import idle_gpus
 from orchestrator.doctor.facts import DiskQuota, FolderFacts, HostFacts, LoginFacts
 from orchestrator.doctor.slurmchecks import slurm_findings
-from orchestrator.doubts import idle_gpus
 from orchestrator.errors import ConfigError
 from orchestrator.executors.gpus import gpus_of_slot, sharing
 from orchestrator.walltime import format_duration

@@ -22,7 +22,7 @@ from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import ask, requests_after
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.status import keeper
-from trainer.config.sentences import sentences
+from trainer.config.read import sentences
 
 #: Slots beyond these are counted, and not named.
 NAMED = 6

@@ -16,11 +16,11 @@ from rich.console import Console
 from anchorleg.files import patiently
 from anchorleg.printable import lines_shown
 from orchestrator.config import RunConfig
+from orchestrator.configwarnings import warnings_of
 from orchestrator.controller import Controller
 from orchestrator.decisions.control import TIME_OVER, Control
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.disk import read_json
-from orchestrator.doubts import warnings_of
 from orchestrator.errors import (
     ConfigError,
     Interrupted,

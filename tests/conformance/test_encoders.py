@@ -8,9 +8,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.config.encoders import ARCHES
 from trainer.config.find import ENCODERS, find, names
-from trainer.config.settings import EncoderSettings, Network
+from trainer.config.network import ARCHES, EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.nets.encoders.base import encoder_for
 from trainer.nets.policy import PolicyNet, PolicySpec

@@ -56,7 +56,7 @@ def main() -> None:
     from torchvision.models.video import R3D_18_Weights, r3d_18
 
     sys.path.insert(0, str(ROOT))
-    from trainer.config.settings import Network
+    from trainer.config.network import Network
     from trainer.envs.spaces import ArraySpec
     from trainer.nets.encoders.r3d18 import Encoder
 

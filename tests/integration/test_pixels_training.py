@@ -20,7 +20,7 @@ from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER
 from syncd import store
-from trainer.config.settings import EncoderSettings, Network
+from trainer.config.network import EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
 from trainer.errors import ConfigError, OtherIdentityError
 from trainer.history.read import read_evaluations

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from trainer.config.network import Network
 from trainer.config.pictures import Observation, PictureSettings
-from trainer.config.settings import Network
 from trainer.envs.pictures import with_pictures
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Spaces
 from trainer.envs.suite import Outcome, StepperUnavailableError

@@ -16,7 +16,7 @@ from daemons import PATIENCE_S
 from orchestrator.cli import app
 from orchestrator.config import RunConfig, apply_overrides, check_notice, load_config
 from orchestrator.fields import typed_fields
-from trainer.config.document import read_document
+from trainer.config.read import read_document
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "cloud"

@@ -19,9 +19,9 @@ from syncd.access import settings
 from syncd.cli import app as syncd
 from trainer.cli import app as trainer
 from trainer.config.algorithms import Mtsac
+from trainer.config.network import Network
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.settings import Network
 from trainer.config.suites import Metaworld
 from trainer.config.training import Training
 

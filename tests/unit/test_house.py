@@ -20,9 +20,7 @@ PACKAGES = ("anchorleg", "orchestrator", "trainer", "syncd", "viewer")
 #: package → the modules of other packages that it may import.
 DOORS = {
     "anchorleg": set(),
-    "orchestrator": {
-        f"trainer.config.{name}" for name in ("document", "doubts", "section", "sentences", "training", "wandb")
-    },
+    "orchestrator": {f"trainer.config.{name}" for name in ("read", "section", "training", "wandb")},
     "trainer": {"syncd.store", "syncd.outbox", "syncd.played", "syncd.streamed"},
     "syncd": set(),
     # It reads what the others show of themselves, and nobody imports it.
@@ -50,8 +48,8 @@ FLOORS = {
         job, live, findings modes rollback runid, parents, children files notices output places shares signals temporary
         words wrapping, printable""",
     "orchestrator": """
-        __main__, cli, commands, doctor, hosts, controller screens init, observe, run, doubts, decisions reference,
-        config shim,
+        __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
+        decisions reference, config shim,
         executors experiments failover fields sections,
         container disk errors garbage given integrations jobend oom processes successor template tidying
         walltime""",

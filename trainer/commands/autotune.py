@@ -138,15 +138,14 @@ def _announce(budget_s: float) -> None:
 def _training(
     config: Path | None, preset: str | None, settings: list[str], budget_s: float, *, save: bool, as_json: bool
 ) -> None:
-    from trainer.config.document import is_yaml  # noqa: PLC0415 - with the rest
-    from trainer.config.read import read_section  # noqa: PLC0415
+    from trainer.config.read import YAML_SUFFIXES, read_section  # noqa: PLC0415 - with the rest
 
     asked = read_section(config, preset, settings)
     if save and config is None:
         raise ConfigError("--save writes into a training's config; give it with --config FILE")
     if save and (preset is not None or settings):
         raise ConfigError("--save writes what was tuned for --config FILE alone; leave out --preset and --set")
-    if save and config is not None and is_yaml(config):
+    if save and config is not None and config.suffix.lower() in YAML_SUFFIXES:
         raise ConfigError(
             f"--save writes JSON, and would lose the comments of {config}: leave it out, and set them there"
         )

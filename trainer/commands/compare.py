@@ -12,7 +12,6 @@ import typer
 
 from anchorleg.output import set_aside
 from anchorleg.words import did_you_mean
-from trainer.config.doubts import doubts_about
 from trainer.config.find import ALGORITHMS, checked, find
 from trainer.config.find import names as known
 from trainer.config.presets import PRESETS, by_task
@@ -91,7 +90,7 @@ def compare(
             chosen = chosen_of(algorithms.split(","), steps, config, preset, settings or [])
             must_share_environment(list(chosen.items()))
             for name, one in chosen.items():
-                for field, why in doubts_about(one):
+                for field, why in one.warnings_of():
                     print(f"warning: {name}: {field}: {why}", file=sys.stderr)
             for name, one in chosen.items():
                 try:

@@ -4,32 +4,22 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from trainer.config.fields import CountInt, Finding, Finite, NotNegative, Positive, PositiveInt, Sha256, Share
+from trainer.config.network import Network
 from trainer.config.pictures import PictureSettings
-from trainer.config.settings import (
-    AlgorithmSettings,
-    CountInt,
-    EnvSettings,
-    Finite,
-    Network,
-    NotNegative,
-    OffPolicySettings,
-    OnPolicySettings,
-    Positive,
-    PositiveInt,
-    Sha256,
-    Share,
-)
+from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
 
 
 class Mtsac(OffPolicySettings):
     """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
 
     SHARES: ClassVar[bool] = True
+    READS_STATE_ALONE: ClassVar[bool] = True
     VERSION: ClassVar[str] = "7"
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
@@ -165,6 +155,16 @@ class PlainOffPolicy(OffPolicySettings):
             )
         if network.critic_net != "mlp":
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
+
+    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
+        """As above: pictures that are moved, and there are none. The usual value stands in every dump, and may stay."""
+        yield from super().refusals(env, num_envs)
+        if env.sees == "none" and self.random_shift not in {0, type(self).model_fields["random_shift"].default}:
+            words = (
+                f"random_shift {self.random_shift} moves pictures, and the policy sees none: set env.observation to "
+                "cameras, both or clips, or leave it out"
+            )
+            yield ("algorithm", "random_shift"), words, self.random_shift
 
     @property
     def unmixable(self) -> str | None:

@@ -9,8 +9,10 @@ what the class calls its `Settings`. Nothing is imported but what is asked for: 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import re
 import sys
+import traceback
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,8 +20,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from anchorleg.words import did_you_mean
-from trainer.config.blame import blame
-from trainer.config.settings import TrainingSettings
+from trainer.config.fields import TrainingSettings
 
 
 class Kind(NamedTuple):
@@ -47,6 +48,8 @@ ALGORITHMS = Kind(
 
 ENCODERS = Kind("nets/encoders", "encoder", "Encoder", "anchorleg.encoders")
 
+#: So many letters of it are told.
+_MOST_LETTERS = 300
 _HERE = Path(__file__).parents[1]
 
 
@@ -140,5 +143,21 @@ def _loaded(kind: Kind, name: str, own: str | None, group: str) -> Any:
             return getattr(importlib.import_module(module), attribute)
         return _points(group, tuple(sys.path))[name].load()
     except (Exception, SystemExit) as error:  # it may be anybody's
-        why = f"the {kind.file} {name!r} cannot be loaded ({blame(error, __file__)})"
+        why = f"the {kind.file} {name!r} cannot be loaded ({error_location(error, __file__)})"
         raise ValueError(f"{why}; install its package here, or mend it") from error
+
+
+def error_location(error: BaseException, *callers: str) -> str:
+    """An error of somebody else's code, as it is told: its kind, its first words, and the line that raised it, where
+    that is in none of the files `callers`.
+    """
+    skipped = {importlib.__file__, importlib.metadata.__file__, *callers}
+    lines = [
+        line
+        for line in traceback.extract_tb(error.__traceback__)
+        if line.filename not in skipped and not line.filename.startswith("<frozen")
+    ]
+    place = f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
+    words = " ".join(str(error).split())
+    words = words if len(words) <= _MOST_LETTERS else words[:_MOST_LETTERS] + "…"
+    return f"{type(error).__name__}: {words}{place}" if words else f"{type(error).__name__}{place}"

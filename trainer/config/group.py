@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trainer.config.settings import PositiveInt, TrainingSettings
+from trainer.config.fields import PositiveInt, TrainingSettings
 
 #: The most of a batch that all others may make up together, slots of the group and contributors: learners with mostly
 #: others' rows do worse than alone (Ostrovski et al. 2021, arXiv 2110.14020).

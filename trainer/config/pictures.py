@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from anchorleg.words import did_you_mean
-from trainer.config.settings import EnvSettings, refused
+from trainer.config.fields import refused
+from trainer.config.network import RGB
+from trainer.config.settings import EnvSettings
 
 Observation = Literal["state", "cameras", "both", "clips"]
 ImageSize = Annotated[int, Field(ge=16, le=1024)]
@@ -87,6 +89,33 @@ class PictureSettings(EnvSettings):
         return None if self.DRAWN_STEP_S is None else self.DRAWN_STEP_S * len(self.seen_by)
 
     @property
+    def sees(self) -> Literal["pictures", "none", "unknown"]:
+        """The suites here show what their settings say."""
+        if self.name not in {"metaworld", "arm"}:
+            return "unknown"
+        return "pictures" if self.has_pictures else "none"
+
+    @property
+    def picture_shape(self) -> tuple[int, ...] | None:
+        """Of the cameras that are known."""
+        if not self.has_pictures or not self.seen_by:
+            return None
+        channels, frame = RGB * len(self.seen_by), (self.image_size, self.image_size)
+        if self.observation == "clips":
+            return (self.frame_stack, channels, *frame)
+        return (self.frame_stack * channels, *frame)
+
+    @property
+    def frames_seen(self) -> int:
+        """Where there are pictures."""
+        return self.frame_reach if self.has_pictures else 0
+
+    def warnings_of(self) -> Iterator[tuple[str, str]]:
+        """A stride between frames of which there is one."""
+        if self.frame_stack == 1 and self.frame_stride > 1:
+            yield "frame_stride", "it lies between several frames that are seen, and frame_stack is 1"
+
+    @property
     def draws_views(self) -> bool:
         """Whether each episode has its own light and places of cameras."""
         return self.randomize_view
@@ -122,15 +151,15 @@ class PictureSettings(EnvSettings):
         for name in () if self.has_pictures else self.REFUSED_WITH_STATE:
             if getattr(self, name) != type(self).model_fields[name].get_default():
                 words = f"{name} is for pictures: set observation to cameras, both or clips, or leave it out"
-                raise refused([((name,), words, getattr(self, name))])
+                raise refused((name,), words, getattr(self, name))
         for name in self.cameras if self.KNOWN_CAMERAS else ():
             if name not in self.KNOWN_CAMERAS:
                 words = f"there is no camera {name!r}; {did_you_mean(name, self.KNOWN_CAMERAS)}"
-                raise refused([(("cameras",), words, name)])
+                raise refused(("cameras",), words, name)
         if len(set(self.cameras)) < len(self.cameras):
-            raise refused([(("cameras",), "each camera is named once", self.cameras)])
+            raise refused(("cameras",), "each camera is named once", self.cameras)
         if (why := self.longer_than_an_episode(self.horizon)) is not None:
-            raise refused([(("frame_stack",), why, self.frame_stack)])
+            raise refused(("frame_stack",), why, self.frame_stack)
         if self.observation == "clips" and self.frame_stack == 1:
-            raise refused([(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)])
+            raise refused(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)
         return self

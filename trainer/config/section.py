@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from inspect import cleandoc
 from typing import Any, Self, cast
 
@@ -20,21 +20,13 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from anchorleg.words import did_you_mean
-from trainer.config.asked import check_asked
+from trainer.config.fields import SENTENCE, TrainingSettings, refused
 from trainer.config.find import files_of, settings_of
 from trainer.config.group import GroupSettings
+from trainer.config.network import Network
 from trainer.config.pictures import OF_MOVED_PICTURES, OF_PICTURES, SEEING
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
-from trainer.config.settings import (
-    SENTENCE,
-    AlgorithmSettings,
-    EnvSettings,
-    Network,
-    OffPolicySettings,
-    OnPolicySettings,
-    TrainingSettings,
-    refused,
-)
+from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
 from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
 
 #: What is trained where nobody says otherwise, and what presets are for.
@@ -107,7 +99,7 @@ class TrainingSection(BaseModel):
             if (name := _name_in(values.get(section))) is not None:
                 below[section] = _named(below.get(section), name)
         preset = PRESETS.get(str(values.get("preset", self.preset)), {})
-        classes = _classes(_above(_above(preset, below), values))
+        classes = _classes(preset, below, values)
         both = merged(in_sections(below, classes), in_sections(values, classes))
         return TrainingSection.model_validate(both, context=BEGUN)
 
@@ -119,7 +111,7 @@ def put(section: dict[str, Any], dotted: str, value: Any) -> None:
     """
     *folders, name = dotted.split(".")
     if folders and folders[0] not in section:  # a short name of what stands in its section
-        folders = [*_holding(folders[0], section), *folders]
+        folders = [*[outer for outer in SECTIONS if folders[0] in _opened(section.get(outer))][:1], *folders]
     if folders and folders[0] in SECTIONS:
         if len(folders) == 1:
             _drop(section, name)
@@ -139,12 +131,7 @@ def named_first(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """(dotted name, value), in the order in which `put` loses none of them: whom a section is for comes before what is
     said of it. A whole section stays in its place.
     """
-
-    def comes_later(setting: tuple[str, Any]) -> bool:
-        name, value = setting
-        return name.removeprefix("training.") not in NAMED or not isinstance(value, str)
-
-    return sorted(settings, key=comes_later)
+    return sorted(settings, key=lambda it: it[0].removeprefix("training.") not in NAMED or not isinstance(it[1], str))
 
 
 def _named(section: Any, name: str) -> Any:
@@ -152,12 +139,6 @@ def _named(section: Any, name: str) -> Any:
     if isinstance(section, Mapping) and section.get("name", name) == name:
         return {**section, "name": name}
     return name
-
-
-def _holding(name: str, section: Mapping[str, Any]) -> list[str]:
-    """The one in which `name` is written, if it is."""
-    written = {outer: section.get(outer) for outer in SECTIONS}
-    return [outer for outer, inner in written.items() if isinstance(inner, Mapping) and name in inner][:1]
 
 
 def _opened(value: Any) -> dict[str, Any]:
@@ -173,21 +154,20 @@ def _drop(values: dict[str, Any], name: str) -> None:
 
 def resolve(section: TrainingSection) -> Training:
     """The preset's values, overlaid by the user's. Errors: ValidationError, at the places where they were written."""
-    return _resolved(section, check_asked)
+    return _resolved(section, begun=False)
 
 
 def trained(values: Mapping[str, Any]) -> Training:
     """The training that `values`, a section or a dump of an older version or of this one, are of: it was begun, so what
     it asks for without need is no mistake. Errors: ValidationError.
     """
-    return _resolved(TrainingSection.model_validate(values, context=BEGUN), lambda _: None)
+    return _resolved(TrainingSection.model_validate(values, context=BEGUN), begun=True)
 
 
-def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Training:
-    """As `resolve`; `check` refuses more."""
+def _resolved(section: TrainingSection, *, begun: bool) -> Training:
     written, preset = section.written, PRESETS[section.preset]
     presets_own = _classes(preset)
-    classes = _classes(_above(preset, written))
+    classes = _classes(preset, written)
     above = in_sections(written, classes)
     below = _as_seen(_of_preset(preset, presets_own, classes), above)
     tasks = _count(merged(below, above).get("env", {}), classes["env"])
@@ -203,7 +183,8 @@ def _resolved(section: TrainingSection, check: Callable[[Training], None]) -> Tr
     num_envs = tasks * -(-algorithm.NUM_ENVS // tasks)  # of each task as many
     try:
         training = Training.model_validate({"num_envs": num_envs, "preset": section.preset, **value})
-        check(training)
+        if not begun:
+            training.check_written()
     except ValidationError as error:
         raise _where_written(error, written, classes) from None
     return training
@@ -214,31 +195,22 @@ def presets() -> dict[str, tuple[str, Training]]:
     return {name: (ABOUT[name], resolve(TrainingSection(preset=name))) for name in PRESETS}
 
 
-def _above(below: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, `written` above, whose sections without a name are for the suite and the algorithm of `below`."""
-    both = {**below, **written}
-    for section in _USUAL:
-        value, name = written.get(section), _name_in(below.get(section))
-        if isinstance(value, Mapping) and name is not None:
-            both[section] = {"name": name, **value}
-    return both
-
-
 def _name_in(section: Any) -> Any:
     """Whom it is for; None where it does not say so."""
     return section.get("name") if isinstance(section, Mapping) else section
 
 
-def _classes(written: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:
-    """Section → the class of its settings. Errors: ValidationError."""
+def _classes(*layers: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:
+    """Section → the class of its settings: the strongest layer, the last one, that names somebody says whose. Errors:
+    ValidationError.
+    """
     found: dict[str, type[TrainingSettings]] = {"network": Network}
     for section, usual in _USUAL.items():
-        value = written.get(section)
-        name = value.get("name", usual) if isinstance(value, Mapping) else value or usual
+        name = next(filter(None, (_name_in(layer.get(section)) for layer in reversed(layers))), usual)
         try:
             found[section] = settings_of(NAMED[section], str(name))
         except ValueError as error:
-            raise refused([((section,), str(error), value)]) from None
+            raise refused((section,), str(error), name) from None
     return found
 
 
@@ -286,7 +258,7 @@ def _where_written(
         kind: str | PydanticCustomError = problem["type"]
         section = inner.get(str(place[0])) if len(place) > 1 else None
         known = _names(classes) if section is None else list(section.model_fields)
-        if place and place[0] in SECTIONS and (len(place) == 1 or place[1] in written) and place[0] not in written:
+        if place and place[0] in SECTIONS and (place[1] in written if len(place) > 1 else place[0] not in written):
             place = place[1:]
         if kind == "extra_forbidden":
             kind, more = SENTENCE, {"error": _no_such_field(str(place[-1]), known, classes["algorithm"])}
@@ -308,7 +280,7 @@ def _no_such_field(name: str, known: list[str], algorithm: type[TrainingSettings
 
 def names_under_training() -> list[str]:
     """All that may be written under `training` where nothing is said of the suite and the algorithm."""
-    return _names(_classes({}))
+    return _names(_classes())
 
 
 def _names(classes: Mapping[str, type[TrainingSettings]]) -> list[str]:

@@ -1,33 +1,14 @@
-"""What all settings share, whatever they are for, and what stands in more than one section."""
+"""What suites and algorithms are set with: what all suites share, all algorithms, and the two kinds of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from trainer.config.encoders import mistake
-
-#: The type of errors that are a sentence of ours at a place of ours.
-SENTENCE = "sentence"
-
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-PositiveInt = Annotated[int, Field(ge=1)]
-CountInt = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+from trainer.config.fields import CountInt, Finding, NotNegative, PositiveInt, Sha256, Share, TrainingSettings, refused
+from trainer.config.network import Network
 
 
 def _steps_or_total(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -39,25 +20,6 @@ def _steps_or_total(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 #: A number of steps, or as many as the training has.
 FallingSteps = Annotated[CountInt | Literal["total"], WrapValidator(_steps_or_total)]
-Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
-CriticNet = Literal["mlp", "heads", "residual"]
-
-
-class TrainingSettings(BaseModel):
-    """Checked when it is made, and never changed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def refused(where: Iterable[tuple[tuple[int | str, ...], str, Any]]) -> ValidationError:
-    """What pydantic would raise for (place, sentence, value), one each."""
-    return ValidationError.from_exception_data(
-        "settings",
-        [
-            InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": words}), loc=place, input=value)
-            for place, words, value in where
-        ],
-    )
 
 
 class EnvSettings(TrainingSettings):
@@ -82,12 +44,11 @@ class EnvSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _tasks_are_told_apart(self) -> Self:
-        twice = next((name for name in self.tasks if self.tasks.count(name) > 1), None)
         if not self.tasks:
-            raise refused([(("tasks",), "the list of tasks is empty; name one at least", self.tasks)])
-        if twice is not None:
-            words = f"task {twice!r} is listed {self.tasks.count(twice)} times; list each task once"
-            raise refused([(("tasks",), words, self.tasks)])
+            raise refused(("tasks",), "the list of tasks is empty; name one at least", self.tasks)
+        for name in self.tasks:
+            if (times := self.tasks.count(name)) > 1:
+                raise refused(("tasks",), f"task {name!r} is listed {times} times; list each task once", self.tasks)
         return self
 
     @property
@@ -125,79 +86,24 @@ class EnvSettings(TrainingSettings):
         """Why no environment is opened with these settings where they come from another machine; None: it may be."""
         return None
 
-
-class EncoderSettings(TrainingSettings):
-    """What makes features of pictures: every observation that is not one row of numbers is read by one of its own."""
-
-    arch: str = Field(
-        "auto",
-        description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/encoders.md has all.",
-    )
-    features: PositiveInt | None = Field(
-        None, description="Numbers that it makes of a picture, or of each camera's clip; left out: as many as is usual."
-    )
-    over_time: Literal["gru", "mean"] = Field(
-        "gru", description="How simple2dcnn reads a clip's frames together: mean is cheaper, and loses their order."
-    )
-    pretrained: bool = Field(False, description="It must come from a file (weights); without one, which file is said.")
-    weights: str | None = Field(
-        None, description="A file of weights: safetensors (or a folder with its shards), or a .pth of tensors alone."
-    )
-    weights_sha256: Sha256 | None = Field(
-        None, description="Of that file: filled in when a run begins, and part of what it is."
-    )
-    freeze: bool | None = Field(
-        None,
-        description="Leave it as it is: its features are made once and kept in place of frames. Left out: true where "
-        "it comes from a file.",
-    )
-    lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; one from a file bears 0.1.")
-
-    @model_validator(mode="after")
-    def _they_fit_together(self) -> EncoderSettings:
-        found = mistake(self.arch, pretrained=self.pretrained, weights=self.weights, features=self.features)
-        if found is not None:
-            field, words = found
-            raise refused([((field,), words, getattr(self, field))])
-        return self
+    @property
+    def sees(self) -> Literal["pictures", "none", "unknown"]:
+        """What the policy sees of pictures, as far as the settings tell that."""
+        return "unknown"
 
     @property
-    def is_frozen(self) -> bool:
-        """Whether it learns nothing."""
-        return self.weights is not None if self.freeze is None else self.freeze
-
-
-class Network(TrainingSettings):
-    """The shapes of the nets."""
-
-    actor_hidden: Widths = Field((256, 256), description="Widths of the actor's hidden layers.")
-    critic_hidden: Widths = Field((1024, 1024, 1024), description="Widths of each critic's hidden layers.")
-    activation: Literal["relu", "tanh"] = Field("relu", description="What stands between plain layers.")
-    critic_net: CriticNet = Field(
-        "mlp",
-        description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
-        "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
-    )
-
-    trunk: CountInt = Field(
-        0,
-        description="Numbers that features are brought down to before the plain layers (linear, layer normalisation, "
-        "tanh: DrQ-v2's), of sac, td3 and drqv2; 0: none.",
-    )
-    encoder: EncoderSettings = Field(EncoderSettings(), description="What reads pictures.")
-    encoders: dict[str, str] = Field(
-        {},
-        description="Key of an observation → another arch than encoder's, or one for a row of numbers.",
-    )
-
-    def freezes(self, key: str) -> bool:
-        """Whether the encoder of `key`, which has one, learns nothing."""
-        return key not in self.encoders and self.encoder.is_frozen
+    def picture_shape(self) -> tuple[int, ...] | None:
+        """[C, H, W] or, of clips, [T, C, H, W] of the pictures under `image`; None: the settings do not tell it."""
+        return None
 
     @property
-    def widest(self) -> int:
-        """The widest hidden layer."""
-        return max(*self.actor_hidden, *self.critic_hidden)
+    def frames_seen(self) -> int:
+        """Steps from the oldest to the newest frame that is seen, both counted; 0: the settings tell of none."""
+        return 0
+
+    def warnings_of(self) -> Iterator[tuple[str, str]]:
+        """(field, what it comes to) where that can hardly be meant: it is told, and done."""
+        yield from ()
 
 
 class AlgorithmSettings(TrainingSettings):
@@ -214,6 +120,8 @@ class AlgorithmSettings(TrainingSettings):
     """Whether it learns in several shards: its algorithm is then an `OnPolicy` or an `OffPolicy`
     (`trainer.algorithms.common`).
     """
+    READS_STATE_ALONE: ClassVar[bool] = False
+    """Whether it reads the numbers of a state as they are, and no pictures."""
 
     name: str = Field(description="What learns: mtsac, an installed package's, or package.module:Name.")
     shards: Annotated[int, Field(ge=1, le=256)] = Field(
@@ -225,6 +133,29 @@ class AlgorithmSettings(TrainingSettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         """Errors: ValueError, a sentence, where these settings do not fit to those of the other sections."""
 
+    def check_shards(self, num_envs: int) -> None:
+        """Errors: ValueError, a sentence, where a training of them cannot be cut into its shards."""
+        if self.shards > 1 and not self.SHARES:
+            raise ValueError(f"shards {self.shards}: {self.name} learns in one alone: leave it out")
+        cut = {"batch_size": getattr(self, "batch_size", self.shards)}
+        if not isinstance(self, OffPolicySettings):
+            cut["num_envs"] = num_envs
+        for name, number in cut.items():
+            if number % self.shards:
+                nearest = -(-number // self.shards) * self.shards
+                raise ValueError(
+                    f"{name} {number} is not cut evenly into {self.shards} shards; use {nearest}, or another number of "
+                    "shards"
+                )
+
+    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:  # noqa: ARG002 - for those above it
+        """What a user is refused though a checkpoint that says so still loads."""
+        yield from ()
+
+    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - as above
+        """(field, what it comes to) where that can hardly be meant: it is told, and done."""
+        yield from ()
+
     @property
     def unmixable(self) -> str | None:
         """Why its nets cannot be averaged with those of another slot; None: its algorithm is a
@@ -233,21 +164,8 @@ class AlgorithmSettings(TrainingSettings):
         return f"{self.name} does not say which of its numbers can be averaged; mtsac, sac, td3 and drqv2 do"
 
 
-def in_shards(algorithm: AlgorithmSettings, num_envs: int) -> str | None:
-    """Why a training of `algorithm` cannot be cut into its shards; None: it can."""
-    shards = algorithm.shards
-    if shards == 1:
-        return None
-    if not algorithm.SHARES:
-        return f"shards {shards}: {algorithm.name} learns in one alone: leave it out"
-    cut = {"batch_size": getattr(algorithm, "batch_size", shards)}
-    if not isinstance(algorithm, OffPolicySettings):
-        cut["num_envs"] = num_envs
-    for name, number in cut.items():
-        if number % shards:
-            nearest = f"{-(-number // shards) * shards}"
-            return f"{name} {number} is not cut evenly into {shards} shards; use {nearest}, or another number of shards"
-    return None
+def _unlearned(total_steps: int) -> str:
+    return f"and there are {total_steps:,} (total_steps): nothing is learned"
 
 
 class OnPolicySettings(AlgorithmSettings):
@@ -277,6 +195,15 @@ class OnPolicySettings(AlgorithmSettings):
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
         if network.trunk:
             raise ValueError(f"trunk {network.trunk} is for sac, td3 and drqv2; {self.name} has none: leave it out")
+
+    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
+        """As above: a training that is over before its first update, or whose last steps teach nothing."""
+        falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
+        if falling != "total" and 0 < falling < total_steps:
+            zero = f"the learning rate is 0 from step {falling:,} on, and nothing is learned until {total_steps:,}"
+            yield "learning_rate_steps", f'{zero} (total_steps); "total" falls until there'
+        if rollout > -(-total_steps // num_envs) * num_envs:
+            yield "rollout_steps", f"a rollout is {rollout:,} steps of all environments, {_unlearned(total_steps)}"
 
 
 class OffPolicySettings(AlgorithmSettings):
@@ -330,3 +257,38 @@ class OffPolicySettings(AlgorithmSettings):
                 f"buffer_size {self.buffer_size} is too small for {tasks} tasks and {num_envs} "
                 f"environments; use {tasks * num_envs} or more"
             )
+
+    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
+        """As above, as far as settings tell of frames."""
+        if (reach := env.frames_seen) and (words := self.short_of_frames(len(env.tasks), num_envs, reach)):
+            yield ("algorithm", "buffer_size"), words, self.buffer_size
+
+    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
+        """As above: a training that is over before its first update, and what nothing reads."""
+        if self.random_steps >= -(-total_steps // num_envs) * num_envs:
+            first = f"the first {self.random_steps:,} steps are without updates"
+            yield "random_steps", f"{first}, {_unlearned(total_steps)}"
+        why: dict[str, str] = {}
+        if getattr(self, "critic_loss", "") == "squared":
+            words = "only critic_loss categorical reads it, and this one is squared"
+            why = dict.fromkeys(("value_limit", "value_bins"), words)
+        if self.demos is None:
+            why["demos_share"] = "there are no demonstrations (demos)"
+        yield from ((name, why[name]) for name in self.model_dump(include=set(why), exclude_defaults=True))
+
+    def short_of_frames(self, tasks: int, num_envs: int, reach: int) -> str | None:
+        """Why a replay of frames is too small for a policy that sees those of `reach` steps; None: it is not.
+
+        A step can be drawn while the frames that are seen before it and the steps summed up behind it are all kept. Of
+        each environment that is a row for each of them, and one for where an episode begins; rows of the environments
+        of one task come by turns, and each task has a ring of its own, all as long (`trainer.buffers.frames`).
+        """
+        least = tasks * -(-num_envs // tasks) * (reach + self.steps_summed + 1)
+        if self.buffer_size >= least:
+            return None
+        sees, lower = ("one step", "") if reach == 1 else (f"{reach:,} steps", ", frame_stack or frame_stride")
+        return (
+            f"buffer_size {self.buffer_size:,} is too small for {num_envs:,} environments whose policy sees frames of "
+            f"{sees}: they would be overwritten before they are learned from; use {least:,} or more, or lower "
+            f"num_envs{lower}"
+        )

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from anchorleg.words import did_you_mean
+from trainer.config.fields import PositiveInt, refused
 from trainer.config.pictures import ImageSize, Observation, PictureSettings
-from trainer.config.settings import EnvSettings, PositiveInt, refused
+from trainer.config.settings import EnvSettings
 from trainer.config.tasknames import BENCHMARKS, MAX_HORIZON, MT10, checked_tasks
 
 
@@ -53,7 +54,7 @@ class Metaworld(PictureSettings):
         name = str(value["benchmark"]).upper()
         if name not in BENCHMARKS:
             words = f"there is no benchmark {value['benchmark']!r}; {did_you_mean(name, BENCHMARKS)}"
-            raise refused([(("benchmark",), words, value["benchmark"])])
+            raise refused(("benchmark",), words, value["benchmark"])
         return {**{key: kept for key, kept in value.items() if key != "benchmark"}, "tasks": BENCHMARKS[name]}
 
     @field_validator("tasks")

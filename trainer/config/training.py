@@ -18,24 +18,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES, RGB, refusal
-from trainer.config.find import ALGORITHMS, ENCODERS, SUITES, Kind, checked, settings_of
+from trainer.config.fields import CountInt, Positive, PositiveInt, Share, TrainingSettings, all_refused, refused
+from trainer.config.find import ALGORITHMS, SUITES, Kind, settings_of
 from trainer.config.group import GroupSettings
-from trainer.config.pictures import PictureSettings
-from trainer.config.settings import (
-    AlgorithmSettings,
-    CountInt,
-    EnvSettings,
-    Network,
-    OffPolicySettings,
-    OnPolicySettings,
-    Positive,
-    PositiveInt,
-    Share,
-    TrainingSettings,
-    in_shards,
-    refused,
-)
+from trainer.config.network import Network
+from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
 from trainer.config.tasknames import GOALS_PER_TASK
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -45,6 +32,9 @@ SEEDS = 2**32
 GoalCount = Annotated[int, Field(ge=0, le=GOALS_PER_TASK)]
 ContributorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
 
+#: The numbers that a training reports of itself (`progress.json`): by its evaluations, and all the time.
+BY_EVALUATIONS = ("success", "return")
+ALL_THE_TIME = ("steps_per_s", "updates_per_s", "gpu_percent", "save_s")
 #: The sections of a training that decide its numbers.
 SECTIONS = ("env", "algorithm", "network")
 #: Of which a user may write a part.
@@ -151,47 +141,55 @@ class Training(TrainingSettings):
     stream_top_k: PositiveInt = Field(2, description="How many agents the viewer shows: those with the best scores.")
 
     @model_validator(mode="after")
-    def _encoders_read_what_is_seen(self) -> Self:
-        _check_encoders(self.env, self.network)
-        return self
-
-    @model_validator(mode="after")
     def _sections_fit_together(self) -> Self:
+        self.network.check_pictures(self.env.picture_shape)
         self.algorithm.check(self.env, self.network, self.num_envs)
-        if (why := in_shards(self.algorithm, self.num_envs)) is not None:
-            raise ValueError(why)
+        self.algorithm.check_shards(self.num_envs)
+        if not self.uses_experience:
+            alone = f"{self.algorithm.name} learns from its own steps alone"
+            if self.replay_on == "device":
+                raise refused(("replay_on",), f"{alone} and keeps no replay: leave it out", self.replay_on)
+            for way in self.group.ways[:1]:
+                why = (
+                    f"{alone}, so its slots cannot be a group: several processes train one agent as ranks in one job "
+                    "(trainer train --ranks N), and --slots N trains N apart"
+                )
+                raise refused(("group", way), why, True)
+        if self.group.mix and (why := self.algorithm.unmixable or self._unlike_nets()):
+            raise refused(("group", "mix"), why, True)
         return self
 
-    @model_validator(mode="after")
-    def _only_a_replay_lies_somewhere(self) -> Self:
-        if self.replay_on == "device" and not self.uses_experience:
-            why = f"{self.algorithm.name} learns from its own steps alone and keeps no replay: leave it out"
-            raise refused([(("replay_on",), why, self.replay_on)])
-        return self
+    def _unlike_nets(self) -> str:
+        if self.init_seed is not None:
+            return ""
+        return (
+            "nets that began with different values have no average that plays: set training.init_seed, such as to 0, "
+            "in a new run"
+        )
 
-    @model_validator(mode="after")
-    def _groups_learn_from_kept_transitions(self) -> Self:
-        if self.group.ways and not self.uses_experience:
-            why = (
-                f"{self.algorithm.name} learns from its own steps alone, so its slots cannot be a group: several "
-                "processes train one agent as ranks in one job (trainer train --ranks N), and --slots N trains N apart"
-            )
-            raise refused([(("group", self.group.ways[0]), why, True)])
-        return self
+    def check_written(self) -> None:
+        """Refuse what a user may not ask for, though a checkpoint that says so still loads: settings that nothing
+        reads, a replay that nothing could be drawn of, episodes that nobody would take. Errors: ValidationError.
+        """
+        state_alone = self.algorithm.name if self.algorithm.READS_STATE_ALONE else ""
+        found = [
+            *self.network.refusals(state_alone, self.env.sees), *self.algorithm.refusals(self.env, self.num_envs)
+        ]  # fmt: skip
+        steps = self.num_envs * self.env.horizon  # an episode is as old as the policy of its first step
+        if self.group.rows and steps > self.contribution_max_lag:
+            words = f"an episode may last {steps:,} steps of all environments, and no other slot's is taken then; set "
+            found.append((("contribution_max_lag",), f"{words}{2 * steps:,}", self.contribution_max_lag))
+        if found:
+            raise all_refused(found)
 
-    @model_validator(mode="after")
-    def _what_is_mixed_can_be(self) -> Self:
-        if not self.group.mix:
-            return self
-        why = self.algorithm.unmixable
-        if why is None and self.init_seed is None:
-            why = (
-                "nets that began with different values have no average that plays: set training.init_seed, such as to "
-                "0, in a new run"
-            )
-        if why is not None:
-            raise refused([(("group", "mix"), why, True)])
-        return self
+    def warnings_of(self) -> list[tuple[str, str]]:
+        """(field, what it comes to) of settings that can hardly be meant: they are told, and done."""
+        sees_nothing = self.algorithm.READS_STATE_ALONE or self.env.sees == "none"
+        usual = self.algorithm.NETWORK.get("encoder", {})
+        return [
+            *self.algorithm.warnings_of(self.total_steps, self.num_envs), *self.env.warnings_of(),
+            *self.network.warnings_of(usual, sees_nothing=sees_nothing),
+        ]  # fmt: skip
 
     @property
     def seed_of_nets(self) -> int:
@@ -244,29 +242,6 @@ class Training(TrainingSettings):
         return Training.model_validate(merged(self.model_dump(mode="json"), in_sections(values, classes(self))))
 
 
-def _check_encoders(env: EnvSettings, network: Network) -> None:
-    """Errors: ValidationError where there is no encoder of a name, or it cannot read the pictures that `env` brings, as
-    far as its settings tell.
-    """
-    named = {("network", "encoders", key): name for key, name in network.encoders.items()}
-    if network.encoder.arch != AUTO:
-        named["network", "encoder", "arch"] = network.encoder.arch
-    for place, name in named.items():
-        try:
-            checked(ENCODERS, name)
-        except ValueError as error:
-            raise refused([(place, str(error), name)]) from None
-    if isinstance(env, PictureSettings) and env.has_pictures and env.seen_by and "image" not in network.encoders:
-        is_clip, channels = env.observation == "clips", RGB * len(env.seen_by)
-        frame = (env.image_size, env.image_size)
-        shape = (env.frame_stack, channels, *frame) if is_clip else (env.frame_stack * channels, *frame)
-        auto = AUTO_CLIPS if is_clip else AUTO_PICTURES
-        arch = auto if network.encoder.arch == AUTO else network.encoder.arch
-        why = refusal(arch, shape)
-        if why is not None:
-            raise refused([(("network", "encoder", "arch"), why, arch)])
-
-
 def classes(training: Training) -> dict[str, type[TrainingSettings]]:
     """Section → the class of its settings."""
     return {name: type(getattr(training, name)) for name in SECTIONS}
@@ -284,7 +259,7 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSe
         having = sections_with(name, classes)
         if len(having) > 1:
             places = " or ".join(f"{section}.{name}" for section in having)
-            raise refused([((name,), f"{' and '.join(having)} both have it: write {places}", value)])
+            raise refused((name,), f"{' and '.join(having)} both have it: write {places}", value)
         if having:
             short.setdefault(having[0], {})[name] = value
         elif name in NAMED and isinstance(value, str):

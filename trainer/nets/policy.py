@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from trainer.config.settings import Network
+from trainer.config.network import Network
 from trainer.envs.spaces import Spaces
 from trainer.nets import weights
 from trainer.nets.distributions import DISTRIBUTIONS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anchorleg.words import did_you_mean
+from trainer.config.network import Network
 from trainer.config.pictures import PictureSettings
-from trainer.config.settings import Network
 from trainer.config.training import Training
 from trainer.envs.spaces import Spaces
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainer.config.settings import Network
+from trainer.config.network import Network
 from trainer.envs.spaces import Spaces
 from trainer.nets.inputs import with_task
 from trainer.nets.mlp import MLP

@@ -21,8 +21,8 @@ from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start, find_start
-from trainer.config.encoders import told
 from trainer.config.find import ALGORITHMS, find
+from trainer.config.network import told
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
 from trainer.envs.early import drop_early

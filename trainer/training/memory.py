@@ -16,7 +16,6 @@ from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers import frames, rollout
 from trainer.buffers.contributed import capacity_of, group_capacity_of
 from trainer.buffers.rows import Fields, fields_of, with_steps
-from trainer.config.asked import short_of_frames
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import Training
 from trainer.envs.memory import need_bytes
@@ -93,7 +92,8 @@ def _check_frames(training: Training) -> None:
     """Also where only an environment itself knows that it gives pictures. Errors: ValueError."""
     spaces = kept_of(training)
     if training.uses_experience and frames.keeps_frames(spaces, training):
-        why = short_of_frames(training, max(spec.reach for spec in spaces.obs.values()))
+        reach = max(spec.reach for spec in spaces.obs.values())
+        why = training.off_policy.short_of_frames(len(training.env.tasks), training.num_envs, reach)
         if why is not None:
             raise ValueError(f"training.algorithm.buffer_size: {why}")
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from anchorleg.words import counted
-from trainer.config.settings import Network
+from trainer.config.network import Network
 from trainer.config.suites import Metaworld
 from trainer.envs.memory import MOST_ENVS, MemoryPlan, by_size, fitted, usable_cores
 from trainer.envs.spaces import drawn_actions

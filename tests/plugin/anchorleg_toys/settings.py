@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from trainer.config.fields import Positive, PositiveInt
 from trainer.config.pictures import Observation, PictureSettings
-from trainer.config.settings import AlgorithmSettings, Positive, PositiveInt
+from trainer.config.settings import AlgorithmSettings
 
 
 class PointsSettings(PictureSettings):

@@ -14,12 +14,12 @@ from builders import NOW, a_slot, no_code
 
 from anchorleg.findings import Level
 from orchestrator.config import RunConfig, parse_config
+from orchestrator.configwarnings import warnings_of
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus
 from orchestrator.doctor.checks import examine
 from orchestrator.doctor.facts import FolderFacts, LoginFacts, PythonFacts
-from orchestrator.doubts import warnings_of
 from orchestrator.errors import ConfigError, StorageError
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir

@@ -22,7 +22,7 @@ from orchestrator.config import (
     parse_config,
     smallest_time_limit_s,
 )
-from orchestrator.doubts import warnings_of
+from orchestrator.configwarnings import warnings_of
 from orchestrator.errors import ConfigError
 from orchestrator.executors.slurm_text import MARK
 from orchestrator.init import write_config
@@ -267,7 +267,7 @@ class TestOverrides:
             load_config(path, {typed: value})
         lines = str(error.value).splitlines()
         assert sum(line.startswith(f"the command line: {typed}: ") for line in lines) == 1
-        assert sum(line.startswith(f"{path}: lead_seconds: ") for line in lines) == 1
+        assert sum(line.startswith(f"{path}, line 1: lead_seconds: ") for line in lines) == 1
 
     def test_the_command_line_gives_json_or_text(self) -> None:
         sets = ["training.seed=3", "run_name=abc", 'slurm.extra=["--x=1"]', "slurm.setup=a=b", "wandb={}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import RunConfig, check_walltime, load_config
-from orchestrator.doubts import warnings_of
+from orchestrator.configwarnings import warnings_of
 from orchestrator.run.begin import rendered
 from orchestrator.run.program import check_script
 from orchestrator.walltime import format_duration

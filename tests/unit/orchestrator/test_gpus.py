@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
-from orchestrator.doubts import warnings_of
+from orchestrator.configwarnings import warnings_of
 from orchestrator.executors.gpus import gpu_environment, gpus_of_slot, listed_gpus, sharing, stated_gpus, visible_gpus
 from orchestrator.shim import gpus_of
 

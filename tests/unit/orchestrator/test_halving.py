@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
+from orchestrator.configwarnings import warnings_of
 from orchestrator.decisions.actions import HandOver, Submit
 from orchestrator.decisions.edits import with_intents
 from orchestrator.decisions.evidence import Evidence, Progress
@@ -15,7 +16,6 @@ from orchestrator.decisions.halving import is_at_rung, may_pass, place_words, ru
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus, Verdict
 from orchestrator.decisions.plan import Limits, candidates, plan
 from orchestrator.decisions.turns import Turns
-from orchestrator.doubts import warnings_of
 from orchestrator.sections import QueueSection
 
 TOTAL = 900

@@ -10,8 +10,8 @@ from played_frames import Played, spaces_of_frames
 from pydantic import ValidationError
 
 from trainer.buffers.frames import FrameReplay
+from trainer.config.read import sentences
 from trainer.config.section import TrainingSection, resolve, trained
-from trainer.config.sentences import sentences
 from trainer.config.training import Training
 
 SUM = "ab" * 32

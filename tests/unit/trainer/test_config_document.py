@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config import load_config
 from orchestrator.errors import ConfigError
-from trainer.config.document import MOST_BYTES, DocumentError, read_document
-from trainer.config.read import read_section
+from trainer.config.read import MOST_BYTES, DocumentError, read_document, read_section
 from trainer.errors import ConfigError as TrainerConfigError
 
 
@@ -83,14 +82,15 @@ def test_many_names_are_looked_at_once_each(tmp_path: Path) -> None:
             r", line 1, column 4: .*os\.system is no type .* leave the tag out",
         ),
         ("a: !!binary aGk=", r", line 1, column 4: .*binary is no type that a config has"),
+        ("a: !!int 5", r", line 1, column 4: .*int is no type that a config has"),
         ("[a]: 1", r", line 1, column 1: a name is one word"),
         ("a: \x01", r": not valid YAML: unacceptable character"),
         ("- 1", r": a config is a YAML mapping, .*; this is a list"),
         ("", r": a config is a YAML mapping, .*; this is empty"),
         ("[" * 100_000, ": nested too deeply"),
-        (f"a: {'9' * 5000}", ": not a config: a number of 5,000 digits"),
+        (f"a: {'9' * 5000}", ", line 1, column 4: a number of 5,000 digits"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_what_cannot_be_used_is_one_sentence_with_its_place(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(DocumentError, match=words) as caught:
@@ -115,12 +115,12 @@ SAVED = "run_name: one\nnotify:\n- echo\n- Gr\u00fc\u00dfe\n"
     [
         ("run.json", b'{\n "run_name": "Gr\xfc\xdfe"}', r", line 2: it is not in UTF-8: save"),
         ("run.yaml", b"a: 1\nb: Gr\xfc\xdfe", r", line 2: it is not in UTF-8: save"),
-        ("run.json", "{\u201crun_name\u201d: 1}".encode(), r", line 1, column 2: .*U\+201C.*: type a straight quote"),
-        ("run.json", '{"a": \u2018x\u2019}'.encode(), r", line 1, column 7: .*U\+2018.*: type a straight quote"),
-        ("run.json", '{\n\u00a0"a": 1}'.encode(), r", line 2, column 1: .*U\+00A0.*: type an ordinary space"),
-        ("run.yaml", "a: \u201cgpu\u201d".encode(), r", line 1, column 4: .*U\+201C.*: type a straight quote"),
-        ("run.yaml", "b: 1\n\u00a0a: 2".encode(), r", line 2, column 1: .*U\+00A0.*: type an ordinary space"),
-        ("run.yaml", "a: gpu\u00a0".encode(), r", line 1, column 4: .*U\+00A0.*: type an ordinary space"),
+        ("run.json", "{\u201crun_name\u201d: 1}".encode(), r", line 1, column 2: .*U\+201C.*: type"),
+        ("run.json", '{"a": \u2018x\u2019}'.encode(), r", line 1, column 7: .*U\+2018.*: type"),
+        ("run.json", '{\n\u00a0"a": 1}'.encode(), r", line 2, column 1: .*U\+00A0.*: type"),
+        ("run.yaml", "a: \u201cgpu\u201d".encode(), r", line 1, column 4: .*U\+201C.*: type"),
+        ("run.yaml", "b: 1\n\u00a0a: 2".encode(), r", line 2, column 1: .*U\+00A0.*: type"),
+        ("run.yaml", "a: gpu\u00a0".encode(), r", line 1, column 4: .*U\+00A0.*: type"),
     ],
 )
 def test_what_they_put_into_it_is_told_with_what_to_do(tmp_path: Path, name: str, data: bytes, words: str) -> None:
@@ -161,13 +161,34 @@ def test_both_programs_read_one_file_and_know_its_fields(tmp_path: Path) -> None
     assert (asked.run_name, asked.training.algorithm.model_dump()["learning_rate"]) == ("film", 1e-4)
 
 
-def test_a_field_that_nobody_knows_is_refused_as_in_json(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'run\.yaml: slurm\.partitoin: .*did you mean "partition"'):
+def test_a_field_that_nobody_knows_is_refused_with_its_line_and_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'run\.yaml, line 2: slurm\.partitoin: .*did you mean "partition"'):
         load_config(a_yaml(tmp_path, "slurm:\n  partitoin: gpu\n"))
     with pytest.raises(ConfigError, match=r"run\.yaml, line 1, column 4: not valid YAML: .*\.$"):
         load_config(a_yaml(tmp_path, "a: }"))
-    with pytest.raises(TrainerConfigError, match=r'run\.yaml: batchsize: .*did you mean "batch_size"'):
+    with pytest.raises(TrainerConfigError, match=r'run\.yaml, line 1: batchsize: .*did you mean "batch_size"'):
         read_section(a_yaml(tmp_path, "batchsize: 3\n"), None, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("run.json", '{\n\t"slots": 2,\n\t"training": {\n\t\t"gamma": 2\n\t}\n}', ", line 4"),  # tabs, as some indent
+        ("run.yaml", "slots: 2\ntraining:\n  algorithm:\n    gamma: 2\n", ", line 4"),
+        ("run.yaml", "run_name: x\ntraining:\n  algorithm: mtsac\n  gamma: 2\n", ", line 4"),
+        ("run.yaml", "training:\n  tasks:\n  - reach-v3\n  - push-v9\n", ", line 2"),  # its list
+        ("run.json", '{"training": {}, "slots": 0}', ", line 1"),
+        ("run.json", '{"training": {"gamma": 2}, "params": {"filler": "' + "x" * 2**17 + '"}}', ""),  # too long to look
+    ],
+)
+def test_a_mistake_is_told_with_the_line_that_it_stands_in(tmp_path: Path, name: str, text: str, line: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    programs = [load_config, lambda path: read_section(path, None, [])]
+    for reads in programs if "slots: 0" not in text.replace('"', "") else programs[:1]:
+        with pytest.raises((ConfigError, TrainerConfigError)) as caught:
+            reads(path)
+        assert str(caught.value).startswith(f"{path}{line}: ")
 
 
 def test_numbers_of_slots_may_be_names(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from long_history import with_its_peak, write_long_history
 
 pytest.importorskip("torch")
 
+
 from trainer.commands.compare import chosen_of, compare
-from trainer.config.doubts import doubts_about
 from trainer.config.presets import PRESETS
 from trainer.config.read import read_section
 from trainer.config.section import TrainingSection, resolve
@@ -176,7 +176,7 @@ def test_a_rate_that_is_zero_before_the_end_is_warned_of():
     assert told[0].startswith("learning_rate_steps: the learning rate is 0 from step 4,000 on")
     for steps in ("5000", "0", "total", "9000"):
         assert read_section(None, "arm-a2c", [f"learning_rate_steps={steps}", "total_steps=5000"]).warnings == ()
-    assert doubts_about(a_training()) == []
+    assert a_training().warnings_of() == []
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_training_that_is_over_before_its_first_update_is_warned_of(fields, wo
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_no_preset_is_warned_of(preset):
-    assert doubts_about(resolve(TrainingSection(preset=preset))) == []
+    assert resolve(TrainingSection(preset=preset)).warnings_of() == []
 
 
 def test_what_is_set_is_for_each_that_is_compared_and_they_differ_in_their_algorithm():

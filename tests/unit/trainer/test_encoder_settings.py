@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from trainer.config.encoders import ARCHES, told
+from trainer.config.network import ARCHES, EncoderSettings, Network, told
+from trainer.config.read import sentences
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.sentences import sentences
-from trainer.config.settings import EncoderSettings, Network
 from trainer.config.training import Training
 
 ROOT = Path(__file__).parents[3]

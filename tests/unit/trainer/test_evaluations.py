@@ -18,7 +18,7 @@ from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
-from trainer.config.doubts import ALL_THE_TIME, BY_EVALUATIONS
+from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
 from trainer.evaluation import queue
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import EvaluatorError, spare_workers

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from trainer.config.settings import Network
+from trainer.config.network import Network
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing.policies import GoldenMismatchError, Policy, golden_of, golden_rows

@@ -7,7 +7,7 @@ import torch
 from autograd_keeps import really_kept
 from torch import Tensor, nn
 
-from trainer.config.settings import Network
+from trainer.config.network import Network
 from trainer.envs.spaces import ArraySpec
 from trainer.nets.encoders.base import encoder_for
 from trainer.nets.kept import kept_bytes

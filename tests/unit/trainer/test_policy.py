@@ -17,8 +17,8 @@ from published import RUN, draft_of, nets_for, publish, spec_of, training_of
 
 from syncd import store
 from trainer.algorithms.mtsac import learner as sac
+from trainer.config.network import Network
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.settings import Network
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.sharing import policies

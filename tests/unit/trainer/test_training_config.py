@@ -11,11 +11,11 @@ from pydantic import Field, ValidationError
 from trainer.config.algorithms import A2c, Mtsac, Ppo, Sac, Td3
 from trainer.config.find import ALGORITHMS, SUITES, files_of, settings_of
 from trainer.config.group import GroupSettings
+from trainer.config.network import Network
 from trainer.config.presets import ABOUT, PRESETS
-from trainer.config.read import read_section
+from trainer.config.read import read_section, sentences
 from trainer.config.section import TrainingSection, put, resolve
-from trainer.config.sentences import sentences
-from trainer.config.settings import AlgorithmSettings, EnvSettings, Network
+from trainer.config.settings import AlgorithmSettings, EnvSettings
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MT10, MT50
 from trainer.config.training import SECTIONS, Training, deciding, differences, group_identity, identity

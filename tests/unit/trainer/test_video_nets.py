@@ -15,9 +15,8 @@ import torch
 from needs import need_package
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer.config.encoders import ARCHES
 from trainer.config.find import ENCODERS, find
-from trainer.config.settings import EncoderSettings, Network
+from trainer.config.network import ARCHES, EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
 from trainer.nets import weights
 from trainer.nets.encoders import timesformer

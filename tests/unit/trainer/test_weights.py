@@ -16,7 +16,7 @@ import torch
 from leftovers import unfinished
 from safetensors.torch import save_file
 
-from trainer.config.settings import EncoderSettings, Network
+from trainer.config.network import EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
 from trainer.errors import ConfigError
 from trainer.nets import weights

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from anchorleg.places import user_path
-from trainer.config.encoders import AUTO, AUTO_CLIPS, AUTO_PICTURES
 from trainer.config.find import ENCODERS, find
-from trainer.config.settings import Network
+from trainer.config.network import AUTO, AUTO_CLIPS, AUTO_PICTURES, Network
 from trainer.envs.spaces import ArraySpec, Spaces
 from trainer.nets import weights
 

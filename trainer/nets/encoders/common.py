@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.config.encoders import RGB, refusal
+from trainer.config.network import RGB, refusal
 from trainer.envs.spaces import ArraySpec
 from trainer.nets.room import make_room
 

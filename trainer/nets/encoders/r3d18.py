@@ -11,8 +11,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from trainer.config.encoders import RGB
-from trainer.config.settings import Network
+from trainer.config.network import RGB, Network
 from trainer.envs.spaces import ArraySpec
 from trainer.nets.encoders import common
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainer.config.settings import Network
+from trainer.config.network import Network
 from trainer.envs.spaces import ArraySpec
 from trainer.nets.encoders import common
 

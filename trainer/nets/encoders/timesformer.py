@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.config.encoders import ARCHES, RGB
-from trainer.config.settings import Network
+from trainer.config.network import ARCHES, RGB, Network
 from trainer.envs.spaces import ArraySpec
 from trainer.nets.encoders import common
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from trainer.config.blame import blame
+from trainer.config.find import error_location
 from trainer.envs.exact import SEEDS
 from trainer.envs.given import EnvFaultError, real_reward, true_or_false
 from trainer.envs.spaces import Actions, Obs
@@ -35,7 +35,7 @@ def free(upstream: gymnasium.Env[Any, Any]) -> None:
     try:
         upstream.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code
-        _tell_of_closing(type(upstream.unwrapped).__name__, blame(error))
+        _tell_of_closing(type(upstream.unwrapped).__name__, error_location(error))
 
 
 class GymnasiumEnv:
@@ -74,7 +74,7 @@ class GymnasiumEnv:
         try:
             given = self.upstream.reset(seed=seed % SEEDS)
         except (Exception, SystemExit) as error:
-            raise EnvFaultError(blame(error)) from error
+            raise EnvFaultError(error_location(error)) from error
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
             raise EnvFaultError("reset() must give (observation, info); this is Gymnasium's interface since 0.26")
         self._success(given[1])
@@ -85,7 +85,7 @@ class GymnasiumEnv:
         try:
             given = self.upstream.step(self._actions.to_env(action))
         except (Exception, SystemExit) as error:
-            raise EnvFaultError(blame(error)) from error
+            raise EnvFaultError(error_location(error)) from error
         if not (isinstance(given, tuple) and len(given) == 5 and isinstance(given[4], Mapping)):
             raise EnvFaultError("step() must give (observation, reward, terminated, truncated, info)")
         obs, reward, terminated, truncated, info = given
@@ -105,7 +105,7 @@ class GymnasiumEnv:
                 viewer.make_context_current()  # Gymnasium draws into whichever context was made last
             drawn = np.asarray(self.upstream.render())
         except (Exception, SystemExit) as error:
-            raise EnvFaultError(blame(error)) from error
+            raise EnvFaultError(error_location(error)) from error
         if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
             raise EnvFaultError(f"render() gives {drawn.dtype} {drawn.shape}, not uint8 [height, width, 3]")
         return drawn

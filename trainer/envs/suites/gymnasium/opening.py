@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from anchorleg.words import did_you_mean
-from trainer.config.blame import blame
+from trainer.config.find import error_location
 from trainer.errors import ConfigError
 
 #: Namespaces of ids whose package registers them when it is imported, and the package's name.
@@ -39,7 +39,7 @@ class Maker:
             env = self._make(**kwargs)
         except (Exception, SystemExit) as error:  # it is not ours
             given = f" with kwargs {kwargs}" if kwargs else ""
-            raise ConfigError(f"env.id: {self.id} cannot be made{given}: {blame(error, __file__)}") from error
+            raise ConfigError(f"env.id: {self.id} cannot be made{given}: {error_location(error, __file__)}") from error
         if not isinstance(env, gymnasium.Env):
             raise ConfigError(
                 f"env.id: {self.id} makes a {type(env).__name__}, which is no gymnasium.Env; derive its class from that"
@@ -78,8 +78,9 @@ def space_of(env: gymnasium.Env[Any, Any], name: str, env_id: str) -> Any:
     try:
         return getattr(env, name)
     except Exception as error:
+        why = error_location(error, __file__)
         raise ConfigError(
-            f"env.id: {env_id} has no {name} before its first reset ({blame(error, __file__)}): set it in __init__"
+            f"env.id: {env_id} has no {name} before its first reset ({why}): set it in __init__"
         ) from error
 
 
@@ -104,5 +105,5 @@ def _imported(module: str, advice: str) -> Any:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        why = blame(error, __file__)
+        why = error_location(error, __file__)
         raise ConfigError(f"env.id: the module {module} cannot be imported here ({why}); {advice}") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from orchestrator.config import RunConfig
 from orchestrator.decisions.halving import rung_steps
-from trainer.config.doubts import ALL_THE_TIME, BY_EVALUATIONS, doubts_about
 from trainer.config.section import resolve
+from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
 
 
 def idle_gpus(config: RunConfig) -> str:
@@ -54,5 +54,5 @@ def warnings_of(config: RunConfig) -> list[str]:
     """What the config asks for and does not get, one sentence each."""
     warnings = []
     if config.trains:
-        warnings += [f"training.{name}: {words}" for name, words in doubts_about(resolve(config.training))]
+        warnings += [f"training.{name}: {words}" for name, words in resolve(config.training).warnings_of()]
     return [*warnings, *filter(None, (idle_gpus(config), _unmeasured(config), _never_told(config)))]

@@ -1,0 +1,44 @@
+"""What all settings are made of: kinds of numbers, their class, and errors that are a sentence at a place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+#: The type of errors that are a sentence of ours at a place of ours.
+SENTENCE = "sentence"
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+PositiveInt = Annotated[int, Field(ge=1)]
+CountInt = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class TrainingSettings(BaseModel):
+    """Checked when it is made, and never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+#: The place of a setting, a sentence about it, and its value.
+Finding = tuple[tuple[int | str, ...], str, Any]
+
+
+def refused(place: tuple[int | str, ...], words: str, value: Any) -> ValidationError:
+    """What pydantic would raise for it."""
+    return all_refused([(place, words, value)])
+
+
+def all_refused(findings: Iterable[Finding]) -> ValidationError:
+    """What pydantic would raise for them."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": words}), loc=place, input=value)
+        for place, words, value in findings
+    ]
+    return ValidationError.from_exception_data("settings", details)

@@ -1,0 +1,314 @@
+"""The nets' shapes (a training's section `network`), and what encoders of pictures and clips there are.
+
+Of the encoders in `trainer/nets/encoders/` a login node reads here, without torch, what each reads and makes, and where
+its published weights come from. Figures of size are checked against the nets by
+`tests/unit/trainer/test_encoder_settings.py`, costs are measured by `bench/encoders.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainer.config.fields import CountInt, Finding, NotNegative, PositiveInt, Sha256, TrainingSettings, refused
+from trainer.config.find import ENCODERS, checked
+
+Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
+CriticNet = Literal["mlp", "heads", "residual"]
+#: What reads pictures, and clips, where nobody says what.
+AUTO, AUTO_PICTURES, AUTO_CLIPS = "auto", "nature", "simple3dcnn"
+#: Channels of a camera that sees colours.
+RGB = 3
+#: The encoder that reads a clip's frames one by one.
+_OVER_TIME = "simple2dcnn"
+
+
+@dataclass(frozen=True)
+class PublishedWeights:
+    """A file of weights that its authors give away. `licence`: what it says of the file, not of the code."""
+
+    file: str
+    url: str
+    megabytes: int
+    trained_on: str
+    licence: str
+
+
+@dataclass(frozen=True)
+class EncoderArch:
+    """One encoder. `size` and `frames`: what it is meant for, with `parameters` there, of one camera in colour.
+
+    `features`: what it makes of a camera there; `chosen`: a config may say how many. `least`: the smallest picture, and
+    `squares` the sides that a picture is cut into, from so many pixels on. `is_rgb`: it reads colours alone.
+    """
+
+    about: str
+    reads: Literal["pictures", "clips"]
+    size: int
+    frames: int
+    features: int
+    parameters: int
+    least: int
+    chosen: bool = True
+    squares: tuple[tuple[int, int], ...] = ()
+    is_rgb: bool = False
+    weights: PublishedWeights | None = None
+
+    def square(self, side: int) -> int:
+        """Pixels of a side of the squares that a picture of `side` is cut into; 1: it is not."""
+        return max((pair for pair in self.squares if pair[0] <= side), default=(0, 1))[1]
+
+
+_R3D18_FILE = PublishedWeights(
+    "r3d_18-b3b3357e.pth",
+    "https://download.pytorch.org/models/r3d_18-b3b3357e.pth",
+    127,
+    "Kinetics-400: 16 frames at 15 a second",
+    "none of its own is stated: torchvision's code is BSD, and its authors warn that weights may bear the terms of the "
+    "data that they were trained on (Kinetics-400)",
+)
+_TIMESFORMER_FILE = PublishedWeights(
+    "pytorch_model.bin",
+    "https://huggingface.co/facebook/timesformer-base-finetuned-k400/resolve/main/pytorch_model.bin",
+    486,
+    "Kinetics-400: 8 frames over 8.5 seconds",
+    "CC-BY-NC 4.0: not for commercial use, and whatever is trained from it should be taken to bear the same",
+)
+
+#: By name. Papers: Mnih et al. 2015; Espeholt et al. 2018 (arXiv 1802.01561); Yarats et al. 2021 (arXiv 2107.09645);
+#: Tran et al. 2018 (arXiv 1711.11248); Bertasius et al. 2021 (arXiv 2102.05095).
+ARCHES = {
+    "nature": EncoderArch("DQN's three convolutions (Mnih 2015)", "pictures", 64, 1, 512, 600_736, 36),
+    "impala": EncoderArch("IMPALA's residual net (Espeholt 2018)", "pictures", 64, 1, 256, 622_144, 8),
+    "drq": EncoderArch(
+        "DrQ-v2's four convolutions, flat (Yarats 2021)", "pictures", 64, 1, 20_000, 28_640, 15, chosen=False
+    ),
+    "simple2dcnn": EncoderArch(
+        "drq's convolutions a frame, then a GRU or the mean", "clips", 64, 8, 256, 1_265_334, 15
+    ),
+    "simple3dcnn": EncoderArch("four convolutions over space and time", "clips", 64, 8, 256, 1_246_688, 16),
+    "r3d18": EncoderArch(
+        "R3D-18 (Tran 2018)", "clips", 112, 16, 512, 33_166_272, 16, chosen=False, is_rgb=True, weights=_R3D18_FILE
+    ),
+    "timesformer": EncoderArch(
+        "TimeSformer, base (Bertasius 2021)", "clips", 224, 8, 768, 121_258_752, 16, chosen=False, squares=((0, 16),),
+        is_rgb=True, weights=_TIMESFORMER_FILE,
+    ),
+    "timesformer_tiny": EncoderArch(
+        "the same, four layers of 192", "clips", 64, 8, 192, 2_573_760, 8, chosen=False, squares=((0, 8), (112, 16)),
+        is_rgb=True,
+    ),
+}  # fmt: skip
+
+
+def refusal(name: str, shape: Sequence[int]) -> str | None:
+    """Why the encoder `name` reads no observation of `shape` ([C, H, W], or [T, C, H, W]), and what would do; None: it
+    does, or it is none of ours.
+    """
+    arch = ARCHES.get(name)
+    if arch is None:
+        return None
+    if len(shape) not in {3, 4}:
+        return f"{name} reads {arch.reads}, and not numbers of shape {tuple(shape)}: name no encoder for them"
+    seen = "clips" if len(shape) == 4 else "pictures"
+    if seen != arch.reads:
+        others = " or ".join(other for other, it in ARCHES.items() if it.reads == seen)
+        still = '"cameras" or "both" ("state" where the environment gives pictures itself)'
+        way = '"clips"' if arch.reads == "clips" else still
+        return (
+            f"{name} reads {arch.reads}, and these are {seen}: set env.observation to {way}, or network.encoder.arch "
+            f"to {others}"
+        )
+    channels, height, width = shape[-3:]
+    if min(height, width) < arch.least:
+        return (
+            f"{name} reads pictures of {arch.least} by {arch.least} pixels or more, and these have {height} by "
+            f"{width}: raise env.image_size"
+        )
+    square = arch.square(min(height, width))
+    if height % square or width % square:
+        lower = min(height, width) // square * square
+        return (
+            f"{name} cuts pictures into squares of {square} by {square} pixels, and {height} by {width} cannot be: set "
+            f"env.image_size to {lower} or {lower + square}"
+        )
+    if arch.is_rgb and channels % RGB:
+        return f"{name} reads colours, {RGB} channels a camera, and these pictures have {channels}"
+    return None
+
+
+def _how_to_get(arch: str) -> str:
+    """What a user is told who wants pretrained weights and gives no file: which, from where, and how it gets there."""
+    if arch == AUTO:
+        return "name the encoder (network.encoder.arch), and give the file of its weights (network.encoder.weights)"
+    if arch not in ARCHES:
+        return "give the file of its weights (network.encoder.weights)"
+    published = ARCHES[arch].weights
+    if published is None:
+        having = " and ".join(name for name, it in ARCHES.items() if it.weights is not None)
+        return (
+            f"nobody publishes weights of {arch} ({having} have some): leave it out, or make a file by `trainer demos "
+            "fit` and give it (network.encoder.weights)"
+        )
+    return (
+        f"nothing is downloaded here, as nodes of clusters seldom have internet: fetch {published.file} "
+        f"({published.megabytes} MB) on your laptop from {published.url}, copy it to the cluster (rsync "
+        f"{published.file} LOGIN_NODE:weights/) and give its path there (network.encoder.weights)"
+    )
+
+
+class EncoderSettings(TrainingSettings):
+    """What makes features of pictures: every observation that is not one row of numbers is read by one of its own."""
+
+    arch: str = Field(
+        "auto",
+        description="Which, by name; auto: nature for pictures, simple3dcnn for clips. docs/encoders.md has all.",
+    )
+    features: PositiveInt | None = Field(
+        None, description="Numbers that it makes of a picture, or of each camera's clip; left out: as many as is usual."
+    )
+    over_time: Literal["gru", "mean"] = Field(
+        "gru", description="How simple2dcnn reads a clip's frames together: mean is cheaper, and loses their order."
+    )
+    pretrained: bool = Field(False, description="It must come from a file (weights); without one, which file is said.")
+    weights: str | None = Field(
+        None, description="A file of weights: safetensors (or a folder with its shards), or a .pth of tensors alone."
+    )
+    weights_sha256: Sha256 | None = Field(
+        None, description="Of that file: filled in when a run begins, and part of what it is."
+    )
+    freeze: bool | None = Field(
+        None,
+        description="Leave it as it is: its features are made once and kept in place of frames. Left out: true where "
+        "it comes from a file.",
+    )
+    lr_scale: NotNegative = Field(1.0, description="Its part of the learning rate; one from a file bears 0.1.")
+
+    @model_validator(mode="after")
+    def _they_fit_together(self) -> Self:
+        known = ARCHES.get(self.arch)
+        if self.pretrained and self.weights is None:
+            raise refused(("pretrained",), _how_to_get(self.arch), self.pretrained)
+        if self.weights is not None and self.arch == AUTO:
+            raise refused(("arch",), "name the encoder that the file of weights is of", self.arch)
+        if self.features is not None and known is not None and not known.chosen:
+            words = (
+                f"{self.arch} makes as many as it does, {known.features} of a camera of {known.size} by {known.size}: "
+                "leave it out (network.trunk brings features down to fewer)"
+            )
+            raise refused(("features",), words, self.features)
+        return self
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it learns nothing."""
+        return self.weights is not None if self.freeze is None else self.freeze
+
+
+class Network(TrainingSettings):
+    """The shapes of the nets."""
+
+    actor_hidden: Widths = Field((256, 256), description="Widths of the actor's hidden layers.")
+    critic_hidden: Widths = Field((1024, 1024, 1024), description="Widths of each critic's hidden layers.")
+    activation: Literal["relu", "tanh"] = Field("relu", description="What stands between plain layers.")
+    critic_net: CriticNet = Field(
+        "mlp",
+        description="The critics' layers: mlp (plain), heads (plain, and an output layer of its own for each task) or "
+        "residual (blocks with layer normalisation, as many as critic_hidden has widths, which must be equal).",
+    )
+
+    trunk: CountInt = Field(
+        0,
+        description="Numbers that features are brought down to before the plain layers (linear, layer normalisation, "
+        "tanh: DrQ-v2's), of sac, td3 and drqv2; 0: none.",
+    )
+    encoder: EncoderSettings = Field(EncoderSettings(), description="What reads pictures.")
+    encoders: dict[str, str] = Field(
+        {},
+        description="Key of an observation → another arch than encoder's, or one for a row of numbers.",
+    )
+
+    def freezes(self, key: str) -> bool:
+        """Whether the encoder of `key`, which has one, learns nothing."""
+        return key not in self.encoders and self.encoder.is_frozen
+
+    def check_pictures(self, shape: Sequence[int] | None) -> None:
+        """Errors: ValidationError where there is no encoder of a name, or where it cannot read pictures of `shape`, as
+        far as settings tell that; None: they do not.
+        """
+        named = {("network", "encoders", key): name for key, name in self.encoders.items()}
+        if self.encoder.arch != AUTO:
+            named["network", "encoder", "arch"] = self.encoder.arch
+        for place, name in named.items():
+            try:
+                checked(ENCODERS, name)
+            except ValueError as error:
+                raise refused(place, str(error), name) from None
+        if shape is not None and "image" not in self.encoders:
+            auto = AUTO_CLIPS if len(shape) == 4 else AUTO_PICTURES
+            arch = auto if self.encoder.arch == AUTO else self.encoder.arch
+            if (why := refusal(arch, shape)) is not None:
+                raise refused(("network", "encoder", "arch"), why, arch)
+
+    def refusals(self, state_alone: str, sees: Literal["pictures", "none", "unknown"]) -> Iterator[Finding]:
+        """What a user is refused though a checkpoint that says so still loads: files and sums that nothing reads, and
+        a frozen encoder in whose place another one reads the pictures. `state_alone`: the algorithm, where it reads
+        the numbers of a state and nothing else. `sees`: what the policy sees, as far as settings tell that.
+        """
+        encoder = self.encoder
+        other = self.encoders.get("image") if sees == "pictures" else None
+        found = {}
+        if encoder.weights is None and encoder.weights_sha256 is not None:
+            found["weights_sha256"] = (
+                "this is the sum of a file that is not given: give the file (network.encoder.weights), or leave it out"
+            )
+        if encoder.weights is None and encoder.freeze and other is not None and not state_alone:
+            found["freeze"] = (
+                f"{other} reads the pictures (network.encoders), and learns: only network.encoder.arch can be frozen; "
+                "name it there, or leave freeze out"
+            )
+        if encoder.weights is not None and state_alone:
+            found["weights"] = (
+                f"{state_alone} reads the numbers of a state, and no file: leave it out, or use sac, ppo or drqv2"
+            )
+        elif encoder.weights is not None and sees == "none":
+            found["weights"] = (
+                "the policy sees no pictures, so nothing reads this file: set env.observation to cameras, both or "
+                "clips, or leave it out"
+            )
+        elif encoder.weights is not None and other is not None:
+            found["weights"] = (
+                f"{other} reads the pictures (network.encoders), and nothing this file: leave one of both out"
+            )
+        return ((("network", "encoder", name), words, getattr(encoder, name)) for name, words in found.items())
+
+    def warnings_of(self, usual: Mapping[str, Any], *, sees_nothing: bool) -> Iterator[tuple[str, str]]:
+        """(field, what it comes to) of what is said of encoders, and does nothing. `usual`: the algorithm's own."""
+        encoder, others = self.encoder, self.encoders
+        if sees_nothing and not others:
+            for name, value in encoder.model_dump(exclude_defaults=True).items():
+                if (name, value) not in usual.items():
+                    yield f"encoder.{name}", "the policy sees no pictures, and nothing reads it"
+            return
+        if encoder.over_time != "gru" and {encoder.arch, *others.values()} <= {*ARCHES, AUTO} - {_OVER_TIME}:
+            yield "encoder.over_time", f"only {_OVER_TIME} reads it; set encoder.arch to that"
+        if encoder.freeze and "image" in others:
+            yield "encoder.freeze", f"{others['image']} reads image (network.encoders), and learns"
+        if encoder.is_frozen and encoder.lr_scale != 1 and not others:
+            yield "encoder.lr_scale", "the encoder is frozen, and learns nothing"
+
+    @property
+    def widest(self) -> int:
+        """The widest hidden layer."""
+        return max(*self.actor_hidden, *self.critic_hidden)
+
+
+def told(arch: str, weights: str | None) -> str | None:
+    """What whoever trains with a file should know of its licence; None where nothing is published for this encoder."""
+    published = ARCHES[arch].weights if arch in ARCHES else None
+    if weights is None or published is None:
+        return None
+    return f"the licence of {published.file}, the published weights of {arch}: {published.licence}"
