@@ -56,17 +56,27 @@ _BRC: dict[str, Any] = {
 #: What `tiny` learns by, and larger ones after it: no far sight, large steps, little chance in what is tried.
 _TINY: dict[str, Any] = {"learning_rate": 1e-3, "gamma": 0.97, "init_temperature": 0.1, "target_entropy": -2.0}
 
-#: What the arm's presets share: the guide's 100,000 steps and its evaluation each 5,000, but of 50 episodes: three or
-#: five cannot tell 70 % from 85 %.
+#: What short runs of `tiny` and `debug` share.
+_SHORT: dict[str, Any] = {
+    "batch_size": 128,
+    "critic_hidden": (128, 128),
+    "horizon": 100,
+    "random_steps": 1_000,
+    "checkpoint_interval": 2_000,
+    "metrics_interval": 500,
+    "evaluation_interval": 0,
+    "evaluation_unseen_goals": 0,
+}
+
+#: Of one task that is learned within minutes.
+_SMALL = {"total_steps": 100_000, "num_envs": 8, "evaluation_unseen_goals": 0, "metrics_interval": 2_000}
+#: The arm: the guide's evaluation each 5,000, but of 50 episodes: three or five cannot tell 70 % from 85 %.
 _ARM: dict[str, Any] = {
+    **_SMALL,
     "env": "arm",
-    "total_steps": 100_000,
-    "num_envs": 8,
     "checkpoint_interval": 5_000,
     "evaluation_interval": 5_000,
     "evaluation_goals": 50,
-    "evaluation_unseen_goals": 0,
-    "metrics_interval": 2_000,
 }
 #: What the presets by FastTD3's settings share (younggyoseo/FastTD3, fast_td3/hyperparams.py).
 _FAST_TD3: dict[str, Any] = {
@@ -82,14 +92,11 @@ _FAST_TD3: dict[str, Any] = {
 }
 #: Gymnasium's classic of a pole on a cart.
 _CARTPOLE: dict[str, Any] = {
+    **_SMALL,
     "env": {"name": "gymnasium", "id": "CartPole-v1", "horizon": 500},
-    "total_steps": 100_000,
-    "num_envs": 8,
     "checkpoint_interval": 10_000,
     "evaluation_interval": 10_000,
     "evaluation_goals": 20,
-    "evaluation_unseen_goals": 0,
-    "metrics_interval": 2_000,
 }
 
 #: Preset → what it is for, in a sentence.
@@ -126,7 +133,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The user's guides ("McLean et al. 2025" in their words; the authors' released code differs, see `mclean`). What
     # they do not say is ours: `updates_per_step` and `random_steps`.
     "guide": {},
-    # With 50,000 steps between checkpoints, as the guides of these two runs have it.
     "guide-2m": {"num_envs": 32, "checkpoint_interval": 50_000},
     "guide-20m": {"num_envs": 48, "checkpoint_interval": 50_000, "total_steps": 20_000_000},
     # 10M rows are 3.3 GB of memory once they are there.
@@ -144,40 +150,24 @@ PRESETS: dict[str, dict[str, Any]] = {
         "checkpoint_interval": 100_000,
     },
     "best": _BRC,
-    # For a GPU that waits for the simulator: the most learning from the fewest steps. Not trained to the end here.
     "brc": _BRC,
     # Learns reach-v3 on a CPU, most of it: success is 0.83 at the end, the mean of ten seeds (bench/poison.py).
     "tiny": {
         **_TINY,
+        **_SHORT,
         "tasks": ("reach-v3",),
         "total_steps": 20_000,
-        "batch_size": 128,
         "buffer_size": 40_000,
         "actor_hidden": (128, 128),
-        "critic_hidden": (128, 128),
-        "horizon": 100,
         "updates_per_step": 1.0,
-        "random_steps": 1_000,
-        "checkpoint_interval": 2_000,
-        "metrics_interval": 500,
-        "evaluation_interval": 0,
-        "evaluation_unseen_goals": 0,
     },
-    # A short run through all parts of the program on MT10; it is not meant to learn much.
     "debug": {
+        **_SHORT,
         "total_steps": 10_000,
-        "batch_size": 128,
         "buffer_size": 100_000,
         "learning_rate": 1e-3,
         "actor_hidden": (64, 64),
-        "critic_hidden": (128, 128),
-        "horizon": 100,
-        "random_steps": 1_000,
-        "checkpoint_interval": 2_000,
-        "metrics_interval": 500,
-        "evaluation_interval": 0,
         "evaluation_goals": 5,
-        "evaluation_unseen_goals": 0,
     },
     # 2,048 steps a rollout as stable-baselines3 has them, by 8 environments; the discount is ours: what the hand does
     # now shows within a second.
@@ -317,15 +307,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation_unseen_goals": 0,
         "metrics_interval": 13_000,
     },
-    # What bench/hour_search.py came to so far: `tiny`'s step size and discount, hotter at first, and large
-    # batches.
+    # What bench/hour_search.py came to so far: hotter than `tiny` at first, and large batches.
     "laptop": {
+        **_TINY,
         "total_steps": 10_000_000,
         "num_envs": 130,
         "batch_size": 1_024,
         "buffer_size": 1_000_000,
-        "learning_rate": 1e-3,
-        "gamma": 0.97,
         "init_temperature": 1.0,
         "target_entropy": -4.0,
         "actor_hidden": (256, 256),

@@ -155,17 +155,13 @@ class Training(TrainingSettings):
                     "(trainer train --ranks N), and --slots N trains N apart"
                 )
                 raise refused(("group", way), why, True)
-        if self.group.mix and (why := self.algorithm.unmixable or self._unlike_nets()):
-            raise refused(("group", "mix"), why, True)
-        return self
-
-    def _unlike_nets(self) -> str:
-        if self.init_seed is not None:
-            return ""
-        return (
+        unlike = (
             "nets that began with different values have no average that plays: set training.init_seed, such as to 0, "
             "in a new run"
         )
+        if self.group.mix and (why := self.algorithm.unmixable or (unlike if self.init_seed is None else None)):
+            raise refused(("group", "mix"), why, True)
+        return self
 
     def check_written(self) -> None:
         """Refuse what a user may not ask for, though a checkpoint that says so still loads: settings that nothing
@@ -256,7 +252,8 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSe
     found: dict[str, Any] = {}
     short: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        having = sections_with(name, classes)
+        is_own = name in Training.model_fields or name == "name"
+        having = [section for section in SECTIONS if not is_own and name in classes[section].model_fields]
         if len(having) > 1:
             places = " or ".join(f"{section}.{name}" for section in having)
             raise refused((name,), f"{' and '.join(having)} both have it: write {places}", value)
@@ -267,13 +264,6 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSe
         else:
             found[name] = dict(value) if name in SECTIONS and isinstance(value, Mapping) else value
     return merged(found, short)
-
-
-def sections_with(name: str, classes: Mapping[str, type[TrainingSettings]]) -> list[str]:
-    """Those whose field `name` is; none where it is one of the training itself."""
-    if name in Training.model_fields or name == "name":
-        return []
-    return [section for section in SECTIONS if name in classes[section].model_fields]
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
