@@ -152,19 +152,17 @@ def _drop(values: dict[str, Any], name: str) -> None:
         values.pop(gone, None)
 
 
-def resolve(section: TrainingSection) -> Training:
-    """The preset's values, overlaid by the user's. Errors: ValidationError, at the places where they were written."""
-    return _resolved(section, begun=False)
-
-
 def trained(values: Mapping[str, Any]) -> Training:
     """The training that `values`, a section or a dump of an older version or of this one, are of: it was begun, so what
     it asks for without need is no mistake. Errors: ValidationError.
     """
-    return _resolved(TrainingSection.model_validate(values, context=BEGUN), begun=True)
+    return resolve(TrainingSection.model_validate(values, context=BEGUN), begun=True)
 
 
-def _resolved(section: TrainingSection, *, begun: bool) -> Training:
+def resolve(section: TrainingSection, *, begun: bool = False) -> Training:
+    """The preset's values, overlaid by the user's. `begun`: what nobody may ask for anew is no mistake (`trained`).
+    Errors: ValidationError, at the places where they were written.
+    """
     written, preset = section.written, PRESETS[section.preset]
     presets_own = _classes(preset)
     classes = _classes(preset, written)
@@ -257,33 +255,24 @@ def _where_written(
         place, more = problem["loc"], problem.get("ctx", {})
         kind: str | PydanticCustomError = problem["type"]
         section = inner.get(str(place[0])) if len(place) > 1 else None
-        known = _names(classes) if section is None else list(section.model_fields)
+        known = names_under_training(classes) if section is None else list(section.model_fields)
         if place and place[0] in SECTIONS and (place[1] in written if len(place) > 1 else place[0] not in written):
             place = place[1:]
         if kind == "extra_forbidden":
-            kind, more = SENTENCE, {"error": _no_such_field(str(place[-1]), known, classes["algorithm"])}
+            kind, more = SENTENCE, {"error": f"there is no such field; {did_you_mean(str(place[-1]), known)}"}
+            if place[-1] in _OF_DEMOS and issubclass(classes["algorithm"], OnPolicySettings):
+                who = classes["algorithm"].model_fields["name"].default
+                more["error"] = (
+                    f"{who} learns from its own steps alone, and demonstrations are learned from beside kept ones: use "
+                    "sac, mtsac, td3 or drqv2, or teach its encoder before (`trainer demos fit`)"
+                )
         if kind == SENTENCE:
             kind, more = PydanticCustomError(SENTENCE, "{error}", more), {}
         details.append(InitErrorDetails(type=kind, loc=place, input=problem["input"], ctx=more))
     return ValidationError.from_exception_data(error.title, details)
 
 
-def _no_such_field(name: str, known: list[str], algorithm: type[TrainingSettings]) -> str:
-    """The sentence for it."""
-    if name in _OF_DEMOS and issubclass(algorithm, OnPolicySettings):
-        return (
-            f"{algorithm.model_fields['name'].default} learns from its own steps alone, and demonstrations are learned "
-            "from beside kept ones: use sac, mtsac, td3 or drqv2, or teach its encoder before (`trainer demos fit`)"
-        )
-    return f"there is no such field; {did_you_mean(name, known)}"
-
-
-def names_under_training() -> list[str]:
-    """All that may be written under `training` where nothing is said of the suite and the algorithm."""
-    return _names(_classes())
-
-
-def _names(classes: Mapping[str, type[TrainingSettings]]) -> list[str]:
-    """All that may be written under `training`."""
-    inner = [name for settings in classes.values() for name in settings.model_fields if name != "name"]
+def names_under_training(classes: Mapping[str, type[TrainingSettings]] | None = None) -> list[str]:
+    """All that may be written under `training`; without `classes`, where no suite and no algorithm are named."""
+    inner = (name for settings in (classes or _classes()).values() for name in settings.model_fields if name != "name")
     return list(dict.fromkeys([*Training.model_fields, *inner]))
