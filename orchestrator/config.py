@@ -29,7 +29,7 @@ from orchestrator.sections import (
 )
 from orchestrator.template import filled, names_in
 from orchestrator.walltime import format_duration
-from trainer.config.read import DocumentError, line_of, read_document, sentences
+from trainer.config.read import DocumentError, located, read_document, sentences
 from trainer.config.section import BEGUN, TrainingSection, named_first, names_under_training, put, resolve, trained
 from trainer.config.training import SECTIONS, SEEDS, Training, differences_in, group_identity, identity
 from trainer.config.wandb import WandbSection
@@ -365,7 +365,7 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
     value = apply_overrides(value, overrides or {})
     if isinstance(named := value.get("experiments"), str):
         value = {**value, "experiments": read_lines(path.parent / user_path(named))}
-    return parse_config(value, str(path), overrides or {}, path)
+    return parse_config(value, path, overrides or {})
 
 
 def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -386,19 +386,13 @@ def apply_overrides(value: dict[str, Any], overrides: dict[str, Any]) -> dict[st
     return value
 
 
-def parse_config(
-    value: dict[str, Any], where: str, typed: Collection[str] = (), file: Path | None = None
-) -> RunConfig:
-    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed. `file`: where
-    the rest was written.
+def parse_config(value: dict[str, Any], where: Path | str, typed: Collection[str] = ()) -> RunConfig:
+    """Check an already parsed config. `typed`: dotted paths of what did not stand there but was typed.
 
-    Errors: ConfigError naming `where` (or the command line), the line in `file`, and each field.
+    Errors: ConfigError naming `where` (of a file with the line, or the command line) and each field.
     """
     try:
         return RunConfig.model_validate(value)
     except ValidationError as error:
-        lines = []
-        for place, words in sentences(error, RunConfig, {"training": names_under_training()}):
-            line = line_of(file, place) if file else ""
-            lines.append(f"{'the command line' if place in typed else f'{where}{line}'}: {words}")
-        raise ConfigError("\n".join(lines)) from None
+        found = sentences(error, RunConfig, {"training": names_under_training()})
+        raise ConfigError(located(found, where, typed)) from None

@@ -14,6 +14,15 @@ from trainer.config.network import Network
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
 
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Discount = Annotated[float, Field(ge=0, lt=1)]
+Rate = Annotated[float, Field(gt=0, le=64)]
+Pixels = Annotated[int, Field(ge=0, le=64)]
+FewSteps = Annotated[int, Field(ge=1, le=100)]
+Bins = Annotated[int, Field(ge=2, le=1001)]
+_TARGETS = "How far the target critics move towards the critics at each update."
+_N_STEP = "Steps whose rewards are summed up before the critics are asked what follows."
+
 
 class Mtsac(OffPolicySettings):
     """Multi-task SAC: a temperature for each task, plain, multi-head or residual critics."""
@@ -24,10 +33,8 @@ class Mtsac(OffPolicySettings):
 
     name: Literal["mtsac"] = Field("mtsac", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
-    gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
-    tau: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.005, description="How far the target critics move towards the critics at each update."
-    )
+    gamma: Discount = Field(0.99, description="The discount a step.")
+    tau: Fraction = Field(0.005, description=_TARGETS)
     init_temperature: Positive = Field(1.0, description="The entropy temperature at the start.")
     shared_temperature: bool = Field(
         False, description="One temperature for all tasks together; else each task has its own."
@@ -42,7 +49,7 @@ class Mtsac(OffPolicySettings):
         "values; their average counts; rewards are scaled task by task; needs critic_net residual).",
     )
     # BRC's grid (Nauman et al. 2025).
-    value_bins: Annotated[int, Field(ge=2, le=1001)] = Field(101, description="Values of categorical critics.")
+    value_bins: Bins = Field(101, description="Values of categorical critics.")
     value_limit: Positive = Field(10.0, description="Categorical critics' values lie between minus and plus this.")
     weight_decay: NotNegative = Field(0.0, description="AdamW's weight decay, for actor and critics; 0: Adam.")
     grad_clip: NotNegative = Field(
@@ -132,16 +139,16 @@ class PlainOffPolicy(OffPolicySettings):
     batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
     buffer_size: PositiveInt = Field(1_000_000, description=OffPolicySettings.model_fields["buffer_size"].description)
     random_steps: CountInt = Field(1_000, description=OffPolicySettings.model_fields["random_steps"].description)
-    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a transition.")
+    updates_per_step: Rate = Field(1.0, description="Updates a transition.")
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor and critics.")
-    gamma: Annotated[float, Field(ge=0, lt=1)] = Field(0.99, description="The discount a step.")
-    tau: Annotated[float, Field(gt=0, le=1)] = 0.005
+    gamma: Discount = Field(0.99, description="The discount a step.")
+    tau: Fraction = 0.005
     grad_clip: NotNegative = Field(
         0.0,
         description="Largest gradient norm of the actor, and of both critics together, each with what it teaches to "
         "read pictures; 0 does not clip.",
     )
-    random_shift: Annotated[int, Field(ge=0, le=64)] = Field(
+    random_shift: Pixels = Field(
         0, description="Pixels by which pictures that are learned from are moved at most, at random."
     )
 
@@ -182,9 +189,7 @@ class Sac(PlainOffPolicy):
     # stable-baselines3's defaults, but that it begins to learn at 100 steps, and reads the single task as `Ppo` does.
     name: Literal["sac"] = Field("sac", description=AlgorithmSettings.model_fields["name"].description)
     learning_rate: Positive = Field(3e-4, description="Adam's step size, for actor, critics and temperatures.")
-    tau: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.005, description="How far the target critics move towards the critics at each update."
-    )
+    tau: Fraction = Field(0.005, description=_TARGETS)
     init_temperature: Positive = Field(1.0, description="The entropy temperature at the start.")
     target_entropy: Finite | None = Field(
         None,
@@ -202,7 +207,7 @@ class Td3(PlainOffPolicy):
 
     # The authors' code (sfujim/TD3: main.py, TD3.py), but that it begins to learn at 25,000 steps; here as `sac` does.
     name: Literal["td3"] = Field("td3", description=AlgorithmSettings.model_fields["name"].description)
-    tau: Annotated[float, Field(gt=0, le=1)] = Field(
+    tau: Fraction = Field(
         0.005, description="How far the target nets move towards actor and critics at each update of the actor."
     )
     policy_delay: PositiveInt = Field(2, description="Updates of the critics for each of the actor and the targets.")
@@ -217,16 +222,14 @@ class Td3(PlainOffPolicy):
     target_noise: NotNegative = Field(0.2, description="Standard deviation of the noise on actions of the target.")
     target_noise_clip: NotNegative = Field(0.5, description="The most that target_noise may change an action.")
     # One step is the paper's; FastTD3 has 1, 3 or 8 by the environment.
-    n_step: Annotated[int, Field(ge=1, le=100)] = Field(
-        1, description="Steps whose rewards are summed up before the critics are asked what follows."
-    )
+    n_step: FewSteps = Field(1, description=_N_STEP)
     critic_loss: Literal["squared", "categorical"] = Field(
         "squared",
         description="squared, or categorical (distributions over value_bins values); the smaller of both critics "
         "counts.",
     )
     # FastTD3's grid (fast_td3/hyperparams.py, BaseArgs), which it changes by the environment.
-    value_bins: Annotated[int, Field(ge=2, le=1001)] = Field(101, description="Values of categorical critics.")
+    value_bins: Bins = Field(101, description="Values of categorical critics.")
     value_limit: Positive = Field(
         250.0,
         description="Categorical critics' values lie between minus and plus this, in discounted returns: larger ones "
@@ -279,17 +282,11 @@ class Drqv2(PlainOffPolicy):
     name: Literal["drqv2"] = Field("drqv2", description=AlgorithmSettings.model_fields["name"].description)
     batch_size: PositiveInt = Field(256, description=OffPolicySettings.model_fields["batch_size"].description)
     random_steps: CountInt = Field(4_000, description=OffPolicySettings.model_fields["random_steps"].description)
-    updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(0.5, description="Updates a transition.")
+    updates_per_step: Rate = Field(0.5, description="Updates a transition.")
     learning_rate: Positive = Field(1e-4, description="Adam's step size, for actor, critics and encoder.")
-    tau: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.01, description="How far the target critics move towards the critics at each update."
-    )
-    random_shift: Annotated[int, Field(ge=0, le=64)] = Field(
-        4, description=PlainOffPolicy.model_fields["random_shift"].description
-    )
-    n_step: Annotated[int, Field(ge=1, le=100)] = Field(
-        3, description="Steps whose rewards are summed up before the critics are asked what follows."
-    )
+    tau: Fraction = Field(0.01, description=_TARGETS)
+    random_shift: Pixels = Field(4, description=PlainOffPolicy.model_fields["random_shift"].description)
+    n_step: FewSteps = Field(3, description=_N_STEP)
     exploration_noise: Positive = Field(
         1.0, description="Standard deviation of the noise on actions at the start; they lie in [-1, 1]."
     )

@@ -71,18 +71,19 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
     file = _read(config) if config else {}
     is_cluster = "training" in file or "run_name" in file
     value = dict(_training_in(file, config) if is_cluster else file)
-    if preset is not None:
-        value["preset"] = preset
-    for name, typed in named_first(map(_setting, settings)):
-        put(value, name, typed)
+    typed = named_first([*([] if preset is None else [("preset", preset)]), *map(_setting, settings)])
+    for name, words in typed:
+        put(value, name, words)
     try:
         section = TrainingSection.model_validate(value)
     except ValidationError as error:
-        raise ConfigError(_lines(error, TrainingSection, config, "training" if is_cluster else "")) from None
+        found = sentences(error, TrainingSection)
+        raise ConfigError(located(found, config, dict(typed), "training." if is_cluster else "")) from None
     try:
         wandb = WandbSection.model_validate(file.get("wandb") or {} if is_cluster else {})
     except ValidationError as error:
-        raise ConfigError(_lines(error, WandbSection, config, "wandb", shown="wandb.")) from None
+        found = [(f"wandb.{place}", f"wandb.{words}") for place, words in sentences(error, WandbSection)]
+        raise ConfigError(located(found, config)) from None
     run_name = file.get("run_name")
     training = resolve(section)
     warnings = tuple(f"{name}: {why}" for name, why in training.warnings_of())
@@ -123,12 +124,19 @@ def _setting(text: str) -> tuple[str, Any]:
     return name, [value] if name.endswith("tasks") and isinstance(value, str) else value
 
 
-def _lines(error: ValidationError, model: type[BaseModel], path: Path | None, section: str, shown: str = "") -> str:
-    found = []
-    for place, words in sentences(error, model):
-        line = line_of(path, f"{section}.{place}") if path else ""
-        found.append(f"{path or 'the command line'}{line}: {shown}{words}")
-    return "\n".join(found)
+def located(
+    found: Iterable[tuple[str, str]], file: Path | str | None, typed: Collection[str] = (), section: str = ""
+) -> str:
+    """A line for each (place, sentence), behind where it was written: a file and its line, another name of what was
+    read, or the command line, as all of `typed` was. `section`: what stands before the places in the file.
+    """
+    lines = []
+    for place, words in found:
+        where = "the command line"
+        if file is not None and place not in typed:
+            where = f"{file}{line_of(file, section + place) if isinstance(file, Path) else ''}"
+        lines.append(f"{where}: {words}")
+    return "\n".join(lines)
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -155,12 +155,14 @@ class Training(TrainingSettings):
                     "(trainer train --ranks N), and --slots N trains N apart"
                 )
                 raise refused(("group", way), why, True)
-        unlike = (
-            "nets that began with different values have no average that plays: set training.init_seed, such as to 0, "
-            "in a new run"
-        )
-        if self.group.mix and (why := self.algorithm.unmixable or (unlike if self.init_seed is None else None)):
-            raise refused(("group", "mix"), why, True)
+        unmixable = self.algorithm.unmixable
+        if unmixable is None and self.init_seed is None:
+            unmixable = (
+                "nets that began with different values have no average that plays: set training.init_seed, such as to "
+                "0, in a new run"
+            )
+        if self.group.mix and unmixable is not None:
+            raise refused(("group", "mix"), unmixable, True)
         return self
 
     def check_written(self) -> None:

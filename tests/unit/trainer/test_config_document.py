@@ -191,6 +191,14 @@ def test_a_mistake_is_told_with_the_line_that_it_stands_in(tmp_path: Path, name:
         assert str(caught.value).startswith(f"{path}{line}: ")
 
 
+def test_what_was_typed_is_not_told_as_a_line_of_the_file(tmp_path: Path) -> None:
+    path = a_yaml(tmp_path, "training:\n  gamma: 2\n")
+    with pytest.raises(TrainerConfigError) as caught:
+        read_section(path, None, ["training.tau=0", "env.horizon=0"])
+    told = {line.split(": ")[1]: line.split(": ")[0] for line in str(caught.value).splitlines()}
+    assert told == {"gamma": f"{path}, line 2", "tau": "the command line", "env.horizon": "the command line"}
+
+
 def test_numbers_of_slots_may_be_names(tmp_path: Path) -> None:
     config = load_config(a_yaml(tmp_path, "slots: 2\nslot_overrides:\n  1:\n    seed: 9\n"))
     assert config.training_of(1).model_dump(exclude_unset=True)["seed"] == 9
