@@ -307,7 +307,7 @@ class Network(TrainingSettings):
 
 
 def told(arch: str, weights: str | None) -> str | None:
-    """What whoever trains with a file should know of its licence; None where nothing is published for this encoder."""
+    """The licence of a file of weights, in a sentence; None where nothing is published for this encoder."""
     published = ARCHES[arch].weights if arch in ARCHES else None
     if weights is None or published is None:
         return None

@@ -135,7 +135,7 @@ def named_first(settings: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def _named(section: Any, name: str) -> Any:
-    """`section` for whoever is called `name`: as it is, unless it is for somebody else by name."""
+    """`section` for the suite or algorithm `name`: as it is, unless it names another one."""
     if isinstance(section, Mapping) and section.get("name", name) == name:
         return {**section, "name": name}
     return name
@@ -199,8 +199,9 @@ def _name_in(section: Any) -> Any:
 
 
 def _classes(*layers: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:
-    """Section → the class of its settings: the strongest layer, the last one, that names somebody says whose. Errors:
-    ValidationError.
+    """Section → the class of its settings, by the last of `layers` that names a suite or an algorithm.
+
+    Errors: ValidationError.
     """
     found: dict[str, type[TrainingSettings]] = {"network": Network}
     for section, usual in _USUAL.items():

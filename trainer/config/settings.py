@@ -207,7 +207,7 @@ class OnPolicySettings(AlgorithmSettings):
 
 
 class OffPolicySettings(AlgorithmSettings):
-    """Of an algorithm that learns from kept transitions, whoever made them: only such ones take contributions."""
+    """Of an algorithm that learns from kept transitions, its own or not: only such ones take contributions."""
 
     VERSION: ClassVar[str] = "2"
     batch_size: PositiveInt = Field(512, description="Transitions an update learns from, shared by the tasks.")
