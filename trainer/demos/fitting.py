@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.buffers.frames import is_picture
-from trainer.config.encoders import told
+from trainer.config.network import told
 from trainer.config.training import Training
 from trainer.demos.matching import rows_of
 from trainer.demos.store import Demos

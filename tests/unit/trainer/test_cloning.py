@@ -18,7 +18,7 @@ from demos import SIZE, all_of, episode, recorded, silent, training
 from leftovers import unfinished
 
 from trainer.commands.demos import fit
-from trainer.config.encoders import ARCHES
+from trainer.config.network import ARCHES
 from trainer.config.section import TrainingSection, resolve
 from trainer.demos import fitting
 from trainer.demos.matching import names_of, rows_of
