@@ -83,6 +83,10 @@ def test_no_page_shows_what_should_have_been_filled_in(page: Path) -> None:
     assert re.findall(r"@\{[^}]*\}|\{\{.*?\}\}", prose) == []
 
 
+def test_the_page_on_the_architecture_can_be_read_in_one_go() -> None:
+    assert len((ROOT / "docs/architecture.md").read_text().split()) <= 4000
+
+
 def test_every_link_between_the_pages_leads_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
