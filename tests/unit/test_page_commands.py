@@ -109,7 +109,7 @@ def check_command(span: str) -> None:
         load_config(file)
     named = "--config" in given and file is None  # a file of the reader's
     if program == "trainer" and words[0] == "train" and not named:
-        read_section(file, (given.get("--preset") or [None])[-1], given.get("--set", []))
+        read_section(file, next(iter(given.get("--preset", [])), None), given.get("--set", []))
 
 
 def check_field(span: str) -> None:
