@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,12 @@ def differ(group: Group) -> None:
 
 
 def fail(group: Group) -> list[float]:
-    """The last one has something to say, and ends."""
+    """The last one has something to say, and ends; the second one is late to ask, as on a busy machine."""
     if group.rank == group.size - 1:
         raise EnvironmentFailedError("environment 3 (reach-v3) failed")
+    if group.rank == 1:
+        ask = group_module._read
+        group_module._read = lambda *of: (time.sleep(0.5), ask(*of))[1]
     return group.gathered(torch.zeros(1, 1)).tolist()
 
 

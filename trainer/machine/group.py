@@ -175,6 +175,13 @@ class Group:
         if self.size > 1 and dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
+            _within(LAST_WORDS_S, self._leave)
+
+    def _leave(self) -> None:
+        """Rank 0's process has the store: it stays until the others, who read last words there, have left."""
+        self.store.set(f"left/{self.rank}", "")
+        if self.is_first:
+            self.store.wait([f"left/{rank}" for rank in range(self.size)], timedelta(seconds=LAST_WORDS_S))
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
