@@ -186,7 +186,7 @@ def test_agents_at_play_and_data_sets(screen: Screen, tmp_path: Path) -> None:
     }
     news, batch = SimpleNamespace(slot=0, way="training"), SimpleNamespace(header=header, kind="")
     manifest = SimpleNamespace(
-        source=SimpleNamespace(licence=HOSTILE, kind="films"), spaces=None, cameras=(HOSTILE,), episodes=(),
+        source=SimpleNamespace(licence=HOSTILE, kind="films"), spaces=None, cameras=(HOSTILE,), episodes=(), blocks=(),
         num_frames=1, frame=(3, 64, 64),
     )  # fmt: skip
 

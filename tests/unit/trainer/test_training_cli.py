@@ -81,7 +81,7 @@ def test_mistakes_name_file_field_and_remedy(tmp_path):
     assert "line 1, column 14: not valid JSON: remove the comma before it" in refusal(
         a_file(tmp_path, '{"gamma": 0, }'), None, []
     )
-    assert 'did you mean "drqv2"? (known here: a2c, drqv2, mtsac, ppo, sac, td3' in refusal(
+    assert 'did you mean "drqv2"? (known here: a2c, cloning, drqv2, mtsac, ppo, sac, td3' in refusal(
         None, None, ["algorithm=dqn"]
     )
 
