@@ -35,7 +35,7 @@ _FOR_GOOD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVA
 
 def may_pass(error: OSError) -> bool:
     """Whether another try may come to something else, so that what could not be read is neither gone nor damaged.
-    What passes by itself is less (`trainer.machine.moments`).
+    What passes by itself is less (`trainer.machine.shortage`).
     """
     return error.errno not in {None, *_FOR_GOOD}
 

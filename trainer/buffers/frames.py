@@ -44,6 +44,23 @@ def keeps_frames(spaces: Spaces, training: Training) -> bool:
     return any(is_picture(spec) or spec.stack > 1 for spec in spaces.obs.values())
 
 
+def check_kept(spaces: Spaces, training: Training) -> None:
+    """Errors: ValueError, a sentence, where a replay of frames is to lie on a GPU, or is too short for its
+    environments. Only an environment itself knows what it gives.
+    """
+    if not training.uses_experience or not keeps_frames(spaces, training):
+        return
+    if training.replay_on == "device":
+        raise ValueError(
+            "training.replay_on device is for replays of states: one of pictures stays in the machine's memory; leave "
+            "it out"
+        )
+    reach = max(spec.reach for spec in spaces.obs.values())
+    why = training.off_policy.short_of_frames(len(training.env.tasks), training.num_envs, reach)
+    if why is not None:
+        raise ValueError(f"training.algorithm.buffer_size: {why}")
+
+
 def is_picture(spec: ArraySpec) -> bool:
     """Whether it is one, or several."""
     return spec.dtype == "uint8" and len(spec.shape) >= 3

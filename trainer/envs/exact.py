@@ -23,7 +23,7 @@ from safetensors.numpy import load, save
 from trainer.envs.snapshots import SnapshotWay, way_of
 from trainer.envs.spaces import Actions, Box, Discrete, Obs, drawn_actions
 from trainer.envs.suite import TOLD, EpisodeLostError, Outcome
-from trainer.machine.moments import is_for_a_moment
+from trainer.machine.shortage import is_for_a_moment
 from trainer.state import State
 
 #: The ways beside those of `snapshots`.

@@ -48,7 +48,7 @@ from trainer.sharing.clearing import clear_over
 from trainer.sharing.episodes import clear_all
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
-from trainer.training import gpu_memory, memory
+from trainer.training import memory
 from trainer.training.attempt import TrainingAttempt
 from trainer.training.demonstrations import with_demos
 from trainer.training.features.base import Feature
@@ -107,7 +107,7 @@ def run(
         group.here,
         accepts=job.accepts_contributions,
     )
-    gpu_memory.check(training, chosen.type, machine.memory_of(chosen))
+    memory.check_gpu(training, chosen.type, machine.memory_of(chosen))
     must_learn_alike(training, group)
     training, keep_weights = with_weights(job, training, group)
     assists = training.uses_experience and not group.is_first

@@ -1,148 +1,102 @@
-"""Whether a training fits into the memory that its job may use, and what to lower, by how much, where it does not.
+"""Whether a training fits into the memory that its job may use, and the one field to lower where it does not.
 
-`check` is an estimate. Arrays are counted to the byte, as full as they come to be; what a process takes before them is
+It is an estimate. Arrays are counted to the byte, as full as they come to be; what a process takes before them is
 rounded up (`need_bytes`), for the training and for the evaluation beside it, and pages that both share count twice:
-where it was measured, it counted some 5 % too much. So what is refused by a little might have worked; what is let
-through may still end for memory, and `shortage` finds the words for that.
+where it was measured, it counted some 5 % too much. What is let through may still end for memory: see `shortage`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+
+import numpy as np
 
 from trainer.algorithms.base import Algorithm, NetSize
 from trainer.buffers import frames, rollout
 from trainer.buffers.contributed import capacity_of, group_capacity_of
 from trainer.buffers.rows import Fields, fields_of, with_steps
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.training import Training
+from trainer.config.training import SECTIONS, Training
 from trainer.envs.memory import need_bytes
+from trainer.envs.spaces import Spaces
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
 from trainer.machine.shortage import words_of_shortage
+from trainer.nets.encoders.base import encoder_for, kept_spaces
+from trainer.nets.kept import kept_bytes
 from trainer.nets.seen import check_seen
-from trainer.training.memory_parts import Lever, Part, in_gb, largest, two_digits
-from trainer.training.memory_pictures import (
-    frame_bytes,
-    frozen_encoders,
-    kept_of,
-    last_frames,
-    lowered_by,
-    of_num_envs,
-    pictures,
-    smaller,
-)
 
 _FLOAT_BYTES = 4
 #: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
 _ADDRESSES = 2**46
-#: The field that an actor's size goes with.
-_ACTOR = "network.actor_hidden"
-#: What CUDA takes of the machine's memory, in each process [measured: `memory gb` of `guide` in bench/results/gpu.csv
-#: is 1.9, half of which is counted elsewhere].
+#: What CUDA takes of the machine's memory, in each process [measured: 1.9 GB, half of it counted elsewhere].
 _CUDA_BYTES = 10**9
 
 
-def check(
-    training: Training,
-    device: str,
-    limit_bytes: int | None,
-    shown: int = 0,
-    ranks: int = 1,
-    here: int = 1,
-    *,
-    accepts: bool = False,
-) -> None:
-    """Refuse a training that does not seem to fit into `limit_bytes` of memory (None: unknown, so nothing is refused
-    but a replay that no program has addresses for).
+@dataclass(frozen=True)
+class Part:
+    """`bytes` taken by `what`; they grow with the `power` of each of `values`, which `training.<field>` has now (none:
+    nothing makes them less). `is_in_each`: every rank has all of it.
+    """
 
-    `device`: the type of the learner's; `shown`: rows of demonstrations beside its own; `here`: how many of its `ranks`
-    share that memory: each has the nets, and a part of the rest; `accepts`: contributors' rows. Errors: ConfigError,
-    also for nets that cannot be built, an encoder of what is not seen, frames that no episode has.
+    what: str
+    bytes: int
+    field: str = ""
+    values: tuple[int, ...] = ()
+    power: int = 1
+    is_in_each: bool = False
+
+    def lowered(self, to_bytes: float) -> str:
+        """What to set so that this part fits into `to_bytes`, cut to two digits; "": no value is that small."""
+        share = max(0.0, to_bytes / max(1, self.bytes)) ** (1 / self.power)
+        values = [int(value * share) for value in self.values]
+        values = [value - value % 10 ** max(0, len(str(value)) - 2) for value in values]
+        if not values or min(values) < 1:
+            return ""
+        value = f"{values[0]:,}" if len(values) == 1 else ", ".join(map(str, values))
+        return f"lower training.{self.field} to {value}" + " in a new run" * self.field.startswith(SECTIONS)
+
+
+def check(
+    training: Training, device: str, limit_bytes: int | None, shown: int = 0, ranks: int = 1, here: int = 1, *,
+    accepts: bool = False,
+) -> None:  # fmt: skip
+    """Refuse a training that does not seem to fit into `limit_bytes` of memory (None: unknown). `device`: the type of
+    the learner's; the others: see `host_parts`. Errors: ConfigError, also for a replay that cannot be laid out, nets
+    that cannot be built, an encoder of what is not seen, frames that no episode has.
     """
     try:
         check_seen(training, spaces_of(training))
-        _check_frames(training)
-        _check_addresses(training)
-        rows = rows_kept(training)
-        parts = [*host_parts(training, device, rows), *others_parts(training, rows, accepts=accepts)]
-        parts += _demos(training, shown)
-        parts = [*shared_out(training, parts, ranks, here), *of_shards(training, device, ranks, here)]
+        frames.check_kept(_kept(training), training)
+        parts = host_parts(training, device, rows_kept(training), shown, ranks, here, accepts=accepts)
     except ValueError as error:  # of an encoder: what it is to read is known now
         raise ConfigError(str(error)) from error
-    need = here * (need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes)
-    need += evaluation_bytes(training) + (here * _CUDA_BYTES if device == "cuda" else 0)
-    need += sum(part.bytes for part in parts)
-    if limit_bytes is None or need <= limit_bytes:
-        return
-    most = largest(parts)
-    lowered = most.lowered(limit_bytes - (need - most.bytes)) if most else None
-    raise ConfigError(
-        f"this training needs about {in_gb(need)} of memory, this job or machine has {in_gb(limit_bytes)}"
-        + (f": {most}; " if most else "; ")
-        + (f"{lowered}, or " if lowered else "")
-        + f"ask for {in_gb(need)} or more (slurm.mem)"
-    )
+    replay = _replay(_buffer(training), row_bytes(training))
+    if replay.bytes > _ADDRESSES:  # rows that never come take no memory, but addresses
+        amounts = f"this training needs {_in_gb(replay.bytes)}, a program has addresses for {_in_gb(_ADDRESSES)}"
+        raise ConfigError(_sentence(amounts, [replay], replay.bytes - _ADDRESSES))
+    each = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes
+    each += _CUDA_BYTES * (device == "cuda")
+    need = here * each + evaluation_bytes(training) + sum(part.bytes for part in parts)
+    if limit_bytes is not None and need > limit_bytes:
+        amounts = f"this training needs about {_in_gb(need)} of memory, this job or machine has {_in_gb(limit_bytes)}"
+        raise ConfigError(_sentence(amounts, parts, need - limit_bytes, f"ask for {_in_gb(need)} or more (slurm.mem)"))
 
 
-def _check_frames(training: Training) -> None:
-    """Also where only an environment itself knows that it gives pictures. Errors: ValueError."""
-    spaces = kept_of(training)
-    if training.uses_experience and frames.keeps_frames(spaces, training):
-        reach = max(spec.reach for spec in spaces.obs.values())
-        why = training.off_policy.short_of_frames(len(training.env.tasks), training.num_envs, reach)
-        if why is not None:
-            raise ValueError(f"training.algorithm.buffer_size: {why}")
-
-
-def _check_addresses(training: Training) -> None:
-    """A replay is laid out whole, though rows that never come take no memory. Errors: ConfigError."""
-    rows, row = (training.off_policy.buffer_size, row_bytes(training)) if training.uses_experience else (0, 0)
-    if rows * row <= _ADDRESSES:
-        return
-    most = two_digits(_ADDRESSES // row)
-    raise ConfigError(
-        f"training.algorithm.buffer_size is {rows:,}: rows of {row} bytes, together more than a program has addresses "
-        "for; "
-        + (
-            f"a run of {training.total_steps:,} steps fills no more than {training.total_steps:,}"
-            if training.total_steps < most
-            else f"set {most:,} or less"
-        )
-    )
-
-
-def shared_out(training: Training, parts: Sequence[Part], ranks: int, here: int) -> list[Part]:
-    """`parts` of one process, as the `here` ranks of a node have them together, of `ranks` in all: of what is not in
-    each, their share, or all of it where rank 0 alone has environments and rows.
+def check_gpu(training: Training, device: str, limit_bytes: int | None) -> None:
+    """Refuse a training that does not fit into the `limit_bytes` of the GPU (None: there is none, or it shares the
+    machine's memory). What CUDA itself takes is not counted: about 0.5 GB. Errors: ConfigError.
     """
-    own = 1 if training.uses_experience else here / ranks
-    return [replace(part, bytes=int(part.bytes * (here if part.is_in_each else own))) for part in parts]
-
-
-def of_shards(training: Training, device: str, ranks: int, here: int) -> list[Part]:
-    """What shards take beside what one process without them has: the `here` ranks of a node hold the gradients of all,
-    and their own before; the first has the rollouts of the others while it saves.
-    """
-    shards, nets = training.algorithm.shards, _sizes(training)
-    if shards == 1 or not nets or (ranks == 1 and device != "cpu"):
-        return []
-    rows = here * (shards + shards // ranks)
-    widest = max(nets, key=lambda net: net.parameters)
-    others = sum(net.parameters for net in nets) - widest.parameters
-    size = rows * (others + widest.parameters) * _FLOAT_BYTES
-    lever = Lever(widest.field, widest.widths, 2, rows * others * _FLOAT_BYTES)
-    gradients = Part(
-        f"gradients of {shards} shards, {rows:,} times {others + widest.parameters:,} numbers", size, (lever,)
-    )
-    saved = [
-        replace(part, bytes=part.bytes * (ranks - 1) // ranks, what=f"{part.what}, to save it")
-        for part in _rollout(training)
-    ]
-    return [gradients, *saved]
+    parts = gpu_parts(training) if device == "cuda" else []
+    need = sum(part.bytes for part in parts)
+    if limit_bytes is not None and need > limit_bytes:
+        amounts = f"this training needs at least {_in_gb(need)} of GPU memory, this GPU has {_in_gb(limit_bytes)}"
+        helps = is_on_gpu(training, device) and need - parts[0].bytes <= limit_bytes
+        ways = ("set training.replay_on to host" * helps, "take a GPU with more of it (slurm.gpu_type)")
+        raise ConfigError(_sentence(amounts, parts, need - limit_bytes, *ways))
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
@@ -150,74 +104,34 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     words = words_of_shortage(error)
     if words is None:
         return None
-    on_gpu = any(word in words.lower() for word in ("cuda", "cublas", "cudnn"))
-    parts = (
-        gpu_parts(training)
-        if on_gpu
-        else host_parts(training, device, training.off_policy.buffer_size if training.uses_experience else 0)
-    )
-    most = largest(parts)
-    lowered = most.lowered(most.bytes / 2) if most else None
-    return OutOfMemoryError(
-        f"{'CUDA ' * on_gpu}out of memory ({words}): "
-        + (f"most is for {most}; " if most else "")
-        + "set training.replay_on to host, which changes no number, or " * (on_gpu and is_on_gpu(training, device))
-        + (f"{lowered}, which halves it, or " if lowered else "")
-        + ("take a GPU with more of it" if on_gpu else "ask for more (slurm.mem)")
-        + "; the last checkpoint is good"
-    )
+    is_of_gpu = any(word in words.lower() for word in ("cuda", "cublas", "cudnn"))
+    parts = gpu_parts(training) if is_of_gpu else host_parts(training, device, _buffer(training))
+    on_host = "set training.replay_on to host, which changes no number" * (is_of_gpu and is_on_gpu(training, device))
+    more = "take a GPU with more of it" if is_of_gpu else "ask for more (slurm.mem)"
+    said = f"{'CUDA ' * is_of_gpu}out of memory ({words})"
+    return OutOfMemoryError(f"{_sentence(said, parts, None, on_host, more)}; the last checkpoint is good")
+
+
+def _sentence(amounts: str, parts: Sequence[Part], missing: int | None, *ways: str) -> str:
+    """`amounts`, the part that takes most, the value that frees what is `missing` (None: a half of it), and `ways`."""
+    most = max(parts, key=lambda part: part.bytes)
+    lowered = most.lowered(most.bytes // 2 if missing is None else most.bytes - missing)
+    of_most = f"most is for {most.what} = {_in_gb(most.bytes)}; " if most.bytes else ""  # else nothing is known of it
+    return f"{amounts}: {of_most}{', or '.join(filter(None, (lowered, *ways)))}"
 
 
 def rows_kept(training: Training) -> int:
     """Rows of its replay in the end. Pages of it that no row reaches are never touched, and so take no memory."""
-    return min(training.off_policy.buffer_size, training.total_steps) if training.uses_experience else 0
+    return min(_buffer(training), training.total_steps)
 
 
 def row_bytes(training: Training) -> int:
     """One row of the replay."""
-    spaces = kept_of(training)
+    spaces = _kept(training)
     if frames.keeps_frames(spaces, training):
         return _bytes_of(frames.fields_of(spaces)) + frames.POINTER_BYTES
-    fields = fields_of(spaces)
     sums = training.uses_experience and training.off_policy.sums_steps
-    return _bytes_of(with_steps(fields) if sums else fields)
-
-
-def host_parts(training: Training, device: str, rows: int) -> list[Part]:
-    """What the training holds in the machine's memory, with `rows` in its replay."""
-    environments, on_cpu = (training.num_envs - 1) * training.env.ENV_BYTES, device == "cpu"
-    parts = [
-        *([] if is_on_gpu(training, device) else _replay(training, rows)),
-        *_new_rows(training, rows),
-        *_rollout(training),
-        Part(f"{training.num_envs:,} environments", environments, (of_num_envs(training),)),
-        *last_frames(training),
-        *_nets(training, live=on_cpu, saved=True),
-        *pictures(training, gathered=True, live=on_cpu),
-    ]
-    return [*parts, *_batch(training), *frozen_encoders(training)] if on_cpu else parts
-
-
-def others_parts(training: Training, rows: int, *, accepts: bool) -> list[Part]:
-    """The rings of contributors' rows (`accepts`) and of other slots', beside `rows` of its own: as much of them as of
-    its own replay. Where frames are kept there are none.
-    """
-    if not rows or frames.keeps_frames(kept_of(training), training):
-        return []
-    rings = {"contributors'": capacity_of(training) if accepts else 0}
-    rings["other slots'"] = group_capacity_of(training, training.group.share) if training.group.rows else 0
-    row, tasks, buffer = row_bytes(training), len(training.env.tasks), training.off_policy.buffer_size
-    lever = Lever("algorithm.buffer_size", (rows,))
-    counts = {whose: capacity * tasks * rows // buffer for whose, capacity in rings.items()}
-    return [Part(f"{whose} {n:,} rows of {row} bytes", n * row, (lever,)) for whose, n in counts.items() if n]
-
-
-def gpu_parts(training: Training) -> list[Part]:
-    """What the training holds on a GPU; a replay as large as it may come to be."""
-    nets = _nets(training, live=True, saved=False)
-    replay = _replay(training, training.off_policy.buffer_size) if is_on_gpu(training, "cuda") else []
-    seen = [*pictures(training, gathered=False, live=True), *frozen_encoders(training)]
-    return [*replay, *nets, *_batch(training), *seen]
+    return _bytes_of(with_steps(fields_of(spaces)) if sums else fields_of(spaces))
 
 
 def is_on_gpu(training: Training, device: str) -> bool:
@@ -227,75 +141,114 @@ def is_on_gpu(training: Training, device: str) -> bool:
 
 def evaluation_bytes(training: Training) -> int:
     """What the process takes that evaluates beside the training."""
-    tasks = len(training.env.tasks)
-    lanes = tasks * lanes_a_task(tasks, training.evaluation_goals)
-    if not lanes:
+    env, tasks = training.env, len(training.env.tasks)
+    if not (lanes := tasks * lanes_a_task(tasks, training.evaluation_goals)):
         return 0
-    return (
-        sum(part.bytes for part in frozen_encoders(training))
-        + need_bytes(lanes, 0, tasks, env_bytes=training.env.ENV_BYTES)
-        + training.env.drawing_bytes
-    )
+    return need_bytes(lanes, 0, tasks, env_bytes=env.ENV_BYTES) + env.drawing_bytes + _encoders(training)[1]
 
 
-def _nets(training: Training, *, live: bool, saved: bool) -> list[Part]:
+def host_parts(
+    training: Training, device: str, rows: int, shown: int = 0, ranks: int = 1, here: int = 1, *, accepts: bool = False
+) -> list[Part]:
+    """What the training holds in the memory of a node that has `here` of its `ranks`, with `rows` in its replay,
+    `shown` rows of demonstrations, and contributors' rows where it `accepts` them.
+    """
+    on_cpu, kept, envs, shards = device == "cpu", _kept(training), training.num_envs, training.algorithm.shards
+    row, new = row_bytes(training) if rows else 0, min(rows, training.checkpoint_interval)
+    shown_row = _bytes_of(frames.fields_of(kept)) + frames.POINTER_BYTES  # each frame once
+    own, others = rows * (not is_on_gpu(training, device)), 0
+    if rows and not frames.keeps_frames(kept, training):  # rings that fill as its own does
+        room = capacity_of(training) if accepts else 0
+        room += group_capacity_of(training, training.group.share) if training.group.rows else 0
+        others = room * len(training.env.tasks) * rows // training.off_policy.buffer_size
+    stacks = [spec for spec in spaces_of(training).obs.values() if spec.stack > 1]
+    of_env = sum(spec.reach * prod(spec.frame) * np.dtype(spec.dtype).itemsize for spec in stacks)
+    gradients = shards + shards // ranks if shards > 1 and (on_cpu or ranks > 1) else 0  # those of all, and its own
+    parts = [
+        _replay(own, row),
+        Part(f"{others:,} rows of contributors and other slots", others * row, "algorithm.buffer_size", (rows,)),
+        Part(f"{new:,} new rows on their way to the disk", new * row, "checkpoint_interval", (new,)),
+        Part(f"the demonstrations, {shown:,} rows of {shown_row} bytes", shown * shown_row),
+        Part(f"{envs:,} environments", envs * of_env + (envs - 1) * training.env.ENV_BYTES, "num_envs", (envs,)),
+        *_nets(training, live=on_cpu, saved=2, gathered=gradients),
+        _update(training, gathered=True, live=on_cpu),
+        Part("a frozen encoder", on_cpu * _encoders(training)[1], is_in_each=True),
+    ]
+    # What is not in each rank is shared out, or all of it where rank 0 alone has environments and rows.
+    share = 1 if training.uses_experience else here / ranks
+    parts = [replace(part, bytes=int(part.bytes * (here if part.is_in_each else share))) for part in parts]
+    steps = training.rollout // envs  # played, and learned from next; the first rank has all while it saves
+    size = int(rollout.bytes_of(kept, steps, envs) * (here + ranks - 1) / ranks) if steps else 0
+    what = f"a rollout, {training.rollout:,} steps of {_bytes_of(rollout.fields_of(kept))} bytes"
+    return [*parts, Part(what, size, "algorithm.rollout_steps", (steps,))]
+
+
+def gpu_parts(training: Training) -> list[Part]:
+    """What the training holds on a GPU: first a replay, as large as it may come to be."""
+    replay = _replay(_buffer(training) * is_on_gpu(training, "cuda"), row_bytes(training))
+    of_update = [_update(training, gathered=False, live=True), Part("a frozen encoder", _encoders(training)[1])]
+    return [replay, *_nets(training, live=True), *of_update]
+
+
+def _buffer(training: Training) -> int:
+    return training.off_policy.buffer_size if training.uses_experience else 0
+
+
+def _replay(rows: int, row: int) -> Part:
+    return Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, "algorithm.buffer_size", (rows,))
+
+
+def _nets(training: Training, *, live: bool, saved: int = 0, gathered: int = 0) -> list[Part]:
     """Live: weights, gradients and the optimizer's moments, for critics their targets, and for the actor its moving
-    average. Saved: all but the gradients, twice: the copy that a checkpoint is made from, and the bytes of its files.
+    average. Saved: all but the gradients, for the copy that a checkpoint is made from, and the bytes of its files.
     """
     found = []
     for net in _sizes(training):
-        is_averaged = bool(training.averaging) and net.field == _ACTOR
-        kept = 1 + net.moments + net.targets + is_averaged
-        numbers = live * (kept + 1) + saved * 2 * kept
+        kept = 1 + net.moments + net.targets + (bool(training.averaging) and net.field == "network.actor_hidden")
+        numbers = live * (kept + 1) + saved * kept + gathered
         what = f"{net.name}, {net.parameters:,} parameters times {numbers} numbers of {_FLOAT_BYTES} bytes"
-        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, (Lever(net.field, net.widths, 2),), True))
+        found.append(Part(what, net.parameters * numbers * _FLOAT_BYTES, net.field, net.widths, 2, is_in_each=True))
     return found
 
 
-def _replay(training: Training, rows: int) -> list[Part]:
-    """The ring."""
-    row = row_bytes(training) if rows else 0
-    levers = (Lever("algorithm.buffer_size", (rows,)), *smaller(training, rows * (row - frame_bytes(training))))
-    return [Part(f"the replay, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
+def _update(training: Training, *, gathered: bool, live: bool) -> Part:
+    """Pictures as they were `gathered` (off-policy also of what follows), and where it is made (`live`) the hidden
+    layers' values, and what encoders that learn keep of pictures for the way back, or these once as floats.
+    """
+    hidden, rows = sum(net.values for net in _sizes(training)) * _FLOAT_BYTES, training.learned_at_once
+    seen = sum(prod(spec.shape) for spec in _kept(training).obs.values() if frames.is_picture(spec))
+    row = seen * gathered * (1 + training.uses_experience) + live * (
+        hidden + max(_encoders(training)[0], seen * _FLOAT_BYTES)
+    )
+    what, steps = f"an update, {rows:,} rows of {row:,} bytes", training.rollout // training.num_envs
+    field, value = ("batch_size", rows) if hasattr(training.algorithm, "batch_size") else ("rollout_steps", steps)
+    return Part(what, rows * row, f"algorithm.{field}", (value,))
 
 
-def _new_rows(training: Training, rows: int) -> list[Part]:
-    """The copy of what is new in the ring from which a checkpoint is written."""
-    size = min(rows, training.checkpoint_interval) * (row_bytes(training) if rows else 0)
-    new = Lever("checkpoint_interval", (min(rows, training.checkpoint_interval),))
-    return [Part(f"{new.values[0]:,} new rows on their way to the disk", size, (new,))] if rows else []
-
-
-def _demos(training: Training, rows: int) -> list[Part]:
-    """Of demonstrations each frame is kept once, whatever is kept of the run's own rows."""
-    row = _bytes_of(frames.fields_of(kept_of(training))) + frames.POINTER_BYTES
-    levers = tuple(smaller(training, rows * (row - frame_bytes(training))))
-    return [Part(f"the demonstrations, {rows:,} rows of {row} bytes", rows * row, levers)] if rows else []
-
-
-def _batch(training: Training) -> list[Part]:
-    """The hidden layers' values, which are kept for the way back."""
-    values, rows = sum(net.values for net in _sizes(training)), training.learned_at_once
-    what = f"an update, {rows:,} rows of {values:,} hidden values"
-    return [Part(what, rows * values * _FLOAT_BYTES, (Lever(*lowered_by(training)),))] if values and rows else []
-
-
-def _rollout(training: Training) -> list[Part]:
-    """What was played and is learned from next."""
-    if not training.rollout:
-        return []
-    spaces, steps = kept_of(training), training.rollout // training.num_envs
-    row, size = _bytes_of(rollout.fields_of(spaces)), rollout.bytes_of(spaces, steps, training.num_envs)
-    pictures = size * frame_bytes(training) // row
-    levers = (Lever("algorithm.rollout_steps", (steps,)), *smaller(training, size - pictures))
-    return [Part(f"a rollout, {training.rollout:,} steps of {row} bytes", size, levers)]
-
-
-def _bytes_of(fields: Fields) -> int:
-    """One row of them."""
-    return sum(prod(shape) * dtype.itemsize for shape, dtype in fields.values())
+def _encoders(training: Training) -> tuple[int, int]:
+    """Bytes: (what those that learn keep of each row for the way back, weights of frozen ones, which are in no net)."""
+    network, kept, frozen = training.network, 0, 0
+    for key, spec in spaces_of(training).of_policy.obs.items():
+        encoder = encoder_for(key, spec, network, None)
+        if encoder is not None and network.freezes(key):
+            frozen += _FLOAT_BYTES * sum(one.numel() for one in (*encoder.parameters(), *encoder.buffers()))
+        elif encoder is not None:
+            kept += kept_bytes(encoder, spec)
+    return kept, frozen
 
 
 def _sizes(training: Training) -> Sequence[NetSize]:
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     return algorithm.sizes(training, spaces_of(training))
+
+
+def _kept(training: Training) -> Spaces:
+    return kept_spaces(spaces_of(training), training.network)
+
+
+def _bytes_of(fields: Fields) -> int:
+    return sum(prod(shape) * dtype.itemsize for shape, dtype in fields.values())
+
+
+def _in_gb(value: float) -> str:
+    return f"{value / 1e9:,.2f} GB"

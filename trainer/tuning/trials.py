@@ -30,7 +30,7 @@ from trainer.machine import products
 from trainer.machine.host import Host, read_host
 from trainer.machine.shortage import words_of_shortage
 from trainer.nets.encoders.base import kept_spaces
-from trainer.training import gpu_memory, memory
+from trainer.training import memory
 from trainer.training.run import TrainingRun, advance, as_begun, drain, fresh
 from trainer.training.workers import choose_workers
 from trainer.tuning.training import Memory, Setting, Trial, explore, thread_counts, worker_counts
@@ -82,7 +82,7 @@ def try_settings(training: Training, budget_s: float, say: Say, goals_dir: Path)
     if training.uses_experience:
         small = training.changed(algorithm={"buffer_size": max(ROWS, len(training.env.tasks) * training.num_envs)})
     memory.check(small, device.type, host.memory_bytes)  # as it is tried
-    gpu_memory.check(training, device.type, machine.memory_of(device))
+    memory.check_gpu(training, device.type, machine.memory_of(device))
     machine.set_deterministic(1)
     route = products.choose_products(training.network.widest)[0] if device.type == "cpu" else ""
     suite = suite_of(training, goals_dir)

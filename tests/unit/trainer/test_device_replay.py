@@ -21,7 +21,7 @@ from trainer.checkpoints.rows import read_into, write_rows_file
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training import gpu_memory, memory
+from trainer.training import memory
 from trainer.training.memory import gpu_parts, host_parts, row_bytes
 
 pytestmark = pytest.mark.trainer
@@ -182,26 +182,26 @@ def test_a_replay_on_a_gpu_counts_there_and_not_in_the_machine():
 def test_what_does_not_fit_into_the_gpu_is_refused_in_one_sentence():
     training = training_of(replay_on="device", buffer_size=20_000_000)
     with pytest.raises(ConfigError) as refused:
-        gpu_memory.check(training, "cuda", 4 * 10**9)
+        memory.check_gpu(training, "cuda", 4 * 10**9)
     words = str(refused.value)
     assert words.startswith("this training needs at least ")
-    assert "of GPU memory, this GPU has 4.00 GB: the replay, 20,000,000 rows of " in words
+    assert "of GPU memory, this GPU has 4.00 GB: most is for the replay, 20,000,000 rows of " in words
     assert "lower training.algorithm.buffer_size to 11,000,000 in a new run, or set training.replay_on to host" in words
-    gpu_memory.check(training.changed(buffer_size=11_000_000), "cuda", 4 * 10**9)
-    gpu_memory.check(training, "cpu", None)
-    gpu_memory.check(training.changed(replay_on="host"), "cuda", 4 * 10**9)
+    memory.check_gpu(training.changed(buffer_size=11_000_000), "cuda", 4 * 10**9)
+    memory.check_gpu(training, "cpu", None)
+    memory.check_gpu(training.changed(replay_on="host"), "cuda", 4 * 10**9)
     with pytest.raises(ConfigError) as refused:  # where that would not help it is not said
-        gpu_memory.check(training, "cuda", 10**6)
+        memory.check_gpu(training, "cuda", 10**6)
     assert "replay_on to host" not in str(refused.value)
     full = str(memory.shortage(torch.OutOfMemoryError("CUDA out of memory."), training, "cuda"))
-    assert "set training.replay_on to host, which changes no number, or lower" in full
+    assert "in a new run, or set training.replay_on to host, which changes no number, or" in full
     memory.check(training, "cuda", 4 * 10**9)  # the machine's own memory has to bear none of it
 
 
 def test_nets_that_do_not_fit_are_refused_too():
     training = training_of(critic_hidden=(8192, 8192, 8192))
     with pytest.raises(ConfigError, match=r"the critics, .*lower training.network.critic_hidden to "):
-        gpu_memory.check(training, "cuda", 10**9)
+        memory.check_gpu(training, "cuda", 10**9)
 
 
 def test_pictures_stay_in_the_machine():
@@ -209,7 +209,7 @@ def test_pictures_stay_in_the_machine():
         TrainingSection(env={"name": "arm", "observation": "cameras"}, algorithm="sac", replay_on="device")
     )
     with pytest.raises(ConfigError, match="replay_on device is for replays of states"):
-        gpu_memory.check(training, "cpu", None)
+        memory.check(training, "cpu", None)
 
 
 def test_what_keeps_no_replay_has_none_to_place():

@@ -41,7 +41,7 @@ from trainer.envs.suites.gymnasium.env import GymnasiumEnv
 from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.envs.vector import VectorEnv
 from trainer.envs.workers import BEGIN_S
-from trainer.machine.moments import is_for_a_moment
+from trainer.machine.shortage import is_for_a_moment
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer

@@ -17,21 +17,13 @@ from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay
 from trainer.buffers.rollout import Rollout
+from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import IMAGE, STATE, ArraySpec
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, DamagedCheckpointError
 from trainer.nets.encoders.base import encoder_for, kept_spaces
-from trainer.training.memory import (
-    Lever,
-    Part,
-    check,
-    evaluation_bytes,
-    gpu_parts,
-    host_parts,
-    others_parts,
-    row_bytes,
-)
+from trainer.training.memory import check, evaluation_bytes, gpu_parts, host_parts, row_bytes
 
 pytestmark = pytest.mark.trainer
 GB = 10**9
@@ -53,18 +45,22 @@ def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3
 
 
 def advice(limit_bytes, **fields):
-    """What the refusal says: setting → (value, of a new run)."""
+    """What the refusal says: (setting, value, the sentence)."""
     with pytest.raises(ConfigError) as caught:
         check(a_training(**fields), "cpu", limit_bytes)
     words = str(caught.value)
-    found = re.search(r"; lower (.*?), or ask for", words)
+    found = re.search(r"; lower training\.([\w.]+) to ([\d,]+)(?: in a new run)?, or ask for", words)
     assert found, words
-    values = dict(re.findall(r"training\.([\w.]+) to ([\d,]+)", found[1]))
-    return {name: int(value.replace(",", "")) for name, value in values.items()}, words
+    return found[1], int(found[2].replace(",", "")), words
 
 
-def part(training, what):
-    (found,) = [one for one in host_parts(training, "cpu", 100_000) if what in one.what]
+def hidden_bytes(training):
+    """What plain layers keep of a row for the way back."""
+    return 4 * sum(net.values for net in find(ALGORITHMS, training.algorithm.name).sizes(training, spaces_of(training)))
+
+
+def part(training, what, **more):
+    (found,) = [one for one in host_parts(training, "cpu", 100_000, **more) if what in one.what]
     return found
 
 
@@ -78,44 +74,28 @@ def test_a_hundred_thousand_steps_of_three_cameras_are_3_7_gb_however_many_are_s
         assert rows + kept._ahead[:1].nbytes == row_bytes(training)
 
 
-@pytest.mark.parametrize("name", ["algorithm.buffer_size", "env.image_size"])
-def test_a_replay_that_does_not_fit_is_refused_with_the_buffer_and_the_size_that_fit(name):
-    found, words = advice(2 * GB)
+def test_a_replay_that_does_not_fit_is_refused_with_the_buffer_that_fits():
+    field, value, words = advice(2 * GB)
     assert "the replay, 100,000 rows of 36882 bytes = 3.69 GB" in words
-    assert sorted(found) == ["algorithm.buffer_size", "env.image_size"]
+    assert field == "algorithm.buffer_size"
     assert "in a new run, or ask for" in words
-    lowered = {"algorithm": {"name": "sac", "buffer_size": found[name]}} if "buffer" in name else {}
-    size = {"image_size": found[name]} if "image" in name else {}
-    check(a_training(**lowered, **size), "cpu", 2 * GB)
+    check(a_training({"name": "sac", "buffer_size": value}), "cpu", 2 * GB)
 
 
-def test_of_pictures_that_cannot_be_smaller_the_size_is_not_named():
-    found, _ = advice(int(0.86 * GB), image_size=17, algorithm={"name": "sac", "buffer_size": 100_000})
-    assert list(found) == ["algorithm.buffer_size"]
-
-
-def test_what_lies_beside_the_pictures_is_not_made_smaller_with_them():
-    pictures = Part("pictures and numbers", 1000, (Lever("env.image_size", (100,), 2, fixed=600),))
-    assert pictures.lowered(700) == "lower training.env.image_size to 50 in a new run"
-    assert pictures.lowered(600) is None
-
-
-def test_a_rollout_that_does_not_fit_is_refused_with_steps_and_size():
+def test_a_rollout_that_does_not_fit_is_refused_with_steps_that_fit():
     ppo = {"name": "ppo", "rollout_steps": 40_000}
-    found, words = advice(2 * GB, algorithm=ppo, num_envs=3)
+    field, value, words = advice(2 * GB, algorithm=ppo, num_envs=3)
     assert "a rollout, 120,000 steps of 36892 bytes" in words
-    assert sorted(found) == ["algorithm.rollout_steps", "env.image_size"]
-    check(a_training({**ppo, "rollout_steps": found["algorithm.rollout_steps"]}), "cpu", 2 * GB)
-    check(a_training(ppo, image_size=found["env.image_size"]), "cpu", 2 * GB)
+    assert field == "algorithm.rollout_steps"
+    check(a_training({**ppo, "rollout_steps": value}), "cpu", 2 * GB)
 
 
-def test_a_batch_that_does_not_fit_is_refused_with_the_stack_as_well():
+def test_a_batch_that_does_not_fit_is_refused_with_one_that_fits():
     sac = {"name": "sac", "batch_size": 3_000, "buffer_size": 4_000}
-    found, words = advice(2 * GB, algorithm=sac, total_steps=2_000)
-    assert "pictures of an update and what is made of them, 3,000 rows of" in words
-    assert sorted(found) == ["algorithm.batch_size", "env.frame_stack", "env.image_size"]
-    check(a_training(sac, total_steps=2_000, frame_stack=found["env.frame_stack"]), "cpu", 2 * GB)
-    check(a_training(sac, total_steps=2_000, image_size=found["env.image_size"]), "cpu", 2 * GB)
+    field, value, words = advice(2 * GB, algorithm=sac, total_steps=2_000)
+    assert "an update, 3,000 rows of" in words
+    assert field == "algorithm.batch_size"
+    check(a_training({**sac, "batch_size": value}, total_steps=2_000), "cpu", 2 * GB)
 
 
 @pytest.mark.parametrize("arch", ["drq", "impala", "simple3dcnn"])
@@ -124,12 +104,12 @@ def test_what_an_encoder_keeps_of_an_update_is_counted_where_the_update_is_made(
     training = a_training({"name": "sac", "batch_size": 12}, encoder={"arch": arch, "freeze": False}, **shown)
     spec = spaces_of(training).obs[IMAGE]
     kept = 12 * really_kept(encoder_for(IMAGE, spec, training.network, torch.Generator()), spec)
-    of_update = part(training, "pictures of an update").bytes - 2 * 12 * np.prod(spec.shape)
+    taken = {"cpu": part(training, "an update"), "gpu": gpu_parts(training)[-2]}
+    (taken["cuda"],) = [one for one in host_parts(training, "cuda", 0) if "an update" in one.what]
     assert kept > 0
-    assert of_update == pytest.approx(kept, rel=0.02)
-    (on_host,) = [one for one in host_parts(training, "cuda", 0) if "pictures of an update" in one.what]
-    assert on_host.bytes == part(training, "pictures of an update").bytes - of_update
-    assert gpu_parts(training)[-1].bytes == of_update
+    assert taken["gpu"].bytes - 12 * hidden_bytes(training) == pytest.approx(kept, rel=0.02)
+    assert taken["cuda"].bytes == 2 * 12 * np.prod(spec.shape)
+    assert taken["cpu"].bytes == taken["gpu"].bytes + taken["cuda"].bytes
 
 
 def test_a_frozen_encoders_weights_are_counted_in_the_training_and_in_the_evaluation_beside_it():
@@ -147,11 +127,10 @@ def test_a_frozen_encoders_weights_are_counted_in_the_training_and_in_the_evalua
 def test_environments_whose_last_frames_do_not_fit_are_refused():
     sac = {"name": "sac", "batch_size": 3, "buffer_size": 200_000}
     looks = {"observation": "clips", "frame_stack": 64, "frame_stride": 10, "horizon": 1_000}
-    found, words = advice(2 * GB, algorithm=sac, total_steps=2_000, num_envs=200, **looks)
-    assert "the last frames of 200 environments = 4.65 GB" in words
-    for name in ("num_envs", "env.frame_stack", "env.image_size"):
-        lowered = {"num_envs": 200, **looks, name.removeprefix("env."): found[name]}
-        check(a_training(sac, total_steps=2_000, **lowered), "cpu", 2 * GB)
+    field, value, words = advice(2 * GB, algorithm=sac, total_steps=2_000, num_envs=200, **looks)
+    assert "200 environments = 4.65 GB" in words
+    assert field == "num_envs"
+    check(a_training(sac, total_steps=2_000, **looks, num_envs=value), "cpu", 2 * GB)
 
 
 def test_what_only_the_environment_knows_is_checked_as_soon_as_it_is_opened():
@@ -224,13 +203,14 @@ def test_features_of_a_frozen_encoder_are_kept_once():
     assert (features.shape, features.dtype) == ((300, 4), np.float32)
     rows = sum(array[:1].nbytes for array in ring.arrays().values())
     assert row_bytes(training) == rows + ring._ahead[:1].nbytes
-    assert not [one for one in host_parts(training, "cpu", 300) if "pictures" in one.what]
+    assert part(training, "an update").bytes == training.learned_at_once * hidden_bytes(training)
 
 
 def test_where_frames_are_kept_there_are_no_rings_of_others():
     shown, plain = a_training(), a_training(observation="state", cameras=[], frame_stack=1)
-    assert others_parts(shown, 300, accepts=True) == []
-    assert [part.what.split()[0] for part in others_parts(plain, 300, accepts=True)] == ["contributors'"]
+    rings = [part(training, "other slots", accepts=True).bytes for training in (shown, plain)]
+    assert rings[0] == 0
+    assert rings[1] > 0
 
 
 @pytest.mark.parametrize(("rows", "is_refused"), [(119, True), (120, False)])
@@ -251,8 +231,8 @@ def test_a_replay_too_short_for_pictures_that_an_environment_gives_itself_is_ref
         check(training, "cpu", None)
 
 
-def test_pictures_of_gymnasium_without_a_size_asked_for_are_refused_with_one():
+def test_pictures_of_gymnasium_without_a_size_asked_for_are_refused_with_fewer_rows():
     env = {"name": "gymnasium", "id": "odd_envs:Line", "observation": "cameras"}
     training = resolve(TrainingSection(env=env, algorithm="sac", total_steps=1_000_000))
-    with pytest.raises(ConfigError, match=r"env\.image_size to [0-9]+"):
+    with pytest.raises(ConfigError, match=r"buffer_size to [0-9]+"):
         check(training, "cpu", 4 * GB)

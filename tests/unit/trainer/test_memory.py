@@ -26,8 +26,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError
-from trainer.training import memory
-from trainer.training.memory import check, host_parts, of_shards, others_parts, row_bytes, shared_out, shortage
+from trainer.training.memory import check, host_parts, row_bytes, shortage
 
 pytestmark = pytest.mark.trainer
 REPOSITORY = Path(__file__).parents[3]
@@ -44,11 +43,15 @@ def refusal(limit_bytes, **fields):
     return str(caught.value)
 
 
-def needed(training, **more):
+def needed(training, device="cpu", **more):
     """GB."""
     with pytest.raises(ConfigError) as caught:
-        check(training, "cpu", GB // 10, **more)
+        check(training, device, GB // 10, **more)
     return float(re.search(r"needs about ([\d.]+) GB of memory", str(caught.value))[1])
+
+
+def total(parts, what):
+    return sum(part.bytes for part in parts if what in part.what)
 
 
 def sizes(training):
@@ -79,7 +82,7 @@ def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_fa
     assert row_bytes(a_training()) == 333  # (39 + 4 + 1 + 39) · 4 + 1
     fields = {"buffer_size": 40_000_000, "total_steps": 50_000_000}
     words = refusal(8 * GB, **fields)
-    assert "this job or machine has 8.00 GB: the replay, 40,000,000 rows of 333 bytes = 13.32 GB; " in words
+    assert "this job or machine has 8.00 GB: most is for the replay, 40,000,000 rows of 333 bytes = 13.32 GB; " in words
     found = re.search(r"lower training.algorithm.buffer_size to ([\d,]+) in a new run, or ask for ([\d.]+) GB", words)
     assert found
     lower = int(found[1].replace(",", ""))
@@ -120,10 +123,10 @@ def test_rings_of_others_rows_are_counted_where_they_are_switched_on_and_as_larg
     few = a_training(buffer_size=10_000_000, total_steps=1_000_000)
     assert needed(few, accepts=True) - needed(few) == pytest.approx(rows / 10 * 3 / 7, abs=0.02)
     for training, more in ((group, {}), (alone, {"accepts": True})):
-        rings = others_parts(training, 10_000_000, **{"accepts": False, **more})
+        parts = host_parts(training, "cpu", 10_000_000, **more)
         room = group_capacity_of(training, training.group.share) if training.group.rows else None
         ring = Contributed(training, fields_of(spaces_of(training)), capacity=room).ring
-        assert [part.bytes for part in rings] == [ring.capacity * ring.num_tasks * row_bytes(training)]
+        assert total(parts, "other slots") == ring.capacity * ring.num_tasks * row_bytes(training)
 
 
 def test_what_drawing_takes_is_counted_once_a_task():
@@ -132,14 +135,11 @@ def test_what_drawing_takes_is_counted_once_a_task():
     assert seen.drawing_bytes == 80 * 2**20 + 2 * Metaworld.TASK_BYTES
 
 
-def test_a_replay_beyond_all_addresses_is_refused_with_one_that_a_run_can_fill():
+def test_a_replay_beyond_all_addresses_is_refused_whatever_the_limit():
     for limit in (None, 8 * GB):
-        assert refusal(limit, preset="tiny", buffer_size=99_999_999_999_999, total_steps=20_000) == (
-            "training.algorithm.buffer_size is 99,999,999,999,999: rows of 333 bytes, together more than a program "
-            "has addresses for; a run of 20,000 steps fills no more than 20,000"
-        )
-    words = refusal(None, buffer_size=10**14, total_steps=10**14)
-    assert words.endswith("; set 210,000,000,000 or less")
+        words = refusal(limit, preset="tiny", buffer_size=99_999_999_999_999, total_steps=20_000)
+        assert "the replay, 99,999,999,999,999 rows of 333 bytes" in words
+        assert words.endswith("; lower training.algorithm.buffer_size to 210,000,000,000 in a new run")
 
 
 def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():
@@ -160,7 +160,7 @@ def test_the_libraries_own_errors_become_a_sentence():
     for how in (lambda: np.zeros(2**50), lambda: torch.empty(2**50)):
         words = str(shortage(allocate(how), training, "cpu"))
         assert words.startswith("out of memory (")
-        assert "lower training.algorithm.buffer_size to 20,000,000 in a new run, which halves it, or" in words
+        assert "lower training.algorithm.buffer_size to 20,000,000 in a new run, or" in words
         assert words.endswith("ask for more (slurm.mem); the last checkpoint is good")
     assert shortage(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), training, "cpu") is not None
     assert shortage(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), training, "cpu") is None
@@ -176,19 +176,10 @@ def test_a_gpu_without_memory_is_told_what_of_the_gpu_to_lower():
     training = a_training(buffer_size=40_000_000, batch_size=100_000)
     found = str(shortage(torch.OutOfMemoryError(words), training, "cuda"))
     assert found.startswith("CUDA out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.")
-    # 100,000 rows · 2 · 3 · 1,024 values · 4 bytes
-    assert "most is for an update, 100,000 rows of 6,144 hidden values = 2.46 GB; " in found
+    # 2 · 3 · 1,024 values · 4 bytes
+    assert "most is for an update, 100,000 rows of 24,576 bytes = 2.46 GB; " in found
     assert "lower training.algorithm.batch_size to 50,000 in a new run" in found
     assert "buffer_size" not in found
-
-
-def test_nets_on_a_gpu_are_a_burden_of_the_machine_only_as_checkpoints():
-    training = a_training()
-    cpu, gpu = (sum(part.bytes for part in host_parts(training, device, 1)) for device in ("cpu", "cuda"))
-    # weights, gradients, two moments, the actor's average and the critics' targets; and an update of 512 rows
-    actor, critics = sizes(training)
-    live = 5 * actor + 5 * critics
-    assert cpu - gpu == 4 * (live + 512 * 2 * 3 * 1024)
 
 
 @pytest.mark.parametrize(("name", "moments"), [("ppo", 2), ("a2c", 1), ("sac", 2), ("td3", 2)])
@@ -206,7 +197,7 @@ def test_what_an_optimizer_remembers_is_counted(name, moments):
     remembered = [value.numel() for value in optimizer.state[learned[0]].values() if value.shape == learned[0].shape]
     assert remembered == [learned[0].numel()] * moments
     assert {size.moments for size in algorithm.sizes(training, spaces)} == {moments}
-    nets = [part for part in host_parts(training, "cuda", 1) if part.what.startswith("the actor")]
+    nets = [part for part in host_parts(training, "cuda", 0) if part.what.startswith("the actor")]
     (actor,) = [size for size in algorithm.sizes(training, spaces) if size.name == "the actor"]
     assert nets[0].bytes == 2 * (1 + moments + actor.targets + 1) * 4 * actor.parameters
 
@@ -278,15 +269,9 @@ def test_a_gpu_that_is_full_or_fails_is_told_by_other_commands_too(tmp_path, err
     assert words in done.stderr
 
 
-def test_what_cuda_takes_of_the_machines_memory_is_counted(monkeypatch):
-    training = a_training(preset="fast-td3")
-    on_host = sum(part.bytes for part in host_parts(training, "cuda", training.off_policy.buffer_size))
-    assert on_host > 28 * GB  # measured: 30 GB with the program and CUDA (bench/results/gpu.csv)
-    limit = on_host + 3 * GB // 2
-    with pytest.raises(ConfigError, match="1,280 environments"):
-        check(training, "cuda", limit)
-    monkeypatch.setattr(memory, "_CUDA_BYTES", 0)
-    check(training, "cuda", limit)
+def test_what_was_measured_of_a_training_beside_a_gpu_is_what_is_counted():
+    training = resolve(TrainingSection(preset="fast-td3"))
+    assert needed(training, "cuda") == pytest.approx(30, rel=0.05)  # the program and CUDA: bench/results/gpu.csv
 
 
 def of_a_plugin(**fields):
@@ -297,8 +282,7 @@ def of_a_plugin(**fields):
 def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
     training = of_a_plugin(num_envs=100_000, evaluation_goals=0)
     check(training, "cpu", 2 * GB)
-    with pytest.raises(ConfigError, match=r"has 0\.10 GB; ask for 0\.52 GB or more"):
-        check(training, "cpu", GB // 10)
+    assert (needed(training), needed(training, "cuda")) == (0.52, 1.52)  # CUDA takes a gigabyte of the machine's
     for device, error, words in (
         ("cpu", MemoryError(), "out of memory (MemoryError): ask for more (slurm.mem); the last checkpoint is good"),
         ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it; the last checkpoint is"),
@@ -306,25 +290,21 @@ def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
         assert words in str(shortage(error, training, device))
 
 
-def test_each_rank_gathers_the_gradients_of_all_shards_and_the_first_the_rollouts() -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_each_rank_has_the_nets_and_all_gradients_and_the_first_saves_all_rollouts(device: str) -> None:
     training = a_training(preset="arm-ppo", num_envs=8, num_workers=0, algorithm={"name": "ppo", "shards": 4})
-    (rollout,) = [part for part in host_parts(training, "cuda", 0) if part.what.startswith("a rollout")]
-    nets = [part for part in host_parts(training, "cuda", 0) if part.is_in_each]
-    learned = sum(int(part.what.split(", ")[1].split()[0].replace(",", "")) for part in nets)
-    for ranks, here, rows in ((1, 1, 8), (2, 2, 12), (4, 2, 10)):
-        gradients, saved = of_shards(training, "cpu", ranks, here)
-        assert gradients.bytes == rows * learned * 4
-        assert saved.bytes == rollout.bytes * (ranks - 1) // ranks
-    assert of_shards(a_training(preset="arm-ppo", num_envs=8, num_workers=0), "cpu", 1, 1) == []
-    assert of_shards(training, "cuda", 1, 1) == []
+    one = a_training(preset="arm-ppo", num_envs=8, num_workers=0)
+    nets, rollout = (total(host_parts(one, device, 0), what) for what in ("parameters", "a rollout"))
+    for ranks, here, copies in ((1, 1, 8), (2, 2, 6), (4, 2, 5)):
+        parts = host_parts(training, device, 0, ranks=ranks, here=here)
+        gathered = copies * 4 * sum(sizes(training)) * (device == "cpu" or ranks > 1)
+        assert total(parts, "parameters") == here * (nets + gathered)
+        assert total(parts, "a rollout") == rollout * (here + ranks - 1) // ranks
 
 
 @pytest.mark.parametrize("preset", ["arm-ppo", "arm-sac"])
-def test_each_rank_has_the_nets_and_all_together_have_the_rest_or_the_first_alone(preset):
+def test_environments_are_shared_out_or_the_first_ranks_alone(preset):
     training = a_training(preset=preset, num_envs=8, num_workers=0)
-    parts = host_parts(training, "cpu", 0)
-    assert {part.is_in_each for part in parts} == {True, False}
-    for ranks, here in ((1, 1), (2, 2), (4, 2)):
-        own = {"arm-ppo": here / ranks, "arm-sac": 1}[preset]
-        for whole, shared in zip(parts, shared_out(training, parts, ranks, here), strict=True):
-            assert shared.bytes == int(whole.bytes * (here if whole.is_in_each else own))
+    whole = total(host_parts(training, "cpu", 0), "environments")
+    halved = total(host_parts(training, "cpu", 0, ranks=4, here=2), "environments")
+    assert halved == (whole // 2 if preset == "arm-ppo" else whole)
