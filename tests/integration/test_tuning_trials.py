@@ -92,7 +92,7 @@ def test_time_is_left_to_try_the_old_settings_once_more(tmp_path, monkeypatch):
 def test_nets_that_the_memory_has_no_room_for_are_refused_before_they_are_tried(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "read_host", lambda: Host("small", 2, 2**30, 2**30))
     wide = resolve(TrainingSection(preset="tiny", device="cpu", num_workers=0, critic_hidden=(8000, 8000)))
-    with pytest.raises(ConfigError, match=r"this job or machine has 1\.07 GB: the critics"):
+    with pytest.raises(ConfigError, match=r"this job or machine has 1\.07 GB: most is for the critics"):
         trials.try_settings(wide, 60.0, print, tmp_path)
 
 
