@@ -100,7 +100,7 @@ def _points(algorithm: dict[str, Any], env: dict[str, Any] | None = None, **netw
 
 _STACKS = {"observation": "cameras", "frame_stack": 3, "frame_stride": 2}
 _BOTH = {"observation": "both", "critic_sees": "state"}
-_DEMOS = "from pathlib import Path\nfrom point_demos import recorded\nrecorded(Path('demos').resolve(), 2)\n"
+_DEMOS = "from pathlib import Path\nfrom point_demos import recorded\nrecorded(Path('demos').resolve(), 6)\n"
 _SHOWN = {"demos": "demos"}
 _CLONED = Command(
     ("-m", "trainer", "demos", "fit", "--demos", "demos", "--config", "training.json", "--run-dir", "fit",
@@ -114,7 +114,9 @@ _TRAININGS: dict[str, Case] = {
     "mt3-python": _trained(_MT3, environment=_PYTHON),
     "mt3-processes": _trained(_MT3, {"num_workers": 2}, environment=_PYTHON),
     "mt3-handed-over": _trained(_MT3, commands=_asked(33, 29, 9)),
-    "mt3-killed": _trained(_MT3, commands=_killed(12, 17)),
+    "mt3-killed": _trained(
+        _MT3, commands=(*(Command(("handing_over.py", f"{at}:SIGKILL", *_TRAIN), KILLED) for at in (64, 33)), _WHOLE)
+    ),
     "reach-sac": _trained(_REACH, {"algorithm": "sac", "network": {"trunk": 6}}),
     "reach-drqv2": _trained(
         _REACH, {"algorithm": "drqv2", **_OFF, "total_steps": 150, "network": {"encoder": {"arch": "drq"}}},
