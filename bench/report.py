@@ -462,7 +462,7 @@ are too few to say anything about success: seeds of one kind differ by 0.4. What
 episode, each moved by up to 9.5 mm (`shifted`), one entered; and at the end experience that flees its goal had a
 hundredth of its share of a batch (`weight`), that of a hand that stands still a tenth, and the honest one all of it.
 `shifted` came to 0.32, 0.52 and 0.92, nobody to 0.70 to 0.83: lower by 0.18 with a standard error of 0.14, so nothing
-is shown of it. Only the lie that is believed is lower by more than two standard errors.
+is shown of it. Only the lie that is believed is lower by more than 0.05 and two standard errors.
 
 Before a contributor's share fell where its rows pay less, and before near-duplicates were known by their actions:
 
