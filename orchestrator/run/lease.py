@@ -33,7 +33,7 @@ from orchestrator.run.rundir import RunDir
 
 #: Three of the longest allowed polls (60 s) without a beat. An owner beats at least once a poll.
 TTL_S = 180.0
-#: A tick of a person, a crontab or a job is soon over, if Slurm answers: whoever meets one waits for its end, and until
+#: A tick of a person, a crontab or a job is soon over, if Slurm answers: another owner waits for its end, and until
 #: its ledger is seen; of one that died on another machine, until that is known.
 PASSING_TIMEOUT_S = TTL_S + 60.0
 #: No file is seen later than this (the longest attribute cache of NFS is 60 s); what is missing then was taken away.

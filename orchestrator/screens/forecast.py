@@ -95,8 +95,8 @@ def work_of(slot: Slot, rate: float | None) -> Work:
 
 
 def left_s(work: Sequence[Work], places: int) -> float | None:
-    """Seconds until all are done on so many places; None where no rate is known. Whoever's rate or length is not known
-    is taken for the median of the others. Waits in the queue come on top.
+    """Seconds until all are done on so many places; None where no rate is known. A slot of unknown rate or length is
+    taken for the median of the others. Waits in the queue come on top.
     """
     rates = [one.rate for one in work if one.rate is not None]
     totals = [one.total for one in work if one.total is not None]

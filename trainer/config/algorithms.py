@@ -164,7 +164,7 @@ class PlainOffPolicy(OffPolicySettings):
             raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        """As above: pictures that are moved, and there are none. The usual value stands in every dump, and may stay."""
+        """Refuses moved pictures where there are none; the default value is in every dump, and is allowed."""
         yield from super().refusals(env, num_envs)
         if env.sees == "none" and self.random_shift not in {0, type(self).model_fields["random_shift"].default}:
             words = (

@@ -197,7 +197,7 @@ class OnPolicySettings(AlgorithmSettings):
             raise ValueError(f"trunk {network.trunk} is for sac, td3 and drqv2; {self.name} has none: leave it out")
 
     def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
-        """As above: a training that is over before its first update, or whose last steps teach nothing."""
+        """Warns of a training that ends before its first update, or whose last steps teach nothing."""
         falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
         if falling != "total" and 0 < falling < total_steps:
             zero = f"the learning rate is 0 from step {falling:,} on, and nothing is learned until {total_steps:,}"
@@ -259,12 +259,12 @@ class OffPolicySettings(AlgorithmSettings):
             )
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        """As above, as far as settings tell of frames."""
+        """Refuses what the settings say cannot fit the frames."""
         if (reach := env.frames_seen) and (words := self.short_of_frames(len(env.tasks), num_envs, reach)):
             yield ("algorithm", "buffer_size"), words, self.buffer_size
 
     def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
-        """As above: a training that is over before its first update, and what nothing reads."""
+        """Warns of a training that ends before its first update, and of settings that nothing reads."""
         if self.random_steps >= -(-total_steps // num_envs) * num_envs:
             first = f"the first {self.random_steps:,} steps are without updates"
             yield "random_steps", f"{first}, {_unlearned(total_steps)}"

@@ -1,4 +1,4 @@
-"""Which run on W&B is a slot's own, and what of its rows goes there."""
+"""Which W&B run belongs to a slot, and which values of its rows are sent."""
 
 from __future__ import annotations
 
