@@ -46,7 +46,7 @@ GROUND = "anchorleg"
 FLOORS = {
     "anchorleg": """
         job, live, findings modes rollback runid, parents, children files notices output places shares signals temporary
-        words wrapping, printable""",
+        errors words wrapping, printable""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
         decisions reference, config shim,
