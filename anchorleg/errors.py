@@ -11,16 +11,20 @@ the sentence, which may be mended without touching a program. `tests/unit/test_e
 
 from __future__ import annotations
 
+import copyreg
 import tomllib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Self
 
 from anchorleg.printable import printable
 
 #: Fields that JSON has as they are; others as text.
 _PLAIN = (str, int, float, bool, type(None))
+#: The identifier of several errors at once.
+SEVERAL = "several"
 
 
 @cache
@@ -50,12 +54,35 @@ class NamedError(Exception):
         raise KeyError(f"errors.toml has no {self.id} of {type(self).__name__}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (type(self), self.id, self.fields)
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+    @classmethod
+    def at(cls, where: str, field: str, error: NamedError) -> Self:
+        """`error` of one field as one of this class, with both places ("": none) before its sentence and as fields."""
+        made = cls.__new__(cls, ": ".join(filter(None, (where, field, str(error)))))
+        places = {"where": where, "field": field}
+        made.id, made.fields = error.id, {**{name: at for name, at in places.items() if at}, **error.fields}
+        return made
+
+    @classmethod
+    def all_of(cls, errors: Sequence[NamedError]) -> Self:
+        """`errors` at once, one line each, as one of this class; the only one keeps its identifier."""
+        if len(errors) == 1:
+            return cls.at("", "", errors[0])
+        made = cls.__new__(cls, "\n".join(map(str, errors)))
+        made.id, made.fields = SEVERAL, {"errors": tuple(errors)}
+        return made
+
+    def with_id(self) -> str:
+        """The sentence, and the identifier in brackets; of several errors, each with its own."""
+        lines = self.fields["errors"] if self.id == SEVERAL else ()
+        return "\n".join(line.with_id() for line in lines) or f"{self} [{self.id}]"
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`: identifier, fields, sentence, exit code."""
-        fields = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in self.fields.items()}
-        return {"error": self.id, "fields": fields, "sentence": str(self), "exit_code": self.exit_code}
+        return {
+            "error": self.id, "fields": _in_json(self.fields), "sentence": str(self), "exit_code": self.exit_code
+        }  # fmt: skip
 
 
 def _in_words(value: Any) -> Any:
@@ -66,5 +93,11 @@ def _in_words(value: Any) -> Any:
     return printable(str(value)) if isinstance(value, str | PurePath | BaseException) else value
 
 
-def _made_again(kind: type[NamedError], name: str, fields: dict[str, Any]) -> NamedError:
-    return kind(name, **fields)
+def _in_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _in_json(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(inner) for inner in value]
+    if isinstance(value, NamedError):
+        return value.as_json()
+    return value if isinstance(value, _PLAIN) else str(value)

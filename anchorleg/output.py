@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO, TypeGuard
+from typing import Any, NoReturn, TextIO, TypeGuard
 
+from anchorleg.errors import NamedError
 from anchorleg.printable import shown
 
 #: A command's exit code then, as a shell has it: `orchestrator status | head -1`.
@@ -56,9 +58,12 @@ class _Out(io.FileIO):
 
     #: Whether somebody was told, and decided what follows from it.
     has_failed = False
+    #: Whether this process has printed anything, here or beside what was set aside.
+    has_written = False
 
     def write(self, data: Any, /) -> int:
         """As `io.FileIO`. Errors: ReaderGoneError, once; OSError with a name."""
+        _Out.has_written = True
         try:
             return super().write(data)
         except BrokenPipeError as error:
@@ -115,6 +120,20 @@ def set_aside() -> Iterator[TextIO]:
         yield answer
     finally:
         sys.stdout = answer
+
+
+def end_with_error(program: str, error: object, code: int) -> NoReturn:
+    """End `program`: print the sentence `error` to standard error, and exit with `code`.
+
+    A `NamedError` has its identifier in brackets behind it. Where `--json` was typed and no answer has been printed,
+    it is printed to standard output too, as one JSON object.
+    """
+    if isinstance(error, NamedError) and "--json" in sys.argv and not _Out.has_written:
+        with contextlib.suppress(OSError):
+            print(json.dumps(error.as_json()))
+        _flush(quietly=True)
+    print(f"{program}: {shown(error.with_id() if isinstance(error, NamedError) else str(error))}", file=sys.stderr)
+    sys.exit(code)
 
 
 def words_of(error: OSError) -> str:

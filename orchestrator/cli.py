@@ -5,13 +5,12 @@ Exit codes: see `orchestrator.errors`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from anchorleg.output import ending_well, words_of
+from anchorleg.output import end_with_error, ending_well, words_of
 from orchestrator.commands import control, queueing, screens, setup
 from orchestrator.errors import AnchorlegError, StorageError
 
@@ -70,12 +69,8 @@ def main(act: Callable[[], object] = app) -> None:
     try:
         ending_well(act)
     except AnchorlegError as error:
-        words, code = str(error), error.exit_code
+        end_with_error("orchestrator", error, error.exit_code)
     except OSError as error:
-        words, code = f"{words_of(error)}.", StorageError.exit_code
+        end_with_error("orchestrator", f"{words_of(error)}.", StorageError.exit_code)
     except KeyboardInterrupt:
-        words, code = "interrupted.", 130
-    else:
-        return
-    print(f"orchestrator: {words}", file=sys.stderr)
-    sys.exit(code)
+        end_with_error("orchestrator", "interrupted.", 130)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, mod
 
 from anchorleg.places import user_path
 from anchorleg.words import did_you_mean
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, FieldError
 from orchestrator.experiments import MOST_SLOTS, expanded, read_lines, settings_in
 from orchestrator.sections import (
     ActorsSection,
@@ -160,7 +160,7 @@ class RunConfig(Section):
             try:
                 resolve(self.training.over(fields))
             except ValidationError as error:
-                raise ValueError(f"{where}: {sentences(error, TrainingSection)[0][1]}") from None
+                raise FieldError.at(where, *sentences(error, TrainingSection)[0]) from None
         for slot in range(self.slots if self.slurm.ranks > 1 and self.command is None else 0):
             self._check_ranks(resolve(self.training.over(self.fields_of(slot))).algorithm.shards, slot)
 
@@ -241,10 +241,10 @@ class RunConfig(Section):
         try:
             return trained(self.training_of(slot).written)
         except ValidationError as error:
+            why = FieldError.at("", *sentences(error, TrainingSection)[0])
             raise ConfigError(
                 f"{self.run_name}: no job of slot {slot} can be made by this Python ({sys.executable}): training."
-                f"{sentences(error, TrainingSection)[0][1]}. Install that package here, or go on with the Python that "
-                "began the run."
+                f"{why}. Install that package here, or go on with the Python that began the run."
             ) from None
 
     def max_runtime_s(self, slot: int) -> float | None:
@@ -395,4 +395,4 @@ def parse_config(value: dict[str, Any], where: Path | str, typed: Collection[str
         return RunConfig.model_validate(value)
     except ValidationError as error:
         found = sentences(error, RunConfig, {"training": names_under_training()})
-        raise ConfigError(located(found, where, typed)) from None
+        raise ConfigError(str(located(FieldError, found, where, typed))) from None

@@ -23,6 +23,7 @@ Exit code 0: done. 1: a defect of this program (please report it).
 
 from __future__ import annotations
 
+from anchorleg.errors import NamedError
 from anchorleg.job import HANDED_OVER
 
 
@@ -36,6 +37,10 @@ class ConfigError(AnchorlegError):
     """The config cannot be used."""
 
     exit_code = 2
+
+
+class FieldError(NamedError, ValueError):
+    """One field of a config cannot be used: validators raise it, a ConfigError tells of it."""
 
 
 class RunFolderError(AnchorlegError):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from anchorleg.output import ending_well, words_of
+from anchorleg.output import end_with_error, ending_well, words_of
 from syncd.commands import doctor, gate, inbox, serve, service, setup, status, sync
 from syncd.errors import ConfigError, StorageError, SyncError
 
@@ -70,12 +70,8 @@ def main() -> None:
     try:
         ending_well(_run)
     except SyncError as error:
-        words, code = str(error), error.exit_code
+        end_with_error("syncd", error, error.exit_code)
     except OSError as error:
-        words, code = words_of(error), StorageError.exit_code
+        end_with_error("syncd", words_of(error), StorageError.exit_code)
     except KeyboardInterrupt:
-        words, code = "interrupted", 130
-    else:
-        return
-    print(f"syncd: {words}", file=sys.stderr)
-    sys.exit(code)
+        end_with_error("syncd", "interrupted", 130)

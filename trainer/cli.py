@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.job import Job
-from anchorleg.output import ending_well, set_aside, words_of
-from anchorleg.printable import shown
+from anchorleg.output import end_with_error, ending_well, set_aside, words_of
 from anchorleg.signals import bear_hand_over
 from trainer.commands.actors import actors
 from trainer.commands.autotune import autotune
@@ -311,24 +310,20 @@ def main() -> None:
     try:
         ending_well(app, runs_foreign=True)
     except TrainerError as error:
-        words, code = str(error), error.exit_code
+        end_with_error("trainer", error, error.exit_code)
     except ModuleNotFoundError as error:
         top = (error.name or "").partition(".")[0]
         extra = next((extra for extra, modules in _EXTRAS.items() if top in modules), None)
         if extra is None:
             raise
         words = f"{error.name} is not installed here: in Anchorleg's checkout, run pip install '.[{extra}]'"
-        code = ConfigError.exit_code
+        end_with_error("trainer", words, ConfigError.exit_code)
     except (MemoryError, RuntimeError, OSError) as error:
         known = _of_memory_or_gpu(error)
         if known is None and isinstance(error, OSError):
             known = SaveError(words_of(error))
         if known is None:
             raise
-        words, code = str(known), known.exit_code
+        end_with_error("trainer", known, known.exit_code)
     except KeyboardInterrupt:
-        words, code = "interrupted", 130
-    else:
-        return
-    print(f"trainer: {shown(words)}", file=sys.stderr)
-    sys.exit(code)
+        end_with_error("trainer", "interrupted", 130)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from anchorleg.errors import NamedError
 from anchorleg.job import DO_NOT_REQUEUE
 
 #: Another try at reading would come to the same.
@@ -50,6 +51,10 @@ class ConfigError(TrainerError):
     """The configuration or the command line is wrong. It does not mean that anything was changed."""
 
     exit_code = 2
+
+
+class FieldError(NamedError, ValueError):
+    """One field of a config cannot be used. Validators raise it, `trainer.config.read.sentences` finds it."""
 
 
 class NoGoodCheckpointError(TrainerError):

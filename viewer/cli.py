@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.output import ending_well, words_of
+from anchorleg.output import end_with_error, ending_well, words_of
 from viewer import showing
 from viewer.errors import StorageError, UsageError, ViewerError
 
@@ -177,12 +177,8 @@ def main(act: Callable[[], object] | None = None) -> None:
     try:
         ending_well(act)
     except (ViewerError, AnchorlegError) as error:
-        words, code = str(error), error.exit_code
+        end_with_error("viewer", error, error.exit_code)
     except OSError as error:
-        words, code = f"{words_of(error)}.", StorageError.exit_code
+        end_with_error("viewer", f"{words_of(error)}.", StorageError.exit_code)
     except KeyboardInterrupt:
         return
-    else:
-        return
-    print(f"viewer: {words}", file=sys.stderr)
-    sys.exit(code)

@@ -15,14 +15,14 @@ from anchorleg.words import did_you_mean
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Ledger, SlotStatus
 from orchestrator.decisions.requests import Kind, with_request, with_slots
-from orchestrator.errors import ConfigError, RunFolderError
+from orchestrator.errors import ConfigError, FieldError, RunFolderError
 from orchestrator.experiments import SLOTS, Row, expanded, read_lines, same_settings
 from orchestrator.fields import typed_fields
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import ask, requests_after
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.status import keeper
-from trainer.config.read import sentences
+from trainer.config.read import located, sentences
 
 #: Slots beyond these are counted, and not named.
 NAMED = 6
@@ -151,7 +151,7 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
     try:
         run.config.with_experiments(rows)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"add: {words}" for _, words in sentences(error, RunConfig))) from None
+        raise ConfigError(str(located(FieldError, sentences(error, RunConfig), "add"))) from None
     after = _as_asked_so_far(run, run_dir).requests
     ask(run_dir.disk, run_dir.requests, "add", now=time.time(), after=after, experiments=tuple(rows))
     names = ", ".join(row["name"] for row in rows[:NAMED])

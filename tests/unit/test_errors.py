@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import string
 import tomllib
 from collections.abc import Iterator
@@ -77,3 +78,10 @@ def test_identifiers_are_words_with_a_room(package: str) -> None:
         assert dot == ".", name
         assert (room + rest).replace("-", "").replace(".", "").isalnum(), name
         assert name == name.lower(), name
+
+
+def test_the_page_has_every_identifier() -> None:
+    page = ROOT / "docs/errors.md"
+    script = runpy.run_path(str(ROOT / "docs/errors.py"))
+    assert len(script["LIST"].findall(page.read_text())) == len(PACKAGES)
+    assert script["written"](page.read_text()) == page.read_text(), "run docs/errors.py"

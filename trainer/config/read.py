@@ -17,17 +17,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from anchorleg.errors import NamedError
 from anchorleg.words import did_you_mean
 from trainer.config.fields import SENTENCE
 from trainer.config.section import TrainingSection, named_first, put, resolve
 from trainer.config.training import Training
 from trainer.config.wandb import WandbSection
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, FieldError
 
+Kind = TypeVar("Kind", bound=NamedError)
 YAML_SUFFIXES = (".yaml", ".yml")
 #: The longest config of ours has a few kilobytes; experiments of a large study have some hundred.
 MOST_BYTES = 4 * 2**20
@@ -78,12 +80,13 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         section = TrainingSection.model_validate(value)
     except ValidationError as error:
         found = sentences(error, TrainingSection)
-        raise ConfigError(located(found, config, dict(typed), "training." if is_cluster else "")) from None
+        prefix = "training." if is_cluster else ""
+        raise ConfigError(str(located(FieldError, found, config, dict(typed), prefix))) from None
     try:
         wandb = WandbSection.model_validate(file.get("wandb") or {} if is_cluster else {})
     except ValidationError as error:
-        found = [(f"wandb.{place}", f"wandb.{words}") for place, words in sentences(error, WandbSection)]
-        raise ConfigError(located(found, config)) from None
+        found = [(f"wandb.{place}", why) for place, why in sentences(error, WandbSection)]
+        raise ConfigError(str(located(FieldError, found, config))) from None
     run_name = file.get("run_name")
     training = resolve(section)
     warnings = tuple(f"{name}: {why}" for name, why in training.warnings_of())
@@ -125,18 +128,23 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def located(
-    found: Iterable[tuple[str, str]], file: Path | str | None, typed: Collection[str] = (), section: str = ""
-) -> str:
-    """A line for each (place, sentence), behind where it was written: a file and its line, another name of what was
-    read, or the command line, as all of `typed` was. `section`: what stands before the places in the file.
+    kind: type[Kind],
+    found: Iterable[tuple[str, NamedError]],
+    file: Path | str | None,
+    typed: Collection[str] = (),
+    section: str = "",
+) -> Kind:
+    """One error of `kind` with a line for each (place, mistake), behind where it was written: a file and its line,
+    another name of what was read, or the command line, as all of `typed` was. `section`: what stands before the places
+    in the file.
     """
     lines = []
-    for place, words in found:
+    for place, why in found:
         where = "the command line"
         if file is not None and place not in typed:
             where = f"{file}{line_of(file, section + place) if isinstance(file, Path) else ''}"
-        lines.append(f"{where}: {words}")
-    return "\n".join(lines)
+        lines.append(kind.at(where, place, why))
+    return kind.all_of(lines)
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -300,34 +308,42 @@ _WORDS = {
 
 def sentences(
     error: ValidationError, model: type[BaseModel], below: Mapping[str, Collection[str]] | None = None
-) -> list[tuple[str, str]]:
-    """(dotted path, sentence) of each mistake that pydantic found. `below`: section → names that stand in it, for one
-    that misses it. Pure.
+) -> list[tuple[str, NamedError]]:
+    """(dotted path, mistake) of each mistake that pydantic found; "" where it is about the whole. `below`: section →
+    names that stand in it, for one that misses it. Pure.
     """
-    found = []
+    found: list[tuple[str, NamedError]] = []
     problems = error.errors(include_url=False)
     for problem in problems:
-        place = problem["loc"]
-        if problem["type"] == "too_short" and any(other["loc"][:-1][: len(place)] == place for other in problems):
+        place = [str(part) for part in problem["loc"]]
+        if problem["type"] == "too_short" and any(
+            other["loc"][:-1][: len(place)] == problem["loc"] for other in problems
+        ):
             continue  # pydantic counts what is right in the list
-        *sections, name = [str(part) for part in place] or ["config"]
-        dotted = ".".join((*sections, name))
-        fields = _fields_of(model, sections)
-        if problem["type"] == "extra_forbidden":
-            inner = next((section for section, known in (below or {}).items() if dotted in known), None)
-            hint = did_you_mean(name, fields) if inner is None else f'did you mean "{inner}.{dotted}"?'
-            words = f"there is no such field; {hint}"
-        elif problem["type"] in {"value_error", SENTENCE}:
-            words = str(problem["ctx"]["error"])
-        elif problem["type"] == "string_pattern_mismatch":
-            about = fields[name].description if name in fields else None
-            words = f"{problem['input']!r} cannot be used. {about or ''}".rstrip()
-        else:
-            quoted = repr(problem["input"])
-            words = _WORDS.get(problem["type"]) or problem["msg"][0].lower() + problem["msg"][1:]
-            words += f" (found {quoted if len(quoted) <= _QUOTE else quoted[:_QUOTE] + '...'})"
-        found.append((dotted, f"{dotted}: {words}" if place else words))
+        found.append((".".join(place), _mistake(problem, place, _fields_of(model, place[:-1]), below or {})))
     return found
+
+
+def _mistake(
+    problem: Any, place: list[str], fields: Mapping[str, Any], below: Mapping[str, Collection[str]]
+) -> NamedError:
+    if problem["type"] == "extra_forbidden":
+        dotted = ".".join(place)
+        inner = next((section for section, known in below.items() if dotted in known), None)
+        near = did_you_mean(place[-1], fields) if inner is None else f'did you mean "{inner}.{dotted}"?'
+        return FieldError("config.unknown-field", near=near)
+    if problem["type"] in {"value_error", SENTENCE}:
+        why = problem["ctx"]["error"]
+        return why if isinstance(why, NamedError) else FieldError("config.field-refused", why=why)
+    if problem["type"] == "string_pattern_mismatch":
+        about = fields[place[-1]].description if place[-1] in fields else f"Its form is {problem['ctx']['pattern']}"
+        return FieldError("config.field-form", found=problem["input"], about=about)
+    quoted = repr(problem["input"])
+    return FieldError(
+        "config.field-kind",
+        wanted=_WORDS.get(problem["type"]) or problem["msg"][0].lower() + problem["msg"][1:],
+        found=quoted if len(quoted) <= _QUOTE else quoted[:_QUOTE] + "...",
+    )
 
 
 def _fields_of(model: type[BaseModel], sections: Iterable[str]) -> dict[str, Any]:

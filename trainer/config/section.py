@@ -28,6 +28,7 @@ from trainer.config.pictures import OF_MOVED_PICTURES, OF_PICTURES, SEEING
 from trainer.config.presets import ABOUT, DEFAULT_PRESET, PRESETS, by_task
 from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
 from trainer.config.training import NAMED, SECTIONS, Training, in_sections, merged
+from trainer.errors import FieldError
 
 #: What is trained where nobody says otherwise, and what presets are for.
 _USUAL = {"env": "metaworld", "algorithm": "mtsac"}
@@ -260,7 +261,10 @@ def _where_written(
         if place and place[0] in SECTIONS and (place[1] in written if len(place) > 1 else place[0] not in written):
             place = place[1:]
         if kind == "extra_forbidden":
-            kind, more = SENTENCE, {"error": f"there is no such field; {did_you_mean(str(place[-1]), known)}"}
+            kind, more = (
+                SENTENCE,
+                {"error": FieldError("config.unknown-field", near=did_you_mean(str(place[-1]), known))},
+            )
             if place[-1] in _OF_DEMOS and issubclass(classes["algorithm"], OnPolicySettings):
                 who = classes["algorithm"].model_fields["name"].default
                 more["error"] = (

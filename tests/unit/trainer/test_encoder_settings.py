@@ -27,7 +27,7 @@ def refused(**values):
     with pytest.raises(ValidationError) as caught:
         of_arm(**values)
     ((place, words),) = sentences(caught.value, Training)
-    return place, words
+    return place, str(words)
 
 
 def test_an_encoder_of_each_name_can_be_asked_for():
@@ -69,7 +69,7 @@ def test_an_encoder_of_which_nobody_publishes_weights_says_so(name):
 def test_weights_without_a_name_are_refused():
     assert refused(weights="w.pth") == (
         "network.encoder.arch",
-        "network.encoder.arch: name the encoder that the file of weights is of",
+        "name the encoder that the file of weights is of",
     )
 
 
