@@ -45,8 +45,8 @@ GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
     "anchorleg": """
-        job, live, findings modes rollback runid, parents, children files notices output places shares signals temporary,
-        errors words wrapping, printable""",
+        job, live, findings modes rollback runid, parents, children files notices output places shares signals
+        temporary, errors words wrapping, printable""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
         decisions reference, config shim,
