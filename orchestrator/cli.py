@@ -12,7 +12,7 @@ import typer
 
 from anchorleg.output import end_with_error, ending_well, words_of
 from orchestrator.commands import control, queueing, screens, setup
-from orchestrator.errors import AnchorlegError, StorageError
+from orchestrator.errors import AnchorlegError, Interrupted, StorageError
 
 app = typer.Typer(
     help="Keep training alive on clusters that only give out short jobs.",
@@ -71,6 +71,6 @@ def main(act: Callable[[], object] = app) -> None:
     except AnchorlegError as error:
         end_with_error("orchestrator", error, error.exit_code)
     except OSError as error:
-        end_with_error("orchestrator", f"{words_of(error)}.", StorageError.exit_code)
+        end_with_error("orchestrator", StorageError("storage.failed", what=words_of(error)), StorageError.exit_code)
     except KeyboardInterrupt:
-        end_with_error("orchestrator", "interrupted.", 130)
+        end_with_error("orchestrator", Interrupted("command.interrupted"), Interrupted.exit_code)

@@ -117,66 +117,54 @@ class RunConfig(Section):
             return value
         try:
             rows = expanded(value["experiments"])
-        except ValueError as error:
-            raise ValueError(f"experiments: {error}") from None
+        except FieldError as error:
+            raise FieldError.at("", "experiments", error) from None
         if value.get("slots", len(rows)) != len(rows):
-            raise ValueError(
-                f"slots: there are {len(rows)} experiments, and each is a slot: leave slots out. How many run at once "
-                "is said by slurm.max_jobs."
-            )
+            raise FieldError("config.slots-and-experiments", count=len(rows))
         return {**value, "experiments": rows, "slots": len(rows)}
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> RunConfig:
         self._check_role()
         if self.experiments is not None and self.slot_overrides:
-            raise ValueError("slot_overrides: the experiments have fields of their own; write them there")
+            raise FieldError("config.overrides-and-experiments")
         for key in self.slot_overrides:
             if key not in {str(slot) for slot in range(self.slots)}:
-                raise ValueError(f'slot_overrides: there is no slot "{key}" (slots: 0 to {self.slots - 1})')
+                raise FieldError("config.override-of-no-slot", slot=key, last=self.slots - 1)
         if info.context is not BEGUN:
             self._check_trainings()
         last = self.training.seed + (self.slots - 1 if self.experiments is None else 0)
         if last >= SEEDS:
-            raise ValueError(
-                f"training.seed: slot {self.slots - 1} would get the seed {last}; the largest is {SEEDS - 1}"
-            )
+            raise FieldError("config.seed-too-large", slot=self.slots - 1, seed=last, largest=SEEDS - 1)
         if self.command is None:
             if self.params:
-                raise ValueError("params: they are for a program of your own (command); the trainer's are in training")
+                raise FieldError("config.params-of-the-trainer")
             if self.relay.keep_checkpoints is not None:
-                raise ValueError(
-                    "relay.keep_checkpoints: it is for a program of your own (command); the trainer's is "
-                    "training.keep_checkpoints"
-                )
+                raise FieldError("config.checkpoints-of-the-trainer")
         else:
             self._check_params(self.command)
         return self
 
     def _check_trainings(self) -> None:
         rows = {f"slot_overrides.{key}": fields for key, fields in self.slot_overrides.items()}
-        rows |= {f"experiments: {row['name']}": settings_in(row) for row in self.experiments or ()}
+        rows |= {f"experiments.{row['name']}": settings_in(row) for row in self.experiments or ()}
         for where, fields in rows.items() if self.trains else ():
             try:
                 resolve(self.training.over(fields))
             except ValidationError as error:
-                raise FieldError.at(where, *sentences(error, TrainingSection)[0]) from None
+                place, why = sentences(error, TrainingSection)[0]
+                raise FieldError.at("", f"{where}.{place}", why) from None
         for slot in range(self.slots if self.slurm.ranks > 1 and self.command is None else 0):
             self._check_ranks(resolve(self.training.over(self.fields_of(slot))).algorithm.shards, slot)
 
     def _check_ranks(self, shards: int, slot: int) -> None:
         ranks = self.slurm.ranks
-        whose = f" of slot {slot}" if self.fields_of(slot) else ""
-        what = f"{shards} {'shards' if shards > 1 else 'shard'}{whose}"
         if self.role == "train" and shards % ranks:
-            raise ValueError(
-                f"slurm.ranks: {ranks} ranks cannot share {what} evenly: set "
-                f"training.algorithm.shards to {ranks}, or a multiple of it (docs/ranks.md)"
-            )
+            raise FieldError("config.ranks-and-shards", ranks=ranks, slot=slot, shards=shards)
         if ranks > 1 and self.role == "actors":
-            raise ValueError("slurm.ranks: actors play each by itself; leave it out")
+            raise FieldError("config.ranks-of-actors")
         if ranks > 1 and self.container is not None:
-            raise ValueError("slurm.ranks: there is no srun inside a container; leave container out, or set ranks to 1")
+            raise FieldError("config.ranks-in-container")
 
     @property
     def places(self) -> int:
@@ -204,13 +192,13 @@ class RunConfig(Section):
     def _check_role(self) -> None:
         if self.role == "train":
             if self.actors is not None:
-                raise ValueError('actors: this section is for "role": "actors"; add that, or leave the section out')
+                raise FieldError("config.actors-without-role")
             return
         if self.actors is None:
-            raise ValueError('actors: "role": "actors" needs {"shared_dir": …}, the training\'s shared folder')
+            raise FieldError("config.actors-without-folder")
         for name in TRAININGS_OWN:
             if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f'{name}: with "role": "actors" nothing is trained here; leave it out')
+                raise FieldError("config.not-for-actors", name=name)
 
     @property
     def trains(self) -> bool:
@@ -221,15 +209,14 @@ class RunConfig(Section):
         try:
             json.dumps([self.params, self.slot_overrides, self.experiments], allow_nan=False)
         except ValueError:
-            raise ValueError("params: NaN and Infinity are no JSON; give them as texts, in quotes") from None
+            raise FieldError("config.params-not-json") from None
         places = {name for word in command for name in names_in(word)} - {"slot", *self.params}
         for slot in range(self.slots) if places else ():
             own = self.fields_of(slot)
             if missing := sorted(places - own.keys()):
                 known = ["slot", *self.params, *own]
                 hint = did_you_mean(missing[0], known)
-                where = f" for slot {self.name_of(slot) or slot}" if self.slot_overrides or self.experiments else ""
-                raise ValueError(f"command: there is no param for @{{{missing[0]}}}{where}; {hint}")
+                raise FieldError("config.no-param", param=missing[0], slot=self.name_of(slot) or slot, near=hint)
 
     def training_of(self, slot: int) -> TrainingSection:
         """The training section of one slot, with its fields; without experiments its seed + slot. Errors: as `over`."""
@@ -243,8 +230,7 @@ class RunConfig(Section):
         except ValidationError as error:
             why = FieldError.at("", *sentences(error, TrainingSection)[0])
             raise ConfigError(
-                f"{self.run_name}: no job of slot {slot} can be made by this Python ({sys.executable}): training."
-                f"{why}. Install that package here, or go on with the Python that began the run."
+                "config.not-here", name=self.run_name, slot=slot, python=sys.executable, why=why
             ) from None
 
     def max_runtime_s(self, slot: int) -> float | None:
@@ -300,21 +286,22 @@ def check_walltime(config: RunConfig, executor: str) -> None:
     """Refuse a walltime that leaves no time to train. Errors: ConfigError."""
     smallest, limit_s = smallest_time_limit_s(config.lead_seconds, executor), config.slurm.time_limit
     if limit_s < smallest:
-        early = f" + {EARLY_SIGNAL_S} s that Slurm may signal early" if executor == "slurm" else ""
+        early_s = EARLY_SIGNAL_S if executor == "slurm" else 0
         raise ConfigError(
-            f"slurm.time_limit: {format_duration(limit_s)} is {limit_s} s, too short to train in: it "
-            f"must hold lead_seconds ({config.lead_seconds}){early} + {START_UP_S} s of start-up = {smallest} s. "
-            "Ask for a longer time_limit or lower lead_seconds."
+            "config.walltime-too-short",
+            limit=format_duration(limit_s),
+            limit_s=limit_s,
+            lead_s=config.lead_seconds,
+            early_s=early_s,
+            start_s=START_UP_S,
+            smallest_s=smallest,
         )
 
 
 def check_places(config: RunConfig, executor: str) -> None:
     """Refuse experiments that would all begin at once on this machine. Errors: ConfigError."""
     if config.experiments is not None and executor == "local" and config.slurm.max_jobs is None:
-        raise ConfigError(
-            f"slurm.max_jobs: say how many of the {config.slots} experiments run at once on this machine "
-            f"(it has {os.cpu_count()} cores)."
-        )
+        raise ConfigError("config.max-jobs-needed", slots=config.slots, cores=os.cpu_count())
 
 
 def check_mixing(config: RunConfig) -> None:
@@ -327,24 +314,16 @@ def check_mixing(config: RunConfig) -> None:
         if not training.group.mix or groups.count(groups[slot]) > 1:
             continue
         if config.slots == 1:
-            why = "there is one slot, and nobody to mix its weights with. Set slots to 2 or more, or leave mix out."
-        else:
-            other = 1 if slot == 0 else 0
-            what = ", ".join(differences_in(SECTIONS, trainings[other].model_dump(mode="json"), training))
-            why = (
-                f"no other slot trains the same as slot {slot} ({what or 'another init_seed'}, against slot {other}), "
-                "and weights of other nets have no mean with its own. Leave mix out, or train the same in two slots."
-            )
-        raise ConfigError(f"training.group.mix: {why}")
+            raise ConfigError("config.mix-alone")
+        other = 1 if slot == 0 else 0
+        what = ", ".join(differences_in(SECTIONS, trainings[other].model_dump(mode="json"), training))
+        raise ConfigError("config.mix-with-another", slot=slot, differs=what or "another init_seed", other=other)
 
 
 def check_notice(config: RunConfig, executor: str) -> None:
     """Refuse to watch for notices where the jobs are not on this machine. Errors: ConfigError."""
     if config.relay.preemption_notice != "none" and executor != "local":
-        raise ConfigError(
-            f"relay.preemption_notice: {config.relay.preemption_notice}: it is about jobs on this machine "
-            '("executor": "local"); Slurm tells its jobs itself. Leave it out.'
-        )
+        raise ConfigError("config.notice-on-slurm", notice=config.relay.preemption_notice)
 
 
 def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfig:
@@ -355,13 +334,11 @@ def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfi
     try:
         value = read_document(path)
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: there is no such config file. Write one with `orchestrator init`, or name it with --config."
-        ) from None
+        raise ConfigError("config.no-file", path=path) from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}): name a file with --config.") from None
+        raise ConfigError("config.unreadable", path=path, why=error.strerror) from None
     except DocumentError as error:
-        raise ConfigError(f"{path}{error}.") from None
+        raise ConfigError("config.document", path=path, why=error) from None
     value = apply_overrides(value, overrides or {})
     if isinstance(named := value.get("experiments"), str):
         value = {**value, "experiments": read_lines(path.parent / user_path(named))}
@@ -395,4 +372,4 @@ def parse_config(value: dict[str, Any], where: Path | str, typed: Collection[str
         return RunConfig.model_validate(value)
     except ValidationError as error:
         found = sentences(error, RunConfig, {"training": names_under_training()})
-        raise ConfigError(str(located(FieldError, found, where, typed))) from None
+        raise located(ConfigError, found, where, typed) from None

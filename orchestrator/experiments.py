@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, FieldError
 from trainer.config.read import DocumentError, text_of
 
 #: Of an experiment's fields, those that are no settings of its program.
@@ -37,31 +37,31 @@ def expanded(value: Any) -> list[Row]:
     elif isinstance(value, Sequence) and not isinstance(value, str):
         wrong = next((row for row in value if not isinstance(row, Mapping)), None)
         if wrong is not None:
-            raise ValueError(f"each experiment is an object in braces, this is not: {wrong!r}")
+            raise FieldError("experiments.not-an-object", found=wrong)
         rows = [dict(row) for row in value]
     else:  # a file's name too: whoever reads the config has read it
-        raise ValueError('write a grid ({"seed": [0, 1]}), a list of objects, or the name of a file of JSON lines')  # noqa: TRY004
+        raise FieldError("experiments.kind")
     if not rows:
-        raise ValueError("there is none: leave the field out, or write at least one")
+        raise FieldError("experiments.none")
     named = _named(rows)
     for row in named:
         _check(row)
     twice = [name for name, times in Counter(row["name"] for row in named).items() if times > 1]
     if twice:
-        raise ValueError(f'two are called "{twice[0]}": give each a "name" of its own')
+        raise FieldError("experiments.same-name", name=twice[0])
     return named
 
 
 def _grid(axes: Mapping[str, Any]) -> list[Row]:
     """Every combination; the last field changes fastest. A value that is no list counts for all."""
     for name in OWN_FIELDS & axes.keys():
-        raise ValueError(f'"{name}" belongs to one experiment: a grid has none, write a list of objects')
+        raise FieldError("experiments.not-in-a-grid", name=name)
     values = [value if isinstance(value, list) else [value] for value in axes.values()]
     empty = [name for name, choices in zip(axes, values, strict=True) if not choices]
     if empty:
-        raise ValueError(f'"{empty[0]}" has no value: its list is empty')
+        raise FieldError("experiments.no-value", name=empty[0])
     if (count := math.prod(map(len, values))) > MOST_SLOTS:
-        raise ValueError(f"these are {count:,} combinations; a run has {MOST_SLOTS:,} experiments at most")
+        raise FieldError("experiments.too-many", count=count, most=MOST_SLOTS)
     return [dict(zip(axes, choice, strict=True)) for choice in itertools.product(*values)]
 
 
@@ -90,11 +90,11 @@ def _clean(text: str) -> str:
 def _check(row: Row) -> None:
     name, priority = row["name"], row.get("priority", 0)
     if not isinstance(name, str) or not NAME.match(name):
-        raise ValueError(f"{name!r} cannot be a name: letters, digits and . _ = , + - (at most {_NAME_LENGTH})")
+        raise FieldError("experiments.name", name=name, most=_NAME_LENGTH)
     if SLOTS.match(name):
-        raise ValueError(f'"{name}" cannot be a name: it would be taken for the number of a slot, or a range of them')
+        raise FieldError("experiments.name-of-a-slot", name=name)
     if not isinstance(priority, int) or isinstance(priority, bool):
-        raise ValueError(f"{name}: priority is a whole number, larger comes first (found {priority!r})")  # noqa: TRY004
+        raise FieldError("experiments.priority", name=name, found=priority)
 
 
 def settings_in(row: Mapping[str, Any]) -> Row:
@@ -138,11 +138,11 @@ def read_lines(path: Path) -> list[Row]:
     try:
         lines = text_of(path.read_bytes()).split("\n")
     except FileNotFoundError:
-        raise ConfigError(f"experiments: there is no file {path}.") from None
+        raise ConfigError("experiments.no-file", path=path) from None
     except OSError as error:
-        raise ConfigError(f"experiments: {path} cannot be read ({error}).") from None
+        raise ConfigError("experiments.unreadable", path=path, why=error) from None
     except DocumentError as error:
-        raise ConfigError(f"experiments: {path}{error}.") from None
+        raise ConfigError("experiments.document", path=path, why=error) from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -150,10 +150,8 @@ def read_lines(path: Path) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"experiments: {path}, line {number}: not valid JSON: {error}.") from None
+            raise ConfigError("experiments.line-not-json", path=path, line=number, why=error) from None
         if not isinstance(row, dict):
-            raise ConfigError(
-                f"experiments: {path}, line {number}: write an object in braces, not {line.strip()[:40]}."
-            )
+            raise ConfigError("experiments.line-no-object", path=path, line=number, found=line.strip()[:40])
         rows.append(row)
     return rows

@@ -34,14 +34,14 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     StorageError.
     """
     if not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name another file.")
+        raise ConfigError("init.no-folder", path=path, folder=path.parent)
     if path.exists() and not force:
-        raise ConfigError(f"{path} is already there: name another file, or replace it with --force.")
+        raise ConfigError("init.file-is-there", path=path)
     # Whoever names a partition may know more than sinfo shows to everybody.
     answer = SlurmExecutor(Path.cwd(), dict(os.environ)).partitions(hidden=partition is not None)
     rows = answer.rows
     if answer.error is not None and "could not be run" not in answer.error:
-        raise SchedulerRefused(f"sinfo did not answer ({answer.error}); nothing was written.")
+        raise SchedulerRefused("init.sinfo", why=answer.error)
     without_gpus = bool(rows) and has_torch_without_gpus(sys.executable)
     chosen = choose_partition(rows, partition, gpus=not without_gpus) if answer.error is None or partition else None
     if chosen is not None and without_gpus:
@@ -52,7 +52,7 @@ def write_config(path: Path, partition: str | None, *, force: bool, out: Console
     try:
         write_json(path, value)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror or error}).") from None
+        raise StorageError("init.unwritable", path=path, why=error.strerror or error) from None
     if rows:
         show(rows, chosen, out)
     if without_gpus:
@@ -68,9 +68,9 @@ def choose_partition(rows: tuple[Partition, ...], wanted: str | None, *, gpus: b
             if row.name == wanted:
                 return row
         names = ", ".join(row.name for row in rows) or "none: sinfo is not here"
-        raise ConfigError(f"--partition {wanted}: there is no such partition; sinfo shows {names}.")
+        raise ConfigError("init.no-partition", partition=wanted, known=names)
     if not up:
-        raise ConfigError("sinfo shows no partition that is up; name one with --partition.")
+        raise ConfigError("init.no-partition-up")
     fits = {row.name: bool(row.gpus) is gpus for row in up}
     return max(up, key=lambda row: (row.is_default and fits[row.name], fits[row.name], row.is_default))
 

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from orchestrator.errors import FieldError
 from orchestrator.walltime import format_duration, parse_duration_s
 
 #: sbatch splits its lines at white space, and a newline would begin a line of shell.
@@ -27,7 +28,7 @@ Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"\\]+$")]
 def _walltime_s(value: Any) -> int:
     seconds = parse_duration_s(str(value))
     if seconds is None:
-        raise ValueError("a job needs a finite time limit, for example 4:00:00")
+        raise FieldError("config.no-time-limit")
     return seconds
 
 
@@ -84,15 +85,10 @@ class SlurmSection(Section):
     @model_validator(mode="after")
     def _every_node_has_as_many_ranks(self) -> SlurmSection:
         if self.ranks % self.nodes:
-            raise ValueError(
-                f"nodes: {self.ranks} {'ranks' if self.ranks > 1 else 'rank'} cannot be shared out evenly to "
-                f"{self.nodes} nodes; set ranks to {self.nodes}, or a multiple of it"
-            )
+            raise FieldError("config.ranks-and-nodes", ranks=self.ranks, nodes=self.nodes)
         for option in self.extra if self.ranks > 1 else ():
             if _sets(option, ("--nodes", "--ntasks", "--ntasks-per-node"), ("-n", "-N")):
-                raise ValueError(
-                    f'extra: "{option}" is set by the orchestrator where there are several ranks: leave it out'
-                )
+                raise FieldError("config.sbatch-option-of-ranks", option=option)
         return self
 
     @property
@@ -120,11 +116,11 @@ class SlurmSection(Section):
         )
         for option in value:
             if not option.startswith("-"):
-                raise ValueError(f'"{option}" is not an sbatch option: write "--name=value"')
+                raise FieldError("config.sbatch-option-form", option=option)
             if _sets(option, ours, ("-D", "-J", "-M", "-W", "-a", "-e", "-o", "-t")):
-                raise ValueError(f'"{option}" is set by the orchestrator, which depends on it: leave it out')
+                raise FieldError("config.sbatch-option-of-ours", option=option)
             if "\n" in option:
-                raise ValueError("an sbatch option is one line")
+                raise FieldError("config.sbatch-option-lines")
         return value
 
 
@@ -230,5 +226,5 @@ class QueueSection(Section):
     @model_validator(mode="after")
     def _halving_has_a_metric(self) -> QueueSection:
         if self.halving is not None and self.metric is None:
-            raise ValueError('queue: halving needs a metric, for example "success"')
+            raise FieldError("config.halving-without-metric")
         return self

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.errors import FieldError
+
 _PLAIN = re.compile(r"(?:(\d+):)?(\d+):(\d+)\Z|(\d+)\Z")
 _DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+)(?::(\d+))?)?\Z")
 _UNLIMITED = frozenset({"infinite", "unlimited", "n/a"})
@@ -26,7 +28,7 @@ def parse_duration_s(text: str) -> int | None:
         if only is not None:
             return int(only) * 60
         return (int(hours_ or 0) * 60 + int(minutes_)) * 60 + int(seconds_)
-    raise ValueError(f'"{text}" is not a time limit: write "4:00:00" (h:m:s), "1-12" (days-hours) or "240" (minutes)')
+    raise FieldError("config.time-limit", text=text)
 
 
 def format_duration(seconds: float) -> str:

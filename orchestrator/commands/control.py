@@ -62,7 +62,7 @@ def start(
     from orchestrator.run.starting import as_group, asked_for, command_line, with_world_size  # noqa: PLC0415
 
     if name is not None and config is not None:
-        raise ConfigError("give either a run's name or --config, not both.")
+        raise ConfigError("cli.name-and-config")
     check_host(via, name)
     path = config_path_of(config)
     slots = number_of_slots(slots, world_size, sets)
@@ -90,12 +90,9 @@ def check_host(via: str, name: str | None) -> None:
     """Errors: ConfigError where there is no such host."""
     if via == "cron":
         program, run = Path(sys.executable).with_name("orchestrator"), name or "NAME"
-        raise ConfigError(
-            "--via cron: begin with `orchestrator start`, end it with Ctrl-C once the jobs are submitted, and put this "
-            f"line into your crontab or scrontab: * * * * * {program} tick {run} >>$HOME/{run}.log 2>&1"
-        )
+        raise ConfigError("cli.via-cron", program=program, run=run)
     if via not in {"foreground", "daemon"}:
-        raise ConfigError(f'--via {via}: write "foreground" or "daemon".')
+        raise ConfigError("cli.via", via=via)
 
 
 def stop(
@@ -108,7 +105,7 @@ def stop(
 ) -> None:
     """Have every job save and exit, and wait for it. `orchestrator start` goes on from there."""
     if grace is not None and not math.isfinite(grace):
-        raise ConfigError("--grace: give the seconds that jobs have to hand over in, a number that is finite.")
+        raise ConfigError("cli.grace")
     run_dir = locate(name, config)
     if dry_run:
         from orchestrator.hosts.dry import dry_stop  # noqa: PLC0415
@@ -130,7 +127,7 @@ def tick(
 ) -> None:
     """Look once, do what is due, and end: what `start` repeats."""
     if run_dir is not None and (name is not None or config is not None):
-        raise ConfigError("give a run's name, --config or --run-dir, one of them.")
+        raise ConfigError("cli.several-runs")
     from orchestrator.run.rundir import RunDir  # noqa: PLC0415 - it brings the config's models, and `--help` is quick
 
     folder = RunDir(run_dir.resolve()) if run_dir is not None else locate(name, config)

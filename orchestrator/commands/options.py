@@ -55,7 +55,7 @@ def parse_overrides(
     """Command-line options as dotted config paths. A value that is no JSON is taken as text. Errors: ConfigError."""
     named = {"slots": slots, "slurm.partition": partition, "slurm.time_limit": time_limit, "executor": executor}
     overrides: dict[str, Any] = {path: value for path, value in named.items() if value is not None}
-    return overrides | typed_fields(sets or [], '--set {}: write it as "--set path.to.field=value".')
+    return overrides | typed_fields(sets or [])
 
 
 def seconds_of(time: str | None) -> float | None:
@@ -69,9 +69,9 @@ def seconds_of(time: str | None) -> float | None:
     except ValueError:
         seconds = 0
     if not seconds:
-        raise ConfigError(f'--for {time}: write a time above zero: "6:00:00" (h:m:s), "1-12" (days-hours) or minutes.')
+        raise ConfigError("cli.for", time=time)
     if seconds > LONGEST_FOR_S:
-        raise ConfigError(f"--for {time}: that is more than ten years; leave it out to train to the end.")
+        raise ConfigError("cli.for-too-long", time=time)
     return float(seconds)
 
 
@@ -82,9 +82,7 @@ def number_of_slots(slots: int | None, world_size: int | None, sets: list[str] |
     others = [f"--slots {slots}"] if slots is not None and slots != world_size else []
     others += [f"--set {item}" for item in sets or [] if item.startswith("slots=") and item != f"slots={world_size}"]
     if others:
-        raise ConfigError(
-            f"--ddp-world-size {world_size} and {others[0]} ask for different numbers of slots: give one of them."
-        )
+        raise ConfigError("cli.two-numbers-of-slots", world_size=world_size, other=others[0])
     return world_size
 
 
@@ -100,20 +98,20 @@ def locate(name: str | None, config: Path | None) -> RunDir:
     from orchestrator.run.registry import entries, find_run  # noqa: PLC0415
 
     if name is not None and config is not None:
-        raise ConfigError("give either a run's name or --config, not both.")
+        raise ConfigError("cli.name-and-config")
     if name is not None:
         return find_run(name)
     if config is not None or DEFAULT_CONFIG.exists():
         path = config_path_of(config)
         run_dir = run_dir_of(load_config(path), path)
         if not run_dir.run_file.exists():
-            raise UnknownRun(f"{path} has no run yet ({run_dir.path} holds none): begin it with `orchestrator start`.")
+            raise UnknownRun("run.not-begun", path=run_dir.path)
         return run_dir
     known = list(dict.fromkeys(entry.run_name for entry in entries()))
     if len(known) == 1:
         return find_run(known[0])
     hint = f"name one: {', '.join(known)}" if known else "none was started from this account yet"
-    raise UnknownRun(f"which run? There is no cluster_config.json in this folder; {hint}.")
+    raise UnknownRun("run.not-named", known=hint)
 
 
 def console() -> Console:

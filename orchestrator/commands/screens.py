@@ -34,7 +34,7 @@ def status(
     from orchestrator.screens.status import run_view  # noqa: PLC0415
 
     if price is not None and (again or not 0 < price < float("inf")):
-        raise ConfigError("--price: give what an hour costs, a number above 0, and leave --watch out.")
+        raise ConfigError("cli.price")
     run_dir, out = locate(name, config), console()
     if again:
         from orchestrator.screens.watch import watch  # noqa: PLC0415
@@ -105,7 +105,7 @@ def slot_and_name(slot: str, name: str | None) -> tuple[int, str | None]:
     if name is not None and name.isdigit() and not slot.isdigit():
         slot, name = name, slot
     if not slot.isdecimal():
-        raise ConfigError(f'"{slot}" is no slot: slots are numbers, the first is 0.')
+        raise ConfigError("slot.no-number", slot=slot)
     return int(slot), name
 
 

@@ -98,7 +98,7 @@ def doctor(
     from orchestrator.run.registry import find_run  # noqa: PLC0415
 
     if name is not None and (config is not None or sets):
-        raise ConfigError("a run keeps its own config: give either its name, or --config and --set.")
+        raise ConfigError("cli.name-and-config")
     if name is not None:
         subject = subject_of_run(find_run(name))
     elif config is not None or DEFAULT_CONFIG.exists():

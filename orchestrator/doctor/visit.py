@@ -46,7 +46,7 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
                 longest_s = walltime_allowed_s(facts.config, facts.slurm) if facts.slurm is not None else None
                 result = send_probe(subject, wait_s=wait_s, say=say, longest_s=longest_s)
         except KeyboardInterrupt:
-            raise Interrupted("interrupted; the probe's job was cancelled.") from None
+            raise Interrupted("doctor.interrupted") from None
         more = probe_findings(subject.config, facts.executor, result)
         if not as_json:
             out.print()
@@ -62,8 +62,7 @@ def visit(subject: Subject, *, probe: bool, wait_s: float, as_json: bool, out: C
         out.print(f"{total(findings)}.")
     bad = [finding.check for finding in findings if finding.level is Level.PROBLEM]
     if bad:
-        what = f"{bad[0]} is a problem" if len(bad) == 1 else f"{len(bad)} checks found a problem: {', '.join(bad)}"
-        raise CheckFailed(f"{what}. What to do stands beside it.")
+        raise CheckFailed("doctor.problems", checks=", ".join(bad))
 
 
 def can_probe(facts: LoginFacts, findings: tuple[Finding, ...]) -> bool:

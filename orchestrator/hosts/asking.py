@@ -28,7 +28,6 @@ from trainer.config.read import located, sentences
 NAMED = 6
 #: So many of the steps that one could go back to are listed.
 _LISTED = 8
-ONE_FIELD = '{}: write each field as "name=value".'
 _DONE = {
     "drop": "dropped: a job that runs saves and ends, and no other follows",
     "pause": "paused: a job that runs saves and ends, and `orchestrator resume` goes on",
@@ -52,7 +51,7 @@ def ask_slots(run_dir: RunDir, kind: Kind, words: Sequence[str], priority: int |
     useless = [slot for slot in slots if states[slot] in _WITHOUT_USE.get(kind, ())]
     if len(useless) == len(slots):
         is_so = f"it is {states[slots[0]]}" if len(slots) == 1 else "each is over, or is so already"
-        raise ConfigError(f"{_named(run.config, slots)}: nothing to {kind}, {is_so}.")
+        raise ConfigError("slot.without-use", slots=_named(run.config, slots), kind=kind, why=is_so)
     wanted = tuple(slot for slot in slots if slot not in useless)
     ask(
         run_dir.disk, run_dir.requests, kind, now=time.time(), after=asked.requests, slots=wanted, priority=priority
@@ -92,13 +91,13 @@ def slots_named(config: RunConfig, words: Sequence[str]) -> tuple[int, ...]:
         if span := SLOTS.match(word):
             first, last = int(span[1]), int(span[2] or span[1])
             if last >= config.slots or first > last:
-                raise ConfigError(f"there is no slot {word}: {config.run_name} has the slots 0 to {config.slots - 1}.")
+                raise ConfigError("slot.unknown", name=config.run_name, slot=word, last=config.slots - 1)
             found.update(dict.fromkeys(range(first, last + 1)))
             continue
         matching = [slot for slot, name in enumerate(names) if name and fnmatch.fnmatchcase(name, word)]
         if not matching:
             hint = did_you_mean(word, filter(None, names), "`orchestrator status` shows them.")
-            raise ConfigError(f'no slot of {config.run_name} is called "{word}": {hint}')
+            raise ConfigError("slot.no-name", name=config.run_name, word=word, near=hint)
         found.update(dict.fromkeys(matching))
     return tuple(found)
 
@@ -112,10 +111,10 @@ def _named(config: RunConfig, slots: Sequence[int]) -> str:
 def experiments_of(fields: Sequence[str], file: Path | None, name: str | None, priority: int | None) -> list[Row]:
     """The experiments that `add` was typed with, checked; some have a name. Errors: ConfigError."""
     if bool(fields) == (file is not None):
-        raise ConfigError("add: give an experiment's fields (lr=0.001 seed=3), or a file of them with --from.")
+        raise ConfigError("add.fields-or-file")
     if file is not None and name is not None:
-        raise ConfigError('--name: it names one experiment; in a file each line may have a "name".')
-    rows = read_lines(file) if file is not None else [typed_fields(fields, ONE_FIELD)]
+        raise ConfigError("add.name-and-file")
+    rows = read_lines(file) if file is not None else [typed_fields(fields)]
     own = {"name": name, "priority": priority}
     rows = [{**{key: value for key, value in own.items() if value is not None}, **row} for row in rows]
     _with_names(rows)
@@ -125,8 +124,8 @@ def experiments_of(fields: Sequence[str], file: Path | None, name: str | None, p
 def _with_names(rows: list[Row]) -> list[Row]:
     try:
         return expanded(rows)
-    except ValueError as error:
-        raise ConfigError(f"add: {error}.") from None
+    except FieldError as error:
+        raise ConfigError.at("add", "", error) from None
 
 
 def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
@@ -134,24 +133,19 @@ def add_experiments(run_dir: RunDir, rows: list[Row]) -> str:
     run = load_run(run_dir)
     name = run.config.run_name
     if run.config.experiments is None:
-        raise ConfigError(
-            f"{name} has slots, and no experiments that one could add to: change slots in its config, or begin a run "
-            "with experiments."
-        )
+        raise ConfigError("add.no-experiments", name=name)
     for row in rows:
         if "name" not in row and (twin := same_settings(run.config.experiments, row)) is not None:
-            raise ConfigError(
-                f'add: {name} has these very settings as "{twin["name"]}": to have them twice, give a --name.'
-            )
+            raise ConfigError("add.same-settings", name=name, twin=twin["name"])
     rows = _with_names(rows)
     known = {row["name"] for row in run.config.experiments}
     twice = [row["name"] for row in rows if row["name"] in known]
     if twice:
-        raise ConfigError(f'add: {name} has an experiment "{twice[0]}" already: give this one another name (--name).')
+        raise ConfigError("add.same-name", name=name, experiment=twice[0])
     try:
         run.config.with_experiments(rows)
     except ValidationError as error:
-        raise ConfigError(str(located(FieldError, sentences(error, RunConfig), "add"))) from None
+        raise located(ConfigError, sentences(error, RunConfig), "add") from None
     after = _as_asked_so_far(run, run_dir).requests
     ask(run_dir.disk, run_dir.requests, "add", now=time.time(), after=after, experiments=tuple(rows))
     names = ", ".join(row["name"] for row in rows[:NAMED])
@@ -172,7 +166,7 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
     name, slots = run.config.run_name, slots_named(run.config, words)
     for slot in slots:
         if ledger is not None and slot < len(ledger.slots) and ledger.slots[slot].status is SlotStatus.FINISHED:
-            raise ConfigError(f"slot {slot} is finished, so no job follows; {_more(run.config.command is None, name)}.")
+            raise ConfigError("rollback.finished", slot=slot, more=_more(run.config.command is None, name))
     try:
         found = [(slot, _newest(run_dir, slot, step)) for slot in slots]
         now_s = time.time()
@@ -181,7 +175,7 @@ def roll_back_slots(run_dir: RunDir, words: Sequence[str], step: int, *, why: st
             for slot, (newest, ref) in found
         ]
     except ValueError as error:
-        raise RunFolderError(f"{run_dir.path}: what attempts decided cannot be read ({error})") from None
+        raise RunFolderError("run.attempts-unreadable", path=run_dir.path, why=error) from None
     told = []
     for slot, newest, ref, decision in made:
         told.append(
@@ -213,6 +207,4 @@ def _newest(run_dir: RunDir, slot: int, step: int) -> tuple[int, CheckpointRef]:
         if ref.step <= step:
             return numbers[-1], ref
     steps = ", ".join(f"{ref.step:,}" for ref in there[-_LISTED:])
-    raise ConfigError(
-        f"--to {step}: slot {slot} has no checkpoint at or before that step; there is {steps or 'none at all'}."
-    )
+    raise ConfigError("rollback.no-checkpoint", step=step, slot=slot, steps=steps or "none")

@@ -38,7 +38,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
     prepare_folder(run_dir)
     owner = patiently(lambda: living_owner(run_dir))
     if owner is not None and not owner.passes:
-        raise LeaseHeld(f"this run already has a controller: {owner}. See `orchestrator status {name}`.")
+        raise LeaseHeld("controller.lives", owner=owner)
     before = patiently(lambda: highest_epoch(run_dir))
     with open(run_dir.log, "ab", opener=private_opener) as log:
         start_of_log = log.tell()
@@ -75,9 +75,7 @@ def start_in_background(asked: StartRequest, words: list[str], out: Console) -> 
         time.sleep(LOOK_S)
     if refused is not None:
         raise refused
-    raise LeaseHeld(
-        f"the controller (process {child.pid}) has not begun within {START_TIMEOUT_S:.0f} s; see {run_dir.log}."
-    )
+    raise LeaseHeld("controller.not-begun", pid=child.pid, seconds=START_TIMEOUT_S, log=run_dir.log)
 
 
 def _begun_words(run_dir: RunDir, name: str, pid: int) -> str:

@@ -195,20 +195,13 @@ def hand_to_living_owner(asked: StartRequest) -> bool:
         fix_code(run_dir.code)
     before = patiently(lambda: read_control(run_dir))
     if before.wish != "run":
-        raise LeaseHeld(
-            f"this run has a controller: {owner}, and a stop is under way ({before.by}); type `orchestrator start "
-            f"{name}` again when it has ended."
-        )
+        raise LeaseHeld("controller.is-stopping", owner=owner, by=before.by, name=name)
     ledger = patiently(lambda: load_ledger(run_dir, run.run_id))
     waiting = waiting_for_start(ledger, run.config.slots)
     if not waiting and asked.for_s is None and before.until is None:
         return False
     if asked.config != run.config:
-        going = f"It goes on with {slots_words(waiting)}" if waiting else "It hears of another end"
-        raise LeaseHeld(
-            f"this run has a controller: {owner}. {going} after `orchestrator start {name}` with the run's own config; "
-            f"a changed config needs `orchestrator stop {name}` first."
-        )
+        raise LeaseHeld("controller.other-config", owner=owner, name=name)
     now = time.time()
     write_control(run_dir, "run", now=now, by="start", until=asked.until(now))
     does = [f"{name} goes on with {slots_words(waiting)}"] if waiting else []
@@ -254,15 +247,8 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
     if not controller.over:
         if any(slot.occupied for slot in controller.ledger.slots):
             by_jobs = run.executor == "slurm" and run.config.relay.failover_tick
-            also = ", and each that ends after five minutes without a controller submits the next itself"
-            raise Interrupted(
-                f"the controller of {name} has ended; its jobs go on{also if by_jobs else ''}. Take it up again with "
-                f"`orchestrator start {name}`, or end the jobs with `orchestrator stop {name}`."
-            )
-        raise Interrupted(
-            f"the controller of {name} has ended, and no job of it is there now. Take it up again with `orchestrator "
-            f"start {name}`."
-        )
+            raise Interrupted("controller.ended-jobs-relay" if by_jobs else "controller.ended-jobs-go-on", name=name)
+        raise Interrupted("controller.ended", name=name)
     summary = summarise(run, run_dir)
     if out.is_terminal:
         out.print(summary_table(summary, out.width))
@@ -298,9 +284,11 @@ def report_failures(ledger: Ledger, name: str) -> None:
             refused = refused and (slot.current is None or slot.current.verdict is None)
     if reasons:
         words = "; ".join(f"{slots_words(slots)} stopped: {why}" for why, slots in reasons.items())
-        raise (SchedulerRefused if refused else RunFailed)(f"{words}. Mend it, then `orchestrator start {name}`.")
+        if refused:
+            raise SchedulerRefused("slots.refused", reasons=words, name=name)
+        raise RunFailed("slots.failed", reasons=words, name=name)
     paused = [slot for slot in ledger.slots if slot.status is SlotStatus.PAUSED]
     if paused:
         words = "; ".join(f"slot {slot.index}: {slot.why or 'its job was cancelled'}" for slot in paused)
-        on = "" if all(slot.on_request for slot in paused) else f"; `orchestrator start {name}` goes on"
-        raise RunPaused(f"{words}. Nothing else is left to do{on}.")
+        on_request = all(slot.on_request for slot in paused)
+        raise RunPaused("slots.paused-on-request" if on_request else "slots.paused", reasons=words, name=name)

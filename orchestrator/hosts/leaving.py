@@ -56,7 +56,4 @@ def report_leaving(ledger: Ledger, run: Run) -> None:
     left = [slot for slot in ledger.slots[: run.config.slots] if slot.status not in over]
     if not left:
         return
-    raise HandedOver(
-        f"this machine is taken away: the jobs of {run.config.run_name} were asked to save, and have ended. The same "
-        "command goes on with the same run folder, on any machine."
-    )
+    raise HandedOver("machine.taken", name=run.config.run_name)

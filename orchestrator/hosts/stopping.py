@@ -64,10 +64,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
         while not interrupted():
             newer = patiently(lambda: read_control(run_dir))
             if newer.number > wish.number and newer.wish == "run":
-                raise LeaseHeld(
-                    f"`orchestrator start {name}` was typed after this stop, and counts: the run goes on. "
-                    f"`orchestrator stop {name}` again ends it."
-                )
+                raise LeaseHeld("stop.started-again", name=name)
             owner = patiently(lambda: living_owner(run_dir))
             if owner is None:
                 # The whole time again: what is left of it may have gone into waiting for the owner.
@@ -81,11 +78,7 @@ def stop(run_dir: RunDir, *, at_once: bool, grace_s: float | None, out: Console)
                 told = True
                 display.note(f"{owner} is silent; it is taken for gone after {TTL_S:.0f} s, and the stop goes on here")
             if time.monotonic() > give_up_at and silent_s < DOUBTFUL_S:
-                written = f"the wish to stop is written (control/{wish.number}.json)"
-                raise LeaseHeld(
-                    f"{written}, but {owner} has not ended the jobs yet. `orchestrator status {name}` shows when it "
-                    "has."
-                )
+                raise LeaseHeld("stop.not-yet", number=wish.number, owner=owner, name=name)
             display.shown()
             time.sleep(LOOK_S)
     if not interrupted():
@@ -134,12 +127,12 @@ def report_stop(run: Run, run_dir: RunDir, *, interrupted: bool) -> None:
     name = run.config.run_name
     ledger = load_ledger(run_dir, run.run_id)
     if left := live_jobs(ledger):
-        words = f"job {left[0]} of {name} is" if len(left) == 1 else f"jobs {', '.join(left)} of {name} are"
-        words += " still there"
+        jobs = ", ".join(left)
+        if interrupted:
+            raise Interrupted("stop.interrupted", jobs=jobs, name=name)
         if ledger is not None and ledger.blind_since is not None:
-            words = f"the queue cannot be seen ({ledger.blind_error}); when it last could, {words}"
-        stands = f"The wish to stop stands: the next controller goes on with it, or `orchestrator stop {name}` again."
-        raise (Interrupted if interrupted else StopUnfinished)(f"{words}. {stands}")
+            raise StopUnfinished("stop.queue-unseen", jobs=jobs, name=name, why=ledger.blind_error)
+        raise StopUnfinished("stop.jobs-left", jobs=jobs, name=name)
     print(after_stop(run_view(run_dir)))
 
 

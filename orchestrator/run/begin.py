@@ -84,10 +84,7 @@ def pick_executor(config: RunConfig, environ: Mapping[str, str]) -> str:
     if config.executor == "auto":
         return "slurm" if has_sbatch else "local"
     if config.executor == "slurm" and not has_sbatch:
-        raise ConfigError(
-            'executor: "slurm" was asked for, but there is no sbatch on the PATH of this machine. Run this on a login '
-            'node, or set executor to "local".'
-        )
+        raise ConfigError("executor.no-sbatch")
     return config.executor
 
 
@@ -100,11 +97,7 @@ def executor_for(config: RunConfig, run_dir: RunDir, environ: Mapping[str, str])
         return picked
     begun = load_run(run_dir).executor
     if begun != picked:
-        here = "there is no sbatch on the PATH of this machine" if begun == "slurm" else "here is an sbatch"
-        raise ConfigError(
-            f'executor: this run has had "{begun}" so far, and {here}. Go on where it began, or say which one is to '
-            "be used: --set executor=slurm or --set executor=local."
-        )
+        raise ConfigError("executor.another-before", begun=begun, here=picked)
     return begun
 
 
@@ -119,21 +112,12 @@ def run_dir_of(config: RunConfig, config_path: Path) -> RunDir:
     """The run folder: relative to the config file, `runs/<run_name>` by default. Errors: ConfigError."""
     folder = (config_path.parent / user_path(config.run_dir or f"runs/{config.run_name}")).resolve()
     if os.pathsep in str(folder):
-        raise ConfigError(
-            f"run_dir: {folder} has a {os.pathsep!r} in it, at which Python would split its path to the run's own "
-            "code: name a folder without one."
-        )
+        raise ConfigError("run-dir.separator", path=folder, separator=os.pathsep)
     ends = ":" if config.container is None or config.container.runtime == "ch-run" else ":,"
     if config.container is not None and (odd := set(ends) & set(f"{folder}{config_path.absolute().parent}")):
-        raise ConfigError(
-            f"container: a {min(odd)!r} in the path of the run or of its config ends a folder's name in --bind: use "
-            "folders without one."
-        )
+        raise ConfigError("container.separator", separator=min(odd))
     if "\\" in str(folder) and config.executor != "local":
-        raise ConfigError(
-            f"run_dir: {folder} has a backslash in it, by which sbatch would name a job's output files otherwise: name "
-            'a folder without one, or set executor to "local".'
-        )
+        raise ConfigError("run-dir.backslash", path=folder)
     return RunDir(folder)
 
 
@@ -191,8 +175,7 @@ def begin(
             share_with(shared, config.collaboration.group)
         save_run(run_dir, after)
     except OSError as error:
-        words = f"the run folder {run_dir.path} cannot be written ({error.strerror or error})"
-        raise StorageError(f"{words}: make room there, or choose another run_dir.") from None
+        raise StorageError("run-dir.unwritable", path=run_dir.path, why=error.strerror or error) from None
     return load_run(run_dir)
 
 
@@ -204,10 +187,10 @@ def with_known_experiments(config: RunConfig, run_dir: RunDir) -> tuple[RunConfi
         return config, ()
     before = load_run(run_dir).config
     if (before.experiments is None) != (config.experiments is None):
-        has, asks = ("slots", "experiments") if before.experiments is None else ("experiments", "none")
         raise ConfigError(
-            f"experiments: the run in {run_dir.path} has {has}, and the config {asks}: begin it as a run of its own "
-            f"with `--fork {config.run_name}-2`."
+            "run.has-slots" if before.experiments is None else "run.has-experiments",
+            path=run_dir.path,
+            name=config.run_name,
         )
     if before.experiments is None or config.experiments is None:
         return config, ()
@@ -232,9 +215,7 @@ def make_shared(folder: Path) -> None:
         if not folder.is_dir():
             make_folder(folder, PRIVATE_FOLDER)
     except OSError as error:
-        raise StorageError(
-            f"collaboration.shared_dir: {folder} cannot be made ({error.strerror or error}); choose another folder."
-        ) from None
+        raise StorageError("shared-dir.unwritable", path=folder, why=error.strerror or error) from None
 
 
 def _has_given_places(run_dir: RunDir) -> bool:
@@ -262,11 +243,11 @@ def check_identity(
         saved = read_json_or_none(run_dir.settings(slot))
         if saved is not None:
             changed += differences(saved, resolve(config.training_of(slot)))
-    what = f" ({', '.join(dict.fromkeys(changed))})" if changed else ""
     raise IdentityMismatch(
-        f"{run_dir.path} holds another training{what}: tasks, networks, losses, seed, batch and buffer must stay as "
-        f"they were when it began. Start it as a run of its own with `--fork {config.run_name}-2`, or restore the old "
-        "values."
+        "run.other-training",
+        path=run_dir.path,
+        changed=", ".join(dict.fromkeys(changed)) or "what it trains",
+        name=config.run_name,
     )
 
 
@@ -285,23 +266,13 @@ def check_jobs_are_here(run_dir: RunDir) -> None:
         return
     poll = make_executor(run, run_dir).poll()
     if poll.error is not None:
-        raise RunFolderError(
-            f"{run_dir.path} was moved or copied, or has two names, and whether its jobs have ended cannot be seen "
-            f"({poll.error}): try again when it can."
-        )
+        raise RunFolderError("run.moved-unseen", path=run_dir.path, why=poll.error)
     for row in poll.elsewhere:
         there, name = Path(row.work_dir).parent.parent, run.config.run_name
         if row.job_id not in {one.job_id for one in poll.rows}:
-            raise RunFolderError(
-                f"{run_dir.path} is a copy of {there}, where job {row.job_id} of this run still works. Go on there; "
-                "this copy can go on when that job has ended."
-            )
+            raise RunFolderError("run.copied", path=run_dir.path, there=there, job=row.job_id)
         register(run, run_dir, time.time())  # so that `stop` finds it
-        raise RunFolderError(
-            f"{name} was moved from {there} to {run_dir.path} under its job {row.job_id}, which finds nothing there "
-            f"now. Move it back (`mv {run_dir.path} {there}`), or end the job with `orchestrator stop --now {name}`; "
-            "then start again."
-        )
+        raise RunFolderError("run.moved", name=name, path=run_dir.path, there=there, job=row.job_id)
 
 
 def prepare_folder(run_dir: RunDir) -> None:
@@ -319,14 +290,9 @@ def prepare_folder(run_dir: RunDir) -> None:
         if not os.access(run_dir.path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
         if why := why_no_links(run_dir.lease):
-            raise StorageError(
-                f"run_dir: {run_dir.path} has no hard links ({why}), as is usual for mounted buckets, and the lease "
-                "and each job's claim are such: choose a folder on a disk, a volume or NFS."
-            )
+            raise StorageError("run-dir.no-hard-links", path=run_dir.path, why=why)
     except OSError as error:
-        raise StorageError(
-            f"run_dir: {run_dir.path} cannot be written ({error.strerror or error}); choose another folder."
-        ) from None
+        raise StorageError("run-dir.unwritable", path=run_dir.path, why=error.strerror or error) from None
 
 
 def _close(folder: Path, to: int) -> None:
@@ -358,7 +324,7 @@ def rendered(config: RunConfig, config_path: Path, slot: int, environ: Mapping[s
     Errors: ConfigError, OSError.
     """
     if slot >= config.slots:
-        raise ConfigError(f"--slot {slot}: the config has slots 0 to {config.slots - 1}.")
+        raise ConfigError("slot.unknown", name=config.run_name, slot=slot, last=config.slots - 1)
     executor = pick_executor(config, environ) if config.executor != "slurm" else "slurm"
     check_walltime(config, executor)
     run_dir = run_dir_of(config, config_path)

@@ -77,7 +77,7 @@ def read_owner(run_dir: RunDir, epoch: int) -> Owner:
     try:
         return Owner.model_validate(read_json(run_dir.disk, path))
     except (FileNotFoundError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error}): is somebody editing the run folder?") from None
+        raise RunFolderError("lease.unreadable", path=path, why=error) from None
 
 
 def is_released(run_dir: RunDir, epoch: int) -> bool:
@@ -203,15 +203,9 @@ def _free_epoch(run_dir: RunDir, monotonic: Callable[[], float]) -> int:
     # Read before the look at its owner: whoever takes it meanwhile makes our link fail.
     epoch = highest_epoch(run_dir) + 1
     if owner := living_owner(run_dir, monotonic=monotonic):
-        raise LeaseHeld(
-            f"this run already has a controller: {owner}. `orchestrator status` shows what it does, `orchestrator "
-            "stop` ends it and the run's jobs."
-        )
+        raise LeaseHeld("controller.lives", owner=owner)
     if (unseen := unseen_ledger(run_dir, epoch - 1, monotonic=monotonic)) is not None:
-        raise LeaseHeld(
-            f"{run_dir.ledger(unseen).name}, which the last controller wrote elsewhere, is not seen on this "
-            "machine yet: a shared folder may need a minute. Try again."
-        )
+        raise LeaseHeld("controller.ledger-unseen", ledger=run_dir.ledger(unseen).name)
     return epoch
 
 
@@ -260,7 +254,7 @@ class Lease:
         lease = cls(run_dir, owner)
         if not run_dir.disk.create(run_dir.lease / str(epoch), lease.record):
             winner = patiently(lambda: read_owner(run_dir, epoch), sleep=sleep, monotonic=monotonic)
-            raise LeaseHeld(f"another controller was faster: {winner}. `orchestrator status` shows what it does.")
+            raise LeaseHeld("controller.was-faster", owner=winner)
         return lease
 
     @classmethod
@@ -291,14 +285,9 @@ class Lease:
             path = str(self.run_dir.path.parent)
             raise FileNotFoundError(errno.ENOENT, "it is missing or empty, as a disk is that is not mounted", path)
         if newest < 0 or (newest == self.epoch and not self._is_ours()):
-            raise LeaseLost(
-                f"{self.run_dir.path} was removed or made anew under this controller; it ends and changes nothing."
-            )
+            raise LeaseLost("lease.folder-gone", path=self.run_dir.path)
         if newest != self.epoch:
-            raise LeaseLost(
-                f"{read_owner(self.run_dir, newest)} took this run over; this controller (epoch {self.epoch}) ends "
-                "and changes nothing."
-            )
+            raise LeaseLost("lease.taken", owner=read_owner(self.run_dir, newest), epoch=self.epoch)
 
     def _is_away(self) -> bool:
         """Whether our folder may come back: where nothing at all is left beside it, the disk itself may be away. After
@@ -345,4 +334,4 @@ class Onlooker:
 
     def check(self) -> None:
         """Errors: LeaseLost, always."""
-        raise LeaseLost("a preview must change nothing")
+        raise LeaseLost("lease.preview")

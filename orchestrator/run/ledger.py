@@ -15,7 +15,7 @@ from anchorleg.files import to_json
 from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import LEDGER_VERSION, Ledger
 from orchestrator.disk import read_json, read_json_or_none
-from orchestrator.errors import RunFolderError
+from orchestrator.errors import RecordError, RunFolderError
 from orchestrator.run.rundir import RunDir
 
 #: Enough to see what happened in the last takeovers; each is a few kilobytes.
@@ -53,12 +53,7 @@ def load_ledger(run_dir: RunDir, run_id: str) -> Ledger | None:
     except ValueError as error:
         older = [epoch for epoch in ledger_epochs(run_dir) if epoch != newest]
         good = next((run_dir.ledger(epoch) for epoch in older if _loads(run_dir, epoch, run_id)), None)
-        last = f"the last good copy is {good}" if good else "there is no older copy"
-        words = _first_line(error)
-        raise RunFolderError(
-            f"{path} is damaged or not ours ({words}); {last}. Nothing was changed: stop the jobs by hand if you must, "
-            "then move the damaged file away and start again."
-        ) from None
+        raise RunFolderError("ledger.damaged", path=path, why=_first_line(error), good=good or "none") from None
 
 
 def _parsed(data: bytes, run_id: str) -> Ledger:
@@ -72,9 +67,9 @@ def _parsed(data: bytes, run_id: str) -> Ledger:
         if version == LEDGER_VERSION:
             raise
     if version != LEDGER_VERSION:
-        raise ValueError(f"its version is {version}, this program reads {LEDGER_VERSION}")
+        raise RecordError("ledger.version", found=version, wanted=LEDGER_VERSION)
     if ledger.run_id != run_id:
-        raise ValueError(f"it belongs to run {ledger.run_id}, this one is {run_id}")
+        raise RecordError("ledger.other-run", found=ledger.run_id, wanted=run_id)
     return ledger
 
 
@@ -130,7 +125,7 @@ def read_control(run_dir: RunDir) -> Control:
     try:
         return Control.model_validate(read_json(run_dir.disk, path))
     except ValueError as error:
-        raise RunFolderError(f"{path} is damaged ({_first_line(error)}): move it away to go on.") from None
+        raise RunFolderError("control.damaged", path=path, why=_first_line(error)) from None
 
 
 def write_control(

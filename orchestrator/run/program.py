@@ -85,7 +85,7 @@ def check_script(config: RunConfig, folder: Path) -> None:
         except OSError:
             there = []
         hint = did_you_mean(path.name, there, "jobs run in the config file's folder")
-        raise ConfigError(f"command: there is no {path.name} in {path.parent}; {hint}")
+        raise ConfigError("command.no-script", script=path.name, folder=path.parent, near=hint)
 
 
 def has_torch_without_gpus(python: str) -> bool:

@@ -64,4 +64,4 @@ def find_run(name: str, environ: Mapping[str, str] = os.environ) -> RunDir:
         if name in {entry.run_name, entry.run_id}:
             return RunDir(Path(entry.run_dir))
     hint = did_you_mean(name, {entry.run_name for entry in known}, "see the known ones with `orchestrator runs`.")
-    raise UnknownRun(f'no run called "{name}" was started from this account; {hint}')
+    raise UnknownRun("run.unknown", name=name, near=hint)

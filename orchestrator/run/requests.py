@@ -33,7 +33,7 @@ def _read(disk: Disk, path: Path) -> Request:
     try:
         return Request.model_validate(read_json(disk, path))
     except ValueError:
-        raise RunFolderError(f"{path} is damaged: move it away to go on without what it asked for.") from None
+        raise RunFolderError("request.damaged", path=path) from None
 
 
 def ask(disk: Disk, folder: Path, kind: Kind, *, now: float, after: int = 0, **what: Any) -> Request:

@@ -156,18 +156,15 @@ def load_run(run_dir: RunDir) -> Run:
     try:
         value: dict[str, Any] = read_json(run_dir.disk, run_dir.run_file)
     except FileNotFoundError:
-        raise UnknownRun(f"{run_dir.path} holds no run yet: begin one with `orchestrator start`.") from None
+        raise UnknownRun("run.not-begun", path=run_dir.path) from None
     except ValueError as error:
-        raise RunFolderError(f"{run_dir.run_file} cannot be read ({error}): restore it from a copy.") from None
+        raise RunFolderError("run.record-unreadable", path=run_dir.run_file, why=error) from None
     try:
         return _with_added(Run.model_validate(value, context=BEGUN), run_dir)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise RunFolderError(
-            f"{run_dir.run_file}: {where}: {first['msg']}. It was written by another version, or edited by "
-            "hand: use that version, or restore it from a copy."
-        ) from None
+        raise RunFolderError("run.record-damaged", path=run_dir.run_file, field=where, why=first["msg"]) from None
 
 
 def _with_added(run: Run, run_dir: RunDir) -> Run:

@@ -44,10 +44,7 @@ def share_with(folder: Path, group: str) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise StorageError(
-            f"collaboration.group: {error.filename or folder} cannot be given to the group {group} ({error.strerror}); "
-            "choose a shared_dir that is yours."
-        ) from None
+        raise StorageError("group.not-given", path=error.filename or folder, group=group, why=error.strerror) from None
 
 
 def _give(fd: int, gid: int) -> None:
@@ -91,12 +88,9 @@ def gid_of(group: str) -> int:
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ConfigError(f"collaboration.group: there is no group {group} here; {_yours(mine)}.") from None
+        raise ConfigError("group.unknown", group=group, mine=_yours(mine)) from None
     if gid not in mine and os.geteuid() != 0:
-        raise ConfigError(
-            f"collaboration.group: you are not in the group {group}; {_yours(mine)}. If you were let in just now, "
-            "log in again."
-        )
+        raise ConfigError("group.not-a-member", group=group, mine=_yours(mine))
     return gid
 
 
@@ -113,10 +107,7 @@ def check_theirs(shared: Path) -> None:
     except PermissionError:
         is_there = False
     if not is_there or not os.access(shared, os.R_OK | os.X_OK):
-        raise ConfigError(
-            f"actors.shared_dir: {shared} is no folder that this account can read; ask the training's owner for its "
-            "path, and to be let into its collaboration.group."
-        )
+        raise ConfigError("actors.no-folder", path=shared)
 
 
 def troubles(config: RunConfig, folder: Path, run_dir: RunDir) -> list[str]:

@@ -64,7 +64,7 @@ def asked_for(
     check_script(asked.config, asked.path.parent)
     on_slurm = asked.config.executor != "local" and shutil.which("sbatch") is not None
     if on_slurm and (words := gpus_in_vain(asked.config, compute_python(asked.config, asked.path))):
-        raise ConfigError(f"{words}. Every job would end at once.")
+        raise ConfigError("gpus.in-vain", why=words)
     asked = replace(asked, notes=(*asked.notes, *troubles(asked.config, asked.path.parent, asked.run_dir)))
     return asked if fork is None else _forked(asked, fork)
 
@@ -123,7 +123,7 @@ def _forked(asked: StartRequest, fork: str) -> StartRequest:
     """The same under a new name, in a folder beside the original's."""
     run_dir = RunDir(asked.run_dir.path.parent / fork)
     if run_dir.run_file.exists():
-        raise ConfigError(f"--fork {fork}: {run_dir.path} already holds a run; choose another name.")
+        raise ConfigError("fork.is-there", fork=fork, path=run_dir.path)
     value = asked.config.model_dump(mode="json", exclude_unset=True)
     config = parse_config(value | {"run_name": fork, "run_dir": str(run_dir.path)}, str(asked.path))
     origin = load_run(asked.run_dir).run_id if asked.run_dir.run_file.exists() else ""

@@ -139,10 +139,7 @@ def make_job_folders(run: Run, run_dir: RunDir, submits: Iterable[Submit]) -> di
     submits = list(submits)
     if submits and not run_dir.disk.exists(run_dir.code / run.code):
         if code_hash() != run.code:
-            raise ConfigError(
-                f"{run_dir.code / run.code}, the run's copy of the code, is gone, and another version is installed "
-                f"here: `orchestrator start {run.config.run_name}` goes on with that one."
-            )
+            raise ConfigError("run.code-gone", path=run_dir.code / run.code, name=run.config.run_name)
         fix_code(run_dir.code)
     try:
         for action in submits:

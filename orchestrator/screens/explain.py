@@ -56,10 +56,10 @@ def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float
     view, ledger = picture(run_dir, now)
     if ledger is None or index >= len(view.slots):
         if view.slots and index < run.config.slots:
-            soon = "its controller takes it up at its next look" if view.controller else "no controller has looked yet"
-            raise ConfigError(f"slot {index} of {view.run_name} is new: {soon}.")
-        first = "it has no slot yet" if not view.slots else f"it has the slots 0 to {len(view.slots) - 1}"
-        raise ConfigError(f"{view.run_name} has no slot {index}: {first}.")
+            raise ConfigError("slot.new", slot=index, name=view.run_name)
+        if not view.slots:
+            raise ConfigError("slot.none-yet", name=view.run_name)
+        raise ConfigError("slot.unknown", name=view.run_name, slot=index, last=len(view.slots) - 1)
     slot, shown = ledger.slots[index], view.slots[index]
     written = [event for event in read_events(run_dir) if event.get("slot", index) == index]
     moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]

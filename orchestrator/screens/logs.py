@@ -43,7 +43,7 @@ def show_logs(
     Ctrl-C, which is no error. `lines`: begin with so many last lines of each file. Errors: ConfigError: no such slot.
     """
     if not run_dir.slot(slot).exists() and not job_folders(run_dir, slot):
-        raise ConfigError(f"{run_dir.path} has no slot {slot}, or nothing was ever submitted for it.")
+        raise ConfigError("slot.nothing-submitted", path=run_dir.path, slot=slot)
     printer = Printer()
     current: Path | None = None
     state, state_due_at = "waiting", float("-inf")

@@ -103,7 +103,7 @@ def stretches_of(folder: Path, oldest: int = 0) -> dict[int, Stretch]:
     try:
         return {stretch.attempt: stretch for stretch in lineage(folder, oldest=oldest)}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{folder}: a parent.json cannot be read ({error}): restore it from a copy.") from None
+        raise RunFolderError("run.parent-unreadable", path=folder, why=error) from None
 
 
 def has_claim(run_dir: RunDir, slot: int, attempt: int) -> bool:

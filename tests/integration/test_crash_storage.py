@@ -68,6 +68,6 @@ def test_a_run_folder_that_was_made_anew_is_not_touched_by_its_old_controller(ne
 
     assert relay.ended(old) == 9, relay.output_file(0).read_text()
     said = relay.output_file(0).read_text()
-    assert "removed or made anew" in said
+    assert "[lease.folder-gone]" in said
     assert "Traceback" not in said
     assert relay.snapshot() == anew

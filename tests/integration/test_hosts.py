@@ -44,7 +44,9 @@ class TestStartBesideALivingController:
         kill_job(relay)
         relay.wait_for(lambda: relay.status()["slots"][0]["state"] == "paused", "the pause")
 
-        relay.run("start", "--set", "slots=3").assert_refused(4, f"process {controller.pid}", "slot 0")
+        relay.run("start", "--set", "slots=3").assert_refused(
+            4, f"process {controller.pid}", "[controller.other-config]"
+        )
         told = relay.run("start")
 
         assert told.code == 0, told.words
@@ -64,7 +66,7 @@ class TestStartBesideALivingController:
 
         assert relay.ended(controller) == 12
         assert "slot 0" in relay.output()
-        assert "`orchestrator start toy` goes on" in relay.output()
+        assert "[slots.paused]" in relay.output()
         relay.release()
         assert relay.run("start").code == 0
         relay.assert_exactly_once(50)
@@ -166,8 +168,8 @@ class TestStop:
         stop = relay.spawn("stop", "--grace", "0", driver=(str(driver),))
 
         assert relay.ended(stop) == 13, relay.output()
-        assert f"job {job['supervisor']['pid']} of toy is still there" in relay.output()
-        assert "orchestrator stop toy` again" in relay.output()
+        assert str(job["supervisor"]["pid"]) in relay.output()
+        assert "[stop.jobs-left]" in relay.output()
         assert relay.status()["wish"] == "stop"
 
     @staticmethod
@@ -320,7 +322,7 @@ def test_a_tick_by_folder_needs_no_name(new_relay: NewRelay) -> None:
     assert relay.run("tick", "--run-dir", str(relay.run_dir), cwd=Path("/")).code == 0
 
     assert relay.status()["state"] == "finished"
-    relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "one of them")
+    relay.run("tick", "toy", "--run-dir", str(relay.run_dir)).assert_refused(2, "[cli.several-runs]")
 
 
 def test_the_crontabs_line_of_the_docs_takes_a_run_to_its_end(new_relay: NewRelay) -> None:

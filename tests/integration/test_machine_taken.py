@@ -35,7 +35,7 @@ def test_a_notice_has_every_job_save_and_the_same_command_goes_on(
 
         assert relay.ended(first) == 75
         assert "takes this machine away" in relay.output()
-        assert "The same command goes on with the same run folder, on any machine." in relay.output()
+        assert "[machine.taken]" in relay.output()
         for slot in (0, 1):
             ended = relay.read("exit.json", 0, slot)
             assert (ended["code"], ended["asked"]) == (75, "asked to")

@@ -101,7 +101,7 @@ def test_a_member_of_the_groups_folder_edits_neither_the_code_of_a_run_nor_anyth
 def test_a_folder_at_which_pythons_path_would_split_is_refused(new_relay: NewRelay) -> None:
     relay = new_relay(total=10, run_dir="runs/a:b")
     for words in (("start",), ("start", "--dry-run"), ("render",)):
-        relay.run(*words).assert_refused(2, "run_dir: ", "runs/a:b has a ':' in it", "name a folder without one")
+        relay.run(*words).assert_refused(2, "runs/a:b", "[run-dir.separator]")
     assert not (relay.folder / "runs").exists()
 
 

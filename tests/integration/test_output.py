@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -56,7 +57,17 @@ def test_a_command_whose_output_cannot_be_written_says_so(name: str, environ: Ma
     command, code = COMMANDS[name]
     with open("/dev/full", "wb") as full:
         found, said = run(command, full.fileno(), env=environ)
-    assert (found, said.rstrip(".\n")) == (code, f"{name}: the output: No space left on device")
+    assert (found, said.partition(" [")[0].rstrip(".\n")) == (code, f"{name}: the output: No space left on device")
+
+
+def test_an_error_is_told_to_programs_too_unless_an_answer_was(tmp_path: Path) -> None:
+    (tmp_path / "cluster_config.json").write_text('{"executor": "local", "slurm": {"time_limit": 1}}')
+    told = []
+    for words in (["status", "nobody"], ["doctor"]):
+        command = [sys.executable, "-m", "orchestrator", *words, "--json"]
+        done = subprocess.run(command, cwd=tmp_path, check=False, text=True, capture_output=True, timeout=WORK_S)
+        told.append((done.returncode, json.loads(done.stdout).get("error"), done.stderr.rpartition(" ")[2]))
+    assert told == [(8, "run.unknown", "[run.unknown]\n"), (11, None, "[doctor.problems]\n")]
 
 
 def test_what_a_command_ends_with_counts_more_than_its_output(nobody: int, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_render_says_what_a_slot_runs_and_a_misspelt_param_is_refused(new_relay:
     assert "note: it runs python3 ./count.py 20\n" in relay.run("render", "--slot", "1").words
     assert "2 slots of python3 ./count.py 10 (and 1 more)" in relay.run("start", "--dry-run").out
     relay.config.write_text(relay.config.read_text().replace("@{total}", "@{totla}"))
-    relay.run("start").assert_refused(2, "command: there is no param for @{totla}", 'did you mean "total"?')
+    relay.run("start").assert_refused(2, 'no param "totla"', '"total"', "[config.no-param]")
 
 
 def looking_around(folder: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_program_that_finds_no_room_is_never_given_up_and_not_hammered(new_rel
 def test_a_misspelt_program_is_refused_before_anything_is_begun(new_relay: NewRelay) -> None:
     relay = new_relay(command=["python3", "counts.py"])
     for words in (("start",), ("start", "--dry-run")):
-        relay.run(*words).assert_refused(2, "command: there is no counts.py in", 'did you mean "count.py"?')
+        relay.run(*words).assert_refused(2, "counts.py", '"count.py"', "[command.no-script]")
     assert not relay.run_dir.exists()
 
 

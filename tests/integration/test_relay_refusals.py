@@ -21,8 +21,8 @@ def test_a_config_that_is_not_there(new_relay: NewRelay) -> None:
     relay = new_relay()
     relay.config.unlink()
 
-    relay.run("start").assert_refused(2, "cluster_config.json", "no such config file", "orchestrator init")
-    relay.run("init", "nowhere/new.json").assert_refused(2, "nowhere/new.json: there is no folder nowhere")
+    relay.run("start").assert_refused(2, "cluster_config.json", "[config.no-file]")
+    relay.run("init", "nowhere/new.json").assert_refused(2, "nowhere/new.json", "[init.no-folder]")
 
 
 def test_a_config_that_is_no_json(new_relay: NewRelay) -> None:
@@ -35,14 +35,14 @@ def test_a_config_that_is_no_json(new_relay: NewRelay) -> None:
 def test_an_unknown_field_and_the_one_that_was_meant(new_relay: NewRelay) -> None:
     relay = new_relay(slurm={"time_limt": "0:00:30"})
 
-    relay.run("start").assert_refused(2, "slurm.time_limt", 'did you mean "time_limit"?')
+    relay.run("start").assert_refused(2, "slurm.time_limt", '"time_limit"', "[config.unknown-field]")
     assert not relay.run_dir.exists()
 
 
 def test_a_walltime_too_short_to_train_in(new_relay: NewRelay) -> None:
     relay = new_relay(slurm={"time_limit": "0:00:21"})
 
-    relay.run("start").assert_refused(2, "slurm.time_limit", "0:00:21", "lead_seconds", "22 s")
+    relay.run("start").assert_refused(2, "0:00:21", "22 s", "[config.walltime-too-short]")
 
 
 @pytest.mark.parametrize("name", ["ledger-0.json", "run.json", "control/1.json", "lease/0"])
@@ -69,7 +69,7 @@ def test_the_ledger_of_another_run_is_refused(new_relay: NewRelay) -> None:
     assert other.run("start").code == 0
     (relay.run_dir / "ledger-0.json").write_bytes((other.run_dir / "ledger-0.json").read_bytes())
 
-    relay.run("start").assert_refused(3, "ledger-0.json", "it belongs to run two-", "there is no older copy")
+    relay.run("start").assert_refused(3, "ledger-0.json", "run two-", "[ledger.damaged]")
 
 
 def test_a_damaged_ledger_names_the_last_good_copy(new_relay: NewRelay) -> None:
@@ -78,13 +78,13 @@ def test_a_damaged_ledger_names_the_last_good_copy(new_relay: NewRelay) -> None:
     assert relay.run("start").code == 0
     (relay.run_dir / "ledger-1.json").write_text("{")
 
-    relay.run("start").assert_refused(3, "ledger-1.json is damaged", f"good copy is {relay.run_dir}/ledger-0.json")
+    relay.run("start").assert_refused(3, "ledger-1.json", f"{relay.run_dir}/ledger-0.json", "[ledger.damaged]")
 
 
 def test_a_run_folder_where_no_folder_can_be(new_relay: NewRelay) -> None:
     relay = new_relay(run_dir="data/pace.txt/run")
 
-    relay.run("start").assert_refused(7, f"run_dir: {relay.folder}/data/pace.txt/run", "choose another folder")
+    relay.run("start").assert_refused(7, f"{relay.folder}/data/pace.txt/run", "[run-dir.unwritable]")
 
 
 def test_a_run_folder_that_may_not_be_written(new_relay: NewRelay, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_run_folder_that_may_not_be_written(new_relay: NewRelay, tmp_path: Pat
     relay.run_dir.chmod(0o555)
     is_root = os.geteuid() == 0  # whom permissions do not stop
     with mounted(relay.run_dir, "ro") if is_root else contextlib.nullcontext():
-        relay.run("start").assert_refused(7, f"run_dir: {relay.run_dir}", "cannot be written", "choose another folder")
+        relay.run("start").assert_refused(7, str(relay.run_dir), "[run-dir.unwritable]")
 
 
 def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) -> None:
@@ -110,7 +110,7 @@ def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) ->
     run_id = json.loads(run_file)["run_id"]
 
     other = ("start", "--set", "training.seed=4")
-    relay.run(*other).assert_refused(5, str(relay.run_dir), "--fork toy-2")
+    relay.run(*other).assert_refused(5, str(relay.run_dir), "toy-2", "[run.other-training]")
     assert (relay.run_dir / "run.json").read_bytes() == run_file
 
     relay.killed("after-intent", *other, "--fork", "toy-2")
@@ -119,14 +119,14 @@ def test_another_training_is_refused_unless_it_is_forked(new_relay: NewRelay) ->
     assert forked["forked_from"] == run_id
     assert forked["config"]["training"]["seed"] == 4
     assert (relay.run_dir / "run.json").read_bytes() == run_file
-    relay.run(*other, "--fork", "toy-2").assert_refused(2, "toy-2", "choose another name")
+    relay.run(*other, "--fork", "toy-2").assert_refused(2, "toy-2", "[fork.is-there]")
 
 
 def test_a_run_that_nobody_knows(new_relay: NewRelay) -> None:
     relay = new_relay(total=1)
     assert relay.run("start").code == 0
 
-    relay.run("status", "tyo").assert_refused(8, '"tyo"', 'did you mean "toy"?')
+    relay.run("status", "tyo").assert_refused(8, '"tyo"', '"toy"', "[run.unknown]")
 
 
 def fill_up(file: FileIO) -> None:

@@ -97,7 +97,7 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
 
     done = relay.run("doctor")
 
-    done.assert_refused(11, "partition is a problem")
+    done.assert_refused(11, "partition", "[doctor.problems]")
     lines = done.out.splitlines()
     assert any(line.startswith("ok: accounting: none here") for line in lines)
     assert "problem: partition: short gives at most 0:01:00 a job; slurm.time_limit asks for 0:03:00" in done.out
@@ -110,7 +110,7 @@ def test_each_thing_that_is_wrong_is_a_line_that_says_what_to_do(
     # `scontrol ping` knows at once; any other command that asks slurmctld would block for seconds.
     asked = (few / "asked").read_text().splitlines()
     assert [line for line in asked if not line.endswith(" --version")] == ["scontrol ping"]
-    dead.assert_refused(11, "slurmctld is a problem")
+    dead.assert_refused(11, "slurmctld", "[doctor.problems]")
     assert "does not answer: Slurmctld(primary) at" in dead.out
     assert "warning: probe: it was not sent" in dead.out
     assert left_behind(relay) == []
@@ -135,7 +135,7 @@ def test_limits_of_the_user_are_told_with_what_they_mean(private_slurm: PrivateS
 
     slurm.ask("sacctmgr", "-i", "add", "account", "other")
     wrong = relay.run("doctor", "--set", "slurm.account=other")
-    wrong.assert_refused(11, "job script is a problem")
+    wrong.assert_refused(11, "job script", "[doctor.problems]")
     assert "Invalid account" in wrong.out
 
 
@@ -190,7 +190,7 @@ def test_a_probe_that_is_interrupted_takes_its_job_with_it(slurm: SlurmCluster, 
     doctor.send_signal(signal.SIGTERM)
 
     assert relay.ended(doctor) == 130
-    assert "interrupted; the probe's job was cancelled." in relay.output()
+    assert "[doctor.interrupted]" in relay.output()
     slurm.wait_until_empty()
     assert max(slurm.jobs(), key=lambda row: row.job_id).state == "CANCELLED"
     assert left_behind(relay) == []
@@ -203,7 +203,7 @@ def test_a_probe_waits_only_so_long_and_says_for_what(slurm: SlurmCluster, new_r
 
     done = relay.run("doctor", "--probe", "--probe-wait", "3")
 
-    done.assert_refused(11, "probe is a problem")
+    done.assert_refused(11, "probe", "[doctor.problems]")
     assert "(Resources) and was cancelled" in done.out or "(Priority) and was cancelled" in done.out
     assert len(slurm.squeue()) == 1
     assert left_behind(relay) == []

@@ -74,19 +74,19 @@ def test_init_writes_a_config_of_what_sinfo_says_and_slurm_would_take_its_jobs(
     assert (config["slurm"]["gpus"], config["slots"], config["slurm"]["max_jobs"]) == (gpus, 4, 4)
     if gpus == 0:  # as with a config from elsewhere
         vain = orchestrator(slurm, tmp_path, "start", "--set", "slurm.gpus=1")
-        assert (vain.returncode, "built without CUDA" in vain.stderr) == (2, True), vain.stderr
+        assert (vain.returncode, "[gpus.in-vain]" in vain.stderr) == (2, True), vain.stderr
         assert "is built without CUDA" in orchestrator(slurm, tmp_path, "doctor", "--set", "slurm.gpus=1").stdout
         assert not (tmp_path / "runs").exists()
     (tmp_path / "job.sh").write_text(orchestrator(slurm, tmp_path, "render").stdout)
     assert slurm.run("sbatch", "--test-only", f"--chdir={tmp_path}", str(tmp_path / "job.sh")).returncode == 0
     before = (tmp_path / "cluster_config.json").read_bytes()
-    for words, sentence in (
-        ([], "is already there"),
-        (["other.json", "--partition", "gpus"], "sinfo shows gpu, short"),
-        (["other.json", "--partition", "short"], "too short to train in"),
+    for words, name in (
+        ([], "[init.file-is-there]"),
+        (["other.json", "--partition", "gpus"], "[init.no-partition]"),
+        (["other.json", "--partition", "short"], "[config.walltime-too-short]"),
     ):
         refused = orchestrator(slurm, tmp_path, "init", *words)
-        assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
+        assert (refused.returncode, name in refused.stderr) == (2, True), refused.stderr
     assert (tmp_path / "cluster_config.json").read_bytes() == before
     assert not (tmp_path / "other.json").exists()
 

@@ -45,7 +45,7 @@ def test_a_run_that_was_moved_under_its_job_goes_on_when_that_has_ended(relay: R
     moved = with_folder(relay, here)
 
     for words in (("start", *moved), ("start", "--via", "daemon", *moved)):
-        relay.run(*words).assert_refused(3, f"job {job}", str(there), "orchestrator stop --now toy")
+        relay.run(*words).assert_refused(3, f"job {job}", str(there), "[run.moved]")
     assert relay.run("tick", "--run-dir", str(here)).code == 0  # of a crontab, say
     assert len(submissions(here)) == 1
     assert relay.programs(), "it works on, and nobody works beside it"
@@ -66,7 +66,7 @@ def test_a_copy_of_a_run_leaves_the_jobs_of_the_run_alone(relay: Relay) -> None:
     shutil.copytree(relay.run_dir, copy, symlinks=True)
     job = relay.read("claim", 0)["job_id"]
 
-    relay.run("start", *with_folder(relay, copy)).assert_refused(3, f"job {job}", str(relay.run_dir), "is a copy")
+    relay.run("start", *with_folder(relay, copy)).assert_refused(3, f"job {job}", str(relay.run_dir), "[run.copied]")
     assert relay.run("tick", "--run-dir", str(copy)).code == 0
     for ledger in copy.glob("ledger-*.json"):  # not even a copy that has forgotten everything takes them for its own
         ledger.unlink()

@@ -82,7 +82,7 @@ def test_a_scancel_of_the_running_job_saves_and_waits_for_start(new_slurm_relay:
     slurm.ask("scancel", relay.read("claim", 0)["job_id"])
 
     assert relay.ended(controller) == 12, relay.output()
-    assert "`orchestrator start toy` goes on" in relay.output()
+    assert "[slots.paused]" in relay.output()
     assert relay.attempts() == [0]
     relay.release()
     assert relay.run("start").code == 0
@@ -192,7 +192,7 @@ def test_ctrl_c_leaves_the_jobs_in_the_queue(new_slurm_relay: NewRelay, slurm: S
     os.kill(controller.pid, signal.SIGINT)
 
     assert relay.ended(controller) == 130
-    assert "its jobs go on" in relay.output()
+    assert "[controller.ended-jobs-relay]" in relay.output()
     assert len(rows_of(slurm, relay)) == 1
     relay.release()
     assert relay.run("start").code == 0

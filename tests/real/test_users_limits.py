@@ -138,7 +138,7 @@ def test_what_slurm_will_never_accept_is_told_in_its_own_words(
 
     refused = relay.run("start")
 
-    refused.assert_refused(6, words, "orchestrator start toy")
+    refused.assert_refused(6, words, "[slots.refused]")
     view = relay.status()
     assert view["state"] == "failed"
     assert all(words in slot["why"] for slot in view["slots"])

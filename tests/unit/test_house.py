@@ -51,8 +51,8 @@ FLOORS = {
         __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
         decisions reference, config shim,
         executors experiments failover fields sections,
-        container disk errors garbage given integrations jobend oom processes successor template tidying
-        walltime""",
+        container disk garbage given integrations jobend oom processes successor template tidying
+        walltime, errors""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from as_user import UID, as_ordinary_user, ordinary_folder
 from builders import NOW, a_slot, no_code
+from refused import refused
 
 from anchorleg.findings import Level
 from orchestrator.config import RunConfig, parse_config
@@ -20,7 +22,6 @@ from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus
 from orchestrator.doctor.checks import examine
 from orchestrator.doctor.facts import FolderFacts, LoginFacts, PythonFacts
-from orchestrator.errors import ConfigError, StorageError
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles
@@ -36,12 +37,6 @@ STRANGER = 54_321
 def actors_config(shared: Path | str = "theirs", **more: Any) -> RunConfig:
     value = {"run_name": "friend", "executor": "local", "role": "actors", "actors": {"shared_dir": str(shared)}}
     return parse_config(value | more, "c.json")
-
-
-def complaint(**value: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(value, "c.json")
-    return str(caught.value)
 
 
 def begun(tmp_path: Path, config: RunConfig) -> tuple[Run, RunDir]:
@@ -62,28 +57,6 @@ def theirs(tmp_path: Path) -> Path:
 
 
 class TestTheConfig:
-    @pytest.mark.parametrize(
-        ("field", "value"),
-        [
-            ("training", {"preset": "tiny"}),
-            ("wandb", {"project": "x"}),
-            ("collaboration", {"enabled": True}),
-            ("command", ["true"]),
-            ("params", {"x": 1}),
-            ("slot_overrides", {"0": {"seed": 3}}),
-        ],
-    )
-    def test_what_belongs_to_a_training_is_refused(self, field: str, value: Any) -> None:
-        words = complaint(role="actors", actors={"shared_dir": "x"}, **{field: value})
-        assert words == f'c.json: {field}: with "role": "actors" nothing is trained here; leave it out'
-
-    def test_the_role_and_its_section_belong_together(self) -> None:
-        assert 'actors: "role": "actors" needs {"shared_dir": …}' in complaint(role="actors")
-        assert 'actors: this section is for "role": "actors"' in complaint(actors={"shared_dir": "x"})
-
-    def test_an_unknown_field_is_refused_with_the_nearest_one(self) -> None:
-        assert 'did you mean "shared_dir"?' in complaint(role="actors", actors={"shared_dri": "x"})
-
     def test_an_empty_training_is_no_training(self) -> None:
         assert actors_config(training={}).role == "actors"
 
@@ -118,7 +91,7 @@ class TestAJob:
         assert words[words.index("--num-envs") + 1] == "3"
 
     def test_a_folder_that_is_not_there_is_a_sentence_and_is_not_made(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"actors\.shared_dir: .*/theirs is no folder that this account can read"):
+        with refused("actors.no-folder", path=tmp_path / "theirs"):
             begun(tmp_path, actors_config())
         assert not (tmp_path / "theirs").exists()
 
@@ -173,11 +146,11 @@ class TestTheOwnersFolder:
             given = (slot / "given").stat()
             assert (given.st_uid, given.st_gid, stat.S_IMODE(given.st_mode)) == (STRANGER, STRANGER, 0o604)
 
-            def refused() -> None:
-                with pytest.raises(StorageError, match=r"/theirs cannot be given to the group .* \(Operation not"):
+            def not_given() -> None:
+                with refused("group.not-given", path=theirs):
                     share_with(theirs, grp.getgrgid(UID).gr_name)
 
-            as_ordinary_user(refused)
+            as_ordinary_user(not_given)
 
     def test_a_link_that_is_put_there_meanwhile_changes_nothing_elsewhere(
         self, tmp_path: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
@@ -237,9 +210,7 @@ class TestTheOwnersFolder:
         assert mode_of(theirs) == 0o2750
 
     def test_a_group_that_is_not_there_is_named_with_ones_own(self, theirs: Path) -> None:
-        with pytest.raises(
-            ConfigError, match=rf"collaboration\.group: there is no group n0such here; yours: .*{GROUP}"
-        ):
+        with refused("group.unknown", group="n0such", mine=re.compile(GROUP)):
             share_with(theirs, "n0such")
 
     def test_what_is_in_the_way_of_members_is_told_before_it_begins(self, tmp_path: Path) -> None:

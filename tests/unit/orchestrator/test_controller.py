@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from builders import NOW, SUBMIT_GRACE_S
 from one_run import POLL_S, World
+from refused import refused
 
 from anchorleg.files import create_exclusive, to_json
 from orchestrator.controller import BEAT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, TEMPORARY_WAIT_S
 from orchestrator.decisions.sightings import SETTLE_S
-from orchestrator.errors import ConfigError, LeaseLost
 from orchestrator.executors.base import (
     JobState,
     SubmitRefused,
@@ -56,7 +57,7 @@ class TestSubmitting:
         world.job_claims(exit_code=75)
         world.job_shows(JobState.ENDED)
         for _ in range(2):
-            with pytest.raises(ConfigError, match="there is no suite 'gone'"):
+            with refused("config.not-here", why=re.compile("'gone'")):
                 world.tick(after=POLL_S)
         assert world.slot.attempts[0].verdict is Verdict.HANDED_OVER
         assert len([line for line in world.said if line.startswith("ended")]) == 1
@@ -293,7 +294,7 @@ class TestOwnership:
     def test_an_owner_that_was_replaced_neither_submits_nor_writes(self, world: World) -> None:
         record = json.loads((world.run_dir.lease / "0").read_text())
         create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
-        with pytest.raises(LeaseLost):
+        with refused("lease.taken"):
             world.tick()
         assert world.cluster.submitted == []
         assert not world.run_dir.ledger(0).exists()
@@ -306,7 +307,7 @@ class TestOwnership:
         write_control(world.run_dir, "stop", now=world.time, by="stop")
         record = json.loads((world.run_dir.lease / "0").read_text())
         create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
-        with pytest.raises(LeaseLost):
+        with refused("lease.taken"):
             world.tick()
         assert not hold.exists()
 
@@ -319,7 +320,7 @@ class TestOwnership:
             create_exclusive(world.run_dir.lease / "1", to_json({**record, "epoch": 1}))
 
         world.controller._save = saved_and_then_replaced  # type: ignore[method-assign]
-        with pytest.raises(LeaseLost):
+        with refused("lease.taken"):
             world.tick()
         assert world.cluster.submitted == []
 

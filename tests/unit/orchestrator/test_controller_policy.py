@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from builders import NOW
 from one_run import POLL_S, World
+from refused import refused
 
 from anchorleg.files import write_json
 from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller
@@ -15,7 +16,6 @@ from orchestrator.decisions.control import Control
 from orchestrator.decisions.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.outcomes import AHEAD_REFUSED_WAIT_S
 from orchestrator.decisions.sightings import RECORD_WAIT_S, WORD_MISSING
-from orchestrator.errors import LeaseLost
 from orchestrator.executors.base import JobState, SubmitRefused
 from orchestrator.run.lease import Onlooker
 from orchestrator.run.ledger import write_control
@@ -328,7 +328,7 @@ class TestPreview:
 
     def test_an_onlooker_can_do_nothing_else(self, world: World) -> None:
         onlooker = Controller(world.run, world.run_dir, Onlooker(), world.cluster, poll_s=POLL_S)
-        with pytest.raises(LeaseLost):
+        with refused("lease.preview"):
             onlooker.tick()
         assert world.cluster.submitted == []
 

@@ -80,5 +80,5 @@ def test_the_command_prices_what_it_shows_and_refuses_a_price_that_is_none(new_r
     assert json.loads(relay.run("status", "--price", "2", "--json").out)["cost"] is None
     assert "cost" not in relay.status()
     for price in ("0", "nan", "inf"):
-        relay.run("status", "--price", price).assert_refused(2, "--price", "a number above 0")
-    relay.run("status", "--price", "1", "--watch").assert_refused(2, "leave --watch out")
+        relay.run("status", "--price", price).assert_refused(2, "[cli.price]")
+    relay.run("status", "--price", "1", "--watch").assert_refused(2, "[cli.price]")

@@ -12,10 +12,10 @@ import pytest
 from builders import NOW, a_job, a_run, a_slot, blind, no_code, token
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import BadNode, Death, Ledger, Seen, Slot, SlotStatus
-from orchestrator.errors import ConfigError
 from orchestrator.executors.base import JobState
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.history import append_event
@@ -95,13 +95,13 @@ def test_avoided_nodes_are_facts(run_dir: RunDir) -> None:
 
 @pytest.mark.parametrize("index", [2, 99])
 def test_a_slot_that_is_none_is_one_sentence(run_dir: RunDir, index: int) -> None:
-    with pytest.raises(ConfigError, match="slots 0 to 1"):
+    with refused("slot.unknown", slot=index, last=1):
         explained(run_dir, a_run(a_slot(0), a_slot(1)), index)
 
 
 def test_a_run_without_a_ledger_is_one_sentence(run_dir: RunDir) -> None:
     begin(parse_config(TOY, "c.json"), run_dir.path / "c.json", run_dir, {"PATH": os.environ["PATH"]}, NOW, fix=no_code)
-    with pytest.raises(ConfigError, match="no slot yet"):
+    with refused("slot.none-yet"):
         explain(run_dir, 0, now=NOW)
 
 

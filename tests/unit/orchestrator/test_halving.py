@@ -199,11 +199,6 @@ def test_a_metric_that_the_trainer_does_not_report_is_told_with_those_that_there
     assert warnings_of(parse_config(own, "c.json")) == []
 
 
-def test_halving_needs_a_metric() -> None:
-    with pytest.raises(ValueError, match=r"queue: halving needs a metric"):
-        QueueSection.model_validate({"halving": {"first_steps": 100}})
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(2, 5), st.integers(1, 4), st.randoms())
 def test_a_contest_ends_with_the_best_and_spends_less_on_the_others(
     scores: list[float], factor: int, places: int, rng: Any

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from builders import NOW, a_run, a_slot, no_code, token
+from refused import refused
 
 from orchestrator.config import parse_config
 from orchestrator.decisions.models import SlotStatus
-from orchestrator.errors import ConfigError
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir, load_run
@@ -201,7 +201,7 @@ def test_bytes_that_are_no_text_pass_through(run_dir: RunDir, capfdbinary: pytes
 
 
 def test_a_slot_that_never_was_is_one_sentence(run_dir: RunDir) -> None:
-    with pytest.raises(ConfigError, match="has no slot 7"):
+    with refused("slot.nothing-submitted", slot=7):
         show_logs(run_dir, 7, follow=False)
 
 

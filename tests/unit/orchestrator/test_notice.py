@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from daemons import PATIENCE_S, wait_for
 from metadata_service import NOTICE, MetadataService, metadata_service
+from refused import refused
 
 from orchestrator.config import check_notice, parse_config
-from orchestrator.errors import ConfigError
 from orchestrator.executors import notice
 from orchestrator.executors.notice import Cloud, Metadata, Notice, NoticeWatch, _UnusableError
 
@@ -193,5 +193,5 @@ class TestWatching:
 def test_notices_are_for_jobs_on_this_machine() -> None:
     config = parse_config({"relay": {"preemption_notice": "auto"}}, "c.json")
     check_notice(config, "local")
-    with pytest.raises(ConfigError, match=r"relay\.preemption_notice: auto: .*Slurm tells its jobs itself"):
+    with refused("config.notice-on-slurm", notice="auto"):
         check_notice(config, "slurm")

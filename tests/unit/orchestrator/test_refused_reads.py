@@ -15,12 +15,12 @@ import pytest
 from builders import NOW
 from daemons import PATIENCE_S
 from one_run import World
+from refused import refused
 from refusing_disk import RefusingDisk
 from rich.console import Console
 
 from anchorleg import files
 from anchorleg.files import to_json
-from orchestrator.errors import LeaseHeld
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import detached, host, stopping
 from orchestrator.hosts.hook import Hook
@@ -171,6 +171,6 @@ def test_a_stop_goes_on_waiting_for_the_controller(
 
     monkeypatch.setattr(stopping, "wish_to_stop", wished)
     monkeypatch.setattr(stopping, "STOP_MARGIN_S", 0.0)
-    with pytest.raises(LeaseHeld, match="has not ended the jobs yet"):
+    with refused("stop.not-yet"):
         stopping.stop(world.run_dir, at_once=True, grace_s=None, out=Console())
     assert disk.left == 0

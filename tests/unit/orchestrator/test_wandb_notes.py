@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import parse_config
-from orchestrator.errors import ConfigError
 from orchestrator.run.begin import KEPT_VARIABLES
 from orchestrator.run.wandbnotes import notes
 from trainer.config.wandb import WandbSection, wandb_environment
@@ -99,9 +98,3 @@ def test_a_server_that_is_no_address_is_told_and_its_variable_is_not_repeated(tm
 def test_the_section_does_not_change_what_is_trained() -> None:
     plain, live = (parse_config(value, "c") for value in ({}, {"wandb": {"mode": "online", "project": "p"}}))
     assert plain.training_of(0) == live.training_of(0)
-
-
-@pytest.mark.parametrize(("field", "value"), [("project", "a/b"), ("tags", ["a,b"]), ("mode", "on")])
-def test_what_wandb_would_refuse_in_the_job_is_refused_before_it(field: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=rf"wandb\.{field}"):
-        parse_config({"wandb": {field: value}}, "c")

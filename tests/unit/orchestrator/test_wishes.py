@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import pytest
 from one_run import World
+from refused import refused
 from rich.console import Console
 
 from orchestrator.decisions.control import TIME_OVER
 from orchestrator.decisions.models import Ledger, Slot, SlotStatus
-from orchestrator.errors import LeaseHeld
 from orchestrator.executors.base import JobState
 from orchestrator.hosts import detached, host, stopping
 from orchestrator.hosts.detached import start_in_background
@@ -149,8 +149,7 @@ def test_a_start_beside_a_controller_that_stops_the_run_is_refused_and_names_the
 ) -> None:
     save_ledger(world.run_dir, with_a_failed_slot(world), world.time)
     wish_to_stop(world.run_dir, at_once=True, grace_s=0.0)
-    words = r"a stop is under way \(stop --now\); type `orchestrator start toy` again when it has ended\."
-    with pytest.raises(LeaseHeld, match=words):
+    with refused("controller.is-stopping", by="stop --now"):
         start(asked(world), Console())
     assert read_control(world.run_dir).wish == "stop-now"
     assert "would be refused" in dry_start(asked(world)).notes[-1]
@@ -172,7 +171,7 @@ def test_a_start_beside_a_living_controller_mends_the_code(world: World, is_wait
         save_ledger(world.run_dir, with_a_failed_slot(world), world.time)
         host.start(asked(world), Console())
     else:
-        with pytest.raises(LeaseHeld):
+        with refused("controller.lives"):
             host.start(asked(world), Console())
     assert shim.read_bytes() == whole
 
@@ -199,5 +198,5 @@ def test_a_stop_says_that_a_start_was_typed_after_it(world: World, monkeypatch: 
 
     monkeypatch.setattr(stopping, "wish_to_stop", overruled)
     monkeypatch.setattr(stopping, "STOP_MARGIN_S", 0.0)  # it does not wait for what nobody does any more
-    with pytest.raises(LeaseHeld, match="`orchestrator start toy` was typed after this stop, and counts"):
+    with refused("stop.started-again"):
         stopping.stop(world.run_dir, at_once=True, grace_s=None, out=Console())

@@ -4,9 +4,9 @@ import json
 import os
 
 import pytest
+from refused import refused
 
 from orchestrator.decisions.models import Attempt, Slot, Submission, SubmissionState
-from orchestrator.errors import RunFolderError
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.goodput import account
 from orchestrator.screens.worktime import slot_facts
@@ -162,5 +162,5 @@ def test_a_folder_without_a_claim_is_no_job_and_not_the_newest_one(folder):
 def test_a_damaged_history_is_named(folder):
     folder.attempt(0, claimed=100)
     (folder.run_dir.attempt(0, 0) / "parent.json").write_text("{")
-    with pytest.raises(RunFolderError, match=r"parent\.json"):
+    with refused("run.parent-unreadable"):
         folder.facts()
