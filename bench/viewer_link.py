@@ -43,10 +43,12 @@ from syncd.transports.factory import open_transport  # noqa: E402
 from syncd.wire.transport import Transport  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.suites import Metaworld  # noqa: E402
+from trainer.envs.shown import Glimpse  # noqa: E402
+from trainer.envs.step import VectorSpec  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
+from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.live.folder import LiveFolder  # noqa: E402
-from trainer.live.stage import ShownTask  # noqa: E402
-from trainer.live.strips import BATCH_S, Strip  # noqa: E402
+from trainer.live.framebuffer import BATCH_S, FrameBuffer  # noqa: E402
 from trainer.training import attempt  # noqa: E402
 from trainer.training.begin import run  # noqa: E402
 from trainer.training.progress import TrainingDisplay  # noqa: E402
@@ -55,6 +57,7 @@ PAIRS = 8
 #: Of training in one way; what is between the wish and the first picture is not counted.
 BLOCK_S, SETTLE_S = 10.0, 4.0
 FPS = 30
+TASK = "door-open-v3"
 LANES = (Wish(0, "any", FPS), Wish(0, "t3", FPS))
 LINE_S = 30.0
 #: After the last watcher the line may say a last word for so long.
@@ -96,10 +99,10 @@ class _OverError(Exception):
 
 
 class Turns:
-    """In place of the tap: the tap, and a clock that changes between watched and unwatched."""
+    """In place of the recorder: the recorder, and a clock that changes between watched and unwatched."""
 
-    def __init__(self, tap: Any, place: Path, pairs: int) -> None:
-        self.tap, self.place, self.left = tap, place, 2 * pairs
+    def __init__(self, recorder: Any, place: Path, pairs: int) -> None:
+        self.recorder, self.place, self.left = recorder, place, 2 * pairs
         self.found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self.watched = False
         self.watcher: Renewing | None = None
@@ -108,8 +111,8 @@ class Turns:
         self._turn()
 
     def after(self, step: int, playing: Any) -> None:
-        """As the tap's."""
-        self.tap.after(step, playing)
+        """As the recorder's."""
+        self.recorder.after(step, playing)
         now = time.monotonic()
         if self.began is None and now > self.settled_at:
             self.began = (step, now, time.process_time())
@@ -134,14 +137,14 @@ class Turns:
         self.began = None
 
     def tell(self, say: Callable[[str], None]) -> None:
-        """As the tap's."""
-        self.tap.tell(say)
+        """As the recorder's."""
+        self.recorder.tell(say)
 
     def close(self) -> None:
-        """As the tap's."""
+        """As the recorder's."""
         if self.watcher is not None:
             self.watcher.__exit__()
-        self.tap.close()
+        self.recorder.close()
 
 
 def trained(pairs: int) -> dict[bool, list[tuple[float, float]]]:
@@ -154,19 +157,19 @@ def trained(pairs: int) -> dict[bool, list[tuple[float, float]]]:
     with tempfile.TemporaryDirectory() as folder, TrainingDisplay(live=False) as display:
         job = Job.standalone(Path(folder) / "run")
         place = job.shared_dir / "v1/runs" / job.run_id / FILE
-        real = attempt.tap_of  # type: ignore[attr-defined]
+        real = attempt.frame_recorder_of  # type: ignore[attr-defined]
 
-        def tap_of(*given: Any) -> Any:
+        def frame_recorder_of(*given: Any) -> Any:
             made.append(Turns(real(*given), place, pairs))
             return made[0]
 
-        attempt.tap_of = tap_of  # type: ignore[assignment, attr-defined]
+        attempt.frame_recorder_of = frame_recorder_of  # type: ignore[assignment, attr-defined]
         try:
             run(job, resolve(section), display)
         except _OverError:
             pass
         finally:
-            attempt.tap_of = real  # type: ignore[attr-defined]
+            attempt.frame_recorder_of = real  # type: ignore[attr-defined]
     return made[0].found
 
 
@@ -179,29 +182,29 @@ class Agents(threading.Thread):
     def __init__(self, shared: store.Shared) -> None:
         super().__init__(daemon=True)
         self.over = threading.Event()
-        suite = SuiteRef(Metaworld(tasks=("door-open-v3",))).open()
-        self._stages = [ShownTask(suite, 0, np.random.default_rng(seed)) for seed in (0, 1)]
+        self._envs = VectorEnv(VectorSpec(SuiteRef(Metaworld(tasks=(TASK,))), 2, 0))
+        self._envs.reset()
         self._folders = [LiveFolder(shared.slot(RUN, slot).path / "live", "training", 0) for slot in (0, 1)]
-        for stage, folder in zip(self._stages, self._folders, strict=True):
-            assert stage.parts is not None
-            folder.add_scene("door-open-v3", stage.parts)
-            stage.reset()
+        for slot, folder in enumerate(self._folders):
+            parts = self._envs.look(slot)
+            assert parts is not None
+            folder.add_scene(TASK, parts)
+        self._envs.watch([0, 1])
 
     def run(self) -> None:
         """Play until it is over."""
-        rng, number = np.random.default_rng(2), 0
-        due = time.monotonic()
+        rng, due = np.random.default_rng(2), time.monotonic()
         while not self.over.is_set():
-            number += 1
-            for stage, folder in zip(self._stages, self._folders, strict=True):
-                strip = Strip("door-open-v3", number // 80, FPS, told=True)
-                for _ in range(round(FPS * BATCH_S)):
-                    stage.step(np.clip(rng.normal(0, 1, 4), -1, 1).astype(np.float32))
-                    strip.glimpses.append(stage.glimpse(number // 80))
-                strip.at = time.time()
-                folder.write("any", strip)
-                if stage.stats.length > 480:
-                    stage.reset()
+            seen: list[list[Glimpse]] = [[], []]
+            for _ in range(round(FPS * BATCH_S)):
+                self._envs.step(np.clip(rng.normal(0, 1, (2, 4)), -1, 1).astype(np.float32))
+                for slot, glimpses in enumerate(seen):
+                    glimpses.append(self._envs.glimpse(slot))
+            for folder, glimpses in zip(self._folders, seen, strict=True):
+                last = glimpses[-1].episode
+                kept = [one for one in glimpses if one.episode == last and one.poses.size]
+                if kept:  # after a reset there is nothing to draw yet
+                    folder.write("any", FrameBuffer(TASK, last, FPS, told=True, at=time.time(), glimpses=kept))
             due += BATCH_S
             self.over.wait(max(0.0, due - time.monotonic()))
 

@@ -25,7 +25,6 @@ from trainer.commands.autotune import autotune
 from trainer.commands.compare import compare
 from trainer.commands.demos import app as demos
 from trainer.commands.export import export
-from trainer.commands.live import live
 from trainer.commands.play import AveragedOption, play
 from trainer.commands.plot import plot
 from trainer.commands.wandb import wandb
@@ -194,7 +193,6 @@ app.add_typer(demos, name="demos")
 app.command()(wandb)
 app.command()(autotune)
 app.command()(actors)
-app.command(hidden=True)(live)  # for the viewer
 
 
 def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:

@@ -87,19 +87,19 @@ def show(
     from viewer.sources.found import find_source, is_elsewhere  # noqa: PLC0415
 
     if stdio:
-        raise UsageError("--stdio is no more: update Anchorleg where `viewer HOST:PATH` was typed, it uses ssh -L now.")
+        raise UsageError("command.stdio")
     if port is not None and socket_at is not None:
-        raise UsageError("give one of --port and --socket.")
+        raise UsageError("command.port-and-socket")
     at_once = as_json or headless or terminal
     if what is not None and is_elsewhere(what):
         if at_once or forwarded or socket_at is not None or allow_host:
-            raise UsageError(f"{what} is shown on a page at a port of this machine: the other ways work over there.")
+            raise UsageError("remote.only-page", what=what)
         words = ["--width", str(width), "--height", str(height)]
         words += ["--top-k", str(top_k)] if top_k is not None else []
         showing.watch_from_here(what, words, remote_command, port, no_open=no_open)
         return
     if remote_command is not None:
-        raise UsageError("--remote-command goes with HOST:PATH: name what is on another machine.")
+        raise UsageError("remote.command-alone")
     source = find_source(what, pacer=Pacer(look_s=NO_END) if at_once else None)
     if as_json:
         from viewer.model import ViewChoice  # noqa: PLC0415
@@ -122,43 +122,25 @@ def show(
 def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; it ends in .html.")],
     what: WhatArgument = None,
-    no_episode: Annotated[bool, typer.Option("--no-episode", help="Without an agent at play.")] = False,
+    no_episode: Annotated[bool, typer.Option("--no-episode", hidden=True)] = False,
 ) -> None:
-    """Write the page of a run as one file, which opens in any browser without a server.
-
-    Where the trainer is installed, and nobody else works here, one episode of the best policy is played for it.
-    """
+    """Write the page of a run as one file, which opens in any browser without a server."""
     from anchorleg.words import sized  # noqa: PLC0415 - as above
     from viewer.export import export as write  # noqa: PLC0415
-    from viewer.live.recording import record  # noqa: PLC0415
     from viewer.pacing import NO_END, Pacer  # noqa: PLC0415
     from viewer.sources.found import find_source  # noqa: PLC0415
 
-    why_not = "" if no_episode else why_not_here()
-    recorder = None if no_episode or why_not else record
-    if recorder is not None:
-        print("playing one episode for it, which takes some seconds; --no-episode leaves it out", flush=True)
-    done = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time(), recorder)
-    share = f", {sized(done.of_episode)} of it an episode" if done.of_episode else ""
-    print(f"{out}: {sized(done.size)}{share}; open it in a browser, or send it to somebody")
-    if words := why_not or done.why_none:
-        print(f"it has no agent at play: {words}")
+    if no_episode:
+        raise UsageError("command.no-episode")
+    size = write(find_source(what, pacer=Pacer(look_s=NO_END)), "", out, time.time())
+    print(f"{out}: {sized(size)}; open it in a browser, or send it to somebody")
 
 
 def make_hub(top_k: int | None, width: int, height: int) -> Hub:
-    """Of the agents. Who it made closes it. Nobody plays on a machine that others work on."""
+    """Of the agents. Who it made closes it."""
     from viewer.live.hub import Hub, HubSettings  # noqa: PLC0415 - as above
 
-    return Hub(HubSettings(top_k, width, height, can_play=not why_not_here()))
-
-
-def why_not_here() -> str:
-    """Why this machine plays no agents itself, as the end of a sentence; "": it may."""
-    from viewer.live.player import can_play  # noqa: PLC0415 - as above
-
-    if showing.is_shared():
-        return "others may work on this machine, so nothing is played here; export it on your laptop"
-    return "" if can_play() else "the trainer is not installed here (`pip install '.[trainer]'`)"
+    return Hub(HubSettings(top_k, width, height))
 
 
 def main(act: Callable[[], object] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in viewer, and the exit code of each.
+"""What can go wrong in viewer, and the exit code of each; the sentences are in `errors.toml`.
 
 ::
 
@@ -7,24 +7,22 @@
     ├── DamagedError (3)    what is there cannot be read, or is of another version; nothing was changed
     ├── BusyError (4)       somebody else has the port or the socket; that says nothing about the run
     ├── NotReachable (6)    it lies on another machine, which cannot be reached, or does not serve us
+    │   └── LostError       the connection was lost, and is tried again
     ├── StorageError (7)    a file cannot be written here: disk full, quota, permission
     └── NothingThere (8)    no run of that name, and no run in that folder. It may live on another machine
 
-Other exit codes: 0 done; 1 a defect of this program (please report it); 130 interrupted. Every message is one sentence.
+    BadSceneError           one agent's scene cannot be drawn; the page says why, and goes on
+
+Other exit codes: 0 done; 1 a defect of this program (please report it); 130 interrupted.
 """
 
 from __future__ import annotations
 
-from anchorleg.printable import printable
+from anchorleg.errors import NamedError
 
 
-class ViewerError(Exception):
+class ViewerError(NamedError):
     """Something that a user is told in one sentence, without a traceback."""
-
-    exit_code = 1
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(printable(sentence))
 
 
 class UsageError(ViewerError):
@@ -51,6 +49,10 @@ class NotReachable(ViewerError):  # noqa: N818 - names what is found
     exit_code = 6
 
 
+class LostError(NotReachable):
+    """The connection to the other machine was lost. It does not mean that a person must mend it."""
+
+
 class StorageError(ViewerError):
     """A file cannot be written here. What was there before is untouched."""
 
@@ -61,3 +63,7 @@ class NothingThere(ViewerError):  # noqa: N818 - names what is missing
     """There is no run where one was looked for. It may live on another machine."""
 
     exit_code = 8
+
+
+class BadSceneError(NamedError, ValueError):
+    """No scene, or one that nobody could draw."""

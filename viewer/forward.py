@@ -25,19 +25,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from anchorleg.printable import printable
 from syncd.access.settings import parse_remote
 from syncd.access.survey import program_line
-from syncd.errors import ConfigError, LoginRefusedError, RemoteError, SyncError, UnreachableError
+from syncd.errors import ConfigError, LoginRefusedError, SyncError
 from syncd.laptop.backoff import Backoff, made_progress, stops
 from syncd.remote import Remote, is_absolute_path
 from syncd.transports.openssh import EXIT_NOT_FOUND, EXIT_REFUSED, explain, ssh_words, typed_ssh
 from syncd.wire.streams import ChildStream
-from viewer.errors import NotReachable, UsageError, ViewerError
+from viewer.errors import LostError, NotReachable, UsageError, ViewerError
 from viewer.live.hub import Hub
-from viewer.server.private import private_folder
-from viewer.server.serve import LOOPBACK, make_server, open_socket
+from viewer.server.sockets import LOOPBACK, open_socket, private_folder
 from viewer.sources.base import ViewSource
 
 MARK = b"anchorleg-viewer-page:"
@@ -51,14 +51,8 @@ ANSWER_WITHIN_S = 20.0
 MOST_BEFORE = 256 * 1024
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}\n")
 _PREFIX = "viewer: "
-
-
-class _FarError(RemoteError):
-    """The viewer over there ended with a sentence and a code of its own: they are handed on."""
-
-    def __init__(self, sentence: str, code: int) -> None:
-        super().__init__(sentence)
-        self.exit_code = code
+#: The identifier behind an error's sentence.
+_BRACKETS = re.compile(r" \[[a-z.-]+\]$")
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ class FarViewer:
 
     @contextlib.contextmanager
     def started(self, port: int, *, asks: bool) -> Iterator[ChildStream]:
-        """It, and the tunnel from `port` here; both end with the block. Errors: RemoteError where there is no `ssh`."""
+        """It, and the tunnel from `port` here; both end with the block. Errors: NotReachable without an `ssh`."""
         at = f"/tmp/anchorleg-viewer-{secrets.token_hex(16)}/page"  # noqa: S108 - made 0700 over there, or refused
         words = ["--forwarded", at, *self.words, "--", self.remote.path]
         line = shlex.join([self.command, *words]) if self.command else program_line("viewer", self.remote.path, words)
@@ -89,14 +83,14 @@ class FarViewer:
                 asks=asks,
             )
         except OSError as error:
-            raise RemoteError(f"ssh cannot be started ({error.strerror}): install it") from None
+            raise NotReachable("remote.no-ssh", why=error.strerror) from None
         try:
             yield stream
         finally:
             stream.close()
             # A connection of the user's own that ours went through (ControlMaster) would keep the port.
             asked = [*ssh, "-O", "cancel", *tunnel, "--", self.remote.account]
-            with contextlib.suppress(OSError), contextlib.closing(ChildStream(asked, lambda *_: SyncError(""))) as said:
+            with contextlib.suppress(OSError), contextlib.closing(ChildStream(asked, _never)) as said:
                 while said.read(SIGN_S):
                     pass
 
@@ -104,11 +98,11 @@ class FarViewer:
 def far_viewer(text: str, words: Sequence[str], command: str | None) -> FarViewer:
     """The viewer on the machine of `[user@]host:path` ("host:": its home). Errors: UsageError."""
     if command is not None and not is_absolute_path(command):
-        raise UsageError(f"--remote-command {command}: the absolute path of viewer over there, please.")
+        raise UsageError("remote.command-not-absolute", command=command)
     try:
         remote = parse_remote(f"{text}." if text.endswith(":") else text)
     except SyncError as error:
-        raise _told(error, was_live=False) from None
+        raise UsageError("remote.bad-address", why=str(error).removesuffix(".")) from None
     beside = posixpath.join(posixpath.dirname(remote.command), "viewer") if remote.command else None
     return FarViewer(remote, tuple(words), command or beside)
 
@@ -132,12 +126,17 @@ def show_far(
                     say(f"{viewer.place} is here again.")
                 asks, was_live, is_lost, live_at = False, True, False, time.monotonic()
                 _keep(stream)
+        except LostError as error:
+            if not was_live:
+                raise
+            lost: Exception = error
         except SyncError as error:
             if not was_live or stops(error, was_live=True):
                 raise _told(error, was_live=was_live) from None
-            if not is_lost:
-                say(f"{error}; trying again, and again. The page goes on by itself.")
-            is_lost = True
+            lost = error
+        if not is_lost:
+            say(f"{str(lost).removesuffix('.')}; trying again, and again. The page goes on by itself.")
+        is_lost = True
         lived_s = time.monotonic() - live_at if live_at is not None else 0.0
         backoff = backoff.progressed() if made_progress(lived_s=lived_s, moved=0) else backoff
         time.sleep(backoff.delay_s(random.random()))
@@ -145,7 +144,7 @@ def show_far(
 
 
 def _greeted(viewer: FarViewer, stream: ChildStream, token: str, patience_s: float) -> str:
-    """What the viewer over there shows, once it serves. Errors: SyncError."""
+    """What the viewer over there shows, once it serves. Errors: SyncError, NotReachable."""
     said, deadline = b"", time.monotonic() + patience_s
     with contextlib.suppress(OSError):  # why is read below
         stream.write(f"{token}\n".encode(), patience_s)
@@ -158,25 +157,22 @@ def _greeted(viewer: FarViewer, stream: ChildStream, token: str, patience_s: flo
         if mark and b"\n" in rest:
             return printable(rest.partition(b"\n")[0].decode(errors="replace"), 1000)
         if len(said) > MOST_BEFORE:
-            raise RemoteError(f"what answers at {viewer.place} is no viewer: it says much, and not what one says")
-    raise UnreachableError(f"{viewer.place} did not answer within {patience_s:g} s")
+            raise NotReachable("remote.other-program", place=viewer.place)
+    raise LostError("remote.silent", place=viewer.place, limit_s=patience_s)
 
 
 def _check_tunnel(viewer: FarViewer, port: int) -> None:
-    """Errors: RemoteError where nothing comes through."""
+    """Errors: NotReachable where nothing comes through."""
     answer = b""
     with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), ANSWER_WITHIN_S) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         answer = sock.recv(16)
     if not answer.startswith(b"HTTP/1.1 200"):
-        raise RemoteError(
-            f"{viewer.place} has the viewer, and its ssh server leads nobody to it (AllowStreamLocalForwarding or "
-            "AllowTcpForwarding in its sshd_config): ask its administrators, or type there `viewer RUN --terminal`"
-        )
+        raise NotReachable("remote.no-tunnel", place=viewer.place)
 
 
 def _keep(stream: ChildStream) -> None:
-    """Say that we live, until the connection is over. Errors: SyncError."""
+    """Say that we live, until the connection is over. Errors: SyncError, NotReachable."""
     try:
         while stream.read(SIGN_S) != b"":
             stream.write(b"\n", 3 * SIGN_S)
@@ -185,37 +181,38 @@ def _keep(stream: ChildStream) -> None:
     raise stream.why()
 
 
-def _explain(place: str, code: int, lines: Sequence[str]) -> SyncError:
-    """What an end of the command over there means. `lines`: what it said on stderr."""
+def _explain(place: str, code: int, lines: Sequence[str]) -> Any:
+    """The error that an end of the command over there means. `lines`: what it said on stderr."""
     said = next((line for line in reversed(lines) if line.startswith(_PREFIX)), "").removeprefix(_PREFIX)[:600]
     last = lines[-1][:600] if lines else f"exit code {code}"
     if code < 0:
-        return UnreachableError(f"the ssh that led to {place} was ended (signal {-code})")
+        return LostError("remote.ssh-ended", place=place, signal=-code)
     if any("No such option" in line for line in lines):
-        return RemoteError(f"the viewer at {place} is older than this one: update Anchorleg there")
+        return NotReachable("remote.older", place=place)
     if said and 0 < code < EXIT_REFUSED:
-        return _FarError(f"{place} says: {said.removesuffix('.')}", code)
+        error = NotReachable("remote.says", place=place, why=_BRACKETS.sub("", said).removesuffix("."))
+        error.exit_code = code  # its own one is handed on
+        return error
     if code == EXIT_NOT_FOUND:
-        return RemoteError(
-            f"{place} has no `viewer` where it was looked for ({last}): install Anchorleg there, or say where it is "
-            "with --remote-command /…/bin/viewer"
-        )
+        return NotReachable("remote.no-viewer", place=place, why=last)
     if code == EXIT_REFUSED:
-        return RemoteError(f"{place} does not allow this ({last}): a key for syncd alone shows no page")
+        return NotReachable("remote.not-allowed", place=place, why=last)
     if code == 0 or code > EXIT_NOT_FOUND:
-        return UnreachableError(f"the viewer at {place} ended" + (f" ({last})" if lines else ""))
-    return RemoteError(f"the viewer at {place} does not start ({last})")
+        return LostError("remote.ended", place=place, why=last)
+    return NotReachable("remote.not-started", place=place, why=last)
+
+
+def _never(_code: int | None, _said: str) -> Any:
+    """Of a command whose end nobody asks after."""
 
 
 def _told(error: SyncError, *, was_live: bool) -> ViewerError:
     """With the code that `viewer` ends with. `was_live`: it had gone well before."""
-    sentence = str(error)
+    if isinstance(error, ConfigError):
+        return UsageError("remote.bad-address", why=str(error).removesuffix("."))
     if was_live and isinstance(error, LoginRefusedError):
-        sentence = f"the connection was lost, and nobody was asked again: {sentence}; or type the command again"
-    told = (UsageError if isinstance(error, ConfigError) else NotReachable)(f"{sentence}.")
-    if isinstance(error, _FarError):
-        told.exit_code = error.exit_code
-    return told
+        return NotReachable("remote.login-again", why=str(error).removesuffix("."))
+    return NotReachable("remote.ssh-failed", why=str(error).removesuffix("."))
 
 
 def serve_forwarded(source: ViewSource, hub: Hub, at: Path, *, silence_s: float = FAR_SILENCE_S) -> None:
@@ -223,11 +220,13 @@ def serve_forwarded(source: ViewSource, hub: Hub, at: Path, *, silence_s: float 
 
     Errors: StorageError where it cannot be made; ViewerError.
     """
+    from viewer.server.serve import make_server  # noqa: PLC0415 - it needs `websockets`, and the near end does not
+
     token = b""
     while not token.endswith(b"\n") and (data := _heard(silence_s)):
         token += data
     if not _TOKEN.fullmatch(token):
-        raise UsageError("--forwarded is what `viewer HOST:PATH` says to the viewer of another machine: type that.")
+        raise UsageError("remote.forwarded-typed")
     with private_folder(at.parent):
         server = make_server(open_socket(at), source, token.decode().strip(), (), hub)
 

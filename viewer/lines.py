@@ -1,9 +1,26 @@
-"""A picture as lines of text: `viewer --headless`, for pipes and terminals without a browser. Pure."""
+"""A picture as lines of text: `viewer --headless`, for pipes and terminals without a browser; agents at play as lines,
+and as half blocks where they send pictures.
+"""
 
 from __future__ import annotations
 
-from anchorleg.words import counted, duration, roughly
-from viewer.model import PageSnapshot, RunPage, SlotCard
+import io
+import time
+from collections.abc import Callable
+
+from anchorleg.live.batches import JPEG, ORIGIN_TRAINING, POSE
+from anchorleg.printable import lines_shown, printable
+from anchorleg.words import counted, duration
+from viewer.live.hub import Hub
+from viewer.live.shown import AgentNews, AgentsShown, CheckedBatch
+from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, SlotCard
+
+#: Between two lines, or pictures, of one agent.
+EVERY_S = 1.0
+#: Of a picture in a terminal: characters across; each shows two pixels, one above the other.
+COLUMNS, ROWS = 64, 24
+IN_BROWSER = "this agent is drawn in the browser: `viewer` without --terminal"
+_UPPER_HALF = "\u2580"
 
 
 def lines_of(snapshot: PageSnapshot, now: float) -> list[str]:
@@ -43,12 +60,99 @@ def _percent(run: RunPage, slot: int) -> str:
 
 def _rest(run: RunPage) -> list[str]:
     if run.pages > 1:
-        return [f"slots {run.page * 50} to {run.page * 50 + len(run.cards) - 1} of {run.slots}"]
+        return [f"slots {run.page * SLOTS_A_PAGE} to {run.page * SLOTS_A_PAGE + len(run.cards) - 1} of {run.slots}"]
     return [f"way: {run.way.words}"] if run.way is not None else []
 
 
-def ages(run: RunPage, now: float) -> list[str]:
-    """Of the newest policies, one line each."""
-    return [
-        f"slot {p.slot}: policy {p.version}, step {p.step:,}, {roughly(now - p.created_at)} old" for p in run.policies
-    ]
+def agent_line(news: AgentNews, batch: CheckedBatch) -> str:
+    """Where an agent is. Pure."""
+    header = batch.header
+    origin = "in training" if header["origin"] == ORIGIN_TRAINING else f"by {header['origin']}"
+    parts = [f"slot {news.slot}", origin, header["task"]]
+    parts += [f"step {header['step']:,}", f"return {header['return']:,.1f}"]
+    parts += [] if header["success"] is None else ["success" if header["success"] else "no success yet"]
+    parts += [f"{name} {value}" for name, value in header["facts"].items() if batch.kind not in (POSE, JPEG)]
+    return "agent: " + ", ".join(part for part in parts if part)
+
+
+class AgentLines:
+    """Prints what `hub` has. `draws`: pictures too."""
+
+    def __init__(
+        self, hub: Hub, *, draws: bool = False, clock: Callable[[], float] = time.monotonic, every_s: float = EVERY_S
+    ) -> None:
+        self._hub, self._box = hub, hub.enter()
+        self._draws, self._clock, self._every_s = draws, clock, every_s
+        self._due: dict[int, float] = {}
+        self._said: set[str] = set()
+
+    def say_for(self, seconds: float) -> None:
+        """Print what comes within so many seconds."""
+        end = self._clock() + seconds
+        while (left := end - self._clock()) > 0:
+            found = self._box.take(left)
+            if found is None:
+                continue
+            number, news = found
+            self._box.seen(number)
+            if isinstance(news, AgentsShown):
+                self._once([str(news.value.get("note") or ""), *(_note(tile) for tile in news.value["tiles"])])
+            elif isinstance(news, AgentNews) and self._clock() >= self._due.get(news.slot, 0.0):
+                self._due[news.slot] = self._clock() + self._every_s
+                self._say(news, news.batches[-1])
+
+    def close(self) -> None:
+        """Look no more."""
+        self._hub.leave(self._box)
+
+    def _say(self, news: AgentNews, batch: CheckedBatch) -> None:
+        print(lines_shown([agent_line(news, batch)]), flush=True)
+        if self._draws and batch.kind == JPEG:
+            draw(batch.body)
+        elif self._draws and batch.kind == POSE:
+            self._once([f"slot {news.slot}: {IN_BROWSER}"])
+
+    def _once(self, sentences: list[str]) -> None:
+        for sentence in sentences:
+            if sentence and sentence not in self._said:
+                self._said.add(sentence)
+                print(lines_shown([sentence]), flush=True)
+
+
+def _note(tile: dict[str, object]) -> str:
+    words = str(tile["note"] or tile["why"])
+    return f"slot {tile['slot']}: {printable(words)}" if words else ""
+
+
+def draw(jpeg: bytes) -> None:
+    """Print a JPEG whose size was looked at before as half blocks. What cannot be decoded is said."""
+    try:
+        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - it comes with the `trainer` extra
+    except ImportError:
+        print("pictures in a terminal need Pillow: `pip install pillow`", flush=True)
+        return
+    from rich.color import Color  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+    from rich.style import Style  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    try:
+        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as opened:
+            image = opened.convert("RGB")
+            image.thumbnail((COLUMNS, 2 * ROWS))
+    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError):
+        print("its picture cannot be decoded", flush=True)
+        return
+    width, height = image.size
+    raw = image.tobytes()
+
+    def colour(x: int, y: int) -> Color:
+        at = 3 * (min(y, height - 1) * width + x)
+        return Color.from_rgb(*raw[at : at + 3])
+
+    text = Text(no_wrap=True)
+    for y in range(0, height, 2):
+        for x in range(width):
+            text.append(_UPPER_HALF, Style(color=colour(x, y), bgcolor=colour(x, y + 1)))
+        text.append("\n")
+    Console().print(text, end="")

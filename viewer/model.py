@@ -1,8 +1,8 @@
 """What the page shows, as frozen values: the same whether they come from a run folder or from a laptop's mirror.
 
 A `PageSnapshot` has a line for each run and one `RunPage`, that of the run which was chosen. It is sent as JSON, first
-whole, then as differences (`viewer.differences`). Times are unix seconds by the clock of the machine that looked,
-durations seconds, steps environment steps; None: not known (yet). Moments are absolute, so that a page on which nothing
+whole, then as differences. Times are unix seconds by the clock of the machine that looked, durations seconds,
+steps environment steps; None: not known (yet). Moments are absolute, so that a page on which nothing
 happens stays equal; the browser makes ages of them. Every text is shown as text.
 """
 

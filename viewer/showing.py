@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
+import shlex
 import shutil
 import signal
 import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 PORT = 9999
 #: What who opens a port is told on a machine that others use, too.
 REACHED = "Others of this machine reach this port"
+#: By these a desktop is known.
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 #: Between two rounds of lines.
 LINES_EVERY_S = 5.0
 
@@ -47,8 +48,7 @@ def print_lines(
     second each; `draws`: and their pictures. Errors: ReaderGoneError, also where nothing is to be said.
     """
     from anchorleg.printable import on_one_line  # noqa: PLC0415 - as above
-    from viewer.agentlines import AgentLines  # noqa: PLC0415
-    from viewer.lines import lines_of  # noqa: PLC0415
+    from viewer.lines import AgentLines, lines_of  # noqa: PLC0415
     from viewer.model import ViewChoice  # noqa: PLC0415
 
     told: list[str] = []
@@ -100,24 +100,18 @@ def serve_page(
     no_open: bool,
 ) -> None:
     """Serve until Ctrl-C. Errors: BusyError, StorageError, UsageError."""
-    from viewer.server.exchange import token_at  # noqa: PLC0415 - as above
-    from viewer.server.place import address, how_to_get_there  # noqa: PLC0415
-    from viewer.server.private import load_token  # noqa: PLC0415
-    from viewer.server.serve import make_server, open_port  # noqa: PLC0415
+    from viewer.server.serve import make_server  # noqa: PLC0415 - as above
+    from viewer.server.sockets import access_token, open_port  # noqa: PLC0415
 
-    secret = load_token()
-    end_quietly_without_descriptors()
-    shared = is_shared()
+    token, shared = access_token(), is_shared()
     url = ""
     with ExitStack() as stack:
         if socket_at is not None or (port is None and shared):
             sock, path = _socket_of(source, socket_at, stack)
-            token = token_at(secret, f"socket {path}")
             lines = how_to_get_there(str(path), account_name(), os.uname().nodename, source.port or PORT, token)
         else:
             sock = open_port((source.port or PORT) if port is None else port)
             at = sock.getsockname()[1]
-            token = token_at(secret, f"port {at}")
             url = address(at, token)
             lines = [url, *([f"{REACHED}; --socket keeps them out."] if shared else [])]
         server = make_server(sock, source, token, allowed_hosts, hub)
@@ -135,7 +129,6 @@ def serve_forwarded(source: ViewSource, hub: Hub, at: str) -> None:
     """Serve the page to another machine's viewer, until that is gone. Errors: ViewerError."""
     from viewer.forward import serve_forwarded as serve  # noqa: PLC0415 - as above
 
-    end_quietly_without_descriptors()
     with contextlib.suppress(KeyboardInterrupt):
         serve(source, hub, Path(at))
 
@@ -146,15 +139,12 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
     """
     from anchorleg.printable import printable  # noqa: PLC0415 - as above
     from viewer.forward import far_viewer, show_far  # noqa: PLC0415
-    from viewer.server.exchange import token_at  # noqa: PLC0415
-    from viewer.server.place import address  # noqa: PLC0415
-    from viewer.server.private import load_token  # noqa: PLC0415
-    from viewer.server.serve import open_port  # noqa: PLC0415
+    from viewer.server.sockets import access_token, open_port  # noqa: PLC0415
 
     viewer = far_viewer(what, words, command)
     with open_port(PORT if port is None else port) as sock:
         at = sock.getsockname()[1]  # ssh opens it
-    token = token_at(load_token(), f"port {at} of {viewer.place}")  # the other machine learns it, and no other one
+    token = access_token()  # the other machine learns it
 
     def begun(shown: str) -> None:
         place = printable(f"{viewer.place}:{shown}")
@@ -168,18 +158,6 @@ def watch_from_here(what: str, words: Sequence[str], command: str | None, port: 
         show_far(viewer, at, token, begun, partial(print, flush=True), asks=asks)
 
 
-def end_quietly_without_descriptors() -> None:
-    """A connection for which this process has no file descriptor left ends; its thread's traceback is no news."""
-    before = threading.excepthook
-
-    def hook(ended: threading.ExceptHookArgs) -> None:
-        error = ended.exc_value
-        if not (isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}):
-            before(ended)
-
-    threading.excepthook = hook
-
-
 def own_version() -> str:
     """Of what is installed here."""
     from importlib.metadata import version as installed  # noqa: PLC0415
@@ -189,7 +167,7 @@ def own_version() -> str:
 
 def end_at_signals() -> None:
     """From here on SIGTERM is a Ctrl-C, and so is a terminal that is closed (SIGHUP), unless `nohup` has us outlive it:
-    agents that play here end, and their folders go.
+    the socket goes.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -202,8 +180,14 @@ def _interrupt(*_: object) -> None:
 
 
 def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
-    from viewer.server.private import alone_in, check_folder, free_socket, leave, socket_path  # noqa: PLC0415
-    from viewer.server.serve import open_socket  # noqa: PLC0415
+    from viewer.server.sockets import (  # noqa: PLC0415 - as above
+        alone_in,
+        check_folder,
+        free_socket,
+        leave,
+        open_socket,
+        socket_path,
+    )
 
     named = None if socket_at in {None, "auto"} else user_path(str(socket_at)).absolute()
     path = named or socket_path(Path(source.place).name)
@@ -217,14 +201,41 @@ def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> t
 
 
 def _has_display() -> bool:
-    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)
 
 
 def is_shared() -> bool:
     """Whether others may work on this machine."""
-    from viewer.server.place import is_shared_machine  # noqa: PLC0415 - as above
-
     return is_shared_machine(os.environ, sys.platform, shutil.which)
+
+
+def is_shared_machine(environ: Mapping[str, str], platform: str, find: Callable[[str], str | None]) -> bool:
+    """Whether others work here, too, as far as one can tell: nobody sits before it (no display), and somebody logged in
+    from elsewhere (`SSH_CONNECTION`) or jobs are submitted from here (`sbatch`). Every account of such a machine
+    reaches every port of it. `find`: as `shutil.which`.
+    """
+    if platform == "darwin" and "SSH_CONNECTION" not in environ:
+        return False
+    if any(environ.get(name) for name in _DISPLAYS):
+        return False
+    return bool(environ.get("SSH_CONNECTION")) or find("sbatch") is not None
+
+
+def address(port: int, token: str) -> str:
+    """What a browser opens. A browser keeps what comes after `#` to itself: no server's log has it."""
+    return f"http://127.0.0.1:{port}/#{token}"
+
+
+def how_to_get_there(socket: str, user: str, host: str, port: int, token: str) -> list[str]:
+    """What to type on the laptop. `host`: this very one; a pool's common name would lead to another machine."""
+    tunnel = f"ssh -o ExitOnForwardFailure=yes -N -L {port}:{shlex.quote(socket)} {user}@{host}"
+    return [
+        "The page is served on a socket that only your account can open. On your laptop, type and leave running:",
+        f"  {tunnel}",
+        "and open there:",
+        f"  {address(port, token)}",
+        "If the laptop knows this machine by another name, write that one in place of what comes after the @.",
+    ]
 
 
 def _open_browser(url: str) -> None:
@@ -233,7 +244,7 @@ def _open_browser(url: str) -> None:
 
     if is_shared() or not _has_display():
         return
-    from viewer.server.private import write_signpost  # noqa: PLC0415
+    from viewer.server.sockets import write_signpost  # noqa: PLC0415
 
     try:
         path = write_signpost(url)

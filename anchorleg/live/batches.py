@@ -23,9 +23,8 @@ from anchorleg.live.ring import MAX_PAYLOAD_BYTES
 from anchorleg.printable import printable
 
 POSE, JPEG, FACTS = 1, 2, 3
-#: Origins: what a job made while it learned; an episode of it that was played again to be drawn, soon after.
+#: The origin of what a job made while it learned; others are contributors' names.
 ORIGIN_TRAINING = "training"
-AGAIN = "training again"
 #: int16 numbers of one body's pose.
 POSE_NUMBERS = 7
 MOST_HEADER_BYTES = 8_192

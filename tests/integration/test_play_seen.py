@@ -24,7 +24,6 @@ from trainer.envs.step import Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.playable import Playable
-from trainer.live.stage import ShownTask
 from trainer.showing.beside import newest_frames, with_views
 from trainer.showing.play import PlayedTask
 from trainer.showing.watch import WatchedTask
@@ -87,32 +86,6 @@ def test_whoever_watches_a_training_with_pictures_sees_bodies_as_before(settings
     assert parts is not None
     assert glimpse.poses.shape == (len(parts.bodies), 7)
     assert glimpse.goal is not None or settings.name == "arm"
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.name)
-def test_an_agent_at_play_on_a_laptop_sees_its_stacks(settings):
-    suite = SuiteRef(settings, 4).open()
-    stage = ShownTask(suite, 0, np.random.default_rng(0))
-    action = np.full(suite.spaces.action.size, 0.4, np.float32)
-    seen = [stage.reset(5), *(stage.step(action).obs for _ in range(3))]
-    stage.close()
-    wanted = {key: (1, *spec.shape) for key, spec in suite.spaces.of_policy.obs.items()}
-    assert all({key: array.shape for key, array in obs.items()} == wanted for obs in seen)
-
-
-@pytest.mark.parametrize("once_is_enough", [True, False])
-def test_whether_a_step_or_the_last_one_succeeds_is_as_the_suite_says(monkeypatch, once_is_enough):
-    stage = ShownTask(SuiteRef(SETTINGS[2], 4).open(), 0, np.random.default_rng(0), once_is_enough=once_is_enough)
-    stage.reset(5)
-    successes = iter((True, False))
-    step = stage._env.step
-    monkeypatch.setattr(stage._env, "step", lambda action: replace(step(action), success=next(successes)))
-    found = []
-    for _ in range(2):
-        stage.step(np.zeros(1, np.float32))
-        found.append(stage.stats.solved)
-    stage.close()
-    assert found == [True, once_is_enough]
 
 
 def test_views_stand_beside_the_scene_as_large_as_there_is_room():

@@ -27,7 +27,7 @@ from trainer.envs.shown import bodies_shown, parts_of, poses_of
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.live import tap as tap_module
+from trainer.live import recorder as recorder_module
 from trainer.live.folder import LiveFolder
 from trainer.training import attempt
 from trainer.training.begin import run
@@ -188,10 +188,10 @@ def train(run_dir, way, monkeypatch, *, watched=True, said=None, **fields):
     job = Job.standalone(run_dir)
 
     def eager(*given):
-        tap = tap_module.tap_of(*given)
-        if tap is not None:
-            wait_for(lambda: tap._wanted, "the tap hears of the wish")
-        return tap
+        recorder = recorder_module.frame_recorder_of(*given)
+        if recorder is not None:
+            wait_for(lambda: recorder._wanted, "the recorder hears of the wish")
+        return recorder
 
     folder = job.shared_dir / "v1/runs" / job.run_id / "0/live"
     with monkeypatch.context() as patched, TrainingDisplay(live=False) as display:
@@ -201,7 +201,7 @@ def train(run_dir, way, monkeypatch, *, watched=True, said=None, **fields):
         if not watched:
             assert run(job, training, display, make_envs=make_envs) == 0
         else:
-            patched.setattr(attempt, "tap_of", eager)
+            patched.setattr(attempt, "frame_recorder_of", eager)
             with watcher(job, Wish(0, "any", 30), Wish(0, "t1", 60)):
                 assert run(job, training, display, make_envs=make_envs) == 0
     return slot_digest(run_dir / "slots/0"), folder
@@ -261,7 +261,7 @@ def test_a_full_disk_shows_nothing_and_the_training_goes_on(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     said: list[str] = []
-    monkeypatch.setattr(LiveFolder, "_put", full)
+    monkeypatch.setattr(LiveFolder, "write", full)
     digest, _ = train(tmp_path, "native", monkeypatch, said=said)
     assert digest == unwatched("native")
     [words] = [words for words in said if "not shown now" in words]

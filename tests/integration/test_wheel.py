@@ -85,7 +85,7 @@ def test_the_templates_and_all_commands_are_in_it(bin_folder: Path, tmp_path: Pa
 
 
 def test_the_page_is_in_it_with_its_licences_and_needs_one_more_package(bin_folder: Path, tmp_path: Path) -> None:
-    code = "from viewer.server.assets import STATIC, load_assets as of\n"
+    code = "from viewer.server.http import STATIC, load_assets as of\n"
     code += "print(len(of()), len([*STATIC.rglob('*.LICENSE')]))"
     assert run(bin_folder / "python", "-c", code, cwd=tmp_path).stdout.split() == ["13", "2"]
     (tmp_path / "mirror" / "v1" / "runs").mkdir(parents=True)

@@ -19,9 +19,8 @@ from anchorleg.live.batches import POSE
 from anchorleg.live.ring import newest_number
 from anchorleg.live.wanted import FILE, folder_of, read
 from syncd import store
-from viewer.live.choice import AgentNews, LiveChoice, SceneFile, StageNews
 from viewer.live.hub import Hub, HubSettings
-from viewer.live.mailbox import Mailbox
+from viewer.live.shown import AgentNews, AgentsShown, LiveChoice, Mailbox, SceneFile
 from viewer.model import ViewChoice
 from viewer.sources.mirror import MirrorFolder
 
@@ -60,7 +59,7 @@ class Page:
 
 
 def others_of(news: Any) -> list[str] | None:
-    tiles = news.value["tiles"] if isinstance(news, StageNews) else []
+    tiles = news.value["tiles"] if isinstance(news, AgentsShown) else []
     return tiles[0]["others"] if tiles else None
 
 
@@ -153,7 +152,7 @@ def test_without_the_consent_nothing_is_offered(
     plays(ben, "--contribute")
     page = new_page(shared)
     page.hub.change(page.box, choice=LiveChoice(lanes=((0, LANE),)))
-    page.until(lambda one: isinstance(one, StageNews) and one.value["tiles"], "the page")
+    page.until(lambda one: isinstance(one, AgentsShown) and one.value["tiles"], "the page")
     wait_for(lambda: (page.look(), sent_by(ben) > 0)[1], "segments")
     assert not (ben.folder / "outbox" / "live").exists()
     assert not place(shared).exists()

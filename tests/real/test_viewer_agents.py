@@ -18,9 +18,11 @@ from fake_agents import CAMERA, EVERY_KIND, FakeAgent, a_header, a_jpeg, live_fo
 from needs import need
 from policies import RUN
 from ports import free_ports
+from viewer_entrance import served
 
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE
+from viewer.sources.mirror import MirrorFolder
 
 #: Tests read pixels, which is slow, and the browser says so.
 SLOW = ("GPU stall", "readback")
@@ -91,7 +93,7 @@ def test_keys_turn_it_and_0_goes_back(pages: Pages, shared: Path, tmp_path: Path
         wait_for(lambda: distance(middle_of_red(page), home) < 3, "the first view")
         page.keyboard.press("f")
         tile(page).locator('button[aria-pressed="true"]', has_text="follow").wait_for()
-        size = tile(page).locator(".stage").bounding_box()
+        size = tile(page).locator(".view").bounding_box()
         wait_for(lambda: abs((middle_of_red(page) or (0, 0))[0] - size["width"] / 2) < 12, "the box in the middle")
 
 
@@ -166,7 +168,7 @@ def test_what_cannot_be_drawn_is_a_sentence_and_the_next_good_one_is_drawn(
 def test_a_picture_by_a_clock_that_went_back_is_shown(
     pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """The next job's node may have another clock; an exported episode begins again."""
+    """The next job's node may have another clock."""
     agent = FakeAgent(live_folder(shared, RUN, 0))
     pixel = "(canvas) => canvas.width && canvas.getContext('2d').getImageData(5, 5, 1, 1).data[0]"
 
@@ -257,6 +259,8 @@ def test_pictures_and_facts_and_words_of_strangers(
         )
         said(page, "<b>bold</b>", 1)
         said(page, "3.25", 1)
+        said(page, "cannot be shown while it trains", 1)
+        assert tile(page).get_by_text("cannot be shown while it trains").is_hidden()
         assert tile(page).locator("img, b").count() == tile(page, 1).locator("img, b").count() == 0
 
 
@@ -369,7 +373,7 @@ def test_who_trains_no_more_is_not_said_to_be_in_training(
     agent = FakeAgent(live_folder(shared, RUN, 0))
     with a_viewer(tmp_path, str(shared), env=env) as url:
         page = pages.open(url)
-        says(page, "for (const tile of value?.stage?.tiles ?? []) tile.at_work = false")
+        says(page, "for (const tile of value?.shown?.tiles ?? []) tile.at_work = false")
         with playing(moves(agent)):
             said(page, "s behind")  # what comes is shown, whatever is known of the job
         tile(page).locator('.badge[data-state="stopped"]').wait_for()
@@ -401,13 +405,11 @@ def asked_in(shared: Path) -> set[tuple[int, str]]:
     return {(wish.slot, wish.lane) for one in wanted.read(path).values() for wish in one.wishes}
 
 
-def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
-    pages: Pages, tmp_path: Path, env: dict[str, str]
-) -> None:
+def test_the_users_choices_reach_the_jobs_and_stay_over_a_lost_connection(pages: Pages, tmp_path: Path) -> None:
     shared = a_mirror(tmp_path / "mirror", 3)
     asked = partial(asked_in, shared)
     port = free_ports(1)[0]
-    with a_viewer(tmp_path, str(shared), env=env, port=port) as url:
+    with served(MirrorFolder(shared), port) as (url, _):
         page = pages.open(url)
         tile(page, 1).wait_for()
         wait_for(lambda: asked() == {(0, "any"), (1, "any")}, "the best two")
@@ -420,8 +422,8 @@ def test_the_users_choices_reach_the_jobs_and_stay_over_a_restart(
         page.get_by_label("show them").check()
         tile(page, 2).wait_for()
     page.locator('[data-line="lost"]').wait_for()
-    with a_viewer(tmp_path, str(shared), env=env, port=port):
-        wait_for(lambda: page.title() and asked() == {(2, "any")}, "the same after a restart")
+    with served(MirrorFolder(shared), port):
+        wait_for(lambda: page.title() and asked() == {(2, "any")}, "the same over another connection")
 
 
 def test_of_many_picked_tasks_the_last_ones_count(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
@@ -438,8 +440,8 @@ def test_of_many_picked_tasks_the_last_ones_count(pages: Pages, tmp_path: Path, 
         wait_for(lambda: page.title() and asked() == {(slot, "t0") for slot in range(13, 17)}, "the wishes")
 
 
-def test_a_scene_that_comes_again_after_a_restart_is_not_the_next_to_be_forgotten(
-    pages: Pages, shared: Path, tmp_path: Path, env: dict[str, str]
+def test_a_scene_that_comes_again_over_another_connection_is_not_the_next_to_be_forgotten(
+    pages: Pages, shared: Path
 ) -> None:
     """A page keeps 16, and the viewer counts on it."""
     folder = live_folder(shared, RUN, 0)
@@ -457,13 +459,13 @@ def test_a_scene_that_comes_again_after_a_restart_is_not_the_next_to_be_forgotte
                 wait_for(lambda count=count: page.title() and len(came) > count, "a scene")
 
     port = free_ports(1)[0]
-    with a_viewer(tmp_path, str(shared), env=env, port=port) as url:
+    with served(MirrorFolder(shared), port) as (url, _):
         page = pages.open(url)
         page.on("websocket", lambda line: line.on("framereceived", hear))
         page.reload()
         show(first, *others)
     page.locator('[data-line="lost"]').wait_for()
-    with a_viewer(tmp_path, str(shared), env=env, port=port):
+    with served(MirrorFolder(shared), port):
         show(first, last)
         with playing(lambda _: agent.pose(*[(0.2, 0.0, 0.25)] * PICTURES, scene=first, task="again")):
             said(page, "again · step")
@@ -480,7 +482,7 @@ def test_tiles_fit_a_phone_and_all_is_reached_by_the_keyboard(
         page = pages.open(url, width=360, dark=dark)
         wait_for(lambda: middle_of_red(page), "the box")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        box = tile(page).locator(".stage").bounding_box()
+        box = tile(page).locator(".view").bounding_box()
         assert abs(box["width"] - 2 * box["height"]) < 2
         assert complaints(page) == []
         assert page.evaluate(

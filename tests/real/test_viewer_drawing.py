@@ -28,7 +28,7 @@ from anchorleg.live.ring import RingWriter
 from syncd import store
 from trainer.envs.shown import Glimpse
 from trainer.errors import ConfigError
-from trainer.live.strips import Strip
+from trainer.live.framebuffer import FrameBuffer
 from trainer.machine import drawing
 
 pytestmark = pytest.mark.trainer
@@ -83,7 +83,7 @@ def standing(folder: Path, scene: bytes, poses: Any) -> Iterator[None]:
         while not over.wait(0.2):
             step += 1
             glimpses = [Glimpse(1, step, 0.0, success=False, at_s=0.1 * step, poses=poses)]
-            assert ring.write(*Strip("reach", 1, 30, told=True, at=1e9 + 0.2 * step, glimpses=glimpses).payload(
+            assert ring.write(*FrameBuffer("reach", 1, 30, told=True, at=1e9 + 0.2 * step, glimpses=glimpses).payload(
                 sha256, "training", 1
             ))  # fmt: skip
 

@@ -29,8 +29,6 @@ from watched_runs import a_watched_run
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from viewer.server.exchange import nonce
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "ANCHORLEG_TEST_FAR"
 #: Nobody else's run is called so: a viewer's usual socket has its name, in a place that all checkouts share.
@@ -183,9 +181,7 @@ def test_who_has_no_token_sees_nothing(far: Far) -> None:
     address, token = url.split("#")
     origin = address.rstrip("/")
     with connect(f"ws{origin.removeprefix('http')}/socket", origin=origin, open_timeout=PATIENCE_S) as line:
-        line.send(json.dumps({"hello": nonce()}))
-        assert "proof" in json.loads(line.recv(PATIENCE_S))
-        line.send(json.dumps({"proof": token}))
+        show_token(line, token[::-1])
         with pytest.raises(ConnectionClosed):
             line.recv(PATIENCE_S)
 
@@ -340,12 +336,15 @@ def the_key_is_restricted(far: Far) -> None:
         (the_host_key_is_unknown, "the host key of cluster is not known here"),
         (the_host_key_is_another, "the host key of cluster is not the one that was pinned"),
         (the_key_is_refused, "cluster refused the key"),
-        (there_is_no_viewer, "has no `viewer` where it was looked for"),
-        (the_viewer_is_older, "is older than this one: update Anchorleg there"),
-        (something_else_answers, "what answers at cluster is no viewer"),
-        (nothing_is_forwarded, "AllowStreamLocalForwarding"),
-        (no_port_is_forwarded, "AllowTcpForwarding"),
-        (the_key_is_restricted, "does not allow this (not allowed)"),
+        (there_is_no_viewer, "[remote.no-viewer]"),
+        (the_viewer_is_older, "[remote.older]"),
+        (something_else_answers, "[remote.other-program]"),
+        (nothing_is_forwarded, "[remote.no-tunnel]"),
+        (no_port_is_forwarded, "[remote.no-tunnel]"),
+        (
+            the_key_is_restricted,
+            "does not allow this (not allowed): a key for syncd alone shows no page. [remote.not-allowed]",
+        ),
     ],
 )
 def test_what_does_not_go_is_one_sentence(far: Far, spoil: Callable[[Far], None], sentence: str) -> None:
@@ -359,6 +358,7 @@ def test_words_of_the_other_viewer_come_through_with_their_code(far: Far) -> Non
     code, said = far.typed("cluster:mt1O")
     assert code == 8
     assert '"mt1O"' in said
+    assert said.rstrip().endswith("[remote.says]")
     code, said = far.typed("nowhere.invalid:mt10")
     assert code == 6
     assert "nowhere.invalid is not known here" in said
@@ -377,5 +377,5 @@ def test_a_port_that_is_taken_is_said_and_nothing_stays(far: Far) -> None:
         port = taken.getsockname()[1]
         code, said = far.typed(port=port)
     assert code == 4
-    assert f"port {port} is taken" in said
+    assert f"Port {port} is taken" in said
     far.nothing_is_left()

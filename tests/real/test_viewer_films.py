@@ -1,8 +1,7 @@
-"""Films of agents: the command under a tile, typed, makes one; an exported page plays one without a server."""
+"""Films of agents: the command under a tile, typed, makes one."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from browser import REPOSITORY, WEBGL, Pages, a_browser, a_viewer, missing_browser_parts
-from daemons import PATIENCE_S, WORK_S, wait_for
+from daemons import PATIENCE_S, WORK_S
 from fake_agents import FakeAgent, live_folder, swing
 from needs import need
 
@@ -28,7 +27,6 @@ from orchestrator.run.rundir import load_run
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError
 from trainer.machine import drawing
-from viewer.cli import export_app
 
 pytestmark = pytest.mark.trainer
 
@@ -106,63 +104,3 @@ def test_the_command_of_a_tile_makes_a_film_of_that_agent(pages: Pages, tmp_path
     exact = shared / f"v1/runs/{run_id}/0/manifests/000001-000000001.json"
     assert "version 1-1 · step 100" in typed(f"trainer play '{exact}' --task reach --out old.gif", tmp_path)
     assert (tmp_path / "old.gif").stat().st_size > 1000
-
-
-def test_an_exported_page_plays_an_episode_without_a_server(
-    pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    an_arm(tmp_path / "mirror", horizon=60)
-    monkeypatch.setenv("DISPLAY", ":0")  # somebody sits here, so it is nobody else's machine
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    out = tmp_path / "page.html"
-    export_app([str(tmp_path / "mirror"), "--out", str(out)], standalone_mode=False)
-    said = capsys.readouterr().out
-    assert "of it an episode" in said, said
-    assert "trainer play" not in out.read_text(), "a command of this machine is of no use elsewhere"
-    page = pages.open(out.as_uri())
-    tile = page.locator('[data-agent="0"]')
-    tile.get_by_text("recorded · slot 0").wait_for()
-    page.get_by_text("One episode of policy 1-1, played when this file was written.").wait_for()
-    steps: list[int] = []
-    pictures: set[bytes] = set()
-    words = tile.locator(".numbers")
-
-    def goes_round() -> bool:
-        steps.append(int(words.inner_text().split("step ")[1].split(" ")[0]))
-        pictures.add(tile.locator("canvas").first.screenshot())
-        return len(pictures) > 5 and any(later < before for before, later in itertools.pairwise(steps))
-
-    wait_for(goes_round, "pixels that move, and the episode once more")
-    assert page.locator('.tile button:visible, [data-panel="Agents at play"] label:visible').count() == 2
-    assert page.locator("details:visible").count() == 0
-    asked = page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
-    assert [name for name in asked if not name.startswith("data:")] == []
-
-
-@pytest.mark.parametrize(
-    ("words", "env", "said"),
-    [
-        (["--no-episode"], {"DISPLAY": ":0"}, None),
-        ([], {"DISPLAY": "", "WAYLAND_DISPLAY": "", "SSH_CONNECTION": "1 2 3 4"}, "others may work on this machine"),
-    ],
-)
-def test_where_it_may_not_be_the_file_has_none(
-    pages: Pages,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    env: dict[str, str],
-    said: str | None,
-) -> None:
-    an_arm(tmp_path / "mirror")
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    out = tmp_path / "page.html"
-    export_app([str(tmp_path / "mirror"), "--out", str(out), *words], standalone_mode=False)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == (1 if said is None else 2)
-    assert said is None or lines[1].startswith(f"it has no agent at play: {said}")
-    page = pages.open(out.as_uri())
-    page.locator('[data-panel="Policies"]').wait_for()
-    assert page.locator('[data-panel="Agents at play"]').count() == 0

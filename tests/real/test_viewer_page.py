@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -17,13 +16,11 @@ from daemons import wait_for
 from needs import need
 from ports import free_ports
 from relay import NewRelay
+from viewer_entrance import served
 from watched_runs import TASKS, a_watched_run, write_rows
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection, serve
 
 from viewer.cli import export_app
-from viewer.model import PageSnapshot
-from viewer.server.exchange import nonce, proof
+from viewer.model import PageSnapshot, ViewChoice
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +74,7 @@ def test_the_page_follows_a_real_run_over_a_hand_over(pages: Pages, new_relay: N
         slot(page, 1).locator('.badge[data-state="finished"]').wait_for()
 
 
-def test_the_page_says_that_the_viewer_is_gone_and_comes_back(
+def test_the_page_says_that_the_viewer_is_gone_and_comes_back_with_the_next_address(
     pages: Pages, tmp_path: Path, env: dict[str, str]
 ) -> None:
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
@@ -86,7 +83,9 @@ def test_the_page_says_that_the_viewer_is_gone_and_comes_back(
         page = pages.open(url)
         page.locator('[data-line="live"]').wait_for()
     page.locator('[data-line="lost"]').wait_for()
-    with a_viewer(tmp_path, "mt10", env=env, port=port):
+    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
+        page.locator('[data-line="refused"]').wait_for()  # another viewer has another token
+        page.evaluate("hash => { location.hash = hash; }", url.partition("#")[2])  # the whole address, typed here
         page.locator('[data-line="live"]').wait_for()
 
 
@@ -94,7 +93,7 @@ def test_without_the_token_the_page_shows_nothing(pages: Pages, tmp_path: Path, 
     a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
     with a_viewer(tmp_path, "mt10", env=env) as url:
         bare = url.partition("#")[0]
-        for address, line in ((bare, "refused"), (f"{bare}#{43 * 'x'}", "stranger")):
+        for address, line in ((bare, "refused"), (f"{bare}#{43 * 'x'}", "refused")):
             page = pages.open(address)
             page.locator(f'[data-line="{line}"]').wait_for()
             assert "mt10" not in page.content()
@@ -111,7 +110,7 @@ def test_the_link_to_the_page_is_no_token(pages: Pages, tmp_path: Path, env: dic
         page.locator("a.skip").press("Enter")
         assert page.evaluate("location.hash") == "#page"
         page.reload()
-        line = page.locator('[data-line="live"], [data-line="stranger"]')
+        line = page.locator('[data-line="live"], [data-line="refused"]')
         line.wait_for()
         assert line.get_attribute("data-line") == "live"
         page = pages.open(url.partition("#")[0])
@@ -121,55 +120,29 @@ def test_the_link_to_the_page_is_no_token(pages: Pages, tmp_path: Path, env: dic
         page.locator('[data-line="refused"]').wait_for()
 
 
-@contextlib.contextmanager
-def answering(port: int, token: str, at: float) -> Iterator[list[str]]:
-    """Who has taken the port, knows `token`, and tells of something that was seen at `at`; what it hears."""
-    heard: list[str] = []
-
-    def talk(line: ServerConnection) -> None:
-        with contextlib.suppress(ConnectionClosed):
-            heard.append(str(line.recv()))
-            answer = nonce()
-            told = proof(token, "server", json.loads(heard[0])["hello"], answer)
-            line.send(json.dumps({"nonce": answer, "proof": told}))
-            picture = PageSnapshot(source="runs", place="somewhere").model_dump(mode="json")
-            line.send(json.dumps({"is": picture, "at": at, "now": time.time()}))
-            while True:
-                heard.append(str(line.recv()))
-
-    with serve(talk, "127.0.0.1", port) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield heard
-
-
-def test_who_takes_the_port_later_is_neither_told_nor_believed_anything(
-    pages: Pages, tmp_path: Path, env: dict[str, str]
-) -> None:
-    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    port = free_ports(1)[0]
-    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
+def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages) -> None:
+    source = Hanging()
+    with served(source) as (url, _):
         page = pages.open(url)
         page.locator('[data-line="live"]').wait_for()
-    token = url.partition("#")[2]
-    with answering(port, "another token", time.time()) as heard:
-        page.locator('[data-line="stranger"]').wait_for()
-        assert "somewhere" not in page.content()
-    assert [list(json.loads(said)) for said in heard] == [["hello"]]
-    assert token not in "".join(heard)
-
-
-def test_a_picture_that_grows_old_says_of_when_it_is(pages: Pages, tmp_path: Path, env: dict[str, str]) -> None:
-    a_watched_run(tmp_path / "mt10", time.time(), slots=1, jobs=1)
-    port = free_ports(1)[0]
-    with a_viewer(tmp_path, "mt10", env=env, port=port) as url:
-        page = pages.open(url)
-        page.locator('[data-line="live"]').wait_for()
-    token = url.partition("#")[2]
-    with answering(port, token, time.time() - 100) as heard:
+        page.evaluate("() => { const now = Date.now; Date.now = () => now() + 100_000; }")
+        source.hangs.set()
         page.locator('[data-line="old"]').get_by_text("nothing was read since").wait_for()
-        assert "somewhere" in page.content()
-        wait_for(lambda: len(heard) >= 3, "the page's choice")
-    assert [list(json.loads(said)) for said in heard[:3]] == [["hello"], ["proof"], ["choose"]]
+    source.over.set()
+
+
+class Hanging:
+    """A source on a network folder that hangs, once `hangs` is set, until `over` is."""
+
+    kind, place, port = "runs", "somewhere", None
+
+    def __init__(self) -> None:
+        self.hangs, self.over = threading.Event(), threading.Event()
+
+    def look(self, _choice: ViewChoice, _now: float) -> PageSnapshot:
+        if self.hangs.is_set():
+            self.over.wait()
+        return PageSnapshot(source="runs", place=self.place)
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])

@@ -25,7 +25,8 @@ from orchestrator.run.rundir import load_run
 from orchestrator.screens.status import Keeper
 from syncd import store
 from syncd.shared.counts import Counts, note
-from viewer.server.serve import make_server, open_port
+from viewer.server.serve import make_server
+from viewer.server.sockets import open_port
 from viewer.sources.runs import RunFolders
 
 IMAGES = REPOSITORY / "docs" / "images"

@@ -22,7 +22,7 @@ from trainer.sharing import ingest, selection, takings
 from trainer.training import intake
 from trainer.training.features import wandb as curves
 from trainer.tuning import training as tuning
-from viewer.server import assets, serve
+from viewer.server import http, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Made by other tests: config.md is printed from the config's own words.
@@ -90,7 +90,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("architecture.md", f"out for {OUT} hours, {AT_ONCE} nodes at most"),
         ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
         ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
-        ("architecture.md", f"HTTP serves {WORDS[len((*assets.FILES, *assets.AGENTS))]} fixed files"),
+        ("architecture.md", f"HTTP serves {WORDS[len((*http.FILES, *http.AGENTS))]} fixed files"),
         ("contributions.md", f"looks {WORDS[int(ingest.ROUND_S)]} a second, reads, and judges it"),
         ("contributions.md", f"The learner looks for it {WORDS[int(ingest.ROUND_S)]} a second"),
         ("contributions.md", f"judges {ingest.JUDGED_A_ROUND} segments a second at most"),

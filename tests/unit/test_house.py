@@ -60,13 +60,15 @@ FLOORS = {
         __main__, cli, commands, doctor, background, access laptop, outbox streamed transports, store wire, shared,
         errors played remote""",
     "viewer": """
-        __main__, cli, showing, forward, agentlines export, server, live sources, past, learning timeline troubles,
-        curves differences pacing lines, model, errors""",
+        __main__, cli, showing, forward, lines export, server, live sources, past, learning timeline troubles,
+        curves pacing, model, errors""",
 }
-#: What the viewer may use of `anchorleg.files`: to keep its token, and to write what `export` is asked for.
-WRITES = {"viewer.export", "viewer.server.private"}
-#: Which agents it wants to see, it says by `anchorleg.live.wanted.Asking`, in one place; it plays in another one.
-ASKS, PLAYS = {"viewer.live.hub"}, {"viewer.live.player"}
+#: What the viewer may use of `anchorleg.files`: to lead a browser, and to write what `export` is asked for.
+WRITES = {"viewer.export", "viewer.server.sockets"}
+#: What serves a page needs `websockets`, and nothing else of the viewer does.
+SERVES = {"viewer.server.agentline", "viewer.server.http", "viewer.server.serve", "viewer.server.watchers"}
+#: Which agents it wants to see, it says by `anchorleg.live.wanted.Asking`, in one place.
+ASKS = {"viewer.live.hub"}
 #: Names of `anchorleg.files`, `os` and `pathlib` by which something is written.
 WRITING = {
     "write_bytes", "write_json", "write_text", "append_lines", "create_exclusive", "publish_folder", "remove_folder",
@@ -258,22 +260,23 @@ def test_nobody_imports_the_viewer_and_a_login_node_loads_little_for_it() -> Non
         if path.relative_to(ROOT).parts[0] != "viewer":
             assert not {name for name in imports_of(path) if name.split(".")[0] == "viewer"}, shown(path)
     names = [name_of(path) for path in modules_of("viewer") if path.name != "__main__.py"]
+    names = [name for name in names if name not in SERVES]
     assert not loaded_after(names) & (HEAVY | {"websockets", "playwright", "matplotlib", "paramiko"})
 
 
 @each_of(modules_of("viewer"))
-def test_the_viewer_asks_for_agents_and_starts_programs_in_one_place_each(path: Path) -> None:
+def test_the_viewer_asks_for_agents_in_one_place_and_starts_no_program(path: Path) -> None:
     names = {node.id for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name)}
     names |= {
         alias.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert "RingWriter" not in names
     assert "Asking" not in names or name_of(path) in ASKS
-    assert not imports_of(path) & {"subprocess", "tempfile"} or name_of(path) in PLAYS
+    assert not imports_of(path) & {"subprocess", "tempfile"}
 
 
 @each_of(modules_of("viewer"))
-def test_the_viewer_writes_its_token_and_its_export_and_nothing_else(path: Path) -> None:
+def test_the_viewer_writes_its_export_and_nothing_else(path: Path) -> None:
     called = {
         node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
         for node in ast.walk(tree_of(path))

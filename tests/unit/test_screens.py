@@ -37,7 +37,7 @@ from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
 from syncd.shared.manifest import Score
 from trainer.commands import demos
-from viewer.agentlines import AgentLines
+from viewer.lines import AgentLines
 from viewer.model import PageSnapshot
 from viewer.showing import print_lines
 
@@ -184,7 +184,7 @@ def test_agents_at_play_and_data_sets(screen: Screen, tmp_path: Path) -> None:
         "success": None,
         "facts": {HOSTILE: HOSTILE},
     }
-    news, batch = SimpleNamespace(slot=0, way="training"), SimpleNamespace(header=header, kind="")
+    news, batch = SimpleNamespace(slot=0), SimpleNamespace(header=header, kind="")
     manifest = SimpleNamespace(
         source=SimpleNamespace(licence=HOSTILE, kind="films"), spaces=None, cameras=(HOSTILE,), episodes=(), blocks=(),
         num_frames=1, frame=(3, 64, 64),

@@ -1,6 +1,7 @@
 """What `trainer actors --stream` lets others see: its agents, while somebody watches them; `syncd` carries it.
 
-It takes nothing from what is played or recorded: the tap only reads. What goes wrong with the files ends the showing.
+It takes nothing from what is played or recorded: the recorder only reads. What goes wrong with the
+files ends the showing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from syncd.streamed import StreamedSlot
 from trainer.actors.follower import Followed
 from trainer.envs.collector import Collector, Envs
 from trainer.envs.vector import VectorEnv
-from trainer.live.tap import AGAIN_AFTER_S, Given, Tap, tells_success
+from trainer.live.recorder import AGAIN_AFTER_S, FrameRecorder, RecorderInputs, tells_success
 from trainer.sharing.selection import key_of
 
 #: The other side writes the contributor's name in its place.
@@ -31,11 +32,11 @@ class Streaming:
         self._envs: Envs | None = None
         self._current: Followed | None = None
         self._slot: StreamedSlot | None = None
-        self._tap: Tap | None = None
+        self._recorder: FrameRecorder | None = None
         self._again_at = float("-inf")
 
     def after(self, collector: Collector, current: Followed, steps: int) -> None:
-        """After each vector step with this policy; `steps`: made so far. Errors: EnvError, as `Tap.after`."""
+        """After each vector step with this policy; `steps`: made so far. Errors: EnvError, as `FrameRecorder.after`."""
         if time.monotonic() < self._again_at:
             return
         try:
@@ -50,14 +51,14 @@ class Streaming:
             self._end()
             self._envs = self._current = None
             return
-        if self._tap is not None:
-            self._tap.after(steps, collector.task)
+        if self._recorder is not None:
+            self._recorder.after(steps, collector.task)
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        if self._tap is not None:
-            self._tap.tell(say)
+        if self._recorder is not None:
+            self._recorder.tell(say)
 
     def close(self) -> None:
         """Nobody plays any more."""
@@ -77,7 +78,7 @@ class Streaming:
     def _begin(self, envs: VectorEnv, manifest: store.Manifest) -> None:
         self._slot = StreamedSlot(self._folder, manifest.run_id, manifest.slot)
         self._slot.beat()
-        given = Given(
+        given = RecorderInputs(
             live_file=self._slot.live_file,
             folder=self._slot.folder,
             slot=manifest.slot,
@@ -87,14 +88,14 @@ class Streaming:
             origin=ORIGIN,
             pace_of="steps of these actors",
         )
-        self._tap = Tap(envs, given)
+        self._recorder = FrameRecorder(envs, given)
 
     def _end(self) -> None:
-        slot, tap = self._slot, self._tap
-        self._slot, self._tap = None, None
-        if tap is not None:
-            tap.close()
-            tap.tell(self._notices.note)
+        slot, recorder = self._slot, self._recorder
+        self._slot, self._recorder = None, None
+        if recorder is not None:
+            recorder.close()
+            recorder.tell(self._notices.note)
         if slot is not None:
             try:
                 slot.close()

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from trainer.envs.given import check_of
 from trainer.envs.instances import EnvInstances
-from trainer.envs.shown import NO_SEED
 from trainer.envs.spaces import Actions, Obs
-from trainer.envs.stats import EpisodeStanding, EpisodeStats
+from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import NO_TASK, VectorSpec, scheduled_task
 from trainer.envs.suite import Binding, Env, EpisodeLostError
 from trainer.state import State
@@ -74,8 +73,6 @@ class EnvSlot:
         self._episode = 0
         self._start = 0
         self._stats = EpisodeStats()
-        #: Of the present episode, where it began here and in a suite without fixed starts.
-        self._seed = NO_SEED
         #: Whether `restore` began another episode than the one that was asked for.
         self.was_lost = False
 
@@ -99,10 +96,10 @@ class EnvSlot:
         """What plays the present episode; None: there is none. Only to be looked at."""
         return self._env
 
-    def standing(self) -> EpisodeStanding:
-        """Where the present episode stands."""
+    def standing(self) -> tuple[int, EpisodeStats]:
+        """The number of the present episode, and how it has gone so far."""
         self._catch_up()
-        return EpisodeStanding(self._episode, self._stats, self._seed)
+        return self._episode, self._stats
 
     def start(self, attempt: int) -> None:
         """Begin the first episode, with the stream of (seed, number, attempt)."""
@@ -167,7 +164,7 @@ class EnvSlot:
         self._release()
         self.task = int(meta["task"])
         self._episode, self._start = int(meta["episode"]), int(meta["start"])
-        self._seed, self.was_lost = NO_SEED, False
+        self.was_lost = False
         self._stats = EpisodeStats(int(meta["length"]), float(arrays["return"][0]), bool(meta["solved"]))
         self.obs = {name.removeprefix(_OBS): np.array(arrays[name]) for name in arrays if name.startswith(_OBS)}
         if self._check is not None:
@@ -201,7 +198,6 @@ class EnvSlot:
             self._release()
             self._env = None if task == NO_TASK else self.instances.borrow(task)
         self.task, self._start, self._stats = task, start, EpisodeStats()
-        self._seed = seed if self.instances.suite.starts is None else NO_SEED
         if self._env is None:
             self.obs = self.instances.suite.spaces.no_frames()
         else:

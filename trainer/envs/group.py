@@ -228,13 +228,13 @@ class EnvGroup:
 
     def _present(self, slot: EnvSlot) -> None:
         """Where `slot` stands now, for watchers."""
-        standing = slot.standing()
+        episode, stats = slot.standing()
         simulation, at_s, bodies, goal = simulation_of(slot.env), 0.0, 0, None
-        if simulation is not None and standing.stats.length:  # a reset that is remembered computes no places
+        if simulation is not None and stats.length:  # a reset that is remembered computes no places
             with suppress(Exception):  # as in `look`: what cannot be shown is played all the same
                 at_s, bodies = self._put_poses(slot.index, *simulation)
             goal = goal_of(slot.env)
-        self._buffers.put_glimpse(slot.index, standing, at_s, bodies, goal)
+        self._buffers.put_glimpse(slot.index, episode, stats, at_s, bodies, goal)
 
     def _put_poses(self, index: int, model: Any, data: Any) -> tuple[float, int]:
         """(simulated s, bodies whose poses are in the buffers now). Errors: whatever somebody else's objects raise."""

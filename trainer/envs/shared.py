@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trainer.envs.shown import MOST_BODIES, POSE, Glimpse, Place
 from trainer.envs.spaces import I32, Spaces
-from trainer.envs.stats import EpisodeStanding
+from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import Step
 
 #: Rows of a field start on a cache line.
@@ -33,7 +33,7 @@ _NUMBERS: dict[str, type[np.generic]] = {
 }
 #: The last field of a step, [N, M].
 _MEASURES = "episode_measures"
-#: For whoever watches: whether an environment is to be seen after the next step [N]; where it stands then [N, 10], as
+#: For whoever watches: whether an environment is to be seen after the next step [N]; where it stands then [N, 9], as
 #: `put_glimpse` writes it; and its bodies' poses [N, 512, 7]. Pages that nobody touches take no memory.
 _WATCHED, _STANDING, _POSES = "watched", "standing", "poses"
 _NO_GOAL = (math.nan,) * 3
@@ -56,7 +56,7 @@ class SharedBuffers:
             fields |= {f"{when}.{key}": (spec.dtype, spec.frame) for key, spec in spaces.obs.items()}
         fields |= {name: (dtype, ()) for name, dtype in _NUMBERS.items()}
         fields[_MEASURES] = (np.float64, (measures,))
-        fields |= {_WATCHED: (np.bool_, ()), _STANDING: (np.float64, (10,)), _POSES: (np.float32, (MOST_BODIES, POSE))}
+        fields |= {_WATCHED: (np.bool_, ()), _STANDING: (np.float64, (9,)), _POSES: (np.float32, (MOST_BODIES, POSE))}
         offsets: list[int] = []
         size = 0
         for dtype, shape in fields.values():
@@ -86,19 +86,19 @@ class SharedBuffers:
         """[bodies, 7], to write those of environment `index` into; `put_glimpse` must follow."""
         return self.fields[_POSES][index, :bodies]
 
-    def put_glimpse(self, index: int, standing: EpisodeStanding, at_s: float, bodies: int, goal: Place | None) -> None:
-        """Where environment `index` stands; `bodies` of it have their pose written."""
-        stats = standing.stats
-        numbers = standing.episode, stats.length, stats.total, stats.solved, at_s, bodies
-        self.fields[_STANDING][index] = *numbers, *(goal or _NO_GOAL), standing.seed
+    def put_glimpse(
+        self, index: int, episode: int, stats: EpisodeStats, at_s: float, bodies: int, goal: Place | None
+    ) -> None:
+        """Where environment `index` stands in its episode number `episode`; `bodies` of it have their pose written."""
+        numbers = episode, stats.length, stats.total, stats.solved, at_s, bodies
+        self.fields[_STANDING][index] = *numbers, *(goal or _NO_GOAL)
 
     def glimpse(self, index: int) -> Glimpse:
         """What was put last of environment `index`, in memory of its own."""
-        episode, step, total, solved, at_s, bodies, x, y, z, seed = self.fields[_STANDING][index].tolist()
+        episode, step, total, solved, at_s, bodies, x, y, z = self.fields[_STANDING][index].tolist()
         poses = self.fields[_POSES][index, : int(bodies)].copy()
         goal = None if math.isnan(x) else (x, y, z)
-        action = self.fields["actions"][index].copy()
-        return Glimpse(int(episode), int(step), total, bool(solved), at_s, poses, goal, int(seed), action)
+        return Glimpse(int(episode), int(step), total, bool(solved), at_s, poses, goal)
 
     def close(self) -> None:
         """Let go of the block; it vanishes with its last holder."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.spaces import F32, I32, Actions
+from trainer.envs.spaces import F32, I32
 
 #: Bodies of one environment. More are not shown.
 MOST_BODIES = 512
@@ -32,7 +32,6 @@ _COLOURS_ROLE, _PIXELS_APART = 1, 16
 _POSITION = slice(0, 3)
 _ROTATION = slice(3, 7)
 POSE = 7
-NO_SEED = -1
 Place = tuple[float, float, float]
 
 
@@ -41,8 +40,6 @@ class Glimpse(NamedTuple):
 
     `at_s`: simulated time. `poses` [B, 7]: position (m) and rotation (w, x, y, z) of the bodies of its `Parts`; B is 0
     where an episode has just begun, or nothing can be seen. `goal`: the place (m) to reach; None: it is not known.
-    `seed`: of the episode, where that and the actions are all that it depends on; NO_SEED: not known. `action`: the
-    last one, of the episode before where this one has just begun.
     """
 
     episode: int
@@ -52,8 +49,6 @@ class Glimpse(NamedTuple):
     at_s: float
     poses: F32
     goal: Place | None = None
-    seed: int = NO_SEED
-    action: Actions | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
 @dataclass
@@ -13,11 +12,3 @@ class EpisodeStats:
     length: int = 0
     total: float = 0.0
     solved: bool = False
-
-
-class EpisodeStanding(NamedTuple):
-    """The number of an environment's present episode, how it has gone so far, and its seed (`Glimpse.seed`)."""
-
-    episode: int
-    stats: EpisodeStats
-    seed: int

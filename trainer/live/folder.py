@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from anchorleg.live.batches import JPEG
 from anchorleg.live.ring import RingWriter
 from syncd import store
 from trainer.envs.shown import Parts
+from trainer.live.framebuffer import FrameBuffer
 from trainer.live.scene import packed_scene
-from trainer.live.strips import Strip
 
 RING, SCENE = ".ring", ".scene"
 
@@ -27,7 +26,7 @@ class LiveFolder:
         self._scenes: dict[str, str] = {}
 
     def add_scene(self, task: str, parts: Parts) -> None:
-        """What `task` looks like: before the first strip of it that has poses."""
+        """What `task` looks like: before the first frames of it that has poses."""
         data = packed_scene(parts)
         name = hashlib.sha256(data).hexdigest()
         path = self._path / f"{name}{SCENE}"
@@ -36,15 +35,9 @@ class LiveFolder:
             store.put_once(path, data)
         self._scenes[task] = name
 
-    def write(self, lane: str, strip: Strip) -> None:
+    def write(self, lane: str, frames: FrameBuffer) -> None:
         """The next batch of `lane`; of a task without a scene the facts alone."""
-        self._put(lane, *strip.payload(self._scenes.get(strip.task), self._origin, self.attempt))
-
-    def write_picture(self, lane: str, strip: Strip, jpeg: bytes) -> None:
-        """`jpeg`, of the strip's one glimpse."""
-        self._put(lane, JPEG, strip.payload_of_picture(jpeg, self._origin, self.attempt))
-
-    def _put(self, lane: str, kind: int, payload: bytes) -> None:
+        kind, payload = frames.payload(self._scenes.get(frames.task), self._origin, self.attempt)
         if lane not in self._rings:
             path = self._path / f"{lane}{RING}"
             store.make_shared_folder(self._path)

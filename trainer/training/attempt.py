@@ -27,7 +27,7 @@ from trainer.evaluation.process import Begin
 from trainer.evaluation.queue import MAX_PENDING, Evaluations
 from trainer.exporting.final import leave_final
 from trainer.history.read import mean_return, success_of
-from trainer.live.tap import tap_of
+from trainer.live.recorder import frame_recorder_of
 from trainer.machine import device as machine
 from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.publisher import Publisher, Snapshot, snapshot
@@ -85,7 +85,7 @@ class TrainingAttempt:
         )
         self.giver = self._giver() if self.intake.peers is not None else None
         shown = first_of(self.state.collector.envs)
-        self.tap, self._shown = tap_of(self.job, self.training, shown), shown.num_envs
+        self.recorder, self._shown = frame_recorder_of(self.job, self.training, shown), shown.num_envs
         self.doing = "training"
         self._published_updates = self.state.updates
         self._marks: deque[tuple[float, int, int]] = deque()
@@ -137,8 +137,8 @@ class TrainingAttempt:
                 if self.giver is not None and transition is not None:
                     self.giver.add(transition)
                 self.intake.take(self.state)
-                if self.tap is not None:
-                    self.tap.after(self.state.step, self.state.collector.task[: self._shown])
+                if self.recorder is not None:
+                    self.recorder.after(self.state.step, self.state.collector.task[: self._shown])
                 if self.intake.ends_unsaved:
                     self.count_published()
                     return HANDED_OVER
@@ -159,7 +159,7 @@ class TrainingAttempt:
             self.saver.close()
             self.publisher.close(beat=self.report)
             self.publisher.tell(self.show.say)
-            for helper in (self.giver, self.intake, self.tap):
+            for helper in (self.giver, self.intake, self.recorder):
                 if helper is not None:
                     helper.close()
                     helper.tell(self.show.say)
@@ -367,7 +367,7 @@ class TrainingAttempt:
                 checkpoint_step=progress.checkpoint_step,
                 **{name: value for name, value in more.items() if value is not None},
             )
-        for helper in (*self.features, self.publisher, self.giver, self.intake, self.tap):
+        for helper in (*self.features, self.publisher, self.giver, self.intake, self.recorder):
             if helper is not None:
                 helper.tell(self.show.say)
         self.show.progress(progress)

@@ -45,8 +45,8 @@ def ranked(agents: Sequence[AgentRow]) -> list[AgentRow]:
     return sorted(agents, key=_merit)
 
 
-def next_stage(
-    stage: OnScreen,
+def next_on_screen(
+    before: OnScreen,
     agents: Sequence[AgentRow],
     *,
     seats: int,
@@ -54,24 +54,24 @@ def next_stage(
     now: float,
     may_leave: Collection[int],
 ) -> OnScreen:
-    """The stage at `now` (monotonic s). `seats`: how many are wanted, 4 at most. `may_leave`: slots whose episode has
-    just ended, or which show nothing.
+    """What is on screen at `now` (monotonic s). `seats`: how many are wanted, 4 at most. `may_leave`: slots whose
+    episode has just ended, or which show nothing.
     """
     known = {agent.slot: agent for agent in agents}
     pinned = [slot for slot in dict.fromkeys(pins) if slot in known][:MOST_LANES]
     free = max(min(seats, MOST_LANES) - len(pinned), 0)
     order = [agent.slot for agent in ranked(agents) if agent.slot not in pinned]
-    kept = [slot for slot in order if slot in stage.shown][:free]
+    kept = [slot for slot in order if slot in before.shown][:free]
     kept += [slot for slot in order if slot not in kept][: free - len(kept)]
     since: dict[int, float] = {}
     weakest = max(kept, key=order.index) if kept else None
     if weakest is not None:
         rivals = [s for s in order if s not in kept and lead(known[s], known[weakest]) >= BETTER_BY]
-        since = {slot: stage.better_since.get(slot, now) for slot in rivals}
+        since = {slot: before.better_since.get(slot, now) for slot in rivals}
         ready = [slot for slot in rivals if now - since[slot] >= PATIENCE_S]
         if ready and weakest in may_leave:
-            return OnScreen(_placed(stage.shown, [*pinned, *kept], {weakest: ready[0]}))
-    return OnScreen(_placed(stage.shown, [*pinned, *kept], {}), since)
+            return OnScreen(_placed(before.shown, [*pinned, *kept], {weakest: ready[0]}))
+    return OnScreen(_placed(before.shown, [*pinned, *kept], {}), since)
 
 
 def _placed(before: Sequence[int], chosen: Sequence[int], swaps: Mapping[int, int]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from anchorleg.files import read_regular
 from anchorleg.live.batches import MOST_SCENE_BYTES
+from viewer.errors import BadSceneError
 
 SUFFIX = ".scene"
 VERSION = 1
@@ -35,10 +36,6 @@ AGAIN_S = 1.0
 _LENGTH = struct.Struct("<I")
 
 
-class BadSceneError(ValueError):
-    """No scene, or one that nobody could draw."""
-
-
 class Scene(NamedTuple):
     """`data`: the file; `bodies`: how many move."""
 
@@ -47,44 +44,44 @@ class Scene(NamedTuple):
 
 
 def checked_scene(data: bytes, sha256: str) -> Scene:
-    """The scene of a file with this sum. Errors: BadSceneError, with the end of a sentence."""
+    """The scene of a file with this sum. Errors: BadSceneError."""
     if len(data) > MOST_SCENE_BYTES:
-        raise BadSceneError("it is too large")
+        raise BadSceneError("scene.too-large")
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise BadSceneError("its sum is wrong")
+        raise BadSceneError("scene.wrong-sum")
     try:
         return Scene(data, _bodies(_unpacked(data)))
     except BadSceneError:
         raise
     except (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise BadSceneError("it cannot be read") from None
+        raise BadSceneError("scene.unreadable") from None
 
 
 def _unpacked(data: bytes) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     raw = stream.decompress(data, MOST_UNPACKED + 1)
     if len(raw) > MOST_UNPACKED:
-        raise BadSceneError("it unpacks to too much")
+        raise BadSceneError("scene.unpacks-to-too-much")
     if not stream.eof or stream.unused_data:
-        raise BadSceneError("it is not one whole gzip file")
+        raise BadSceneError("scene.not-gzip")
     return raw
 
 
 def _bodies(raw: bytes) -> int:
     (length,) = _LENGTH.unpack_from(raw)
     if length > MOST_HEADER_BYTES:
-        raise BadSceneError("its header is too long")
+        raise BadSceneError("scene.header-too-long")
     header = json.loads(raw[4 : 4 + length])
     binary = memoryview(raw)[-(-(4 + length) // 4) * 4 :]
     if header["version"] != VERSION:
-        raise BadSceneError("it is of another version")
+        raise BadSceneError("scene.other-version")
     names, geoms, meshes = header["bodies"], header["geoms"], header["meshes"]
     if not all(isinstance(one, list) for one in (names, geoms, meshes)):
-        raise BadSceneError("it cannot be read")
+        raise BadSceneError("scene.unreadable")
     if not 1 <= len(names) <= MOST_BODIES or len(geoms) > MOST_GEOMS or len(meshes) > MOST_MESHES:
-        raise BadSceneError("it has too many parts, or none")
+        raise BadSceneError("scene.parts")
     if not all(isinstance(name, str) for name in names):
-        raise BadSceneError("a body of it has no name")
+        raise BadSceneError("scene.body-without-name")
     left = len(binary)
     for mesh in meshes:
         left -= _check_mesh(mesh, binary, left)
@@ -94,41 +91,41 @@ def _bodies(raw: bytes) -> int:
     _numbers(camera["lookat"], 3)
     _numbers([camera[name] for name in ("distance", "azimuth", "elevation")], 3)
     if not camera["distance"] > 0:
-        raise BadSceneError("its camera is nowhere")
+        raise BadSceneError("scene.camera-nowhere")
     return len(names)
 
 
 def _check_geom(geom: Mapping[str, Any], bodies: int, meshes: int) -> None:
     body, kind, mesh = geom["body"], geom["type"], geom["mesh"]
     if type(body) is not int or not -1 <= body < bodies or kind not in KINDS:
-        raise BadSceneError("a part of it belongs nowhere")
+        raise BadSceneError("scene.part-nowhere")
     if kind == "mesh" and (type(mesh) is not int or not 0 <= mesh < meshes):
-        raise BadSceneError("a mesh of it is missing")
+        raise BadSceneError("scene.mesh-missing")
     if min(_numbers(geom["size"], 3)) < 0 or not all(0 <= one <= 1 for one in _numbers(geom["rgba"], 4)):
-        raise BadSceneError("a size or a colour of it cannot be")
+        raise BadSceneError("scene.size-or-colour")
     _numbers(geom["pos"], 3)
     if not 0.5 < math.hypot(*_numbers(geom["quat"], 4)) < 2:
-        raise BadSceneError("a rotation of it is none")
+        raise BadSceneError("scene.no-rotation")
 
 
 def _check_mesh(mesh: Mapping[str, Any], binary: memoryview, left: int) -> int:
     """The bytes that are its own, of `left`: meshes that shared theirs would take a browser's memory many times."""
     start, count, first, faces = (mesh[name] for name in ("vertices", "count", "triangles", "faces"))
     if any(type(one) is not int or one < 0 for one in (start, count, first, faces)) or type(mesh["wide"]) is not bool:
-        raise BadSceneError("a mesh of it cannot be read")
+        raise BadSceneError("scene.unreadable")
     width = 4 if mesh["wide"] else 2
     if start % 2 or first % width or start + 6 * count > len(binary) or first + 3 * width * faces > len(binary):
-        raise BadSceneError("a mesh of it ends beyond the file")
+        raise BadSceneError("scene.mesh-beyond-end")
     size: int = 6 * count + 3 * width * faces
     if size > left:
-        raise BadSceneError("its meshes have more bytes than the file")
+        raise BadSceneError("scene.meshes-too-large")
     places = array.array("I" if mesh["wide"] else "H", bytes(binary[first : first + 3 * width * faces]))
     if sys.byteorder == "big":
         places.byteswap()
     if faces and max(places) >= count:
-        raise BadSceneError("a mesh of it has a corner that is not there")
+        raise BadSceneError("scene.mesh-corner-missing")
     if not 0 < mesh["unit"] < MOST_REACH_M or any(abs(one) > MOST_REACH_M for one in _numbers(mesh["place"], 3)):
-        raise BadSceneError("a mesh of it is too far away")
+        raise BadSceneError("scene.mesh-too-far")
     return size
 
 
@@ -136,7 +133,7 @@ def _numbers(values: Sequence[Any], count: int) -> list[float]:
     """So many finite numbers."""
     good = isinstance(values, list) and len(values) == count
     if not good or any(type(one) not in (int, float) or not abs(one) <= MOST_REACH_M for one in values):
-        raise BadSceneError("a number of it is none")
+        raise BadSceneError("scene.no-number")
     return [float(one) for one in values]
 
 

@@ -7,20 +7,23 @@ from typing import Any
 
 from anchorleg.live.batches import JPEG, POSE, BadBatchError, checked
 from anchorleg.live.ring import Cell, RingReader
-from viewer.live.choice import CheckedBatch
-from viewer.live.pictures import MOST_PIXELS, jpeg_size
 from viewer.live.scenes import MOST_REACH_M, Scene, SceneShelf
+from viewer.live.shown import CheckedBatch
 
 #: Of one look: more than that is older than what is shown anyway.
 MOST_A_LOOK = 3
 #: Scenes of one ring that are remembered as sent.
 MOST_SCENES = 16
+#: Of a picture, on a side: a batch has 64 KiB at most, which may unpack to 65,535 pixels on a side.
+MOST_PIXELS = 2048
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_ALONE = {0x01, *range(0xD0, 0xD8)}
 
 
 class RingStream:
     """`bad`: how many batches could not be shown, `why`: the last one's reason, as a sentence, until a good one comes.
-    `came_at`: when the last good one came (s of the caller's clock), `newest`: its header. `scenes`: the newest
-    ones that it named.
+    `came_at`: when the last good one came (s of the caller's clock), `newest`: its header, `kind`: its kind.
+    `scenes`: the newest ones that it named.
     """
 
     def __init__(self, path: Path, shelf: SceneShelf) -> None:
@@ -31,6 +34,7 @@ class RingStream:
         self.bad, self.why = 0, ""
         self.came_at: float | None = None
         self.newest: dict[str, Any] = {}
+        self.kind: int | None = None
         self.episode_ended = False
         self.scenes: dict[str, Scene] = {}
 
@@ -50,6 +54,7 @@ class RingStream:
             playing = batch.header["attempt"], batch.header["episode"]
             self.episode_ended |= self._playing is not None and playing != self._playing
             self._playing, self.came_at, self.why, self.newest = playing, now, "", batch.header
+            self.kind = batch.kind
             found.append(batch)
         return tuple(found)
 
@@ -86,3 +91,22 @@ class RingStream:
             self.scenes[sha256] = scene
             if len(self.scenes) > MOST_SCENES:
                 del self.scenes[next(iter(self.scenes))]
+
+
+def jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """(width, height) that a JPEG says it has; None where its bytes do not say (ITU-T T.81, annex B)."""
+    at = 2
+    while at + 4 <= len(data):
+        if data[at] != 0xFF:
+            return None
+        mark = data[at + 1]
+        if mark == 0xFF or mark in _ALONE:
+            at += 1 if mark == 0xFF else 2
+            continue
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        if mark in _FRAMES and at + 9 <= len(data):
+            return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+        if length < 2 or mark in _FRAMES:
+            return None
+        at += 2 + length
+    return None

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from anchorleg.printable import printable
 from anchorleg.words import roughly
 from orchestrator.screens.board import BEAT_S, FILE, MOST_BYTES, VERSION, Board
-from orchestrator.screens.goodput import SlotFacts, account
+from orchestrator.screens.goodput import account
 from syncd.store import SlotPlace
 from viewer.learning import NOT_A_TRAININGS
-from viewer.model import Trouble
-from viewer.sources.slotcards import card_of, history_of
-from viewer.timeline import row_of
+from viewer.model import Trouble, ViewChoice
+from viewer.sources.slotcards import RunEvents, run_fields
 from viewer.troubles import troubles_of
 
 #: So many beats without news are more than a slow line.
@@ -40,7 +39,7 @@ def board_signature(places: Sequence[SlotPlace], now: float) -> Hashable:
     return (*(_stat(place) for place in places), int(now / 60))
 
 
-def told_by(places: Sequence[SlotPlace], numbers: Sequence[int], events_page: int, now: float) -> Told:
+def told_by(places: Sequence[SlotPlace], numbers: Sequence[int], choice: ViewChoice, now: float) -> Told:
     """What the newest board of a run tells of its slots `numbers`. Errors: OSError."""
     found = [(seen, place) for place in places if (seen := _stat(place)) is not None]
     if not found:
@@ -57,38 +56,28 @@ def told_by(places: Sequence[SlotPlace], numbers: Sequence[int], events_page: in
                 {}, f"What the controller told of slots and jobs is of another version ({other}), and not shown."
             )
         board = Board.model_validate(_text(value))
-        return Told(_fields(board, set(numbers), events_page, now), _age(board, changed_at / 1e9, now))
+        return Told(_fields(board, set(numbers), choice, now), _age(board, changed_at / 1e9, now))
     except NOT_A_TRAININGS as error:
         return Told({}, f"What the controller told of slots and jobs is damaged here ({type(error).__name__}).")
 
 
-def _fields(board: Board, numbers: set[int], events_page: int, now: float) -> dict[str, Any]:
-    view = board.view
+def _fields(board: Board, numbers: set[int], choice: ViewChoice, now: float) -> dict[str, Any]:
+    """What ran when the board was told is taken to run on, as its newest word says. Older jobs than it has are not
+    here: no page of them can be turned to, and no goodput counted.
+    """
     by_slot: dict[int, list[Mapping[str, Any]]] = {}
     for event in board.events:
         by_slot.setdefault(event.get("slot", -1), []).append(event)
-    shown = [slot for slot in view.slots if slot.slot in numbers]
-    times = {one.slot: one for one in board.times if one.slot in numbers}
-    return {
-        "name": view.run_name,
-        "executor": view.executor,
-        "state": view.state,
-        "controller": view.controller or "",
-        "seen_at": board.at,
-        "until": view.until,
-        "cards": {str(slot.slot): card_of(slot, by_slot.get(slot.slot, []), now) for slot in shown},
-        "times": {str(k): _row(one, by_slot.get(k, []), board, now) for k, one in times.items()},
-        "troubles": troubles_of(view, now),
-        "history": history_of(board.events, events_page, now),
+    facts = {one.slot: one for one in board.times if one.slot in numbers}
+    shares = {
+        k: round(share, 2)
+        for k, one in facts.items()
+        if not board.older.get(k) and (share := account(one, now).times.goodput) is not None
     }
-
-
-def _row(facts: SlotFacts, events: Sequence[Mapping[str, Any]], board: Board, now: float) -> Any:
-    """What ran when the board was told is taken to run on, as its newest word says. Older jobs than it has are not
-    here: no page of them can be turned to.
-    """
-    share = account(facts, now).times.goodput if not board.older.get(facts.slot) else None
-    return row_of(facts, events, now, None if share is None else round(share, 2))
+    events = RunEvents(board.events, by_slot)
+    page = ViewChoice(events=choice.events)
+    fields = run_fields(board.view, board.at, numbers, facts, shares, events, page, now)
+    return {**fields, "troubles": troubles_of(board.view, now)}
 
 
 def _age(board: Board, came_at: float, now: float) -> str:

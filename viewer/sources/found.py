@@ -37,7 +37,9 @@ def find_source(word: str | None, environ: Mapping[str, str] = os.environ, *, pa
     try:
         return _found(word, environ, pacer)
     except OSError as error:
-        raise DamagedError(f"{error.filename or word or '.'} cannot be read: {error.strerror or error}.") from None
+        raise DamagedError(
+            "folder.unreadable", path=error.filename or word or ".", why=error.strerror or error
+        ) from None
 
 
 def _found(word: str | None, environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
@@ -47,17 +49,15 @@ def _found(word: str | None, environ: Mapping[str, str], pacer: Pacer | None) ->
     if path.is_dir():
         return _in_folder(path.resolve(), environ, pacer)
     if is_elsewhere(word):
-        raise NotReachable(
-            f"{word} lies on another machine: `viewer {word}` shows its page, and what else there is works over there."
-        )
+        raise NotReachable("remote.lies-there", what=word)
     known = entries(environ)
     for entry in known:
         if word in {entry.run_name, entry.run_id}:
             return RunFolders([Path(entry.run_dir)], entry.run_name, pacer=pacer)
     if "/" in word:
-        raise NothingThere(f"there is no folder {word}; {_known(environ)}.")
-    hint = did_you_mean(word, {entry.run_name for entry in known}, _known(environ))
-    raise NothingThere(f'no run called "{word}" was started from this account; {hint}')
+        raise NothingThere("folder.not-there", path=word, known=_known(environ))
+    hint = did_you_mean(word, {entry.run_name for entry in known}, f"known here: {_known(environ)}").removesuffix(".")
+    raise NothingThere("run.unknown", run=word, hint=hint)
 
 
 def is_elsewhere(word: str) -> bool:
@@ -82,7 +82,7 @@ def _here(environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
     mirror = home_folder(environ) / MIRROR
     if (mirror / "v1").is_dir() or (mirror / "state").is_dir():
         return MirrorFolder(mirror, pacer=pacer)
-    raise NothingThere("there is no run in this folder, and none was started from this account; name a folder.")
+    raise NothingThere("run.none-here")
 
 
 def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> ViewSource:
@@ -98,17 +98,13 @@ def _in_folder(path: Path, environ: Mapping[str, str], pacer: Pacer | None) -> V
         try:
             return RunFolders([locate(None, path / "cluster_config.json").path], path.name, pacer=pacer)
         except AnchorlegError as error:
-            raise NothingThere(str(error)) from None
+            raise NothingThere("folder.unused-config", why=error) from None
     if (path / "state").is_dir():
         return MirrorFolder(path, pacer=pacer)
     if (path / "attempts").is_dir():
-        raise NothingThere(f"{path} is one slot: name its run folder, {path.parent.parent}.")
-    try:
-        names = sorted(each.name for each in path.iterdir())[:5]
-    except OSError as error:
-        raise DamagedError(f"{path} cannot be read: {error.strerror}.") from None
-    inside = f"it has {', '.join(names)}" if names else "it is empty"
-    raise NothingThere(f"there is no run in {path} ({inside}); {_known(environ)}.")
+        raise NothingThere("folder.one-slot", path=path, run=path.parent.parent)
+    names = sorted(each.name for each in path.iterdir())[:5]
+    raise NothingThere("folder.no-run", path=path, names=", ".join(names) or "nothing", known=_known(environ))
 
 
 def _all(environ: Mapping[str, str]) -> list[Path]:
@@ -130,4 +126,4 @@ def run_folders(folder: Path) -> list[Path]:
 def _known(environ: Mapping[str, str]) -> str:
     names = list(dict.fromkeys(entry.run_name for entry in entries(environ)))
     shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"known here: {shown}" if names else "no run was started from this account yet"
+    return shown or "no run yet"

@@ -156,9 +156,8 @@ class MirrorFolder:
         )
 
     def _board(self, places: list[store.SlotPlace], numbers: list[int], choice: ViewChoice, now: float) -> Told:
-        page = max(0, choice.events)
-        key = ("board", places[0].run_id if places else "", choice.slots, page)
-        found = self._pacer.read(key, board_signature(places, now), partial(told_by, places, numbers, page, now))
+        key = ("board", places[0].run_id if places else "", choice.slots, choice.events)
+        found = self._pacer.read(key, board_signature(places, now), partial(told_by, places, numbers, choice, now))
         return found or Told({})
 
     def _state(self, view: MirrorView) -> str:

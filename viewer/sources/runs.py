@@ -11,10 +11,9 @@ from typing import Any
 from anchorleg.job import attempt_numbers
 from anchorleg.printable import printable
 from orchestrator.errors import AnchorlegError
-from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
 from orchestrator.screens.goodput import SlotFacts, account, total
-from orchestrator.screens.status import RunView, SlotView, picture
+from orchestrator.screens.status import Picture, RunView, SlotView, picture
 from orchestrator.screens.worktime import slot_facts
 from syncd.store import Manifest
 from trainer.history.journal import EVALUATIONS, METRICS
@@ -34,7 +33,6 @@ from viewer.model import (
 )
 from viewer.pacing import Pacer
 from viewer.past import LACKS, card_at, events_until, facts_at, learned_until
-from viewer.sources.events import MOST, RunEvents, events_of, signature_of_events
 from viewer.sources.shared import (
     SHARED_S,
     agent_rows,
@@ -45,7 +43,16 @@ from viewer.sources.shared import (
     slots_of,
     task_names,
 )
-from viewer.sources.slotcards import card_of, experiments_of, history_of
+from viewer.sources.slotcards import (
+    MOST,
+    RunEvents,
+    card_of,
+    events_of,
+    experiments_of,
+    history_of,
+    run_fields,
+    signature_of_events,
+)
 from viewer.timeline import row_of
 from viewer.troubles import troubles_of
 
@@ -151,10 +158,9 @@ class RunFolders:
 
     def _read(self, run_dir: RunDir, choice: ViewChoice, now: float) -> RunPage:
         path, pacer = run_dir.path, self._pacer
-        seen = pacer.read(("view", path), now, lambda: (load_run(run_dir), picture(run_dir, now).view))
-        if seen is None:
-            seen = load_run(run_dir), picture(run_dir, now).view
-        run, view = seen
+        seen = pacer.read(("view", path), now, lambda: (load_run(run_dir), picture(run_dir, now)))
+        run, shown_run = seen or (load_run(run_dir), picture(run_dir, now))
+        view = shown_run.view
         events = pacer.read(("events", path), signature_of_events(run_dir), lambda: events_of(run_dir)) or RunEvents(
             (), {}
         )
@@ -163,7 +169,7 @@ class RunFolders:
         shown = view.slots[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]
         numbers = [slot.slot for slot in shown]
         lacks: list[str] = []
-        facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
+        facts, goodput = self._times(run, run_dir, shown_run, numbers, events, now, lacks)
         learned, unread = self._learned(run, run_dir, numbers, lacks)
         shared = shared_dir(run.config, run.folder, run_dir)
         manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
@@ -181,24 +187,15 @@ class RunFolders:
             return _past_page(view, shown, facts, events, learned, curves, choice, as_of).model_copy(
                 update={"begun_at": begun_at, "page": page, "pages": pages, "slots": len(view.slots), "live": live}
             )
+        shares = {number: _share(one, now) for number, one in facts.items()}
         return RunPage(
+            **run_fields(view, view.written_at, numbers, facts, shares, events, choice, now),
             begun_at=begun_at,
             run_id=view.run_id,
-            name=view.run_name,
             folder=view.run_dir,
-            executor=view.executor,
-            state=view.state,
-            controller=view.controller or "",
-            seen_at=view.written_at,
-            until=view.until,
             page=page,
             pages=pages,
             slots=len(view.slots),
-            cards={str(slot.slot): card_of(slot, events.of(slot.slot), now) for slot in shown},
-            times={
-                str(k): row_of(one, events.of(k), now, _share(one, now), max(0, choice.jobs))
-                for k, one in facts.items()
-            },
             goodput=goodput,
             curves=curves,
             tasks=task_rows(learned, measure=curves.measure),
@@ -207,7 +204,6 @@ class RunFolders:
             contributors=self._shared(("who", path), now, lambda: contributors_of(shared, now), lacks),
             policies=policy_rows(manifests),
             troubles=(*troubles_of(view, now), *(Trouble(words=words) for words in lacks)),
-            history=history_of(events.all, max(0, choice.events), now),
             live=live,
         )
 
@@ -215,14 +211,14 @@ class RunFolders:
         self,
         run: Run,
         run_dir: RunDir,
-        view: RunView,
+        shown_run: Picture,
         numbers: Sequence[int],
         events: RunEvents,
         now: float,
         lacks: list[str],
     ) -> tuple[dict[int, SlotFacts], Goodput | None]:
         """The facts of the slots `numbers`, as far as they were read, and the run's goodput where all of them were."""
-        ledger = load_ledger(run_dir, run.run_id)
+        view, ledger = shown_run
         known = {slot.index: slot for slot in ledger.slots} if ledger is not None else {}
         found: dict[int, SlotFacts] = {}
         for number in [*numbers, *(slot.slot for slot in view.slots if slot.slot not in set(numbers))]:
@@ -379,20 +375,15 @@ def _signature_of_rows(folder: Path) -> Hashable:
 def _row_of(run_dir: RunDir, now: float) -> RunRow:
     try:
         view = picture(run_dir, now).view
-    except AnchorlegError as error:
+    except (AnchorlegError, OSError, *NOT_A_TRAININGS) as error:
         return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
-    except (OSError, *NOT_A_TRAININGS) as error:
-        return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
-    counts: dict[str, int] = {}
-    for slot in view.slots:
-        counts[slot.state] = counts.get(slot.state, 0) + 1
     known = [slot for slot in view.slots if slot.step is not None and slot.total]
     return RunRow(
         run_id=view.run_id,
         name=view.run_name,
         state=view.state,
         slots=len(view.slots),
-        counts=counts,
+        counts=Counter(slot.state for slot in view.slots),
         step=sum(slot.step or 0 for slot in known) if known else None,
         total=sum(slot.total or 0 for slot in known) if known else None,
     )

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
+from orchestrator.run.history import read_events
+from orchestrator.run.rundir import RunDir
+from orchestrator.screens.goodput import SlotFacts
 from orchestrator.screens.status import RunView, SlotView
 from orchestrator.screens.timeline import end_words, sentence
-from viewer.model import EVENTS_A_PAGE, ExperimentRow, Experiments, HistoryPage, PastMoment, SlotCard
-from viewer.timeline import lost_of
+from viewer.model import EVENTS_A_PAGE, ExperimentRow, Experiments, HistoryPage, PastMoment, SlotCard, ViewChoice
+from viewer.timeline import lost_of, row_of
 
 Event = Mapping[str, Any]
 
 #: A forecast moves all the time; a page shows it to the minute.
 _FORECAST_S = 60.0
+#: Times and steps of a run are smaller; sums of larger ones may leave the finite numbers.
+MOST = 1e15
 
 
 def card_of(slot: SlotView, events: Iterable[Event], now: float) -> SlotCard:
@@ -95,3 +100,67 @@ def history_of(events: Sequence[Event], page: int, now: float) -> HistoryPage:
 def _slot(event: Event) -> int | None:
     slot = event.get("slot")
     return slot if isinstance(slot, int) else None
+
+
+class RunEvents:
+    """`all` events, oldest first, and by slot."""
+
+    def __init__(self, events: Sequence[Event], by_slot: Mapping[int, Sequence[Event]]) -> None:
+        self.all, self._by_slot = events, by_slot
+
+    def of(self, slot: int) -> Sequence[Event]:
+        """Of one slot."""
+        return self._by_slot.get(slot, ())
+
+
+def run_fields(
+    view: RunView,
+    at: float | None,
+    numbers: Collection[int],
+    facts: Mapping[int, SlotFacts],
+    shares: Mapping[int, float | None],
+    events: RunEvents,
+    choice: ViewChoice,
+    now: float,
+) -> dict[str, Any]:
+    """The fields of a `viewer.model.RunPage` that a run's view tells, of its folder or of its board. `at`: when its
+    controller looked; `facts`, `shares`: of the slots `numbers`, their jobs and their goodput.
+    """
+    return {
+        "name": view.run_name,
+        "executor": view.executor,
+        "state": view.state,
+        "controller": view.controller or "",
+        "seen_at": at,
+        "until": view.until,
+        "cards": {str(s.slot): card_of(s, events.of(s.slot), now) for s in view.slots if s.slot in set(numbers)},
+        "times": {
+            str(k): row_of(one, events.of(k), now, shares.get(k), max(0, choice.jobs)) for k, one in facts.items()
+        },
+        "history": history_of(events.all, max(0, choice.events), now),
+    }
+
+
+def events_of(run_dir: RunDir) -> RunEvents:
+    """A run's history, as far as it can be shown: what a crash or somebody else left in its files is passed over.
+
+    Errors: OSError.
+    """
+    events = [event for event in read_events(run_dir) if isinstance(event, dict) and _can_be_told(event)]
+    by_slot: dict[int, list[Event]] = {}
+    for event in events:
+        slot = event.get("slot")
+        if isinstance(slot, int) and all(name in event for name in ("at", "kind")):
+            by_slot.setdefault(slot, []).append({"attempt": None, "token": "", **event})
+    return RunEvents(events, by_slot)
+
+
+def _can_be_told(event: Event) -> bool:
+    numbers = [value for value in event.values() if isinstance(value, int | float)]
+    return isinstance(event.get("at"), int | float) and all(abs(number) < MOST for number in numbers)
+
+
+def signature_of_events(run_dir: RunDir) -> Hashable:
+    """Changes when events come."""
+    files = sorted(run_dir.path.glob("events-*.jsonl"))
+    return tuple((path.name, path.stat().st_size) for path in files if path.exists())

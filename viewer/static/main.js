@@ -3,15 +3,13 @@ import { html, render, nothing } from "./vendor/lit-html.js";
 import { PANELS, moment, takeZone, zone } from "./panels.js";
 
 const VERSION = 4;
-const NO_TOKEN = 4401, TOO_MANY = 4429, STRANGER = 4403;
-const KEPT = "viewer.token";
-// As server/exchange.py makes them; what a link within the page puts after the # of the address is none.
+const NO_TOKEN = 4401, TOO_MANY = 4429;
+const KEPT = "viewer.token"; // of this tab
+// As server/sockets.py makes them; what a link within the page puts after the # of the address is none.
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 // Ages are told in minutes: so often is enough.
 const REDRAW_MS = 10_000;
 const LONGEST_WAIT_MS = 15_000;
-// Between two rounds of a recorded episode: its end is drawn 0.7 s late (playback.js).
-const BETWEEN_MS = 1_500;
 // The viewer looks every 2 s, or less often where a look costs much; older than this a picture says its age.
 const OLD_S = 20;
 
@@ -19,7 +17,7 @@ const state = {
   snapshot: null,
   at: 0, // when the server looked, unix seconds by its clock
   skew: 0, // server's clock minus ours, seconds
-  line: "connecting", // connecting, live, lost, refused, stranger, bare, full, file
+  line: "connecting", // connecting, live, lost, refused, full, file
   choice: { run: "", task: "", measure: "", slots: 0, jobs: 0, events: 0, at: null },
   selected: null, // {slot, attempt} of the time line
   span: 0, // seconds of the time line, 0: all
@@ -33,19 +31,7 @@ let socket = null;
 let loading = null;
 let tries = 0;
 let again = 0; // the timer of the next try
-let offline = null; // of an exported file: {is, curves, at, episode}
-
-// --- the entrance: the page's half of viewer/server/exchange.py. That both know the token is shown, and it is never said. ----
-
-const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-
-const nonce = () => hex(crypto.getRandomValues(new Uint8Array(32)));
-
-async function proof(token, side, hello, answer) {
-  const text = new TextEncoder();
-  const key = await crypto.subtle.importKey("raw", text.encode(token), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
-  return hex(await crypto.subtle.sign("HMAC", key, text.encode(`anchorleg viewer ${side} ${hello} ${answer}`)));
-}
+let offline = null; // of an exported file: {is, curves, at}
 
 // --- the connection -------------------------------------------------------------------------------------------------
 
@@ -60,41 +46,29 @@ function token() {
 
 // Who types the whole address into this tab changes its fragment alone, and nothing is loaded again.
 addEventListener("hashchange", () => {
-  if (TOKEN.test(location.hash.slice(1)) && ["refused", "stranger"].includes(state.line)) connect();
+  if (TOKEN.test(location.hash.slice(1)) && state.line === "refused") connect();
 });
 
 function connect() {
   clearTimeout(again);
   const secret = token();
   if (!secret) return tell("refused");
-  if (!globalThis.crypto?.subtle) return tell("bare");
   const url = new URL("socket", location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  const mine = new WebSocket(url), hello = nonce();
-  let entered = false;
+  const mine = new WebSocket(url);
   mine.binaryType = "arraybuffer";
-  mine.onopen = () => mine.send(JSON.stringify({ hello }));
-  mine.onmessage = async (event) => {
-    if (entered) return heard(event.data);
-    const message = read(event.data);
-    // Nothing that comes before the proof is believed, and none of ours is given to who has none (server/exchange.py).
-    const answer = String(message?.nonce);
-    const right = message?.proof && message.proof === await proof(secret, "server", hello, answer);
-    if (!right) return mine.close(STRANGER);
-    entered = true;
-    mine.send(JSON.stringify({ proof: await proof(secret, "page", hello, answer) }));
+  mine.onopen = () => {
     socket = mine;
-    mine.send(JSON.stringify({ choose: state.choice }));
-    if (document.hidden) mine.send(JSON.stringify({ asleep: true }));
+    for (const said of [{ token: secret }, { choose: state.choice }, ...(document.hidden ? [{ asleep: true }] : [])]) mine.send(JSON.stringify(said));
     state.agents?.hello();
   };
+  mine.onmessage = (event) => heard(event.data);
   mine.onclose = (event) => {
     socket = null;
     if (event.code === NO_TOKEN) return tell("refused");
     if (event.code === TOO_MANY) return tell("full");
-    const stranger = event.code === STRANGER;
-    tell(stranger ? "stranger" : "lost");
-    again = setTimeout(connect, stranger ? LONGEST_WAIT_MS : Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
+    tell("lost");
+    again = setTimeout(connect, Math.min(LONGEST_WAIT_MS, 500 * 2 ** tries++));
   };
 }
 
@@ -103,7 +77,7 @@ function heard(data) {
   if (data instanceof ArrayBuffer) return loading?.then(() => state.agents.takeBytes(data), () => {});
   const message = read(data);
   if (!message) return null;
-  return "stage" in message ? takeStage(message.stage) : take(message);
+  return "shown" in message ? takeShown(message.shown) : take(message);
 }
 
 function read(text) {
@@ -123,17 +97,17 @@ function take(message) {
 }
 
 // The agents' own script is loaded with the first word of them: a page without any does without.
-function takeStage(stage) {
+function takeShown(shown) {
   loading ??= import("./tiles.js").then(({ start }) => {
     state.agents = start((said) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(said)));
   });
   loading.then(() => {
-    state.agents.takeStage(stage);
+    state.agents.takeShown(shown);
     draw();
   }, () => { loading = null; }); // the viewer ended meanwhile; the next word of agents tries again
 }
 
-// One change of viewer/differences.py.
+// One change of `changes` in viewer/server/watchers.py.
 function put(old, [first, ...rest], value) {
   if (first === undefined) return value[0];
   const changed = { ...old };
@@ -146,20 +120,6 @@ function put(old, [first, ...rest], value) {
 function tell(line) {
   state.line = line;
   draw();
-}
-
-// In an exported file: one episode over and over, each message at its time (viewer/live/recording.py).
-function replay({ stage, scenes, batches }) {
-  const feed = (text) => state.agents.takeBytes(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
-  const begin = () => {
-    for (const [after, text] of batches) setTimeout(feed, 1000 * after, text);
-    setTimeout(begin, 1000 * batches.at(-1)[0] + BETWEEN_MS);
-  };
-  takeStage(stage);
-  loading.then(() => {
-    scenes.forEach(feed);
-    begin();
-  });
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -194,8 +154,6 @@ const LINES = {
   live: "live",
   lost: "no connection to the viewer; trying again",
   refused: "no token",
-  stranger: "not your viewer; trying again",
-  bare: "no cryptography here",
   full: "too many pages",
   file: "a saved page",
 };
@@ -229,11 +187,7 @@ function header(snapshot) {
 
 function body(snapshot) {
   if (state.line === "refused")
-    return notice("This page has no token, or an old one. Open the whole address that `viewer` printed, with what comes after #.");
-  if (state.line === "stranger")
-    return notice("Who answers at this address does not know this page's token, and was told nothing: it is another program, or a viewer with a newer token. Open the whole address that `viewer` printed.");
-  if (state.line === "bare")
-    return notice("The browser has no cryptography for this address: open the page at 127.0.0.1, or by https.");
+    return notice("This page has no token, or that of a viewer that has ended. Open the whole address that `viewer` printed, with what comes after #.");
   if (state.line === "full") return notice("Too many pages look at this viewer. Close one, and load this one again.");
   if (!snapshot) return notice("Looking …");
   if (snapshot.version !== VERSION) return notice("The viewer is of another version than this page: load the page again.");
@@ -251,7 +205,6 @@ if (inlined) {
   state.now = () => offline.at;
   state.offline = true;
   tell("file");
-  if (offline.episode) replay(offline.episode);
 } else {
   connect();
   setInterval(() => document.hidden || draw(), REDRAW_MS);

@@ -5,16 +5,13 @@ import { Orbit } from "./orbit.js";
 
 const POSE = 1, JPEG = 2;
 const SPEEDS = [["normal", 1], ["slower", 0.25], ["stopped", 0]];
-const WAYS = [["best of both", "both"], ["in training", "training"], ["played here", "here"]];
-// Origins of the job's own agents (anchorleg/live/batches.py); others are contributors' names.
-const AGAIN = "training again", ORIGINS = { training: "in training", [AGAIN]: "in training, drawn again" };
-const HERE = { here: "played here", recorded: "recorded" };
 const SCENES = 16;
-// Tasks that were picked: the server takes no more (viewer/live/choice.py).
+// Tasks that were picked: the server takes no more (viewer/live/shown.py).
 const MOST_PICKED = 16;
 // Where nothing moves, its words are looked at so often.
 const REST_MS = 1000;
-const FILM = "Type where the viewer runs: a film of one episode of this policy, in training of the newest that was published. A name that ends in .gif makes a GIF.";
+const FILM = "Type where the viewer runs: a film of one episode of the newest published policy. A name that ends in .gif makes a GIF.";
+const UNDRAWN = "This environment cannot be shown while it trains: a frame recorder reads MuJoCo's bodies, and it has none. Its numbers are here; the command under “film” films its newest policy.";
 const NO_WEBGL = "This browser has no WebGL 2, or it is switched off: the agent is told in numbers.";
 
 // Texts are always text: nothing here makes HTML of a string.
@@ -47,8 +44,8 @@ function choices(select, rows, chosen) {
 // `tell`: says something to the server.
 export function start(tell) {
   const tiles = new Map(), scenes = new Map();
-  const choice = { on: true, top: null, way: "both", pins: [], lanes: [] };
-  let stage = null, at = performance.now(), frame = 0, rest = 0;
+  const choice = { on: true, top: null, pins: [], lanes: [] };
+  let listing = null, at = performance.now(), frame = 0, rest = 0;
   let skew = -Infinity; // the server's clock minus ours, s: as told by what was the shortest time on its way
   const choose = (change) => {
     Object.assign(choice, change);
@@ -58,28 +55,21 @@ export function start(tell) {
 
   const shown = h("input", { type: "checkbox", checked: true, onchange: (event) => choose({ on: event.target.checked }) });
   const top = h("select", { onchange: (event) => choose({ top: Number(event.target.value) }) });
-  const way = h("select", { onchange: (event) => choose({ way: event.target.value }) });
   const add = h("select", { onchange: (event) => event.target.value && choose({ pins: [...choice.pins, Number(event.target.value)].slice(-4) }) });
   const label = (words, control) => h("label", {}, `${words} `, control);
-  const ways = label("Way", way);
   const note = h("p", { class: "dim" });
   const place = h("div", { class: "tiles" });
-  const controls = h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), ways, label("Pin", add));
+  const controls = h("div", { class: "controls" }, h("label", {}, shown, " show them"), label("Agents", top), label("Pin", add));
   const host = h("div", {}, controls, note, place);
 
   function redraw() {
-    if (!stage) return;
-    if (stage.most) {
-      choices(top, Array.from({ length: stage.most }, (_, k) => [String(k + 1), k + 1]), choice.top ?? stage.top);
-      choices(way, WAYS, choice.way);
-      choices(add, [["an agent …", ""], ...stage.agents.filter(([slot]) => !choice.pins.includes(slot)).map(([slot, name]) => [name ? `${slot}: ${name}` : `slot ${slot}`, slot])], "");
-      show(ways, stage.can_play);
-    }
-    show(controls, stage.most !== 0); // 0: nobody is asked, it was recorded
-    const empty = stage.tiles.length ? "" : "No slot has published a policy, and no job runs: nobody plays yet.";
-    say(note, !choice.on ? "Nothing is asked for, and nothing is sent." : stage.note || empty);
+    if (!listing) return;
+    choices(top, Array.from({ length: listing.most }, (_, k) => [String(k + 1), k + 1]), choice.top ?? listing.top);
+    choices(add, [["an agent …", ""], ...listing.agents.filter(([slot]) => !choice.pins.includes(slot)).map(([slot, name]) => [name ? `${slot}: ${name}` : `slot ${slot}`, slot])], "");
+    const empty = listing.tiles.length ? "" : "No job runs, and no slot has published a policy: nobody plays yet.";
+    say(note, !choice.on ? "Nothing is asked for, and nothing is sent." : listing.note || empty);
     show(note, Boolean(note.textContent));
-    const wanted = choice.on ? stage.tiles : [];
+    const wanted = choice.on ? listing.tiles : [];
     for (const [slot, tile] of tiles)
       if (!wanted.some((one) => one.slot === slot)) {
         tile.close();
@@ -88,7 +78,7 @@ export function start(tell) {
     const inOrder = wanted.map((told) => {
       if (!tiles.has(told.slot)) tiles.set(told.slot, new Tile(told.slot, scenes, choice, choose, run));
       const tile = tiles.get(told.slot);
-      tile.told(told, stage);
+      tile.told(told, listing);
       return tile.element;
     });
     if (inOrder.some((one, k) => place.children[k] !== one) || place.children.length !== inOrder.length) place.replaceChildren(...inOrder);
@@ -134,13 +124,13 @@ export function start(tell) {
       skew = -Infinity;
       tell({ live: choice });
     },
-    takeStage(value) {
-      if (value.run !== stage?.run) {
+    takeShown(value) {
+      if (value.run !== listing?.run) {
         for (const tile of tiles.values()) tile.close();
         tiles.clear();
-        if (stage?.run && choice.pins.length + choice.lanes.length) choose({ pins: [], lanes: [] });
+        if (listing?.run && choice.pins.length + choice.lanes.length) choose({ pins: [], lanes: [] });
       }
-      stage = value;
+      listing = value;
       redraw();
     },
     takeBytes(buffer) {
@@ -151,7 +141,7 @@ export function start(tell) {
       if (value.now) skew = Math.max(skew, value.now - Date.now() / 1000);
       const batches = document.hidden ? [] : value.batches ?? []; // what was under way would stay on a tile for ever
       for (const batch of batches) {
-        tiles.get(value.slot)?.take(batch, new DataView(buffer, from, batch.bytes), value.way, value.lane);
+        tiles.get(value.slot)?.take(batch, new DataView(buffer, from, batch.bytes), value.lane);
         from += batch.bytes;
       }
       tell({ seen: value.n });
@@ -173,8 +163,8 @@ class Tile {
     this.painter = null; // made with the first poses
     this.watcher = new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; this.touch(); });
     this.sizes = new ResizeObserver(() => this.touch());
-    this.watcher.observe(this.stage);
-    this.sizes.observe(this.stage);
+    this.watcher.observe(this.view);
+    this.sizes.observe(this.view);
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.themed = () => { this.theme = null; this.touch(); };
     this.dark.addEventListener("change", this.themed);
@@ -203,7 +193,7 @@ class Tile {
     this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `The agent of slot ${slot} at play. Arrow keys turn it, plus and minus bring it nearer or farther, 0 goes back, F follows it.` });
     this.picture = h("canvas", { role: "img", "aria-label": `Pictures of the agent of slot ${slot}` });
     this.words = h("p", { class: "said", role: "status" });
-    this.stage = h("div", { class: "stage" }, this.canvas, this.picture, this.words);
+    this.view = h("div", { class: "view" }, this.canvas, this.picture, this.words);
     this.numbers = h("p", { class: "numbers" });
     this.facts = h("dl", { class: "facts" });
     this.why = h("p", { class: "urgent", role: "status" });
@@ -214,39 +204,39 @@ class Tile {
     choices(this.speed, SPEEDS, 1);
     this.lane = h("select", { "aria-label": `what slot ${slot} shows`, onchange: (event) => choose({ lanes: [...choice.lanes.filter(([one]) => one !== slot), ...(event.target.value === "any" ? [] : [[slot, event.target.value]])].slice(-MOST_PICKED) }) });
     this.command = h("code", { class: "command" });
+    this.undrawn = h("p", { class: "dim", role: "status" }, UNDRAWN);
     this.film = h("details", {}, h("summary", {}, "film"), h("p", { class: "dim" }, FILM), this.command);
     this.element = h("figure", { class: "tile", "data-agent": String(slot) },
       h("figcaption", {}, this.name, this.badge, this.solved),
-      this.stage, this.facts, this.numbers, this.why,
+      this.view, this.facts, this.numbers, this.undrawn, this.why,
       h("div", { class: "controls" }, this.pin, this.lane, this.speed, this.follow, this.reset), this.film);
   }
 
-  told(told, stage) {
+  told(told, listing) {
     this.state = told;
     say(this.name, told.name ? `slot ${told.slot} ${told.name}` : `slot ${told.slot}`);
     this.pin.setAttribute("aria-pressed", String(told.pinned));
     const named = (lane) => [`by ${lane.split("@")[1]}`, lane], others = told.others.map((who) => `any@${who}`);
     const gone = told.lane.includes("@") && !others.includes(told.lane) ? [told.lane] : [];
-    choices(this.lane, [["tasks in turn", "any"], ...stage.tasks.map((task, k) => [task, `t${k}`]), ...[...others, ...gone].map(named)], told.lane);
-    show(this.lane, stage.tasks.length > 1 || others.length + gone.length > 0);
-    show(this.pin, stage.most !== 0);
+    choices(this.lane, [["tasks in turn", "any"], ...listing.tasks.map((task, k) => [task, `t${k}`]), ...[...others, ...gone].map(named)], told.lane);
+    show(this.lane, listing.tasks.length > 1 || others.length + gone.length > 0);
     say(this.command, told.film);
     show(this.film, Boolean(told.film));
-    this.element.style.setProperty("--width", `${stage.size[0]}px`);
-    this.element.style.setProperty("--shape", `${stage.size[0]} / ${stage.size[1]}`);
+    show(this.undrawn, told.undrawn);
+    this.element.style.setProperty("--width", `${listing.size[0]}px`);
+    this.element.style.setProperty("--shape", `${listing.size[0]} / ${listing.size[1]}`);
     const many = told.bad === 1 ? "" : ` (${told.bad.toLocaleString("en")} of them so far)`;
     say(this.why, told.why ? told.why + many : "");
     show(this.why, Boolean(told.why));
     this.dirty = true;
   }
 
-  take(batch, body, way, lane) {
-    if (way !== this.way || lane !== this.shownLane) {
+  take(batch, body, lane) {
+    if (lane !== this.shownLane) {
       this.playback.clear();
-      this.source = `${way} ${lane}`;
       this.drawn = 0;
     }
-    [this.way, this.shownLane] = [way, lane];
+    this.shownLane = lane;
     const now = performance.now() / 1000;
     try {
       this.playback.add(batch, body, now);
@@ -259,9 +249,9 @@ class Tile {
 
   // Decoded by the browser alone; the newest that is ready.
   takePicture(batch, body) {
-    const turn = this.came = (this.came ?? 0) + 1, { source } = this;
+    const turn = this.came = (this.came ?? 0) + 1, { shownLane } = this;
     createImageBitmap(new Blob([body], { type: "image/jpeg" })).then((bitmap) => {
-      if (this.drawn > turn || source !== this.source) return bitmap.close();
+      if (this.drawn > turn || shownLane !== this.shownLane) return bitmap.close();
       this.drawn = turn;
       [this.picture.width, this.picture.height] = [bitmap.width, bitmap.height];
       this.picture.getContext("2d").drawImage(bitmap, 0, 0);
@@ -308,7 +298,7 @@ class Tile {
   overlay(text) {
     say(this.words, text);
     show(this.words, Boolean(text));
-    show(this.stage, Boolean(text) || this.facts.hidden);
+    show(this.view, Boolean(text) || this.facts.hidden);
   }
 
   // Badges and numbers; they change a few times a second, so no reader is told of each.
@@ -318,18 +308,17 @@ class Tile {
     if (!seen) {
       for (const one of [this.canvas, this.picture, this.solved, this.follow, this.reset]) show(one, false);
       this.element.dataset.success = "false";
-      say(this.badge, state.playing ? "starts here" : "waiting");
+      say(this.badge, "waiting");
       say(this.numbers, state.score == null ? "" : `evaluated ${Math.round(100 * state.score)} %`);
       this.table({});
-      const waits = state.lane.includes("@") ? `Waiting for what ${state.lane.split("@")[1]} shows …` : state.playing ? "This machine begins to play it …" : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
+      const waits = state.lane.includes("@") ? `Waiting for what ${state.lane.split("@")[1]} shows …` : state.at_work ? "Waiting for what its job shows …" : "No job of it runs at present.";
       return this.overlay(state.note || state.why || waits);
     }
     const { batch } = seen, late = clock - seen.at;
     const by = this.shownLane.split("@")[1]; // told by where it was read, not by what it says
-    const who = by ? `by ${by}` : HERE[this.way] ?? ORIGINS[batch.origin] ?? `by ${batch.origin}`;
-    const behind = this.way === "training" && batch.origin !== AGAIN && late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
-    const isLate = seen.isLate && this.way !== "recorded";
-    const isOver = isLate && this.way === "training" && !by && !state.at_work;
+    const who = by ? `by ${by}` : batch.origin === "training" ? "in training" : `by ${batch.origin}`;
+    const behind = late > 0 && late < 3600 ? ` · ${late.toFixed(1)} s behind` : "";
+    const { isLate } = seen, isOver = isLate && !by && !state.at_work;
     say(this.badge, isOver ? "its job trains no more" : isLate ? `${who} · delayed` : `${who} · slot ${this.slot}${behind}`);
     this.badge.dataset.state = isOver ? "stopped" : isLate ? "paused" : "running";
     show(this.solved, batch.success === true);

@@ -12,9 +12,9 @@ from policies import RUN, a_draft, tensors
 from anchorleg.live.batches import FACTS
 from syncd import store
 from viewer import showing
-from viewer.agentlines import IN_BROWSER, AgentLines, draw
-from viewer.live.choice import AgentNews, CheckedBatch
+from viewer.lines import IN_BROWSER, AgentLines, draw
 from viewer.live.hub import Hub
+from viewer.live.shown import AgentNews, CheckedBatch
 from viewer.sources.found import find_source
 
 
@@ -86,7 +86,7 @@ class Told:
     def take(self, timeout_s: float) -> tuple[int, AgentNews]:
         self.now, self.step = self.now + 0.1, self.step + 1
         header = {"origin": "training", "task": "", "step": self.step, "return": 0.0, "success": None, "facts": {}}
-        return self.step, AgentNews(0, "any", "training", (CheckedBatch(FACTS, header, b""),))
+        return self.step, AgentNews(0, "any", (CheckedBatch(FACTS, header, b""),))
 
     def seen(self, number: int) -> None:
         assert number == self.step

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewer.differences import Change, Json, changes
+from viewer.server.watchers import changes
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text("abc", max_size=2),
@@ -14,14 +16,14 @@ VALUES = st.recursive(
 )
 
 
-def applied(old: Json, differences: list[Change]) -> Json:
+def applied(old: Any, differences: list[list[Any]]) -> Any:
     """`old` after `differences`, as a browser has it (`static/main.js`); `old` itself stays as it is."""
     for path, *value in differences:
         old = _put(old, path, value)
     return old
 
 
-def _put(old: Json, path: list[str], value: list[Json]) -> Json:
+def _put(old: Any, path: list[str], value: list[Any]) -> Any:
     if not path:
         return value[0]
     first, *rest = path

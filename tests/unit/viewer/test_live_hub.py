@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
 import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,17 +12,24 @@ from typing import Any
 
 import pytest
 from builders import NOW
-from daemons import PATIENCE_S, started_at, wait_for
+from daemons import PATIENCE_S, wait_for
 from fake_agents import FakeAgent, a_header, a_jpeg, live_folder, put_scene, scene_bytes, swing
 from watched_runs import a_watched_run
 
 from anchorleg.job import Job
 from anchorleg.live import wanted
 from anchorleg.live.batches import POSE, packed
-from viewer.live.choice import AgentNews, CheckedBatch, LiveChoice, SceneFile, StageNews
-from viewer.live.hub import CROWDED, NO_AGENTS, NOT_ALLOWED, Hub, HubSettings
-from viewer.live.mailbox import UNSEEN_BYTES, UNSEEN_MESSAGES, Mailbox
-from viewer.live.troupe import Role
+from viewer.live.hub import CROWDED, NO_AGENTS, NOT_ALLOWED, AgentPlace, Hub, HubSettings
+from viewer.live.shown import (
+    UNSEEN_BYTES,
+    UNSEEN_MESSAGES,
+    AgentNews,
+    AgentsShown,
+    CheckedBatch,
+    LiveChoice,
+    Mailbox,
+    SceneFile,
+)
 from viewer.model import AgentRow, LiveFacts, PageSnapshot, RunPage, ViewChoice
 from viewer.pacing import NO_END, Pacer
 from viewer.server.agentline import message
@@ -30,7 +37,6 @@ from viewer.sources.runs import RunFolders
 from viewer.sources.shared import SHARED_S
 
 RUN = "demo-0123abcd"
-PLAYER = Path(__file__).parents[2] / "support" / "fake_player.py"
 
 
 def facts(shared: Path, slots: int = 3, run: str = RUN, **more: Any) -> PageSnapshot:
@@ -51,17 +57,12 @@ def new_hub() -> Iterator[Callable[..., Hub]]:
     made: list[Hub] = []
 
     def make(**more: Any) -> Hub:
-        made.append(Hub(HubSettings(**more), command=play, every_s=0.01))
+        made.append(Hub(HubSettings(**more), every_s=0.01))
         return made[-1]
 
     yield make
     for hub in made:
         hub.close()
-
-
-def play(role: Role, folder: Path) -> list[str]:
-    return [sys.executable, str(PLAYER), "live", str(role.shared), role.run_id, str(role.slot), "--ring", str(folder),
-            "--lane", role.lane]  # fmt: skip
 
 
 def take(box: Mailbox, kind: type[Any], fits: Callable[[Any], object] = lambda _: True) -> Any:
@@ -76,7 +77,7 @@ def take(box: Mailbox, kind: type[Any], fits: Callable[[Any], object] = lambda _
 
 
 def tiles(box: Mailbox, fits: Callable[[list[dict[str, Any]]], object] = bool) -> list[dict[str, Any]]:
-    return take(box, StageNews, lambda news: fits(news.value["tiles"])).value["tiles"]
+    return take(box, AgentsShown, lambda news: fits(news.value["tiles"])).value["tiles"]
 
 
 def wishes(shared: Path) -> set[tuple[int, str]]:
@@ -101,7 +102,7 @@ def test_the_best_are_asked_for_and_their_newest_batch_and_its_scene_come(
     scene = take(box, SceneFile)
     assert scene.sha256 == agent.scene
     news = take(box, AgentNews)
-    assert (news.slot, news.way, news.batches[0].header["step"]) == (1, "training", 6)
+    assert (news.slot, news.batches[0].header["step"]) == (1, 6)
     agent.pose(swing(1))
     found = box.take(PATIENCE_S)
     assert found is not None
@@ -165,8 +166,8 @@ def test_what_waits_of_one_run_comes_to_no_tile_of_the_next(
         next_agent.pose(swing(1), task="the next run's")
     hub.tell("b", facts(shared, run=next_run))
     hub.change(box, run="b")
-    wait_for(lambda: (box._stage or {}).get("run") == next_run, "the next run's tiles")
-    assert take(box, StageNews).value["run"] == next_run
+    wait_for(lambda: (box._shown or {}).get("run") == next_run, "the next run's tiles")
+    assert take(box, AgentsShown).value["run"] == next_run
     if not plays:
         assert box.take(0) is None
         next_agent.pose(swing(1), task="the next run's")
@@ -181,7 +182,7 @@ def test_agents_leave_the_page_of_a_run_that_has_none(shared: Path, new_hub: Cal
     hub.change(box, run="b")
     bare = PageSnapshot(source="runs", place="x", run=RunPage(run_id="actors-4567cdef", name="actors"))
     hub.tell("b", bare)
-    told = take(box, StageNews, lambda news: news.value["run"] != RUN).value
+    told = take(box, AgentsShown, lambda news: news.value["run"] != RUN).value
     assert (told["run"], told["tiles"], told["note"]) == ("actors-4567cdef", [], NO_AGENTS)
     fresh = hub.enter("b")
     hub.tell("b", bare)
@@ -243,7 +244,7 @@ def test_where_the_run_lets_nobody_watch_nobody_is_asked(shared: Path, new_hub: 
     hub = new_hub()
     box = hub.enter()
     hub.tell("", facts(shared, streams=False))
-    assert take(box, StageNews).value["note"] == NOT_ALLOWED
+    assert take(box, AgentsShown).value["note"] == NOT_ALLOWED
     assert wishes(shared) == set()
 
 
@@ -347,85 +348,21 @@ def test_a_defect_is_said_and_the_hub_lives(
 ) -> None:
     hub = new_hub()
     with monkeypatch.context() as patched:
-        patched.setattr("viewer.live.hub.next_stage", lambda *_, **__: 1 / 0)
+        patched.setattr("viewer.live.hub.next_on_screen", lambda *_, **__: 1 / 0)
         box = hub.enter()
         hub.tell("", facts(shared))
-        assert "please report it" in take(box, StageNews).value["note"]
+        assert "please report it" in take(box, AgentsShown).value["note"]
     assert tiles(box)
 
 
-# --- played here ------------------------------------------------------------------------------------------------------
-
-
-def test_until_training_shows_anything_it_is_played_here_and_ends_with_the_last_watcher(
-    shared: Path, new_hub: Callable[..., Hub]
-) -> None:
-    hub = new_hub(can_play=True, top_k=1)
-    box = hub.enter()
-    hub.tell("", facts(shared, tasks=("push-v3",)))
-    # In this order: what agents do comes again and again, and word of a tile when it changes.
-    [told] = tiles(box, lambda found: found and "/0/manifests/000001-000000004.json" in found[0]["film"])
-    assert "--task push-v3" in told["film"]
-    news = take(box, AgentNews)
-    assert (news.way, news.batches[0].header["facts"]) == ("here", {"slot": "0", "policy": "1-4"})
-    players = list(hub._troupe._playing.values())
-    folder = players[0][0].ring.parent
-    assert folder.stat().st_mode & 0o077 == 0
-    agent = FakeAgent(live_folder(shared, RUN, 0))
-    agent.pose(swing(0))
-    assert take(box, AgentNews, lambda one: one.way == "training")
-    wait_for(lambda: not alive(players[0][0].pid), "the end of who is not needed")
-    hub.change(box, choice=LiveChoice(way="here"))
-    take(box, AgentNews, lambda one: one.way == "here")
-    assert wishes(shared) == set(), "nobody else is asked"
-    pid = next(iter(hub._troupe._playing.values()))[0].pid
-    hub.leave(box)
-    wait_for(lambda: not alive(pid) and not threads(), "the end of all")
-    assert not folder.exists()
-
-
-def test_two_play_at_most_the_best_first(shared: Path, new_hub: Callable[..., Hub]) -> None:
-    hub = new_hub(can_play=True, top_k=4)
-    box = hub.enter()
-    hub.change(box, choice=LiveChoice(way="here", lanes=((1, "t2"),)))
-    hub.tell("", facts(shared, slots=4))
-    both = tiles(box, lambda them: sum(tile["playing"] for tile in them) == 2)
-    assert [tile["slot"] for tile in both if tile["playing"]] == [0, 1]
-    assert take(box, AgentNews, lambda one: one.slot == 1).lane == "t2"
-
-
-def test_who_cannot_play_says_why(shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_PLAYER", "dies")
-    hub = new_hub(can_play=True, top_k=1)
-    box = hub.enter()
-    hub.tell("", facts(shared))
-    told = tiles(box, lambda them: them and "cannot be played" in them[0]["note"])
-    assert told[0]["note"] == "It cannot be played on this machine: trainer: slot 3 has published no policy."
-
-
-def test_who_does_not_listen_is_killed(
-    shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("viewer.live.player.END_WITHIN_S", 0.2)
-    monkeypatch.setenv("FAKE_PLAYER", "deaf")
-    hub = new_hub(can_play=True, top_k=1)
-    box = hub.enter()
-    hub.tell("", facts(shared))
-    take(box, AgentNews)
-    pid = next(iter(hub._troupe._playing.values()))[0].pid
-    hub.close()
-    wait_for(lambda: not alive(pid), "the end of who does not listen")
-
-
-def test_a_folder_that_hangs_holds_up_no_end_and_who_plays_here_goes(
+def test_a_folder_that_hangs_holds_up_no_end(
     shared: Path, new_hub: Callable[..., Hub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("viewer.live.hub.CLOSE_WITHIN_S", 0.1)
-    hub = new_hub(can_play=True, top_k=1)
+    hub = new_hub(top_k=1)
     box = hub.enter()
     hub.tell("", facts(shared))
-    take(box, AgentNews)
-    pid = next(iter(hub._troupe._playing.values()))[0].pid
+    tiles(box)
     hangs, over = threading.Event(), threading.Event()
 
     def hang(*_: object) -> bool:
@@ -439,13 +376,21 @@ def test_a_folder_that_hangs_holds_up_no_end_and_who_plays_here_goes(
         closing.start()
         closing.join(PATIENCE_S)
         assert not closing.is_alive()
-        assert not alive(pid)
     finally:
         over.set()
 
 
-def alive(pid: int) -> bool:
-    return started_at(pid) is not None
+def test_what_cannot_be_drawn_says_so_and_has_the_command_of_a_film(shared: Path, new_hub: Callable[..., Hub]) -> None:
+    hub = new_hub(top_k=1)
+    box = hub.enter()
+    hub.tell("", facts(shared, tasks=("CartPole-v1", "push-v3")))
+    agent = FakeAgent(live_folder(shared, RUN, 0))
+    agent.facts(task="CartPole-v1")
+    [told] = tiles(box, lambda them: them and them[0]["undrawn"])
+    assert shlex.split(told["film"])[:3] == ["trainer", "play", f"{RUN}/0"]
+    agent.pose(swing(0), task="push-v3")
+    [told] = tiles(box, lambda them: them and not them[0]["undrawn"])
+    assert "--task push-v3" in told["film"]
 
 
 # --- as bytes ---------------------------------------------------------------------------------------------------------
@@ -453,7 +398,7 @@ def alive(pid: int) -> bool:
 
 def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
     batches = tuple(CheckedBatch(2, {"at": float(k), "task": "é" * 100}, bytes([k]) * k) for k in (1, 2))
-    data = message(7, AgentNews(3, "any", "training", batches), 5.0)
+    data = message(7, AgentNews(3, "any", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     value = json.loads(data[2 : 2 + length])
@@ -463,7 +408,7 @@ def test_a_message_has_its_words_before_and_its_bodies_behind() -> None:
 
 def test_of_words_that_are_too_many_the_newest_are_sent() -> None:
     batches = tuple(CheckedBatch(3, {"step": k, "task": "x" * 40_000}, b"") for k in (1, 2))
-    data = message(7, AgentNews(3, "any", "training", batches), 5.0)
+    data = message(7, AgentNews(3, "any", batches), 5.0)
     assert isinstance(data, bytes)
     (length,) = struct.unpack_from(">H", data)
     assert [one["step"] for one in json.loads(data[2 : 2 + length])["batches"]] == [2]
@@ -486,21 +431,19 @@ def with_others(shared: Path, *who: str) -> PageSnapshot:
 def test_contributors_are_offered_and_shown_only_to_who_asks_for_them(
     shared: Path, new_hub: Callable[..., Hub]
 ) -> None:
-    hub = new_hub(can_play=True)
+    hub = new_hub()
     box = hub.enter()
-    hub.change(box, choice=LiveChoice(way="training"))
     hub.tell("", with_others(shared, "ben"))
     told = tiles(box)
     assert [(tile["slot"], tile["lane"], tile["others"]) for tile in told] == [(0, "any", ["ben"]), (1, "any", [])]
     wait_for(lambda: wishes(shared) == {(0, "any"), (1, "any")}, "the wishes for jobs")
     FakeAgent(live_folder(shared, RUN, 0)).facts(of="the job")
     assert take(box, AgentNews).batches[0].header["facts"] == {"of": "the job"}
-    hub.change(box, choice=LiveChoice(way="both", lanes=((0, "any@ben"),)))
+    hub.change(box, choice=LiveChoice(lanes=((0, "any@ben"),)))
     wait_for(lambda: wishes(shared) == {(0, "any@ben"), (1, "any")}, "the wish for the contributor's")
     FakeAgent(others(shared)).facts(of="ben")
     news = take(box, AgentNews, lambda news: news.lane == "any@ben")
-    assert (news.slot, news.way, news.batches[0].header["facts"]) == (0, "training", {"of": "ben"})
-    assert not hub._troupe._playing.keys() & {Role(shared, RUN, 0, "any@ben")}, "this machine plays no contributor"
+    assert (news.slot, news.batches[0].header["facts"]) == (0, {"of": "ben"})
 
 
 def test_what_a_contributor_left_who_may_not_be_watched_is_not_shown(shared: Path, new_hub: Callable[..., Hub]) -> None:
@@ -512,7 +455,7 @@ def test_what_a_contributor_left_who_may_not_be_watched_is_not_shown(shared: Pat
     (told, _) = tiles(box, lambda them: them[0]["note"])
     assert told["note"] == "ben shows nothing at present."
     wait_for(lambda: (0, "any@ben") in wishes(shared), "the wish, should he come back")
-    assert Role(shared, RUN, 0, "any@ben") not in hub._streams
+    assert AgentPlace(shared, RUN, 0, "any@ben") not in hub._streams
     hub.tell("", with_others(shared, "ben"))
     assert take(box, AgentNews).lane == "any@ben"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewer.live.ranking import BETTER_BY, PATIENCE_S, OnScreen, lead, next_stage, ranked
+from viewer.live.ranking import BETTER_BY, PATIENCE_S, OnScreen, lead, next_on_screen, ranked
 from viewer.model import AgentRow
 
 SHARE = st.none() | st.floats(0, 1)
@@ -25,9 +25,9 @@ def agent(slot: int, success: float | None, **more: object) -> AgentRow:
     return AgentRow(slot=slot, success=success, **more)  # type: ignore[arg-type]
 
 
-def after(stage: OnScreen, agents: list[AgentRow], now: float, **more: object) -> OnScreen:
+def after(on_screen: OnScreen, agents: list[AgentRow], now: float, **more: object) -> OnScreen:
     asked = {"seats": 2, "pins": (), "may_leave": set(range(10)), **more}
-    return next_stage(stage, agents, now=now, **asked)  # type: ignore[arg-type]
+    return next_on_screen(on_screen, agents, now=now, **asked)  # type: ignore[arg-type]
 
 
 def test_an_evaluation_counts_before_training_and_training_before_steps() -> None:
@@ -38,35 +38,39 @@ def test_an_evaluation_counts_before_training_and_training_before_steps() -> Non
 
 
 def test_patience_lasts_30_seconds_and_to_the_end_of_an_episode() -> None:
-    stage = after(OnScreen(), [agent(0, 0.5), agent(1, 0.4), agent(2, 0.1)], 0)
-    assert stage.shown == (0, 1)
+    on_screen = after(OnScreen(), [agent(0, 0.5), agent(1, 0.4), agent(2, 0.1)], 0)
+    assert on_screen.shown == (0, 1)
     better = [agent(0, 0.5), agent(1, 0.4), agent(2, 0.46)]
-    stage = after(stage, better, 10)
-    assert after(stage, better, 10 + PATIENCE_S - 0.1).shown == (0, 1)
-    waiting = after(stage, better, 10 + PATIENCE_S, may_leave={0})
+    on_screen = after(on_screen, better, 10)
+    assert after(on_screen, better, 10 + PATIENCE_S - 0.1).shown == (0, 1)
+    waiting = after(on_screen, better, 10 + PATIENCE_S, may_leave={0})
     assert waiting.shown == (0, 1)
     assert after(waiting, better, 99, may_leave={1}).shown == (0, 2)
 
 
 def test_who_falls_back_begins_anew() -> None:
-    stage = after(OnScreen(), [agent(0, 0.4), agent(1, 0.1)], 0, seats=1)
+    on_screen = after(OnScreen(), [agent(0, 0.4), agent(1, 0.1)], 0, seats=1)
     better, worse = [agent(0, 0.4), agent(1, 0.5)], [agent(0, 0.4), agent(1, 0.44)]
-    stage = after(after(after(stage, better, 0, seats=1), worse, 20, seats=1), better, 25, seats=1)
-    assert after(stage, better, 40, seats=1).shown == (0,)
-    assert after(stage, better, 25 + PATIENCE_S, seats=1).shown == (1,)
+    on_screen = after(after(after(on_screen, better, 0, seats=1), worse, 20, seats=1), better, 25, seats=1)
+    assert after(on_screen, better, 40, seats=1).shown == (0,)
+    assert after(on_screen, better, 25 + PATIENCE_S, seats=1).shown == (1,)
 
 
 @given(AGENTS, PINS, st.integers(1, 9), LOOKS)
 def test_at_most_four_are_shown_and_pins_are_among_them(
     agents: list[AgentRow], pins: list[int], seats: int, looks: list[tuple[list[AgentRow], set[int], float]]
 ) -> None:
-    stage, now = OnScreen(), 0.0
+    on_screen, now = OnScreen(), 0.0
     for those, leaving, passed in [(agents, set(), 0.0), *looks]:
         now += passed
-        stage = next_stage(stage, those, seats=seats, pins=pins, now=now, may_leave=leaving)
+        on_screen = next_on_screen(on_screen, those, seats=seats, pins=pins, now=now, may_leave=leaving)
         slots = {one.slot for one in those}
-        assert len(stage.shown) == len(set(stage.shown)) == min(len(slots), max(min(seats, 4), len(set(pins) & slots)))
-        assert set(pins) & slots <= set(stage.shown) <= slots
+        assert (
+            len(on_screen.shown)
+            == len(set(on_screen.shown))
+            == min(len(slots), max(min(seats, 4), len(set(pins) & slots)))
+        )
+        assert set(pins) & slots <= set(on_screen.shown) <= slots
 
 
 @given(AGENTS, st.integers(1, 4), LOOKS)
@@ -74,22 +78,25 @@ def test_nobody_goes_who_stays_good_enough_or_is_in_the_middle_of_an_episode(
     agents: list[AgentRow], seats: int, looks: list[tuple[list[AgentRow], set[int], float]]
 ) -> None:
     """Scores that differ by less than 5 points change nothing, and nobody leaves who may not."""
-    stage, now = next_stage(OnScreen(), agents, seats=seats, pins=(), now=0, may_leave=()), 0.0
-    first = stage.shown
+    on_screen, now = next_on_screen(OnScreen(), agents, seats=seats, pins=(), now=0, may_leave=()), 0.0
+    first = on_screen.shown
     for _, leaving, passed in looks:
         now += passed
-        before, stage = stage, next_stage(stage, agents, seats=seats, pins=(), now=now, may_leave=leaving)
-        assert stage.shown == first
-        assert set(before.shown) - set(stage.shown) <= leaving
+        before, on_screen = (
+            on_screen,
+            next_on_screen(on_screen, agents, seats=seats, pins=(), now=now, may_leave=leaving),
+        )
+        assert on_screen.shown == first
+        assert set(before.shown) - set(on_screen.shown) <= leaving
 
 
 @given(AGENTS, AGENTS.filter(bool), st.integers(1, 4))
 def test_in_the_end_nobody_off_screen_is_much_better(before: list[AgentRow], those: list[AgentRow], seats: int) -> None:
-    stage, now = next_stage(OnScreen(), before, seats=seats, pins=(), now=0, may_leave=()), 0.0
+    on_screen, now = next_on_screen(OnScreen(), before, seats=seats, pins=(), now=0, may_leave=()), 0.0
     for _ in range(20):
         now += PATIENCE_S
-        stage = next_stage(stage, those, seats=seats, pins=(), now=now, may_leave=range(10))
-    shown = [one for one in those if one.slot in stage.shown]
+        on_screen = next_on_screen(on_screen, those, seats=seats, pins=(), now=now, may_leave=range(10))
+    shown = [one for one in those if one.slot in on_screen.shown]
     for other in those:
         if other not in shown:
             assert all(lead(other, one) < BETTER_BY for one in shown)
@@ -98,6 +105,6 @@ def test_in_the_end_nobody_off_screen_is_much_better(before: list[AgentRow], tho
 @pytest.mark.parametrize("seats", [1, 2, 3])
 def test_a_change_of_the_number_is_obeyed_at_once_and_places_stay(seats: int) -> None:
     agents = [agent(0, 0.1), agent(1, 0.3), agent(2, 0.2)]
-    stage = after(OnScreen((2, 1, 0)), agents, 0, seats=seats, may_leave=())
-    assert stage.shown == {1: (1,), 2: (2, 1), 3: (2, 1, 0)}[seats]
-    assert set(after(stage, agents, 1, seats=1, pins=[0], may_leave=()).shown) == {0}
+    on_screen = after(OnScreen((2, 1, 0)), agents, 0, seats=seats, may_leave=())
+    assert on_screen.shown == {1: (1,), 2: (2, 1), 3: (2, 1, 0)}[seats]
+    assert set(after(on_screen, agents, 1, seats=1, pins=[0], may_leave=()).shown) == {0}

@@ -17,10 +17,10 @@ from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.status import Keeper, StaleLedger, run_view
-from viewer.differences import changes
 from viewer.lines import lines_of
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice, utc_offsets
 from viewer.pacing import NO_END, Pacer
+from viewer.server.watchers import changes
 from viewer.sources.found import find_source
 from viewer.sources.runs import RunFolders
 from viewer.troubles import troubles_of

@@ -7,7 +7,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from viewer.server.assets import FILES, STATIC
+from viewer.server.http import FILES, STATIC
 
 ROOT = Path(__file__).parents[3]
 VENDOR = STATIC / "vendor"

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from typing import Any
 import pytest
 from builders import NOW
 from daemons import PATIENCE_S
+from refused import refused
 from watched_runs import a_watched_run
 
 from anchorleg.output import ReaderGoneError
 from orchestrator.run.registry import register
 from orchestrator.run.rundir import RunDir, load_run
 from viewer import cli, showing
-from viewer.errors import DamagedError, NothingThere, NotReachable
+from viewer.errors import DamagedError, NothingThere
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.sources.found import find_source
 from viewer.sources.mirror import MirrorFolder
@@ -31,7 +31,6 @@ from viewer.sources.mirror import MirrorFolder
 
 @pytest.fixture(autouse=True)
 def a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # so that all is put back after the test
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     home = tmp_path / "home"
     home.mkdir()
@@ -58,67 +57,39 @@ def a_run(folder: Path, name: str = "mt10") -> RunDir:
     return a_watched_run(folder, NOW, name=name, slots=1, jobs=1)
 
 
-def test_a_thread_without_a_descriptor_ends_without_a_traceback_and_others_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[BaseException | None] = []
-    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_value))
-    showing.end_quietly_without_descriptors()
-
-    def fail(error: Exception) -> None:
-        raise error
-
-    defect = ValueError("a defect")
-    for error in (OSError(errno.EMFILE, "Too many open files"), defect):
-        thread = threading.Thread(target=fail, args=(error,))
-        thread.start()
-        thread.join()
-    assert told == [defect]
-
-
-#: A viewer with an agent at play that hears of no end, so that there is time for a second signal while it is ended.
-WITH_A_PLAYER = """
+#: A viewer that takes a moment to end, so that there is time for a second signal.
+ENDING = """
 import signal, sys
 from viewer import cli
-from viewer.live import player
-
-player.END_WITHIN_S = 0.5
 
 def act():
-    words = [sys.executable, sys.argv[1], "live", "x", "x", "0", "--lane", "a", "--ring"]
-    playing = player.PlayerHere(lambda folder: [*words, str(folder)], "a")
     try:
-        print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, playing.ring.parent, flush=True)
+        print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, flush=True)
         signal.pause()
     finally:
         print("ending", flush=True)
-        playing.end()
+        sys.stdin.read()
 
-signal.signal(signal.SIGHUP, getattr(signal, sys.argv[2]))  # as a terminal or `nohup` leaves it, whoever runs the tests
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))  # as a terminal or `nohup` leaves it, whoever runs the tests
 cli.main(act)
 """
 
 
 @pytest.mark.parametrize(("number", "nohup"), [(signal.SIGHUP, False), (signal.SIGTERM, False), (signal.SIGTERM, True)])
-def test_a_closed_terminal_leaves_no_folder_of_an_agent_and_nohup_outlives_it(
-    tmp_path: Path, number: signal.Signals, nohup: bool
-) -> None:
-    player = str(Path(__file__).parents[2] / "support" / "fake_player.py")
-    words = [sys.executable, "-c", WITH_A_PLAYER, player, "SIG_IGN" if nohup else "SIG_DFL"]
-    env = {**os.environ, "FAKE_PLAYER": "deaf", "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as child:
+def test_a_closed_terminal_ends_it_in_order_and_nohup_outlives_it(number: signal.Signals, nohup: bool) -> None:
+    words = [sys.executable, "-c", ENDING, "SIG_IGN" if nohup else "SIG_DFL"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None
-            ignores, folder = child.stdout.readline().split()
-            assert ignores == str(nohup)
-            assert Path(folder).parent == tmp_path
+            assert child.stdin is not None
+            assert child.stdout.readline() == f"{nohup}\n"
             child.send_signal(number)
             assert child.stdout.readline() == "ending\n"
             child.send_signal(signal.SIGHUP)
+            child.stdin.close()
             assert child.wait(PATIENCE_S) == 0
         finally:
             child.kill()
-    assert list(tmp_path.iterdir()) == [tmp_path / "home"]
 
 
 def test_a_run_is_found_by_its_name_its_id_and_its_folder(tmp_path: Path) -> None:
@@ -148,11 +119,11 @@ def test_a_mirror_is_found_by_its_folder_and_in_the_home_folder(a_home: Path) ->
 def test_what_lies_on_another_machine_is_shown_on_a_page_and_in_no_other_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(NotReachable, match="`viewer anna@hpc:runs/mt10` shows its page"):
+    with refused("remote.lies-there", what="anna@hpc:runs/mt10"):
         find_source("anna@hpc:runs/mt10")
     for words in (("--json",), ("--headless",), ("--socket", "auto"), ("--allow-host", "site")):
         assert typed(monkeypatch, "anna@hpc:runs/mt10", *words) == 2
-        assert "the other ways work over there" in capsys.readouterr().err
+        assert "[remote.only-page]" in capsys.readouterr().err
     assert typed(monkeypatch, "mt10", "--remote-command", "/opt/viewer") == 2
     assert typed(monkeypatch, "hpc:mt10", "--remote-command", "viewer") == 2
     assert typed(monkeypatch, "a;b@hpc:mt10") == 2
@@ -163,13 +134,15 @@ def test_what_is_not_there_names_what_is(tmp_path: Path) -> None:
     register(load_run(run_dir), run_dir, NOW)
     (tmp_path / "music").mkdir()
     (tmp_path / "music" / "song.mp3").touch()
-    for word, said in (
-        ("~nobody-of-this-name/runs", "there is no folder ~nobody-of-this-name/runs"),
-        ("mt1O", 'did you mean "mt10"'), ("runs/none", "there is no folder runs/none; known here: mt10"),
-        (str(tmp_path / "music"), r"it has song\.mp3\); known here: mt10"),
-        (str(run_dir.slot(0)), "is one slot: name its run folder"),
-    ):  # fmt: skip
-        with pytest.raises(NothingThere, match=said):
+    music, slot = str(tmp_path / "music"), run_dir.slot(0)
+    for word, name, fields in (
+        ("~nobody-of-this-name/runs", "folder.not-there", {"path": "~nobody-of-this-name/runs"}),
+        ("mt1O", "run.unknown", {"hint": 'did you mean "mt10"?'}),
+        ("runs/none", "folder.not-there", {"path": "runs/none", "known": "mt10"}),
+        (music, "folder.no-run", {"path": Path(music), "names": "song.mp3", "known": "mt10"}),
+        (str(slot), "folder.one-slot", {"path": slot, "run": run_dir.path}),
+    ):
+        with refused(name, **fields):
             find_source(word)
 
 
@@ -185,7 +158,8 @@ def test_a_run_folder_that_may_not_be_read_is_a_sentence_and_its_code(
 
     monkeypatch.setattr(Path, "exists", asked)
     assert typed(monkeypatch, str(folder), "--json") == DamagedError.exit_code
-    assert capsys.readouterr().err == f"viewer: {folder}/run.json cannot be read: Permission denied.\n"
+    said = f"{folder}/run.json cannot be read: Permission denied. [folder.unreadable]"
+    assert capsys.readouterr().err == f"viewer: {said}\n"
 
 
 def test_nothing_at_all_is_a_sentence_and_its_code(
@@ -193,7 +167,7 @@ def test_nothing_at_all_is_a_sentence_and_its_code(
 ) -> None:
     assert typed(monkeypatch, "--json") == NothingThere.exit_code
     said = capsys.readouterr().err
-    assert said.startswith("viewer: there is no run in this folder")
+    assert said.endswith("[run.none-here]\n")
     assert said.count("\n") == 1
 
 
@@ -239,7 +213,7 @@ def test_a_busy_port_ends_with_4(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert typed(monkeypatch, folder, "--port", str(port)) == 4
-    assert f"viewer: port {port} is taken" in capsys.readouterr().err
+    assert "[port.taken]" in capsys.readouterr().err
 
 
 def test_a_port_and_a_socket_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,14 +257,16 @@ def test_an_export_of_another_kind_or_into_no_folder_is_a_sentence(
     folder = str(a_run(tmp_path / "mt10").path)
     assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "page.pdf")) == 2
     assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "none" / "page.html")) == 7
+    assert typed(monkeypatch, "export", folder, "--out", str(tmp_path / "page.html"), "--no-episode") == 2
 
 
 def test_without_websockets_the_sentence_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "websockets.sync.server", None)
+    monkeypatch.setitem(sys.modules, "websockets.asyncio.server", None)
+    monkeypatch.delitem(sys.modules, "viewer.server.serve", raising=False)
     assert typed(monkeypatch, str(a_run(tmp_path / "mt10").path), "--port", "0", "--no-open") == 2
-    assert "pip install '.[viewer]'" in capsys.readouterr().err
+    assert "[install.no-websockets]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("way", [["--json"], ["export", "--out", b"page-\xff.html"]])

@@ -1,8 +1,9 @@
-"""The token of this account, and a folder for a socket: both for nobody else's eyes."""
+"""The sockets at which a page is served, and its access token: for nobody else's eyes."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -15,11 +16,11 @@ from pathlib import Path
 
 from anchorleg.files import make_folder, write_bytes
 from anchorleg.places import own_folder
-from viewer.errors import BusyError, StorageError
+from viewer.errors import BusyError, StorageError, UsageError
 
-#: 256 bits, as 43 letters that a URL takes as they are.
+#: Never another address: whoever else is on this machine's networks has no business here.
+LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 32
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 #: Below this path: it is emptied at a reboot, is on this machine's disk, and its names are short. `$XDG_RUNTIME_DIR`
 #: goes at logout, and a home folder may be a network's, where sockets may not be.
@@ -28,31 +29,11 @@ SOCKETS = Path("/tmp")  # noqa: S108 - the folder in it is made 0700, and looked
 MOST_BYTES = 100
 
 
-def load_token(environ: Mapping[str, str] = os.environ) -> str:
-    """The token of this account, made at the first call. Kept, so that a page that is open survives a restart.
-
-    A file that others may read is no secret any more: a new one is made. Errors: StorageError.
+def access_token() -> str:
+    """A new one: 256 bits, as 43 letters that a URL takes as they are. A viewer that ended leaves none that is worth
+    anything to who takes its port.
     """
-    path = token_file(environ)
-    try:
-        known = path.read_text(encoding="ascii").strip()
-        is_private = not stat.S_IMODE(path.stat().st_mode) & 0o077 and path.stat().st_uid == os.getuid()
-        if is_private and _TOKEN.fullmatch(known):
-            return known
-    except (OSError, ValueError):
-        pass  # there is none that can be used: the next lines make one, or say why not
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    try:
-        make_folder(path.parent)
-        write_bytes(path, f"{token}\n".encode(), mode=_PRIVATE_FILE)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror}): the page's token is kept there.") from None
-    return token
-
-
-def token_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where it is kept."""
-    return own_folder("state", environ) / "viewer.token"
+    return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def write_signpost(url: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -68,8 +49,38 @@ def write_signpost(url: str, environ: Mapping[str, str] = os.environ) -> Path:
         make_folder(path.parent)
         write_bytes(path, f"{words}\n".encode(), mode=_PRIVATE_FILE)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror}): open the address yourself.") from None
+        raise StorageError("page.no-signpost", path=path, why=error.strerror) from None
     return path
+
+
+def open_port(port: int) -> socket.socket:
+    """A listening socket on this machine's loopback; 0: any port. Errors: BusyError where another program has it;
+    UsageError where nobody has it, and it cannot be had.
+    """
+    sock = socket.socket(socket.AF_INET)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((LOOPBACK, port))
+        sock.listen()
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise BusyError("port.taken", port=port) from None
+        raise UsageError("port.not-opened", port=port, why=error.strerror) from None
+    return sock
+
+
+def open_socket(path: Path) -> socket.socket:
+    """A listening Unix socket, for this account alone; `free_socket` looked before. Errors: StorageError."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(str(path))
+        path.chmod(_PRIVATE_FILE)
+        sock.listen()
+    except OSError as error:
+        sock.close()
+        raise StorageError("socket.not-made", path=path, why=error.strerror) from None
+    return sock
 
 
 def check_folder(folder: Path) -> None:
@@ -77,11 +88,11 @@ def check_folder(folder: Path) -> None:
     try:
         seen = folder.lstat()
     except OSError as error:
-        raise StorageError(f"{folder} cannot be used for a socket: {error.strerror}.") from None
+        raise StorageError("socket.folder-unusable", folder=folder, why=error.strerror) from None
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
-        raise BusyError(f"{folder} belongs to somebody else: name another socket with --socket PATH.")
+        raise BusyError("socket.folder-of-others", folder=folder)
     if stat.S_IMODE(seen.st_mode) & 0o077:
-        raise BusyError(f"{folder} is open to others: `chmod 700 {folder}`, or name another socket with --socket PATH.")
+        raise BusyError("socket.folder-open", folder=folder)
 
 
 def socket_path(name: str, base: Path = SOCKETS) -> Path:
@@ -93,7 +104,7 @@ def socket_path(name: str, base: Path = SOCKETS) -> Path:
     try:
         folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{folder} cannot be made ({error.strerror}): the page's socket lies in it.") from None
+        raise StorageError("socket.folder-not-made", folder=folder, why=error.strerror) from None
     check_folder(folder)
     short = re.sub(r"[^A-Za-z0-9._-]", "-", name)[: MOST_BYTES - len(bytes(folder)) - len("/.sock")]
     return folder / f"{short or 'run'}.sock"
@@ -105,22 +116,22 @@ def free_socket(path: Path) -> None:
     Errors: BusyError where somebody serves there, or it is no socket; StorageError.
     """
     if len(bytes(path)) > MOST_BYTES:
-        raise StorageError(f"{path} is too long for a socket ({MOST_BYTES} bytes at most): name a shorter one.")
+        raise StorageError("socket.path-too-long", path=path, most=MOST_BYTES)
     try:
         seen = path.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StorageError(f"{path} cannot be looked at: {error.strerror}.") from None
+        raise StorageError("socket.path-unreadable", path=path, why=error.strerror) from None
     if not stat.S_ISSOCK(seen.st_mode):
-        raise BusyError(f"{path} is there, and is no socket: name another one with --socket PATH.")
+        raise BusyError("socket.not-a-socket", path=path)
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
         except OSError:
             path.unlink(missing_ok=True)
             return
-    raise BusyError(f"another viewer serves at {path} already: end it, or name another socket with --socket PATH.")
+    raise BusyError("socket.taken", path=path)
 
 
 @contextlib.contextmanager
@@ -132,7 +143,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise StorageError(f"{folder} cannot be used for a socket: {error.strerror}.") from None
+        raise StorageError("socket.folder-unusable", folder=folder, why=error.strerror) from None
     try:
         with contextlib.suppress(OSError):  # a file system without locks: as it would be alone
             fcntl.flock(opened, fcntl.LOCK_EX)
@@ -147,7 +158,7 @@ def private_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(mode=_PRIVATE_FOLDER)
     except OSError as error:
-        raise StorageError(f"{folder} cannot be made ({error.strerror}): the page's socket lies in it.") from None
+        raise StorageError("socket.folder-not-made", folder=folder, why=error.strerror) from None
     try:
         yield
     finally:

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from anchorleg.job import Job
 from anchorleg.live.batches import ORIGIN_TRAINING
-from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked
+from anchorleg.live.wanted import ANY, FILE, LANE, LOOK_EVERY_S, Asked
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.config.training import Training
@@ -26,13 +26,10 @@ from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import I32
 from trainer.envs.vector import VectorEnv
 from trainer.live.folder import LiveFolder
-from trainer.live.keeper import EpisodeKeeper
-from trainer.live.lanes import chosen, task_of
-from trainer.live.reruns import Rerun, Reruns
-from trainer.live.strips import BATCH_S, FACTS_S, Strip
+from trainer.live.framebuffer import BATCH_S, FACTS_S, FrameBuffer
 
 LIVE = "live"
-#: Strips that wait for the thread: four lanes' of about a second.
+#: Buffers that wait for the thread: four lanes' of about a second.
 _MOST_WAITING = 16
 #: The pace of the steps is a mean over about so many of them.
 _PACE_STEPS = 50
@@ -47,8 +44,6 @@ _NEARLY = 0.9
 class Watchable(Protocol):
     """What is needed of `trainer.envs.vector.VectorEnv`."""
 
-    num_envs: int
-
     def watch(self, indices: Collection[int]) -> None:
         """Who is to be seen after the next steps."""
 
@@ -60,8 +55,8 @@ class Watchable(Protocol):
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a tap is told of those who play. `live_file`, `folder`: who asks, and where what is shown goes.
+class RecorderInputs:
+    """What a recorder is told of those who play. `live_file`, `folder`: who asks, and where what is shown goes.
 
     `origin`: who they are, as each batch says; `pace_of`: the name under which it says how far they are.
     """
@@ -74,10 +69,6 @@ class Given:
     tells_success: bool
     origin: str = ORIGIN_TRAINING
     pace_of: str = "trained steps"
-    #: Whose environments can draw themselves, as JSON of a SuiteRef; None: they cannot.
-    drawn_by_itself: Mapping[str, Any] | None = None
-    #: Environments that are stepped together, where these are a part of them; 0: these are all.
-    all_envs: int = 0
 
 
 class _Scene(NamedTuple):
@@ -87,9 +78,7 @@ class _Scene(NamedTuple):
 
 @dataclass
 class _Lane:
-    """What one lane shows: environment `index`, an episode of `task`, after each `every`-th step. None: nothing yet.
-    `keeper`: where it is to be played again.
-    """
+    """What one lane shows: environment `index`, an episode of `task`, after each `every`-th step. None: nothing yet."""
 
     name: str
     index: int | None = None
@@ -97,19 +86,18 @@ class _Lane:
     episode: int | None = None
     every: int = 1
     due_at: int = 0
-    strip: Strip | None = None
+    frames: FrameBuffer | None = None
     began_at: float = 0.0
     facts_at: float = float("-inf")
-    keeper: EpisodeKeeper | None = None
 
 
-class Tap:
+class FrameRecorder:
     """All methods are for the loop's thread and return at once. `clock`: monotonic s; `wall`: unix s."""
 
     def __init__(
         self,
         envs: Watchable,
-        given: Given,
+        given: RecorderInputs,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -127,10 +115,9 @@ class Tap:
         self._step_s = 0.0
         self._last_at: float | None = None
         self._notices = Notices()
-        self._queue: queue.Queue[tuple[str, Strip] | _Scene | None] = queue.Queue(_MOST_WAITING)
+        self._queue: queue.Queue[tuple[str, FrameBuffer] | _Scene | None] = queue.Queue(_MOST_WAITING)
         self._is_closing = self._is_behind = False
-        self._reruns = None if given.drawn_by_itself is None else Reruns(_setup(given), self._notices)
-        self._thread = threading.Thread(target=self._run, name="tap", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
     def after(self, step: int, playing: I32) -> None:
@@ -150,8 +137,6 @@ class Tap:
         self._taken = wanted
         for gone in self._lanes.keys() - wanted.keys():
             del self._lanes[gone]
-            if self._reruns is not None:
-                self._reruns.drop(gone)
         tasks = playing.tolist()
         for name, fps in wanted.items():
             lane = self._lanes.setdefault(name, _Lane(name))
@@ -173,8 +158,6 @@ class Tap:
         """Show nothing any more."""
         self._is_closing = True
         self._wanted, self._lanes = {}, {}
-        if self._reruns is not None:
-            self._reruns.close()
         self._is_behind = not self._put(None)
         self._thread.join(_CLOSE_WAIT_S)
 
@@ -187,8 +170,6 @@ class Tap:
 
     def _every(self, lane: _Lane, fps: int) -> int:
         """So many steps from one picture to the next."""
-        if lane.keeper is not None:
-            return 1
         apart_s = 1 / fps if self._looked_at.get(lane.task, False) else FACTS_S
         return max(1, round(apart_s / self._step_s)) if self._step_s > 0 else 1
 
@@ -201,46 +182,31 @@ class Tap:
         """One more picture of what the lane shows; where its episode is over, the lane is free again."""
         glimpse = self._envs.glimpse(index)
         lane.due_at = self._count + lane.every
-        if lane.keeper is not None and self._reruns is not None:
-            self._keep(lane, lane.keeper, self._reruns, glimpse, fps)
         if lane.episode not in {None, glimpse.episode} or tasks[index] != lane.task:
             self._send(lane)
             lane.index, lane.episode = None, None
             return
         lane.episode = glimpse.episode
-        if not glimpse.step or (not glimpse.poses.size and self._has_no_news(lane, now)):
+        is_told = now - lane.facts_at < FACTS_S * _NEARLY  # facts alone are told once a second
+        if not glimpse.step or (not glimpse.poses.size and is_told):
             return
-        if lane.strip is None:
+        if lane.frames is None:
             given = self._given
-            lane.strip = Strip(given.tasks[lane.task], glimpse.episode, fps, given.tells_success)
+            lane.frames = FrameBuffer(given.tasks[lane.task], glimpse.episode, fps, given.tells_success)
             lane.began_at = lane.facts_at = now
             lane.every = self._every(lane, fps)
             lane.due_at = self._count + lane.every
-        lane.strip.at, lane.strip.facts = self._wall(), {self._given.pace_of: float(self._step)}
-        lane.strip.glimpses.append(glimpse)
+        lane.frames.at, lane.frames.facts = self._wall(), {self._given.pace_of: float(self._step)}
+        lane.frames.glimpses.append(glimpse)
         self._shown_at[lane.task] = now
-        if lane.strip.is_full or now - lane.began_at >= BATCH_S or not glimpse.poses.size:
+        if lane.frames.is_full or now - lane.began_at >= BATCH_S or not glimpse.poses.size:
             self._send(lane)
-
-    def _has_no_news(self, lane: _Lane, now: float) -> bool:
-        """Facts alone are told so often, and not beside pictures."""
-        shown = self._reruns is not None and self._reruns.shows(lane.name)
-        return shown or now - lane.facts_at < FACTS_S * _NEARLY
-
-    def _keep(self, lane: _Lane, keeper: EpisodeKeeper, reruns: Reruns, glimpse: Glimpse, fps: int) -> None:
-        kept = keeper.add(glimpse, self._step // (self._given.all_envs or self._envs.num_envs))
-        if kept is not None:
-            about = {"trained steps": float(self._step)}
-            reruns.put(lane.name, Rerun(lane.task, lane.episode or 0, fps, kept, about))
-            lane.keeper = None
 
     def _follow(self, lane: _Lane, fps: int, tasks: Sequence[int]) -> None:
         index = chosen(lane.name, tasks, self._shown_at)
         if index is None or not self._is_known(tasks[index], index):
             return
         lane.index, lane.task, lane.due_at = index, tasks[index], self._count + 1
-        if self._reruns is not None and lane.keeper is None and not self._looked_at[lane.task]:
-            lane.keeper = EpisodeKeeper() if self._reruns.wants(lane.name) else None
         lane.every = self._every(lane, fps)
         self._shown_at[lane.task] = self._clock()
 
@@ -254,11 +220,11 @@ class Tap:
         return True
 
     def _send(self, lane: _Lane) -> None:
-        strip, lane.strip = lane.strip, None
-        if strip is not None:
-            self._put((lane.name, strip))
+        frames, lane.frames = lane.frames, None
+        if frames is not None:
+            self._put((lane.name, frames))
 
-    def _put(self, item: tuple[str, Strip] | _Scene | None) -> bool:
+    def _put(self, item: tuple[str, FrameBuffer] | _Scene | None) -> bool:
         """False: the thread is behind."""
         try:
             self._queue.put_nowait(item)
@@ -306,7 +272,7 @@ class Tap:
             words = str(error) or type(error).__name__
             self._notices.trouble(f"agents are not shown any more: {given.folder} ({words}); all else goes on")
 
-    def _write_all(self, folder: LiveFolder, owed: list[_Scene], item: tuple[str, Strip] | _Scene) -> None:
+    def _write_all(self, folder: LiveFolder, owed: list[_Scene], item: tuple[str, FrameBuffer] | _Scene) -> None:
         """The scenes that are owed first. Errors: OSError; the rest of them stays owed."""
         while owed:
             self._write(folder, owed[0])
@@ -314,7 +280,7 @@ class Tap:
         if not isinstance(item, _Scene):
             self._write(folder, item)
 
-    def _write(self, folder: LiveFolder, item: tuple[str, Strip] | _Scene) -> None:
+    def _write(self, folder: LiveFolder, item: tuple[str, FrameBuffer] | _Scene) -> None:
         try:
             if isinstance(item, _Scene):
                 folder.add_scene(item.task, item.parts)
@@ -326,33 +292,40 @@ class Tap:
             self._notices.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
 
 
-def _setup(given: Given) -> dict[str, Any]:
-    """What `trainer.live.rerun` is told."""
-    return {
-        "suite": given.drawn_by_itself,
-        "folder": str(given.folder),
-        "attempt": given.attempt,
-        "tasks": list(given.tasks),
-        "tells": given.tells_success,
-    }
+def task_of(lane: str) -> int | None:
+    """The task number of a lane; None: any. Errors: ValueError where it is none."""
+    if not LANE.fullmatch(lane):
+        raise ValueError(f"there is no lane {lane!r}; use any, or t and the number of a task, such as t3")
+    return None if lane == ANY else int(lane[1:])
 
 
-def tap_of(job: Job, training: Training, envs: object) -> Tap | None:
-    """The tap of a training; None: it may not be watched, or its environments cannot."""
+def chosen(lane: str, playing: Sequence[int], shown_at: Mapping[int, float]) -> int | None:
+    """The environment that `lane` shows from now on; None: nobody plays what it wants.
+
+    `playing`: each environment's task number, negative where it has none. `shown_at`: when each task was shown last;
+    for "any" the one that was not shown for longest is next, and of those never shown the first.
+    """
+    wanted = task_of(lane)
+    candidates = [index for index, task in enumerate(playing) if task >= 0 and wanted in {None, task}]
+    return min(
+        candidates, key=lambda index: (shown_at.get(playing[index], float("-inf")), playing[index]), default=None
+    )
+
+
+def frame_recorder_of(job: Job, training: Training, envs: object) -> FrameRecorder | None:
+    """The recorder of a training; None: it may not be watched, or its environments cannot."""
     if not training.stream or not isinstance(envs, VectorEnv):
         return None
     place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
-    given = Given(
+    given = RecorderInputs(
         live_file=place.path.parent / FILE,
         folder=place.path / LIVE,
         slot=job.slot,
         attempt=job.attempt,
         tasks=training.env.tasks,
         tells_success=tells_success(envs),
-        drawn_by_itself=envs.spec.suite.as_json() if hasattr(envs.suite, "watched") else None,
-        all_envs=envs.spec.all_envs,
     )
-    return Tap(envs, given)
+    return FrameRecorder(envs, given)
 
 
 def tells_success(envs: VectorEnv) -> bool:

@@ -15,8 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from anchorleg.live.batches import FACTS, POSE, checked
 from trainer.envs.shown import Glimpse
-from trainer.live.poses import FINEST_M, quantised
-from trainer.live.strips import Strip
+from trainer.live.framebuffer import FINEST_M, FrameBuffer, quantised
 
 pytestmark = pytest.mark.trainer
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5))
@@ -61,7 +60,9 @@ def test_what_comes_back_is_what_was_there_but_for_half_a_unit(given_poses):
 @given(poses())
 def test_a_strip_of_it_is_a_batch_that_can_be_drawn(given_poses):
     glimpses = [Glimpse(2, 5 + 3 * i, 1.5 + i, i > 1, 0.1 * i, one) for i, one in enumerate(given_poses)]
-    kind, payload = Strip("reach-v3", 2, 30, told=True, at=9.0, glimpses=glimpses).payload("a" * 64, "training", 4)
+    kind, payload = FrameBuffer("reach-v3", 2, 30, told=True, at=9.0, glimpses=glimpses).payload(
+        "a" * 64, "training", 4
+    )
     header, body = checked(kind, payload)
     assert kind == POSE
     assert (header["frames"], header["bodies"], header["step"], header["episode"]) == (*given_poses.shape[:2], 5, 2)
@@ -94,22 +95,22 @@ def test_bodies_that_are_too_far_apart_are_refused():
 
 def test_without_a_scene_the_facts_alone_go_and_success_is_told_once_there_is_one():
     glimpse = Glimpse(0, 1, -2.0, False, 0.0, np.zeros((0, 7), np.float32))
-    strip = Strip("x", 0, 30, told=False, glimpses=[glimpse], facts={"trained steps": 7.0})
-    kind, payload = strip.payload(None, "training", 0)
+    frames = FrameBuffer("x", 0, 30, told=False, glimpses=[glimpse], facts={"trained steps": 7.0})
+    kind, payload = frames.payload(None, "training", 0)
     assert kind == FACTS
     assert checked(kind, payload)[0]["success"] is None
-    near = Strip("x", 0, 30, told=False, glimpses=[glimpse, glimpse._replace(goal=(0.5, 0.25, 1.0))])
+    near = FrameBuffer("x", 0, 30, told=False, glimpses=[glimpse, glimpse._replace(goal=(0.5, 0.25, 1.0))])
     assert checked(*near.payload(None, "training", 0))[0]["facts"] == {"goal_x": 0.5, "goal_y": 0.25, "goal_z": 1.0}
-    solved = Strip("x", 0, 30, told=False, glimpses=[glimpse._replace(success=True)])
+    solved = FrameBuffer("x", 0, 30, told=False, glimpses=[glimpse._replace(success=True)])
     assert checked(*solved.payload(None, "training", 0))[0]["success"] is True
 
 
 def test_a_strip_is_full_before_it_does_not_fit():
     one = Glimpse(0, 1, 0.0, False, 0.0, poses_at(np.zeros((1, 500, 3)))[0])
-    strip = Strip("x" * 100, 0, 60, told=True, facts={f"fact {i}": "y" * 100 for i in range(40)})
-    while not strip.glimpses or not strip.is_full:
-        strip.glimpses.append(one)
-    assert 5 <= len(strip.glimpses) <= 9
-    kind, payload = strip.payload("a" * 64, "training", 0)
-    assert checked(kind, payload)[0]["frames"] == len(strip.glimpses)
+    frames = FrameBuffer("x" * 100, 0, 60, told=True, facts={f"fact {i}": "y" * 100 for i in range(40)})
+    while not frames.glimpses or not frames.is_full:
+        frames.glimpses.append(one)
+    assert 5 <= len(frames.glimpses) <= 9
+    kind, payload = frames.payload("a" * 64, "training", 0)
+    assert checked(kind, payload)[0]["frames"] == len(frames.glimpses)
     assert json.loads(payload[2 : 2 + int.from_bytes(payload[:2])])["bodies"] == 500

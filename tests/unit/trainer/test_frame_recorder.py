@@ -1,4 +1,4 @@
-"""The tap in the loop: whom it shows, how often, and that it neither waits nor fails."""
+"""The recorder in the loop: whom it shows, how often, and that it neither waits nor fails."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from daemons import PATIENCE_S, wait_for
 
 from anchorleg.live.wanted import FILE, Asking, Wish
 from trainer.envs.shown import Glimpse, Parts
-from trainer.live import tap as tap_module
-from trainer.live.lanes import chosen, task_of
-from trainer.live.tap import Given, Tap
+from trainer.live import recorder as recorder_module
+from trainer.live.recorder import FrameRecorder, RecorderInputs, chosen, task_of
 
 pytestmark = pytest.mark.trainer
 HORIZON = 12
@@ -32,7 +31,6 @@ class Agents:
 
     def __init__(self, count=3, walk=0, drawn=True):
         self.count, self.walk, self.drawn = count, walk, drawn
-        self.num_envs = 1
         self.steps = 0
         self.watched = []
         self.looked = []
@@ -69,12 +67,12 @@ class Notebook:
     def add_scene(self, task, _parts):
         self.written.append(("scene", task))
 
-    def write(self, lane, strip):
+    def write(self, lane, frames):
         if self.block is not None:
             self.block.wait()
         if self.fails is not None:
             raise self.fails
-        self.written.append((lane, strip))
+        self.written.append((lane, frames))
 
 
 def a_scene_that_may_fail(book, task, _parts):
@@ -86,55 +84,57 @@ def a_scene_that_may_fail(book, task, _parts):
 @pytest.fixture
 def book(monkeypatch):
     kind = type("OneNotebook", (Notebook,), {"written": []})
-    monkeypatch.setattr(tap_module, "LiveFolder", kind)
-    monkeypatch.setattr(tap_module, "_CLOSE_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(recorder_module, "LiveFolder", kind)
+    monkeypatch.setattr(recorder_module, "_CLOSE_WAIT_S", PATIENCE_S)
     return kind
 
 
 @contextmanager
-def tapped(folder, agents, *wishes):
-    """(the tap, what makes so many steps), with somebody who asks for `wishes`."""
+def recorded(folder, agents, *wishes):
+    """(the recorder, what makes so many steps), with somebody who asks for `wishes`."""
     now = itertools.count()
-    given = Given(folder / FILE, folder / "live", 0, 2, ("a", "b", "c"), tells_success=True)
+    given = RecorderInputs(folder / FILE, folder / "live", 0, 2, ("a", "b", "c"), tells_success=True)
     if wishes:
         Asking(folder / FILE).renew(tuple(Wish(0, *wish) for wish in wishes))
-    tap = Tap(agents, given, clock=lambda: next(now) / 1e9 + agents.steps * STEP_S, wall=lambda: 1000.0 + agents.steps)
-    wait_for(lambda: not wishes or tap._wanted, "the tap hears of the wish")
+    recorder = FrameRecorder(
+        agents, given, clock=lambda: next(now) / 1e9 + agents.steps * STEP_S, wall=lambda: 1000.0 + agents.steps
+    )
+    wait_for(lambda: not wishes or recorder._wanted, "the recorder hears of the wish")
 
     def go(steps, *, waits=True):
         """The thread is given the time to write, which a training's steps take; `waits`: not where it cannot."""
         for _ in range(steps):
             agents.steps += 1
-            tap.after(agents.steps, agents.playing)
+            recorder.after(agents.steps, agents.playing)
             deadline = time.monotonic() + PATIENCE_S
-            while waits and not tap._queue.empty() and tap._thread.is_alive():
+            while waits and not recorder._queue.empty() and recorder._thread.is_alive():
                 assert time.monotonic() < deadline
                 threading.Event().wait(1e-4)
 
     try:
-        yield tap, go
+        yield recorder, go
     finally:
-        tap.close()
+        recorder.close()
 
 
-def strips(book, lane):
-    return [strip for name, strip in book.written if name == lane]
+def buffers(book, lane):
+    return [frames for name, frames in book.written if name == lane]
 
 
 def test_whom_nobody_asked_for_is_not_looked_at(tmp_path, book):
     agents = Agents()
-    with tapped(tmp_path, agents) as (_, go):
+    with recorded(tmp_path, agents) as (_, go):
         go(1000)
     assert (agents.watched, agents.looked, book.written) == ([], [], [])
 
 
 def test_a_picture_comes_after_every_third_step_where_steps_are_three_times_as_fast(tmp_path, book):
     agents = Agents()
-    with tapped(tmp_path, agents, ("t1", 30)) as (_, go):
+    with recorded(tmp_path, agents, ("t1", 30)) as (_, go):
         go(3)
         wait_for(lambda: ("scene", "b") in book.written, "its scene")
         go(20 * HORIZON)
-    shown = [(one.episode, one.step) for strip in strips(book, "t1")[3:] for one in strip.glimpses]
+    shown = [(one.episode, one.step) for frames in buffers(book, "t1")[3:] for one in frames.glimpses]
     steps = [step for _, step in shown]
     assert set(np.diff([episode * HORIZON + step for episode, step in shown])) <= {3, 4}, steps
     assert len(agents.watched) > 10, "between two pictures nobody is watched"
@@ -142,23 +142,23 @@ def test_a_picture_comes_after_every_third_step_where_steps_are_three_times_as_f
 
 def test_a_strip_is_of_one_episode_and_says_how_it_goes(tmp_path, book):
     agents = Agents()
-    with tapped(tmp_path, agents, ("t1", 60)) as (_, go):
+    with recorded(tmp_path, agents, ("t1", 60)) as (_, go):
         go(6 * HORIZON)
-    found = strips(book, "t1")
-    assert {strip.task for strip in found} == {"b"}
-    assert {strip.episode for strip in found} >= {1, 2, 3, 4}
-    for strip in found:
-        assert {one.episode for one in strip.glimpses} == {strip.episode}
-        last = strip.glimpses[-1]
+    found = buffers(book, "t1")
+    assert {frames.task for frames in found} == {"b"}
+    assert {frames.episode for frames in found} >= {1, 2, 3, 4}
+    for frames in found:
+        assert {one.episode for one in frames.glimpses} == {frames.episode}
+        last = frames.glimpses[-1]
         assert last.total == 0.5 * last.step
-        assert strip.facts["trained steps"] == strip.at - 1000.0
+        assert frames.facts["trained steps"] == frames.at - 1000.0
 
 
 def test_any_lane_shows_the_tasks_in_turn_and_changes_at_ends_only(tmp_path, book):
     agents = Agents()
-    with tapped(tmp_path, agents, ("any", 60)) as (_, go):
+    with recorded(tmp_path, agents, ("any", 60)) as (_, go):
         go(9 * HORIZON)
-    order = [(strip.episode, strip.task) for strip in strips(book, "any")]
+    order = [(frames.episode, frames.task) for frames in buffers(book, "any")]
     tasks = [task for task, _ in itertools.groupby(task for _, task in order)]
     assert tasks == ["a", "b", "c", "a", "b", "c", "a", "b", "c"]
     assert len({episode for episode, _ in order}) == len(set(order)), "no episode is of two tasks"
@@ -166,17 +166,17 @@ def test_any_lane_shows_the_tasks_in_turn_and_changes_at_ends_only(tmp_path, boo
 
 def test_a_lane_of_one_task_follows_it_from_environment_to_environment(tmp_path, book):
     agents = Agents(count=2, walk=1)
-    with tapped(tmp_path, agents, ("t2", 60)) as (_, go):
+    with recorded(tmp_path, agents, ("t2", 60)) as (_, go):
         go(9 * HORIZON)
-    found = strips(book, "t2")
-    assert {strip.task for strip in found} == {"c"}
+    found = buffers(book, "t2")
+    assert {frames.task for frames in found} == {"c"}
     # Of two environments that walk through three tasks one plays it in two of three episodes.
-    assert {strip.episode for strip in found} == {1, 2, 4, 5, 7, 8}
+    assert {frames.episode for frames in found} == {1, 2, 4, 5, 7, 8}
 
 
 def test_what_a_task_looks_like_is_asked_once_and_written_before_its_first_picture(tmp_path, book):
     agents = Agents()
-    with tapped(tmp_path, agents, ("any", 60), ("t0", 60)) as (_, go):
+    with recorded(tmp_path, agents, ("any", 60), ("t0", 60)) as (_, go):
         go(9 * HORIZON)
     assert sorted(agents.looked) == [0, 1, 2]
     for task in "abc":
@@ -186,30 +186,30 @@ def test_what_a_task_looks_like_is_asked_once_and_written_before_its_first_pictu
 
 def test_where_nothing_can_be_drawn_facts_come_once_a_second(tmp_path, book):
     agents = Agents(drawn=False)
-    with tapped(tmp_path, agents, ("t1", 30)) as (_, go):
+    with recorded(tmp_path, agents, ("t1", 30)) as (_, go):
         go(900)
-    found = strips(book, "t1")
+    found = buffers(book, "t1")
     assert 6 <= len(found) <= 12
-    assert all(len(strip.glimpses) == 1 for strip in found)
+    assert all(len(frames.glimpses) == 1 for frames in found)
 
 
 def test_lanes_of_tasks_that_there_are_not_are_passed_over(tmp_path, book):
     agents = Agents()
-    with tapped(tmp_path, agents, ("t3", 30), ("t0", 30)) as (_, go):
+    with recorded(tmp_path, agents, ("t3", 30), ("t0", 30)) as (_, go):
         go(100)
     assert {name for name, _ in book.written} == {"scene", "t0"}
 
 
 def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, monkeypatch):
     asked = {"any": 60}
-    monkeypatch.setattr(tap_module, "Asked", lambda *_: SimpleNamespace(lanes=lambda: dict(asked)))
-    monkeypatch.setattr(tap_module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(recorder_module, "Asked", lambda *_: SimpleNamespace(lanes=lambda: dict(asked)))
+    monkeypatch.setattr(recorder_module, "LOOK_EVERY_S", 0.01)
     agents = Agents()
-    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
         go(5)
         assert agents.watched[-1] == {0}
         asked.clear()
-        wait_for(lambda: not tap._wanted, "the tap hears that nobody asks")
+        wait_for(lambda: not recorder._wanted, "the recorder hears that nobody asks")
         go(2)
         assert agents.watched[-1] == set()
         told = len(agents.watched)
@@ -220,11 +220,11 @@ def test_when_the_last_watcher_goes_nobody_is_watched_any_more(tmp_path, book, m
 def test_a_thread_that_is_behind_is_not_waited_for(tmp_path, book):
     book.block = threading.Event()
     agents = Agents()
-    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
         go(300 * HORIZON, waits=False)
-        assert tap._queue.full()
+        assert recorder._queue.full()
         book.block.set()
-        wait_for(tap._queue.empty, "the thread catches up")
+        wait_for(recorder._queue.empty, "the thread catches up")
         many = len(book.written)
         go(3 * HORIZON)
     assert len(book.written) > many
@@ -233,40 +233,40 @@ def test_a_thread_that_is_behind_is_not_waited_for(tmp_path, book):
 def test_what_is_odd_ends_the_showing_and_is_said_once(tmp_path, book):
     book.fails = RuntimeError("odd")
     agents, said = Agents(), []
-    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
         go(2 * HORIZON)
-        wait_for(lambda: not tap._wanted, "the thread ends")
+        wait_for(lambda: not recorder._wanted, "the thread ends")
         go(5 * HORIZON)
         assert agents.watched[-1] == set()
-        tap.tell(said.append)
-    tap.tell(said.append)
+        recorder.tell(said.append)
+    recorder.tell(said.append)
     assert len(said) == 1
     assert "not shown any more" in said[0]
     assert "odd" in said[0]
-    assert strips(book, "any") == []
+    assert buffers(book, "any") == []
 
 
 def test_a_full_disk_is_said_once_and_when_there_is_room_the_scene_comes_first(tmp_path, book, monkeypatch):
-    monkeypatch.setattr(tap_module, "AGAIN_AFTER_S", 1.0)
+    monkeypatch.setattr(recorder_module, "AGAIN_AFTER_S", 1.0)
     book.fails = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(book, "add_scene", a_scene_that_may_fail)
     agents, said = Agents(), []
-    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
         go(2 * HORIZON)
-        wait_for(lambda: not tap._wanted, "it rests")
+        wait_for(lambda: not recorder._wanted, "it rests")
         go(2 * HORIZON)
         assert agents.watched[-1] == set()
 
         def goes_on():
             go(HORIZON)
-            tap.tell(said.append)
+            recorder.tell(said.append)
             return len(book.written) > 1
 
         wait_for(lambda: goes_on() or len(agents.watched) > 4, "it tries again")
         assert book.written == []
         book.fails = None
-        wait_for(goes_on, "a strip")
-    tap.tell(said.append)
+        wait_for(goes_on, "a frames")
+    recorder.tell(said.append)
     assert "No space left on device" in said[0]
     assert said[1:] == ["agents are shown again"]
     assert book.written[0][0] == "scene"
@@ -275,14 +275,14 @@ def test_a_full_disk_is_said_once_and_when_there_is_room_the_scene_comes_first(t
 def test_what_cannot_be_drawn_is_said_once_and_the_rest_goes_on(tmp_path, book):
     agents, said = Agents(), []
     book.fails = ValueError("a body is nowhere")
-    with tapped(tmp_path, agents, ("any", 60)) as (tap, go):
+    with recorded(tmp_path, agents, ("any", 60)) as (recorder, go):
         go(4 * HORIZON)
-        wait_for(tap._queue.empty, "the thread catches up")
+        wait_for(recorder._queue.empty, "the thread catches up")
         book.fails = None
         go(2 * HORIZON)
-    tap.tell(said.append)
+    recorder.tell(said.append)
     assert said == ["an agent cannot be shown: a body is nowhere"]
-    assert strips(book, "any")
+    assert buffers(book, "any")
 
 
 class TestLanes:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,16 +20,14 @@ from daemons import PATIENCE_S, wait_for
 from viewer_entrance import enter as show_token
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
-from websockets.sync.server import serve
 
 from anchorleg.live.batches import MOST_SCENE_BYTES
 from viewer.errors import ViewerError
 from viewer.model import PageSnapshot, RunRow, ViewChoice
-from viewer.server import door, watchers
-from viewer.server.exchange import nonce, proof
-from viewer.server.serve import PONG_WITHIN_S, PageServer, make_server, open_port
-from viewer.server.watchers import NO_TOKEN, Room
-from viewer.showing import end_quietly_without_descriptors
+from viewer.server import serve, watchers
+from viewer.server.serve import PONG_WITHIN_S, PageServer, make_server
+from viewer.server.sockets import open_port
+from viewer.server.watchers import Room
 
 TOKEN = "t" * 43
 
@@ -64,19 +63,12 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Large:
 @pytest.fixture
 def often_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     """As websockets would do it by itself, and soon."""
-    defaults = {**(serve.__kwdefaults__ or {}), "ping_interval": 0.02, "ping_timeout": 0.02}
-    monkeypatch.setattr(serve, "__kwdefaults__", defaults)
+    monkeypatch.setattr(serve, "serve", partial(serve.serve, ping_interval=0.02))
 
 
 @pytest.fixture
 def soon_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("viewer.server.serve.PONG_WITHIN_S", 0.2)
-
-
-@pytest.fixture
-def never_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who says nothing stays until the test has looked."""
-    monkeypatch.setattr("viewer.server.serve.REQUEST_WITHIN_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -126,53 +118,6 @@ def no_free_descriptor() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_who_replays_what_a_page_said_gets_nothing(serving: tuple[int, PageServer, threading.Thread]) -> None:
-    """A stranger who has heard one exchange, or hands back the server's own proof, is none the wiser."""
-    port, *_ = serving
-    hello = nonce()
-    with page(port) as line:
-        line.send(json.dumps({"hello": hello}))
-        heard = json.loads(line.recv(PATIENCE_S))
-        line.send(json.dumps({"proof": proof(TOKEN, "page", hello, heard["nonce"])}))
-        assert "is" in json.loads(line.recv(PATIENCE_S))
-    for replayed in (proof(TOKEN, "page", hello, heard["nonce"]), None):
-        with page(port) as line:
-            line.send(json.dumps({"hello": hello}))
-            own = json.loads(line.recv(PATIENCE_S))
-            assert own.keys() == {"nonce", "proof"}
-            line.send(json.dumps({"proof": replayed or own["proof"]}))
-            with pytest.raises(ConnectionClosed) as closed:
-                line.recv(PATIENCE_S)
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == NO_TOKEN
-
-
-def test_strangers_leave_the_pages_alone_and_are_told_in_a_sentence(
-    never_late: None, serving: tuple[int, PageServer, threading.Thread]
-) -> None:
-    port, *_ = serving
-    with contextlib.ExitStack() as stack:
-        line = stack.enter_context(page(port))
-        show_token(line, TOKEN)
-        line.recv(PATIENCE_S)
-        strangers = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(door.MOST_STRANGERS)
-        ]
-        refused = b""
-
-        def is_refused() -> bool:
-            nonlocal refused
-            refused = asked(port)
-            return refused.startswith(b"HTTP/1.1 503 ")
-
-        wait_for(is_refused, "the refusal")
-        assert refused.endswith(b"load this one again in some seconds.\n")
-        assert "set" in json.loads(line.recv(PATIENCE_S)), "the page goes on"
-        for stranger in strangers:
-            stranger.close()
-        wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page again")
-
-
 def test_a_stranger_that_says_nothing_does_not_stay(
     serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,51 +126,23 @@ def test_a_stranger_that_says_nothing_does_not_stay(
     with page(port) as line, pytest.raises(ConnectionClosed):
         line.recv(PATIENCE_S)
 
-    def was_let_go() -> bool:
-        """False: the hello itself came too late."""
-        with page(port) as line:
-            try:
-                line.send(json.dumps({"hello": nonce()}))
-                line.recv(PATIENCE_S)
-            except ConnectionClosed:
-                return False
-            with pytest.raises(ConnectionClosed):
-                line.recv(PATIENCE_S)
-        return True
 
-    wait_for(was_let_go, "the end of who says no more")
-
-
-def test_a_process_without_free_descriptors_refuses_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, serving: tuple[int, PageServer, threading.Thread]
+def test_a_process_whose_descriptors_are_all_in_use_serves_again_when_there_are_some(
+    serving: tuple[int, PageServer, threading.Thread],
 ) -> None:
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # so it is put back after the test
-    end_quietly_without_descriptors()  # a line that was let in by the last descriptor has none for its selector
     port, _, thread = serving
-    assert asked(port).startswith(b"HTTP/1.1 200 ")  # its thread has begun: it needs a descriptor for that
-    told: list[bytes] = []
-
-    def is_refused() -> bool:
-        """False: another thread of this process had the descriptor that was kept for refusals."""
-        with contextlib.ExitStack() as stack:
-            lines = [stack.enter_context(socket.socket()) for _ in range(8)]
-            stack.enter_context(no_free_descriptor())
-            for line in lines:
-                line.connect(("127.0.0.1", port))
-            for line in lines:
-                line.settimeout(2.0)
-                with contextlib.suppress(ConnectionError, TimeoutError):
-                    told.append(line.recv(65_536))
-        wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")  # it has let in all who waited before
-        return any(told)
-
-    wait_for(is_refused, "a refusal")
-    assert all(one == b"" or one.startswith(b"HTTP/1.1 503 ") for one in told)
+    assert asked(port).startswith(b"HTTP/1.1 200 ")
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(socket.socket()) for _ in range(8)]
+        stack.enter_context(no_free_descriptor())
+        for line in lines:
+            line.connect(("127.0.0.1", port))
+    wait_for(lambda: asked(port).startswith(b"HTTP/1.1 200 "), "the page")
     assert thread.is_alive()
 
 
 def test_a_page_that_cannot_begin_says_why_in_a_sentence(source: Large) -> None:
-    said: list[str] = []
+    said: list[ViewerError] = []
 
     def is_refused() -> bool:
         """False: a thread of an earlier test ended meanwhile, and the server had its descriptor."""
@@ -236,17 +153,12 @@ def test_a_page_that_cannot_begin_says_why_in_a_sentence(source: Large) -> None:
             with no_free_descriptor():
                 server.serve_forever()
         except ViewerError as error:
-            said.append(str(error))
+            said.append(error)
         end.join()
         return bool(said)
 
     wait_for(is_refused, "a page that cannot begin")
-    assert "ulimit -n)" in said[0]
-
-
-def handlers() -> list[threading.Thread]:
-    """The threads of connections, by the name that websockets gives them."""
-    return [one for one in threading.enumerate() if "sock_handler" in one.name]
+    assert said[0].id == "page.not-served"
 
 
 def stuck(port: int, source: Large) -> socket.socket:
@@ -254,7 +166,6 @@ def stuck(port: int, source: Large) -> socket.socket:
     line = page(port).__enter__()
     show_token(line, TOKEN)
     line.recv(PATIENCE_S)
-    assert handlers(), "websockets calls its threads otherwise by now: whoever waits for their end waits for nothing"
     sock: socket.socket = line.socket.dup()
     line.recv_flow_control.acquire()  # its reader stands still
     source.size = 20_000_000
@@ -263,24 +174,13 @@ def stuck(port: int, source: Large) -> socket.socket:
 
 
 def test_it_ends_although_a_page_takes_nothing_any_more(
-    monkeypatch: pytest.MonkeyPatch, source: Large, serving: tuple[int, PageServer, threading.Thread]
+    source: Large, serving: tuple[int, PageServer, threading.Thread]
 ) -> None:
-    monkeypatch.setattr(door, "SEND_WITHIN_S", 2 * PATIENCE_S)
     port, server, thread = serving
     with stuck(port, source):
         server.shutdown()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        wait_for(lambda: not handlers(), "the end of its threads")
-
-
-def test_a_page_that_takes_nothing_loses_its_connection(
-    monkeypatch: pytest.MonkeyPatch, source: Large, serving: tuple[int, PageServer, threading.Thread]
-) -> None:
-    monkeypatch.setattr(door, "SEND_WITHIN_S", 0.2)
-    port, *_ = serving
-    with stuck(port, source):
-        wait_for(lambda: not handlers(), "the end of its thread")
 
 
 def test_a_page_whose_line_is_slow_is_kept(
@@ -307,7 +207,7 @@ def number_in(told: str | bytes) -> int:
 
 
 def test_a_page_that_vanished_without_a_word_is_let_go(
-    often_pinged: None, soon_let_go: None, serving: tuple[int, PageServer, threading.Thread]
+    often_pinged: None, soon_let_go: None, source: Large, serving: tuple[int, PageServer, threading.Thread]
 ) -> None:
     port, *_ = serving
 
@@ -320,29 +220,18 @@ def test_a_page_that_vanished_without_a_word_is_let_go(
             except ConnectionClosed:
                 return False
             with line.recv_flow_control:
-                wait_for(lambda: not handlers(), "the end of its thread")
+                looks = -1
+
+                def is_still() -> bool:
+                    nonlocal looks
+                    before, looks = looks, source.looks
+                    threading.Event().wait(0.1)  # five times as long as from one look to the next
+                    return before == looks == source.looks
+
+                wait_for(is_still, "the end of reading")
         return True
 
     wait_for(was_let_go, "the end of a page that had entered")
-
-
-def test_a_connection_that_is_handed_out_as_one_that_does_not_block_is_served(
-    source: Large, serving: tuple[int, PageServer, threading.Thread], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As macOS does it, where the listening socket has a timeout (CPython's issue 7995)."""
-    accept = door.Door._accept  # type: ignore[attr-defined]
-
-    def as_macos_does(self: door.Door) -> tuple[int, Any]:
-        fd, address = accept(self)
-        os.set_blocking(fd, False)
-        return fd, address
-
-    monkeypatch.setattr(door.Door, "_accept", as_macos_does)
-    port, *_ = serving
-    source.size = 20_000_000  # more than the system takes at once
-    with page(port) as line:
-        show_token(line, TOKEN)
-        assert len(line.recv(PATIENCE_S)) > source.size
 
 
 def test_a_page_on_which_nothing_happens_hears_how_old_it_is(
@@ -390,13 +279,13 @@ def test_the_readers_end_is_the_servers_end_in_one_sentence(source: Large) -> No
     sock = open_port(0)
     port = sock.getsockname()[1]
     server = make_server(sock, source, TOKEN)
-    ended: list[str] = []
+    ended: list[ViewerError] = []
 
     def serve() -> None:
         try:
             server.serve_forever()
         except ViewerError as error:
-            ended.append(str(error))
+            ended.append(error)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -407,5 +296,5 @@ def test_the_readers_end_is_the_servers_end_in_one_sentence(source: Large) -> No
         with pytest.raises(ConnectionClosed):
             deque(iter(lambda: line.recv(PATIENCE_S), None))
     thread.join(PATIENCE_S)
-    assert len(ended) == 1
-    assert ended[0].startswith("the thread that reads for the pages has ended (SystemExit: a defect)")
+    [error] = ended
+    assert (error.id, error.fields["kind"]) == ("page.reader-died", "SystemExit")

@@ -1,20 +1,80 @@
-"""What waits for one page: at most one entry an agent, the newest. Nothing piles up where a page is slow or gone."""
+"""What one page wants to see of the agents, what reaches it, and what waits for it.
+
+At most one entry an agent waits, the newest: nothing piles up where a page is slow or gone.
+"""
 
 from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from viewer.live.choice import AgentNews, LiveChoice, SceneFile, StageNews
+from pydantic import BaseModel, ConfigDict, Field
+
+from anchorleg.live.wanted import ANY, MOST_LANES, SHOWN_LANE
 from viewer.live.scenes import Scene
 
+#: Where neither the user nor the run says how many agents are shown.
+TOP_K = 2
+#: Of a tile's canvas, in pixels of the page.
+WIDTH, HEIGHT = 480, 360
 #: Bytes of agents that a page has not said to have; beyond, the line is slow, and what comes meanwhile is left out.
 #: So many messages an agent, too: a browser that draws slowly has some 0.6 s before it, never more.
 UNSEEN_BYTES, UNSEEN_MESSAGES = 64 * 1024, 3
 #: A page keeps the last so many (`SCENES` of static/tiles.js).
 SCENES_OF_A_PAGE = 16
-News = StageNews | SceneFile | AgentNews
+
+_Slot = Annotated[int, Field(ge=0, lt=2**31)]
+_Lane = Annotated[str, Field(pattern=f"^({SHOWN_LANE.pattern})$")]
+
+
+class LiveChoice(BaseModel):
+    """`on`: agents are shown at all. `top`: how many, None: as the run says. `pins`: slots that stay; `lanes`: (slot,
+    lane) where the user picked a task, or a contributor's agents. Frozen, and so a key.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    on: bool = True
+    top: Annotated[int, Field(ge=1, le=MOST_LANES)] | None = None
+    pins: Annotated[tuple[_Slot, ...], Field(max_length=MOST_LANES)] = ()
+    lanes: Annotated[tuple[tuple[_Slot, _Lane], ...], Field(max_length=16)] = ()
+
+    def lane_of(self, slot: int) -> str:
+        """The lane that is shown of a slot."""
+        return dict(self.lanes).get(slot, ANY)
+
+
+class CheckedBatch(NamedTuple):
+    """One batch that was checked: `anchorleg.live.batches`."""
+
+    kind: int
+    header: dict[str, Any]
+    body: bytes
+
+
+class AgentNews(NamedTuple):
+    """News of one agent: what came since the last look, oldest first."""
+
+    slot: int
+    lane: str
+    batches: tuple[CheckedBatch, ...]
+
+
+class SceneFile(NamedTuple):
+    """A scene, as it lies on the disk."""
+
+    sha256: str
+    data: bytes
+
+
+class AgentsShown(NamedTuple):
+    """Which tiles there are, and what is said of each: `Hub` has the fields."""
+
+    value: dict[str, Any]
+
+
+News = AgentsShown | SceneFile | AgentNews
 
 
 class Mailbox:
@@ -26,7 +86,7 @@ class Mailbox:
         self._changed = changed
         self.choice, self.run = LiveChoice(), run
         self.asleep = self.gone = False
-        self._stage: dict[str, Any] | None = None
+        self._shown: dict[str, Any] | None = None
         self._told: dict[str, Any] | None = None
         self._batches: dict[int, AgentNews] = {}
         self._scenes: dict[str, Scene] = {}
@@ -41,19 +101,19 @@ class Mailbox:
 
     # --- the hub's side, with the lock ----------------------------------------------------------------------------
 
-    def put_stage(self, value: dict[str, Any]) -> None:
+    def put_shown(self, value: dict[str, Any]) -> None:
         """What tiles there are now. What waits of agents that have none any more, or of another run, is thrown away."""
-        if self._stage is not None and self._stage.get("run") != value.get("run"):
+        if self._shown is not None and self._shown.get("run") != value.get("run"):
             self._batches.clear()
             self._scenes.clear()
-        self._stage = value
-        shown = {tile["slot"] for tile in value["tiles"]}
-        self._batches = {slot: one for slot, one in self._batches.items() if slot in shown}
+        self._shown = value
+        slots = {tile["slot"] for tile in value["tiles"]}
+        self._batches = {slot: one for slot, one in self._batches.items() if slot in slots}
 
     def leave_for(self, value: dict[str, Any]) -> None:
-        """The page went to a run without agents: those of the run before leave it. `value`: a stage without tiles."""
-        if self._stage is not None and self._stage.get("run") != value["run"]:
-            self.put_stage(value)
+        """The page went to a run without agents: those of the run before leave it. `value`: without tiles."""
+        if self._shown is not None and self._shown.get("run") != value["run"]:
+            self.put_shown(value)
 
     def put_batches(self, news: AgentNews, scenes: dict[str, Scene]) -> None:
         """News of one agent: what waited of it is thrown away. `scenes`: those that its ring named."""
@@ -97,9 +157,9 @@ class Mailbox:
                 self._changed.notify_all()
 
     def _next(self) -> News | None:
-        if self._stage is not None and self._stage != self._told:
-            self._told = self._stage
-            return StageNews(self._stage)
+        if self._shown is not None and self._shown != self._told:
+            self._told = self._shown
+            return AgentsShown(self._shown)
         if not self._has_credit():
             return None
         if self._scenes:
@@ -111,11 +171,11 @@ class Mailbox:
         return None
 
     def _has_some(self) -> bool:
-        is_new = self._stage is not None and self._stage != self._told
+        is_new = self._shown is not None and self._shown != self._told
         return self.gone or is_new or (bool(self._scenes or self._batches) and self._has_credit())
 
     def _has_credit(self) -> bool:
-        agents = len(self._stage["tiles"]) if self._stage is not None else 1
+        agents = len(self._shown["tiles"]) if self._shown is not None else 1
         few = len(self._unseen) < UNSEEN_MESSAGES * max(1, agents)
         return not self._unseen or (few and sum(self._unseen.values()) < UNSEEN_BYTES)
 

@@ -1,10 +1,10 @@
-"""Some pictures of one episode, as one batch of its lane."""
+"""Frames of one episode, packed into a batch for its lane; bodies' poses as int16 (`anchorleg.live.batches`)."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from anchorleg.live.batches import FACTS, MOST_HEADER_BYTES, POSE, POSE_NUMBERS,
 from anchorleg.live.ring import MAX_PAYLOAD_BYTES
 from trainer.envs.shown import Glimpse
 from trainer.envs.spaces import F32
-from trainer.live.poses import quantised
 
 #: A batch leaves so often: a picture is that much later for it, and a network folder has five openings a second.
 BATCH_S = 0.2
@@ -20,10 +19,15 @@ BATCH_S = 0.2
 GOAL = ("goal_x", "goal_y", "goal_z")
 #: Where nothing can be drawn, what is known is sent so often.
 FACTS_S = 1.0
+#: Nobody sees a tenth of a millimetre; a finer unit would only make equal places differ.
+FINEST_M = 1e-4
+#: A metre for each of this many; beyond it a picture shows nothing.
+COARSEST_M = 1e6
+_MOST = 32_767
 
 
 @dataclass
-class Strip:
+class FrameBuffer:
     """Glimpses of episode number `episode` of `task`, oldest first, `fps` of them a second.
 
     `at`: unix s of the newest. `told`: whether anybody says what success is; else only a success is told.
@@ -54,10 +58,6 @@ class Strip:
         counts = {"scene": scene, "frames": len(poses), "bodies": poses.shape[1]}
         return POSE, packed({**header, **counts, **measures}, found.body)
 
-    def payload_of_picture(self, jpeg: bytes, origin: str, attempt: int) -> bytes:
-        """Of a JPEG batch. Errors: ValueError where it is too large."""
-        return packed(self._header(origin, attempt), jpeg)
-
     def _header(self, origin: str, attempt: int) -> dict[str, Any]:
         first, last = self.glimpses[0], self.glimpses[-1]
         return {
@@ -77,3 +77,31 @@ class Strip:
         steps = [after.at_s - before.at_s for before, after in itertools.pairwise(self.glimpses)]
         found = float(np.median(steps)) if steps else 0.0
         return found if 0 < found < 60 else 1 / self.fps
+
+
+class Quantised(NamedTuple):
+    """int16 numbers, little endian: a position is `place + unit * (x, y, z)`, a rotation (w, x, y, z) / 32767."""
+
+    place: tuple[float, float, float]
+    unit: float
+    body: bytes
+
+
+def quantised(poses: F32) -> Quantised:
+    """Of `poses` [F, B, 7], F and B at least 1. Errors: ValueError where they cannot be drawn (NaN, no rotation)."""
+    if poses.ndim != 3 or poses.shape[2] != POSE_NUMBERS or not poses.size:
+        raise ValueError(f"poses have the shape {poses.shape}, not [F, B, {POSE_NUMBERS}]")
+    values = poses.astype(np.float64)
+    lengths = np.linalg.norm(values[..., 3:], axis=-1, keepdims=True)
+    if not np.isfinite(values).all() or not (lengths > 0).all():
+        raise ValueError("a body is nowhere: its place or its rotation is not a number")
+    place = values[..., :3].mean(axis=(0, 1))
+    away = values[..., :3] - place
+    unit = max(FINEST_M, float(np.abs(away).max()) / _MOST)
+    if unit >= COARSEST_M:
+        raise ValueError("the bodies are too far from each other to be drawn")
+    numbers = np.empty(poses.shape, "<i2")
+    numbers[..., :3] = np.clip(np.rint(away / unit), -_MOST, _MOST)
+    numbers[..., 3:] = np.rint(values[..., 3:] / lengths * _MOST)
+    x, y, z = place.tolist()
+    return Quantised((x, y, z), unit, numbers.tobytes())

@@ -10,20 +10,19 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from refused import refused
 
-from viewer.errors import BusyError, StorageError
-from viewer.server.place import how_to_get_there, is_shared_machine
-from viewer.server.private import (
+from viewer.server.sockets import (
     MOST_BYTES,
+    access_token,
     alone_in,
     check_folder,
     free_socket,
     leave,
-    load_token,
     socket_path,
-    token_file,
     write_signpost,
 )
+from viewer.showing import how_to_get_there, is_shared_machine
 
 
 def env(tmp_path: Path) -> dict[str, str]:
@@ -34,27 +33,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_token_has_256_bits_is_private_and_stays(tmp_path: Path) -> None:
-    token = load_token(env(tmp_path))
-    assert len(token) == 43
-    assert mode(token_file(env(tmp_path))) == 0o600
-    assert load_token(env(tmp_path)) == token
-
-
-@pytest.mark.parametrize(
-    "spoil", [lambda p: p.chmod(0o644), lambda p: p.write_text("short\n"), lambda p: p.write_text("")]
-)
-def test_a_token_that_others_could_read_or_that_is_none_is_made_anew(tmp_path: Path, spoil) -> None:
-    token = load_token(env(tmp_path))
-    spoil(token_file(env(tmp_path)))
-    assert load_token(env(tmp_path)) != token
-    assert mode(token_file(env(tmp_path))) == 0o600
-
-
-def test_a_token_that_cannot_be_kept_is_said_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file")
-    with pytest.raises(StorageError, match=r"viewer\.token cannot be written"):
-        load_token(env(tmp_path))
+def test_a_token_has_256_bits_and_each_viewer_its_own() -> None:
+    tokens = {access_token() for _ in range(3)}
+    assert [len(token) for token in tokens] == 3 * [43]
 
 
 def test_the_browser_is_led_by_a_private_file(tmp_path: Path) -> None:
@@ -73,9 +54,9 @@ def test_a_sockets_folder_is_made_for_us_alone() -> None:
 
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     socket_path("x", tmp_path).parent.chmod(0o755)
-    with pytest.raises(BusyError, match="is open to others: `chmod 700"):
+    with refused("socket.folder-open"):
         socket_path("x", tmp_path)
-    with pytest.raises(StorageError, match="cannot be used"):
+    with refused("socket.folder-unusable"):
         check_folder(tmp_path / "none")
 
 
@@ -83,7 +64,7 @@ def test_a_link_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     (tmp_path / f"anchorleg-viewer-{os.getuid()}").symlink_to(elsewhere)
-    with pytest.raises(BusyError, match="belongs to somebody else"):
+    with refused("socket.folder-of-others"):
         socket_path("x", tmp_path)
 
 
@@ -97,17 +78,17 @@ def test_a_socket_left_behind_is_cleared_away_and_a_living_one_is_not(tmp_path: 
     with socket.socket(socket.AF_UNIX) as living:
         living.bind(str(path))
         living.listen()
-        with pytest.raises(BusyError, match="another viewer serves at"):
+        with refused("socket.taken"):
             free_socket(path)
         assert path.exists()
 
 
 def test_a_file_in_the_sockets_place_stays(tmp_path: Path) -> None:
     (tmp_path / "x.sock").write_text("precious")
-    with pytest.raises(BusyError, match="is no socket"):
+    with refused("socket.not-a-socket"):
         free_socket(tmp_path / "x.sock")
     assert (tmp_path / "x.sock").read_text() == "precious"
-    with pytest.raises(StorageError, match="too long"):
+    with refused("socket.path-too-long"):
         free_socket(tmp_path / (100 * "x"))
 
 
