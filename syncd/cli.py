@@ -60,7 +60,7 @@ def _common(
 def _run() -> None:
     """Errors: ConfigError for an option that is no more; all of the commands."""
     if "--no-rsync" in sys.argv or ("--rsync" in sys.argv and "pull" not in sys.argv):
-        raise ConfigError("no transport uses rsync any more: leave it away, or type `syncd pull --rsync`")
+        raise ConfigError("command.no-rsync")
     app()
 
 

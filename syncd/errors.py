@@ -1,4 +1,4 @@
-"""What can go wrong in syncd, and the exit code of each.
+"""What can go wrong in syncd, and the exit code of each; the sentences are in `errors.toml`.
 
 ::
 
@@ -9,36 +9,29 @@
     ├── LoginRefusedError (5)  the key was refused; tried once, because three strikes are a ban at many sites
     │   └── SecondFactorError  a key alone lets nobody in there
     ├── RemoteError (6)        connected, but the other side has no syncd, no such folder, or speaks another protocol
+    │   ├── ProtocolError      the peer sent what the protocol does not know; the connection ends, no file is harmed
     │   └── GoneError          one offered file is not there any more; the connection lives
     │       └── ChangedError   another one is in its place
-    ├── StorageError (7)       a file cannot be written here: disk full, quota, permission
+    ├── StorageError (7)       a file cannot be written here: disk full, quota, permission; the old one is untouched
     ├── ServiceError (8)       launchctl or systemctl refused, or the service does not run
-    └── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
+    ├── ProblemsFoundError (11)  `syncd doctor` found something that stops the sync
+    └── RefusedError (126)     the gate of a restricted key; it does not mean that the key is unknown
 
     NoRoomError                one offered file is beyond what a mirror takes (`syncd.laptop.capacity`); others come
     DamagedPolicyError         one policy cannot be used, and why; the last good one stays
     └── MissingBlobError       its weights are not here (yet, or any more)
+    InvalidFieldError          one field of the settings or of a manifest; what reads it names the field
 
 Other exit codes: 0 done; 1 a defect of this program (please report it); 130 interrupted.
-Every message is one sentence for the user: what, where, what to do.
 """
 
 from __future__ import annotations
 
-from anchorleg.printable import printable
+from anchorleg.errors import NamedError
 
 
-class _SentenceError(Exception):
-    """An error that is one sentence: whatever words of others are in it, a terminal shows them and obeys none."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(printable(sentence))
-
-
-class SyncError(_SentenceError):
+class SyncError(NamedError):
     """Something that a user is told in one sentence, without a traceback."""
-
-    exit_code = 1
 
 
 class ConfigError(SyncError):
@@ -75,6 +68,10 @@ class RemoteError(SyncError):
     exit_code = 6
 
 
+class ProtocolError(RemoteError):
+    """The peer sent what this protocol does not know. The connection ends; no file is harmed."""
+
+
 class GoneError(RemoteError):
     """One offered file is gone, or is another one now. It does not mean that the connection is broken: list again."""
 
@@ -101,13 +98,23 @@ class ProblemsFoundError(SyncError):
     exit_code = 11
 
 
-class NoRoomError(_SentenceError):
+class RefusedError(SyncError):
+    """A restricted key may not do this. It does not mean that the key is unknown or the connection broken."""
+
+    exit_code = 126
+
+
+class NoRoomError(NamedError):
     """One offered file is beyond what a mirror takes. It does not mean that it is bad, or that the disk is full."""
 
 
-class DamagedPolicyError(_SentenceError):
+class DamagedPolicyError(NamedError):
     """One policy cannot be used, and why. It does not mean that older ones are bad."""
 
 
 class MissingBlobError(DamagedPolicyError):
     """A manifest is here and its weights are not: cleared away by now, or not here yet. Looking again is right."""
+
+
+class InvalidFieldError(NamedError, ValueError):
+    """A field holds what cannot be used; pydantic adds which one."""

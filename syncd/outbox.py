@@ -149,7 +149,7 @@ class Outbox:
         cannot be a folder; StorageError (disk full, permission): nothing is left behind.
         """
         if not (NAME.fullmatch(run_id) and SLOT.fullmatch(str(slot))):
-            raise ConfigError(f"{run_id!r}, slot {slot}: no name of a run and a slot")
+            raise ConfigError("outbox.bad-place", run_id=run_id, slot=slot)
         if not self._has_room(len(data)):
             return False
         place = self.path / "new" / run_id / str(slot)
@@ -166,7 +166,7 @@ class Outbox:
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            raise StorageError(f"a segment cannot be written below {self.path} ({error.strerror})") from error
+            raise StorageError("storage.unwritable", path=self.path, why=error.strerror) from error
         count, size = self._usage
         self._usage = (count + 1, size + len(data))
         return True
@@ -221,7 +221,7 @@ class Outbox:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise StorageError(f"{path} cannot be removed ({error.strerror})") from error
+                raise StorageError("storage.undeletable", path=path, why=error.strerror) from error
         self._count(read_contributions(self.folder).with_sent([path.name for path in paths], self._clock()))
 
     def refused(self, path: Path, reason: str) -> None:
@@ -233,7 +233,7 @@ class Outbox:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StorageError(f"{path} cannot be moved to {kept} ({error.strerror})") from error
+            raise StorageError("outbox.unmovable", path=path, to=kept, why=error.strerror) from error
         counts = read_contributions(self.folder)
         refused = dict(counts.refused)
         count_reason(refused, reason)
@@ -263,7 +263,7 @@ class Outbox:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_json(path, counts.model_dump())
         except OSError as error:
-            raise StorageError(f"{path} cannot be written ({error.strerror})") from error
+            raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
 
     def tidy(self) -> None:
         """Delete what writers that were killed left in tmp/, and the oldest refused ones above their limit."""

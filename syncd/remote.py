@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from syncd.errors import InvalidFieldError
+
 #: A name that ssh can never take for an option, a shell for more than a word, or a path for a folder.
 #: Backslash and @ inside: accounts of a domain (`AD\me`, `me@site`).
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@\\-]{0,80}")
@@ -48,28 +50,28 @@ class Remote(BaseModel):
     @classmethod
     def _user_is_a_name(cls, value: str | None) -> str | None:
         if value is not None and not _USER.fullmatch(value):
-            raise ValueError(f"{value!r} is no account name")
+            raise InvalidFieldError("remote.bad-account", account=value)
         return value
 
     @field_validator("host")
     @classmethod
     def _host_is_a_name(cls, value: str | None) -> str | None:
         if value is not None and not _HOST.fullmatch(value):
-            raise ValueError(f"{value!r} is no host name")
+            raise InvalidFieldError("remote.bad-host", host=value)
         return value
 
     @field_validator("path")
     @classmethod
     def _path_is_printable(cls, value: str) -> str:
         if not _is_plain(value) or value.startswith("-"):
-            raise ValueError(f"{value!r} is no path of a folder")
+            raise InvalidFieldError("remote.bad-folder", path=value)
         return value
 
     @field_validator("command")
     @classmethod
     def _command_is_absolute(cls, value: str | None) -> str | None:
         if value is not None and not is_absolute_path(value):
-            raise ValueError(f"{value!r} is no absolute path")
+            raise InvalidFieldError("remote.bad-command", path=value)
         return value
 
     @property

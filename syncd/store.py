@@ -243,7 +243,7 @@ def read_manifest(place: SlotPlace, version: Version) -> Manifest:
     with open(place.manifest(version), "rb") as file:
         manifest = parse_manifest(file.read(MAX_MANIFEST_BYTES + 1))
     if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
-        raise DamagedPolicyError("its manifest is that of another run, slot or version")
+        raise DamagedPolicyError("policy.other-manifest")
     return manifest
 
 
@@ -292,17 +292,17 @@ def _read(place: SlotPlace, blob: Blob) -> Tensors:
             if error.errno not in {errno.ENOENT, errno.ESTALE}:
                 raise
             if look == LOOKS - 1:
-                raise MissingBlobError("its blob is gone (cleared away by now, or not here yet)") from error
+                raise MissingBlobError("blob.gone") from error
     raise AssertionError("unreachable")
 
 
 def unpack(data: bytes, blob: Blob) -> Tensors:
     """The weights in a blob's bytes: size, sum, then as `decoded`. Errors: DamagedPolicyError."""
     if len(data) != blob.bytes:
-        few_or_many = "more than its" if len(data) > blob.bytes else f"{len(data)} of its"
-        raise DamagedPolicyError(f"its blob has {few_or_many} {blob.bytes} bytes")
+        found = "more" if len(data) > blob.bytes else len(data)
+        raise DamagedPolicyError("blob.wrong-length", found=found, bytes=blob.bytes)
     if hashlib.sha256(data).hexdigest() != blob.sha256:
-        raise DamagedPolicyError("its blob is not what was published (sha256 differs)")
+        raise DamagedPolicyError("blob.other-sum")
     return decoded(data, blob)
 
 
@@ -311,7 +311,7 @@ def decoded(data: bytes, blob: Blob) -> Tensors:
     from syncd.shared import codec  # noqa: PLC0415 - as in publish
 
     if blob.encoding != ENCODING:
-        raise DamagedPolicyError(f"its encoding {blob.encoding} is not the {ENCODING} that this version reads")
+        raise DamagedPolicyError("blob.newer-encoding", found=blob.encoding, known=ENCODING)
     return codec.decode(data, blob.tensors)
 
 

@@ -15,7 +15,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from syncd.errors import ConfigError
+from syncd.errors import ConfigError, RefusedError
 from syncd.shared.accounts import PREFIX
 from syncd.shared.layout import NAME
 
@@ -26,31 +26,27 @@ _KEY_TYPES = re.compile(
 )
 
 
-class RefusedError(Exception):
-    """The key may not do this. One sentence; it does not mean that the key is unknown or the connection broken."""
-
-
 def check(command: str | None, who: str, shared: str) -> None:
     """Whether `who` gets our server for the `command` that its client sent (SSH_ORIGINAL_COMMAND).
 
     What the client says of folders and names is not asked. `shared`: absolute `$SHARED`. Errors: RefusedError.
     """
     if not NAME.fullmatch(who) or not shared.startswith("/"):
-        raise RefusedError("its line in authorized_keys is wrong: it needs a plain name and an absolute --shared")
+        raise RefusedError("gate.bad-line")
     if not command:
-        raise RefusedError("no shell here: this key carries policies and experience only (try `syncd pull`)")
+        raise RefusedError("gate.no-shell")
     if len(command) > LONGEST_COMMAND or not command.isprintable():
-        raise RefusedError("the command is too long, or not plain text")
+        raise RefusedError("gate.bad-command")
     try:
         words = shlex.split(command)
     except ValueError:
-        raise RefusedError("the command's quotes do not match") from None
+        raise RefusedError("gate.open-quotes") from None
     program = words[0].rpartition("/")[2] if words else "nothing"
     if program == "syncd" and words[1:2] == ["serve"]:
         return
     if program == "rsync":
-        raise RefusedError("a restricted key gets no rsync: leave --rsync away")
-    raise RefusedError(f"this key may run `syncd serve` only, not {program[:40]!r}")
+        raise RefusedError("gate.no-rsync")
+    raise RefusedError("gate.other-program", program=program[:40])
 
 
 def authorized_keys_line(
@@ -62,15 +58,13 @@ def authorized_keys_line(
     Errors: ConfigError (a name or a key that is none, a path that could break the line).
     """
     if not NAME.fullmatch(who):
-        raise ConfigError(f"{who!r} is no contributor name: letters, digits, . _ -")
+        raise ConfigError("name.unusable", name=who)
     if who.startswith(PREFIX):
-        raise ConfigError(
-            f"{who!r}: names that begin with {PREFIX} are those of this machine's accounts; choose another"
-        )
+        raise ConfigError("name.reserved", name=who, prefix=PREFIX)
     kind, blob = _public_key(public_key)
     words = [*gate, "gate", who, "--shared", shared, *(["--checkpoints"] if checkpoints else [])]
     if not all(word and word.isprintable() for word in words) or not (words[0].startswith("/") and shared[:1] == "/"):
-        raise ConfigError("the paths of syncd and of the shared folder must be absolute and printable")
+        raise ConfigError("gate.relative-path")
     # sshd takes \" for a quote and leaves everything else to the account's shell (sshd(8), AUTHORIZED_KEYS).
     command = shlex.join(words).replace('"', '\\"')
     return f'restrict,command="{command}" {kind} {blob} {who}'
@@ -83,8 +77,8 @@ def _public_key(line: str) -> tuple[str, str]:
         kind, blob = words[0], words[1]
         raw = base64.b64decode(blob, validate=True)
     except (IndexError, binascii.Error) as error:
-        raise ConfigError("that is no public key: it is one line, as in ~/.ssh/id_ed25519.pub") from error
+        raise ConfigError("key.not-public") from error
     named = len(kind).to_bytes(4, "big") + kind.encode()
     if not _KEY_TYPES.fullmatch(kind) or not raw.startswith(named):
-        raise ConfigError("that is no public key of a known type: it is one line, as in ~/.ssh/id_ed25519.pub")
+        raise ConfigError("key.unknown-type")
     return kind, blob

@@ -117,9 +117,9 @@ def _run(words: Sequence[str], *, timeout_s: float = LOCAL_TIMEOUT_S) -> subproc
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except FileNotFoundError:
-        raise ConfigError(f"there is no {words[0]} on this machine: install OpenSSH's client, then try again") from None
+        raise ConfigError("ssh.not-installed", program=words[0]) from None
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"{words[0]} did not answer in {timeout_s:g} s") from None
+        raise ConfigError("ssh.no-answer", program=words[0], seconds=timeout_s) from None
 
 
 def default_key(home: Path | None = None) -> Path:
@@ -138,36 +138,32 @@ def ensure_key(path: Path) -> OwnKey:
         try:
             path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{path.parent} cannot be made: {error.strerror}") from error
+            raise StorageError("storage.no-folder", path=path.parent, why=error.strerror) from error
         comment = f"{account_name()}@{re.sub(r'[^A-Za-z0-9.-]', '-', platform.node()) or 'laptop'}"
         done = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
         if done.returncode != 0:
-            raise StorageError(f"no key could be made at {path}: {(done.stderr or done.stdout).strip()}")
+            raise StorageError("key.not-made", path=path, why=(done.stderr or done.stdout).strip())
     try:
         return OwnKey(path, public_file.read_text(encoding="utf-8").strip(), made)
     except (OSError, UnicodeDecodeError):
         derived = _run(["ssh-keygen", "-y", "-P", "", "-f", str(path)])
     if derived.returncode != 0:
-        raise ConfigError(f"{path} has no {public_file.name} beside it and cannot be read without a passphrase")
+        raise ConfigError("key.unreadable", path=path, public=public_file.name)
     return OwnKey(path, derived.stdout.strip(), made=False)
 
 
-def why_unusable(own: OwnKey, place: Endpoint) -> str:
-    """What keeps ssh from using the key by itself, and what to do; "" where nothing is seen here. Errors: ConfigError.
+def check_usable(own: OwnKey, place: Endpoint) -> None:
+    """Errors: LoginRefusedError where something keeps ssh from using the key by itself; ConfigError.
 
     Where ~/.ssh/config names an agent for `place`, that one is ssh's to ask, and may hold the key.
     """
     opened = _run(["ssh-keygen", "-y", "-P", "", "-f", str(own.path)])
     if "too open" in opened.stderr:
-        return f"others may read {own.path}, and ssh uses no such key: `{shlex.join(['chmod', '600', str(own.path)])}`"
+        raise LoginRefusedError("key.too-open", path=shlex.quote(str(own.path)))
     if opened.returncode == 0 or "passphrase" not in opened.stderr or place.agent:
-        return ""
-    if own.public.split()[:2] in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]:
-        return ""
-    return (
-        f"{own.path} has a passphrase, and no ssh-agent holds it, so that ssh cannot use it by itself: "
-        f"`{shlex.join(['ssh-add', str(own.path)])}` first, or `--key NEW_FILE` for a key without one"
-    )
+        return
+    if own.public.split()[:2] not in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]:
+        raise LoginRefusedError("key.has-passphrase", path=shlex.quote(str(own.path)))
 
 
 def endpoint(remote: Remote) -> Endpoint:
@@ -179,7 +175,7 @@ def endpoint(remote: Remote) -> Endpoint:
         words += ["-p", str(remote.port)]
     done = _run([*words, "--", remote.account])
     if done.returncode != 0:
-        raise ConfigError(f"ssh cannot make sense of {remote.account}: {done.stderr.strip()}")
+        raise ConfigError("ssh.bad-config", account=remote.account, why=done.stderr.strip())
     return resolved(done.stdout, remote)
 
 
@@ -229,9 +225,10 @@ def offered_key(place: Endpoint, known: Sequence[HostKey] = ()) -> HostKey:
         key = HostKey(shown.get_name(), shown.get_base64())
     if any(other.kind == key.kind for other in known) and key not in known:
         raise HostKeyError(
-            f"{place.pinned_name} shows another host key ({key.fingerprint}) than the one known here: ask its "
-            f"administrators; if it is right, forget the old one with `ssh-keygen -R '{place.pinned_name}'"
-            f" -f FILE` ({', '.join(str(path) for path in place.known_hosts if path.is_file())}); nothing was sent"
+            "host.other-key",
+            host=place.pinned_name,
+            fingerprint=key.fingerprint,
+            files=", ".join(str(path) for path in place.known_hosts if path.is_file()),
         )
     return key
 
@@ -245,7 +242,7 @@ def pin(place: Endpoint, key: HostKey, file: Path) -> None:
         if line not in before:
             write_bytes(file, (before + ("\n" if before and not before.endswith("\n") else "") + line).encode())
     except OSError as error:
-        raise StorageError(f"{file} cannot be written: {error.strerror}") from error
+        raise StorageError("storage.unwritable", path=file, why=error.strerror) from error
 
 
 @contextlib.contextmanager
@@ -256,16 +253,13 @@ def _connected(place: Endpoint, kinds: Sequence[str] = ()) -> Iterator[paramiko.
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we put into words
     name = f"{place.host}:{place.port}"
     if place.jump:
-        raise ConfigError(
-            f"{place.host} is reached through {place.jump}: log in once by hand (`ssh {place.host}`) and install "
-            "the key there (`ssh-copy-id`), then run `syncd setup` again"
-        )
+        raise ConfigError("host.behind-jump", host=place.host, jump=place.jump)
     try:
         sock = socket.create_connection((place.host, place.port), timeout=CONNECT_TIMEOUT_S)
     except socket.gaierror as error:
-        raise UnreachableError(f"the name {place.host} is not known: check its spelling, or the network") from error
+        raise UnreachableError("connection.unknown-host", host=place.host) from error
     except OSError as error:
-        raise UnreachableError(f"{name} cannot be reached: {error.strerror or error}") from error
+        raise UnreachableError("connection.failed", place=name, why=error.strerror or error) from error
     connection = paramiko.Transport(sock)
     try:
         if kinds:
@@ -276,7 +270,7 @@ def _connected(place: Endpoint, kinds: Sequence[str] = ()) -> Iterator[paramiko.
         try:
             connection.start_client(timeout=CONNECT_TIMEOUT_S)
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise UnreachableError(f"{name} does not speak ssh with us: {error}") from error
+            raise UnreachableError("connection.no-ssh", place=name, why=error) from error
         yield connection
     finally:
         connection.close()
@@ -292,7 +286,7 @@ def install_public_key(place: Endpoint, expected: HostKey, public: str, ask: Ask
     with _connected(place, [expected.kind]) as connection:
         shown = connection.get_remote_server_key()
         if (shown.get_name(), shown.get_base64()) != (expected.kind, expected.blob):
-            raise HostKeyError(f"{place.host} shows another host key than a moment ago; nothing was sent")
+            raise HostKeyError("host.key-changed", host=place.host)
         connection.auth_timeout = LOGIN_TIMEOUT_S
         _log_in(connection, place, ask)
         try:
@@ -303,13 +297,13 @@ def install_public_key(place: Endpoint, expected: HostKey, public: str, ask: Ask
             channel.shutdown_write()
             said = channel.makefile_stderr("r").read(_MOST_SAID)
             if not channel.status_event.wait(INSTALL_TIMEOUT_S):
-                raise UnreachableError(f"{place.host} did not say whether it has the key now; try again")
+                raise UnreachableError("key.install-unanswered", host=place.host)
             code = channel.recv_exit_status()
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise UnreachableError(f"the connection broke while the key was installed ({error}); try again") from error
+            raise UnreachableError("key.install-broke", why=error) from error
     if code != 0:
         words = (said if isinstance(said, str) else said.decode(errors="replace")).strip()
-        raise RemoteError(f"the key could not be added to ~/.ssh/authorized_keys over there: {words or f'exit {code}'}")
+        raise RemoteError("key.install-failed", why=words or f"exit {code}")
 
 
 def _log_in(connection: paramiko.Transport, place: Endpoint, ask: Ask) -> None:
@@ -335,14 +329,11 @@ def _log_in(connection: paramiko.Transport, place: Endpoint, ask: Ask) -> None:
             if connection.is_authenticated():
                 return
     except paramiko.AuthenticationException as error:
-        raise LoginRefusedError(f"{account}: the login was refused; it was tried once, nothing was changed") from error
+        raise LoginRefusedError("login.refused", account=account) from error
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise UnreachableError(f"the connection broke during the login ({error}); nothing was changed") from error
+        raise UnreachableError("login.broke", why=error) from error
     if not connection.is_authenticated():
-        raise LoginRefusedError(
-            f"{account}: this site takes no password ({', '.join(kinds) or 'nothing'} only): add the public key the "
-            "way the site wants it (often a web page), then run `syncd setup` again"
-        )
+        raise LoginRefusedError("login.no-password", account=account, kinds=", ".join(kinds) or "nothing")
 
 
 def _offered_logins(connection: paramiko.Transport, place: Endpoint) -> list[str]:

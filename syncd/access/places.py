@@ -41,7 +41,7 @@ def take(who: str, shared: Path, environ: Mapping[str, str] = os.environ) -> int
             else:
                 return fd
     except OSError as error:
-        raise StorageError(f"a place cannot be held in {folder} ({error.strerror})") from error
+        raise StorageError("gate.no-place", path=folder, why=error.strerror) from error
     return None
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from anchorleg.files import write_bytes
 from anchorleg.places import own_folder, user_path
 from anchorleg.words import did_you_mean
-from syncd.errors import ConfigError, StorageError
+from syncd.errors import ConfigError, InvalidFieldError, StorageError
 from syncd.remote import Remote, TransportName
 from syncd.shared.layout import NAME
 
@@ -47,14 +47,14 @@ class Settings(BaseModel):
     @classmethod
     def _of_earlier_versions(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("transport") == "rsync":
-            raise ValueError("rsync is no transport any more: store another one, and use `syncd pull --rsync`")
+            raise InvalidFieldError("settings.no-rsync")
         return {name: each for name, each in value.items() if name != "rsync"} if isinstance(value, dict) else value
 
     @field_validator("name")
     @classmethod
     def _name_is_a_folder(cls, value: str | None) -> str | None:
         if value is not None and not NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is no contributor name (letters, digits, . _ -)")
+            raise InvalidFieldError("settings.bad-name", name=value)
         return value
 
     @property
@@ -86,24 +86,24 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     except (FileNotFoundError, NotADirectoryError):  # the second: of an account without a home folder
         return Settings()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}): mend its permissions") from error
+        raise ConfigError("settings.unreadable", path=path, why=error.strerror) from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: delete it and run `syncd setup` again") from error
+        raise ConfigError("settings.no-json", path=path) from error
     try:
         return Settings.model_validate(value)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_first_sentence(error)}") from error
+        raise ConfigError("settings.unusable", path=path, **_first_mistake(error)) from error
 
 
-def _first_sentence(error: ValidationError) -> str:
-    """The first mistake as one sentence with its field, and the nearest known name where the field is unknown."""
+def _first_mistake(error: ValidationError) -> dict[str, Any]:
+    """The `field` of the first mistake, and `why`; the nearest known name where there is no such field."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"]]
-    field = ".".join(place) or "the whole file"
+    why: object = first.get("ctx", {}).get("error", first["msg"])
     if first["type"] == "extra_forbidden":
         known = list((Remote if place[:1] == ["remote"] else Settings).model_fields)
-        return f"unknown field {field}; {did_you_mean(place[-1], known)}"
-    return f"{field}: {first['msg'].removeprefix('Value error, ')}"
+        why = InvalidFieldError("settings.unknown-field", hint=did_you_mean(place[-1], known))
+    return {"field": ".".join(place) or "the whole file", "why": why}
 
 
 def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Path:
@@ -115,7 +115,7 @@ def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) 
     try:
         Settings.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"{path} is left as it was: {_first_sentence(error)}") from error
+        raise ConfigError("settings.not-stored", path=path, **_first_mistake(error)) from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = os.umask(0o077)
@@ -124,7 +124,7 @@ def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) 
         finally:
             os.umask(before)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror}); nothing was changed") from error
+        raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
     return path
 
 
@@ -140,7 +140,7 @@ def parse_remote(
     """
     stored = settings if settings is not None else load_settings(environ)
     if not text.isprintable():
-        raise ConfigError(f"{text!a}: write it as [user@]host:/path, without control characters")
+        raise ConfigError("remote.control-characters", remote=text)
     if not text:
         return _override(stored.remote or _of_variables(environ), environ, with_path=True)
     user, host, path = _split(text)
@@ -157,7 +157,7 @@ def parse_remote(
 def _split(text: str) -> tuple[str | None, str | None, str]:
     """(user, host, path). scp's rule: a colon before the first slash makes it remote. Errors: ConfigError."""
     if "://" in text:
-        raise ConfigError(f"{text}: write it as [user@]host:/path (a port: `syncd setup … --port N`)")
+        raise ConfigError("remote.is-url", remote=text)
     bracketed = re.fullmatch(r"(?:(?P<user>[^/\[\]]*)@)?\[(?P<host>[^\]/]+)\]:(?P<path>.*)", text, re.DOTALL)
     if bracketed:
         user, host, path = bracketed["user"], bracketed["host"], bracketed["path"]
@@ -169,9 +169,9 @@ def _split(text: str) -> tuple[str | None, str | None, str]:
         if not at:
             user = None
     if user == "" or not host or not path:
-        raise ConfigError(f"{text}: write it as [user@]host:/path; the user, the host or the path is empty")
+        raise ConfigError("remote.incomplete", remote=text)
     if path.startswith("~") and not path.startswith("~/"):
-        raise ConfigError(f"{text}: another account's ~ is not looked up; write the absolute path")
+        raise ConfigError("remote.other-home", remote=text)
     path = path.removeprefix("~/").lstrip("/") or "." if path.startswith("~/") else path
     return user, host, path
 
@@ -180,7 +180,7 @@ def _remote(text: str, values: Mapping[str, object]) -> Remote:
     try:
         return Remote.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{text}: {_first_sentence(error)}; write it as [user@]host:/path") from error
+        raise ConfigError("remote.unusable", remote=text, **_first_mistake(error)) from error
 
 
 def _of_variables(environ: Mapping[str, str]) -> Remote:
@@ -188,12 +188,9 @@ def _of_variables(environ: Mapping[str, str]) -> Remote:
     host, path = environ.get(HOST_VARIABLE, ""), environ.get(PATH_VARIABLE, "")
     missing = [name for name, value in ((HOST_VARIABLE, host), (PATH_VARIABLE, path)) if not value]
     if len(missing) == 2 and not environ.get(USER_VARIABLE):
-        raise ConfigError("no remote: give one as user@host:/path, or store one with `syncd setup user@host:/path`")
+        raise ConfigError("remote.none")
     if missing:
-        raise ConfigError(
-            f"no remote is stored here, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: "
-            f"export {HOST_VARIABLE}=host {PATH_VARIABLE}=/path/of/the/run, or give the remote as user@host:/path"
-        )
+        raise ConfigError("remote.not-set", missing=" and ".join(missing))
     return _of_values({"host": host, "path": _far_path(path), "known_hosts": known_hosts_file(environ)})
 
 
@@ -219,7 +216,8 @@ def _of_values(values: Mapping[str, object]) -> Remote:
     try:
         return Remote.model_validate(values)
     except ValidationError as error:
-        field, _, what = _first_sentence(error).partition(": ")
+        field, why = _first_mistake(error).values()
+        if field == "host" and "@" in str(values["host"]):
+            raise ConfigError("remote.account-in-host", host=values["host"]) from error
         variable = {"user": USER_VARIABLE, "host": HOST_VARIABLE, "path": PATH_VARIABLE}.get(field, field)
-        hint = f"; the account goes into {USER_VARIABLE}" if field == "host" and "@" in str(values["host"]) else ""
-        raise ConfigError(f"{variable}: {what}{hint}") from error
+        raise ConfigError("remote.bad-variable", variable=variable, why=why) from error

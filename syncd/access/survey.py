@@ -144,16 +144,13 @@ def findings(answer: str, asked: str, command: str | None = None) -> Findings:
     """
     found = marked(answer)
     if "home" not in found:
-        raise RemoteError("the account over there runs no commands of ours: it needs a shell that knows sh")
+        raise RemoteError("survey.no-shell")
     path = next(iter(found.get("path", [])), "")
     if not path:
-        raise RemoteError(
-            f"there is no folder {asked} over there (relative paths begin at {found['home'][0]}): name the run folder, "
-            "or the shared folder that its config names"
-        )
+        raise RemoteError("survey.no-folder", path=asked, home=found["home"][0])
     shared = _shared(found, path, _run(next(iter(found.get("run", [])), "")))
     if not is_absolute_path(shared):
-        raise RemoteError(f"the other side names {shared[:200]} as the shared folder, which is no absolute path")
+        raise RemoteError("survey.relative-folder", path=shared[:200])
     named = [each for each in found.get("syncd", []) if is_absolute_path(each) and posixpath.basename(each) == "syncd"]
     return Findings(shared=shared, command=command or next(iter(named), None), has_policies="runs" in found)
 
@@ -184,22 +181,18 @@ def _run(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def how_to_install(account: str) -> str:
-    """The commands that bring `syncd` there."""
+def how_to_install(account: str) -> dict[str, str]:
+    """The commands that bring `syncd` there: `copy` and `install`."""
     here = Path(__file__).parents[2]
     checkout = shlex.quote(str(here)) if (here / "pyproject.toml").exists() else "CHECKOUT"
     account = shlex.quote(account)
     copy = f"rsync -a --exclude .git --exclude .venv --exclude runs {checkout}/ {account}:{_SOURCE_PLACE}/"
     install = f"python3 -m venv {INSTALL_PLACE} && {INSTALL_PLACE}/bin/pip install ./{_SOURCE_PLACE}"
-    return (
-        "there is no syncd over there; copy Anchorleg's checkout and install it, then run `syncd setup` again: "
-        f"{copy} && ssh {account} '{install}' "
-        "(Python 3.11 or newer; often after `module load python`), or say where it is with --remote-command"
-    )
+    return {"copy": copy, "install": f"ssh {account} '{install}'"}
 
 
 def checked_command(command: str | None) -> str | None:
     """`--remote-command` if it can be one. Errors: ConfigError."""
     if command is not None and not is_absolute_path(command):
-        raise ConfigError(f"--remote-command {command}: the absolute path of syncd over there, please")
+        raise ConfigError("survey.relative-command", command=command)
     return command

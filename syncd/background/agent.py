@@ -100,17 +100,14 @@ def _template(name: str) -> str:
     for folder in (package / "templates", package.parent / "templates"):
         if (folder / name).is_file():
             return (folder / name).read_text(encoding="utf-8")
-    raise ConfigError(f"the installation lacks its template {name}; install Anchorleg's checkout again")
+    raise ConfigError("service.no-template", name=name)
 
 
 def _writable(text: str) -> str:
     """`text` if both formats can hold it: no control characters, no bytes that are not UTF-8, no non-characters."""
     for char in text:
         if unicodedata.category(char) in {"Cc", "Cs"} or ord(char) & 0xFFFE == 0xFFFE:
-            raise ConfigError(
-                f"{text!a} holds the character {char!a}, which a service file cannot; "
-                "use another folder, or run `syncd watch` by hand"
-            )
+            raise ConfigError("service.bad-character", text=text, character=char)
     return text
 
 

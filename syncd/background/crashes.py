@@ -80,4 +80,4 @@ def write_record(path: Path, record: Record) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(path, asdict(record))
     except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}; free space or mend its permissions") from None
+        raise StorageError("storage.unwritable", path=path, why=error.strerror) from None

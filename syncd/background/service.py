@@ -88,9 +88,9 @@ def run(command: Sequence[str]) -> ManagerAnswer:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False)
     except FileNotFoundError:
-        raise ServiceError(f"there is no `{command[0]}` here") from None
+        raise ServiceError("service.no-manager", program=command[0]) from None
     except subprocess.TimeoutExpired:
-        raise ServiceError(f"`{' '.join(command)}` did not answer for {ANSWER_TIMEOUT_S:.0f} s; try again") from None
+        raise ServiceError("service.no-answer", command=" ".join(command), seconds=ANSWER_TIMEOUT_S) from None
     return ManagerAnswer(done.returncode, (done.stdout + done.stderr).strip())
 
 
@@ -161,7 +161,7 @@ class Launchd:
         answer = self._run(["launchctl", *words])
         if answer.code == 0 or answer.code in fine:
             return answer
-        raise ServiceError(f"`launchctl {' '.join(words)}` failed: {answer.code} {_line(answer.text)}")
+        raise _failed(["launchctl", *words], answer)
 
     def _unload(self) -> bool:
         """Whether it was loaded. bootout returns before the process has ended."""
@@ -171,7 +171,7 @@ class Launchd:
         deadline = time.monotonic() + GONE_TIMEOUT_S
         while self._ask("print", self._target, fine=NOT_LOADED).code not in NOT_LOADED:
             if time.monotonic() > deadline:
-                raise ServiceError(f"{LABEL} does not end; see `launchctl print {self._target}`")
+                raise ServiceError("service.never-ends", label=LABEL, target=self._target)
             self._sleep(LOOK_S)
         return answer.code != EIO
 
@@ -179,10 +179,7 @@ class Launchd:
         """Errors: ServiceError where nobody is logged in at the screen, whose agents a LaunchAgent is one of."""
         answer = self._run(["launchctl", "print", self._domain])
         if answer.code != 0:
-            raise ServiceError(
-                f"launchd has no session of yours at the screen ({self._domain}: {answer.code} {_line(answer.text)}); "
-                "log in on the Mac itself"
-            )
+            raise ServiceError("service.no-screen", domain=self._domain, code=answer.code, why=_line(answer.text))
 
     def _load(self) -> None:
         words = ("bootstrap", self._domain, str(self._file))
@@ -191,10 +188,7 @@ class Launchd:
             if answer.code == 0:
                 return
             self._sleep(LOOK_S)
-        raise ServiceError(
-            f"`launchctl {' '.join(words)}` failed {LOAD_TRIES} times: {answer.code} {_line(answer.text)}; "
-            "look for syncd under System Settings > General > Login Items, or log in again"
-        )
+        raise ServiceError("service.not-loaded", why=_failed(["launchctl", *words], answer), tries=LOAD_TRIES)
 
 
 class Systemd:
@@ -246,13 +240,17 @@ class Systemd:
         answer = self._run(["systemctl", "--user", *words])
         if answer.code == 0 or answer.code in fine:
             return answer
-        raise ServiceError(f"`systemctl --user {' '.join(words)}` failed: {answer.code} {_line(answer.text)}")
+        raise _failed(["systemctl", "--user", *words], answer)
 
     def _session(self) -> None:
         """Errors: ServiceError where nobody would answer (a container, `su`, a cluster's login node)."""
         answer = self._run(["systemctl", "--user", "show", "-p", "Version"])
         if answer.code != 0:
-            raise ServiceError(f"there is no systemd session of this user here ({_line(answer.text)})")
+            raise ServiceError("service.no-session", why=_line(answer.text))
+
+
+def _failed(command: Sequence[str], answer: ManagerAnswer) -> ServiceError:
+    return ServiceError("service.failed", command=" ".join(command), code=answer.code, why=_line(answer.text))
 
 
 def _line(text: str) -> str:
@@ -266,13 +264,11 @@ def _write(path: Path, text: str, *, also: Path | None = None) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
         write_bytes(path, text.encode(), mode=0o644)  # launchd refuses what a group may write
     except OSError as error:
-        raise StorageError(
-            f"{error.filename or path} cannot be written: {error.strerror}; nothing was installed"
-        ) from None
+        raise StorageError("storage.unwritable", path=error.filename or path, why=error.strerror) from None
 
 
 def _delete(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(f"{path} cannot be deleted: {error.strerror}; delete it by hand") from None
+        raise StorageError("storage.undeletable", path=path, why=error.strerror) from None

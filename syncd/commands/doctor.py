@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorleg.places import user_path
-from anchorleg.words import counted
 from syncd.errors import ProblemsFoundError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def doctor(
         _show(findings)
     bad = [each.check for each in findings if each.level is Level.PROBLEM]
     if bad:
-        raise ProblemsFoundError(f"{counted(len(bad), 'problem')}: {', '.join(bad)}")
+        raise ProblemsFoundError("doctor.problems", count=len(bad), checks=", ".join(bad))
 
 
 def _show(findings: tuple[Finding, ...]) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from syncd.errors import RefusedError
 from syncd.wire.protocol import REFUSED_EXIT_CODE, REFUSED_PREFIX
 
 #: A stranger's connection is polite towards everybody else on a login node.
@@ -37,7 +38,7 @@ def gate(
 
     try:
         rules.check(os.environ.get("SSH_ORIGINAL_COMMAND"), who, str(shared))
-    except rules.RefusedError as error:
+    except RefusedError as error:
         print(f"{REFUSED_PREFIX} {error}", file=sys.stderr)
         raise typer.Exit(REFUSED_EXIT_CODE) from None
     os.nice(NICENESS)

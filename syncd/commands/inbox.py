@@ -77,7 +77,7 @@ def drop(contributor: WhoOption, shared: SharedOption = Path(), yes: YesOption =
     try:
         moved = inbox.drop(by=account_name(), now=time.time())
     except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}; run the same command again to finish") from error
+        raise StorageError("contributor.unfinished", path=error.filename, why=error.strerror) from error
     print(
         f"{inbox.who} is dropped; {moved} waiting segments went to {inbox.path / 'quarantine'}\n"
         "a learner that runs takes out the rows that it has at its next step\n"
@@ -91,7 +91,7 @@ def readmit(contributor: WhoOption, shared: SharedOption = Path()) -> None:
     try:
         was_out = inbox.readmit()
     except OSError as error:
-        raise StorageError(f"{error.filename}: {error.strerror}; nothing was changed") from error
+        raise StorageError("storage.unwritable", path=error.filename, why=error.strerror) from error
     print(f"{inbox.who} is welcome again" if was_out else f"{inbox.who} was neither dropped nor held")
 
 
@@ -108,13 +108,13 @@ def _inbox(shared: Shared, who: str) -> Inbox:
     known = {inbox.who: inbox for inbox in Inbox.all_of(shared)}
     if who in known:
         return known[who]
-    raise ConfigError(f"no contributor {who[:81]!r} in {shared.inbox_folder}; {did_you_mean(who, known)}")
+    raise ConfigError("contributor.unknown", name=who[:81], folder=shared.inbox_folder, hint=did_you_mean(who, known))
 
 
 def _confirmed(inbox: Inbox) -> bool:
     """Whether the person at the terminal says yes. Errors: ConfigError where there is none."""
     if not sys.stdin.isatty():
-        raise ConfigError(f"dropping {inbox.who} wants a yes, and there is no terminal to ask on: add --yes")
+        raise ConfigError("contributor.no-terminal", name=inbox.who)
     waiting = inbox.usage("new").segments
     question = f"Drop {inbox.who}, in all runs of this folder? {waiting} segments wait, and go to quarantine"
     return typer.confirm(question, default=False)

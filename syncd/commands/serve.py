@@ -26,9 +26,9 @@ def serve(
     from syncd.shared.layout import NAME  # noqa: PLC0415 - `--help` stays quick
 
     if contributor is not None and not NAME.fullmatch(contributor):
-        raise ConfigError(f"{contributor!r} is no contributor name (letters, digits, . _ -)")
+        raise ConfigError("name.unusable", name=contributor)
     if sys.stdin.isatty() or sys.stdout.isatty():
-        raise ConfigError("`syncd serve` speaks to programs only: use `syncd pull` or `syncd watch`")
+        raise ConfigError("serve.at-terminal")
     out = os.dup(1)
     os.dup2(2, 1)  # whatever else prints must not fall between the frames
     serve_connection(shared, contributor, 0, out, checkpoints=checkpoints or contributor is None)
@@ -46,7 +46,7 @@ def serve_connection(
     try:
         folder = _located(shared)
     except RemoteError as error:
-        os.write(fd_out, PREAMBLE + encode(Goaway(reason="no folder", sentence=str(error), retry_after_s=None)))
+        os.write(fd_out, PREAMBLE + encode(Goaway(reason=error.id, sentence=str(error), retry_after_s=None)))
         raise
     server = Server(folder, contributor, fd_in, fd_out, run_folder_of(folder) if checkpoints else None)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -65,15 +65,12 @@ def _located(start: Path) -> Path:
     """The shared folder that `start` means; it may be without runs yet. Errors: RemoteError with one sentence."""
     try:
         if not start.is_dir():
-            raise RemoteError(f"{start} is no folder over there: name the shared folder, or the run folder that has it")
+            raise RemoteError("serve.no-folder", path=start)
         is_run = not (start / "v1").is_dir() and ((start / "shared").is_dir() or (start / "run.json").is_file())
         folder = start / "shared" if is_run else start
         for path in (folder, folder / "v1", folder / "v1" / "runs"):
             if path.exists():
                 os.listdir(path)
     except OSError as error:
-        raise RemoteError(
-            f"{error.filename or start} over there cannot be read by this account ({error.strerror}): ask its owner "
-            "for access, or for a key of your own (`syncd setup --friend`)"
-        ) from error
+        raise RemoteError("serve.unreadable", path=error.filename or start, why=error.strerror) from error
     return folder

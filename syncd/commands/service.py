@@ -72,7 +72,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
     try:
         mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StorageError(f"{mirror} cannot be made: {error.strerror}; nothing was installed") from None
+        raise StorageError("storage.no-folder", path=mirror, why=error.strerror) from None
     manager = service.manager()
     record = crashes.record_file()
     try:
@@ -81,17 +81,13 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
     except ServiceError as error:
         words = [agent.remote, str(mirror)] if remote or folder else []
         by_hand = shlex.join(["syncd", "watch", *words])
-        raise ServiceError(f"{error}. Until then run it in a terminal of its own: {by_hand}") from None
+        raise ServiceError("service.not-installed", why=error, command=by_hand) from None
     state, said, client = _first_word(manager, record, mirror)
     if said.stopped:
-        raise ServiceError(
-            f"it is installed, and has stopped: {said.stopped}. Mend that, and run `syncd install` again"
-        )
+        raise ServiceError("service.stopped", why=said.stopped)
     if client is None and not state.running:
         _print_notes(hints)
-        raise ServiceError(
-            f"it is installed, and does not run ({state.manager}: {state.detail}): see {_log_words(state)}"
-        )
+        raise ServiceError("service.not-running", manager=state.manager, detail=state.detail, log=_log_words(state))
     print(f"syncd runs in the background: {place} → {mirror}")
     if client is None:
         print("  it has not said yet whether it is connected: see `syncd status`")

@@ -65,9 +65,7 @@ def setup(
 
     settings = Way(None, bwlimit).over(load_settings())
     if (friend_key is not None or friend_checkpoints) and friend is None:
-        raise ConfigError(
-            "--friend-key and --friend-checkpoints need --friend NAME: how the friend's contributions are called"
-        )
+        raise ConfigError("friend.no-name")
     if remote or friend is None:
         remote = remote or _asked_remote(settings)
         settings = _connect(settings, remote, port, key, folder, remote_command, yes_host_key, name)
@@ -86,7 +84,7 @@ def _asked_remote(settings: Settings) -> str:
     if settings.remote is not None or (host and path):
         return ""
     if not _is_terminal():
-        raise ConfigError("which cluster? Here is no terminal to ask at: type `syncd setup user@host:/path/of/the/run`")
+        raise ConfigError("setup.no-terminal")
     print("  Where does the run live?")
     try:
         host = host or _ask("Login on the cluster (user@host, as you type it after ssh):", True).strip()
@@ -97,7 +95,7 @@ def _asked_remote(settings: Settings) -> str:
         print()
         host = ""
     if not host or not path:
-        raise ConfigError("both are needed; nothing was changed: `syncd setup user@host:/path/of/the/run` names them")
+        raise ConfigError("setup.no-answer")
     return f"{host}:{path}"
 
 
@@ -118,11 +116,11 @@ def _connect(
 
     place = parse_remote(text, settings=settings)
     if place.is_local and not Path(place.path).exists():
-        raise ConfigError(f"{text}: write the other side as [user@]host:/path of the run folder or its shared folder")
+        raise ConfigError("setup.no-remote", remote=text)
     if place.is_local:
-        raise ConfigError(f"{place} is a folder of this machine: it needs no setup, use it as REMOTE of pull and watch")
+        raise ConfigError("setup.is-local", remote=place)
     if name is not None and not NAME.fullmatch(name):
-        raise ConfigError(f"--name {name}: letters, digits, . _ - please, beginning with a letter or digit")
+        raise ConfigError("name.unusable", name=name)
     survey.checked_command(command)
     own = keys.ensure_key(user_path(key).absolute() if key else place.key or keys.default_key())
     _step("key", f"{_short(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
@@ -143,7 +141,7 @@ def _connect(
     try:
         settings.mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StorageError(f"{settings.mirror} cannot be made ({error.strerror}): choose another --folder") from error
+        raise StorageError("storage.no-folder", path=settings.mirror, why=error.strerror) from error
     _step("stored", _short(store_settings(settings)))
     mirror = _short(settings.mirror)
     print(
@@ -169,18 +167,17 @@ def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | N
         keys.pin(where, shown, file)  # from now on ours is asked first, whichever file knew it
         _step("host key", f"{shown.fingerprint} (known)")
         return shown
-    words = f"the {shown.kind} key of {where.pinned_name} is {shown.fingerprint}"
+    facts = {"kind": shown.kind, "host": where.pinned_name, "fingerprint": shown.fingerprint}
     if fingerprint is not None:
         if fingerprint != shown.fingerprint:
-            raise HostKeyError(f"{words}, not {fingerprint}: ask the site's administrators; nothing was sent")
+            raise HostKeyError("host.other-than-given", given=fingerprint, **facts)
     elif not _is_terminal():
-        raise ConfigError(
-            f"{words}: compare it with what the site publishes, then give --yes-host-key {shown.fingerprint}"
-        )
+        raise ConfigError("host.not-confirmed", **facts)
     else:
-        print(f"\n  {words[0].upper()}{words[1:]}.\n  Compare it with what the site publishes.")
+        print("\n  The {kind} key of {host} is {fingerprint}.".format(**facts))
+        print("  Compare it with what the site publishes.")
         if _ask("Is it right? [y/N]", True).strip().lower() not in {"y", "yes"}:
-            raise HostKeyError("the host key was not confirmed; nothing was sent and nothing stored")
+            raise HostKeyError("host.declined")
     keys.pin(where, shown, file)
     _step("host key", f"{shown.fingerprint} (pinned)")
     return shown
@@ -200,13 +197,9 @@ def _surveyed(
     except SecondFactorError:
         raise
     except LoginRefusedError:
-        if why := keys.why_unusable(own, where):
-            raise LoginRefusedError(why) from None
+        keys.check_usable(own, where)
         if shown is None or not _is_terminal():
-            raise LoginRefusedError(
-                f"{where.user}@{where.host} does not take {own.path} yet: run `syncd setup` in a terminal, where it "
-                f"asks for the password once, or add {own.path}.pub to ~/.ssh/authorized_keys over there"
-            ) from None
+            raise LoginRefusedError("login.key-unknown", user=where.user, host=where.host, key=own.path) from None
         print(f"\n  {where.user}@{where.host} does not know this key yet.\n  One login with your password installs it.")
         keys.install_public_key(where, shown, own.public, _ask)
         try:
@@ -214,17 +207,14 @@ def _surveyed(
         except SecondFactorError:
             raise
         except LoginRefusedError:
-            raise LoginRefusedError(
-                f"{where.user}@{where.host} has the key in ~/.ssh/authorized_keys now and refuses it all the same: its "
-                "home may be writable by others (`chmod go-w ~` there), or the site takes keys elsewhere"
-            ) from None
+            raise LoginRefusedError("login.still-refused", user=where.user, host=where.host) from None
         _step("login", f"{where.user}@{where.host} takes the key now (the password is not kept)")
     if REFUSED_PREFIX in answer.said:
         _step("restricted", "this key reaches the weights and its own inbox only, as it should")
         return place.model_copy(update={"command": None}), True
     found = survey.findings(answer.out, place.path, command)
     if found.command is None:
-        raise RemoteError(survey.how_to_install(place.account))
+        raise RemoteError("setup.no-syncd-there", **survey.how_to_install(place.account))
     _step(
         "folder", found.shared + ("" if found.has_policies else " (no policy yet: the run writes its first one there)")
     )
@@ -254,21 +244,18 @@ def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpo
 
     place = settings.remote
     if place is None or place.command is None:
-        raise ConfigError("--friend: store the remote first, with `syncd setup user@host:path` from your own account")
+        raise ConfigError("friend.no-remote")
     public = _NOBODYS_KEY
     if file is not None:
         try:
             public = user_path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--friend-key {file} cannot be read: it is the .pub file of the friend's key") from error
+            raise ConfigError("friend.key-unreadable", path=file) from error
         if "PRIVATE KEY" in public:
-            raise ConfigError(f"--friend-key {file} is a private key: delete it, and ask for the .pub file beside it")
+            raise ConfigError("friend.key-private", path=file)
     line = authorized_keys_line(friend, public, [place.command], place.path, checkpoints=checkpoints)
     if keys.takes_variables(place):
-        raise ConfigError(
-            f"the sshd of {place.host} takes any variable from a client (AcceptEnv in its sshd_config): with one, a "
-            "restricted key can run whatever it likes as you; ask its administrators to name harmless ones alone"
-        )
+        raise ConfigError("friend.open-sshd", host=place.host)
     if file is None:
         line = line.replace(public.split()[1], "<their public key: the long word in ~/.ssh/id_ed25519.pub>")
     print(

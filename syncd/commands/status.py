@@ -51,11 +51,11 @@ def _look(mirror: Path) -> MirrorView:
     from syncd.laptop.status import read_mirror  # noqa: PLC0415 - `--help` stays quick
 
     if not mirror.is_dir():
-        raise ConfigError(f"{mirror} is no mirror yet: `syncd pull REMOTE {mirror}` makes it one")
+        raise ConfigError("mirror.not-one", path=mirror)
     try:
         return read_mirror(mirror, time.time())
     except OSError as error:
-        raise StorageError(f"{error.filename or mirror} cannot be read ({error.strerror})") from error
+        raise StorageError("storage.unreadable", path=error.filename or mirror, why=error.strerror) from error
 
 
 def _print(view: MirrorView) -> None:

@@ -108,7 +108,7 @@ def watch(
 ) -> None:
     """Stay connected: policies arrive as they are published, experience leaves as it is made. Ctrl-C ends it."""
     if pull_only and push_only:
-        raise ConfigError("--pull-only and --push-only together leave nothing to do; give one of them")
+        raise ConfigError("sync.nothing-to-do")
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     settings, place, mirror = places(remote, folder)
@@ -130,16 +130,16 @@ def _run(
     from syncd.laptop.client import Wishes  # noqa: PLC0415 - `--help` stays quick
 
     if math.isnan(every_s):
-        raise ConfigError("SECONDS: nan is no number of seconds")
+        raise ConfigError("sync.not-a-number")
     wishes = Wishes(pull=verb != "push", push=verb != "pull", every_s=every_s)
     settings, place, mirror = places(remote, folder)
     if checkpoints and place.is_local:
-        raise ConfigError(f"--checkpoints: {place} is on this machine, and so are its checkpoints: <run folder>/slots/")
+        raise ConfigError("sync.local-checkpoints", remote=place)
     if way.by_rsync and (place.is_local or way.transport is not None):
-        raise ConfigError("--rsync goes to another machine by ssh: name it as user@host:/path, leave out --transport")
+        raise ConfigError("sync.rsync-local")
     if every_s:
         if as_json or checkpoints:
-            raise ConfigError("with SECONDS it goes on for ever: leave out --json and --checkpoints, or SECONDS")
+            raise ConfigError("sync.endless")
         try:
             _stay(verb, settings, place, mirror, wishes, way, waits=True)
         except (ConfigError, HostKeyError, LoginRefusedError, RemoteError) as error:
@@ -211,7 +211,7 @@ def _once(
         for line in brought:
             print(line)
     if counts.troubles:
-        raise RemoteError("; ".join(counts.troubles))
+        raise RemoteError("sync.left-out", troubles="; ".join(counts.troubles))
 
 
 def _report(
@@ -386,4 +386,4 @@ def _log_line(sentence: str) -> None:
     except OSError as error:
         if is_full(error):
             return
-        raise StorageError(f"the log cannot be written ({error.strerror})") from error
+        raise StorageError("storage.unwritable", path="the log", why=error.strerror) from error

@@ -26,9 +26,9 @@ _NAMES = get_args(TransportName)
 def _transport(text: str) -> str:
     """Errors: ConfigError."""
     if text == "rsync":
-        raise ConfigError("--transport rsync is no more: `syncd pull --rsync` fetches policies, curves and checkpoints")
+        raise ConfigError("transport.no-rsync")
     if text not in _NAMES:
-        raise ConfigError(f"--transport {text}: one of {', '.join(_NAMES)}, please")
+        raise ConfigError("transport.unknown", transport=text, known=", ".join(_NAMES))
     return text
 
 
@@ -65,7 +65,7 @@ class Way:
         said = {"transport": self.transport, "bwlimit": self.bwlimit}
         merged = settings.model_copy(update={name: value for name, value in said.items() if value is not None})
         if 0 < merged.bwlimit < LEAST_KIB_S:
-            raise ConfigError(f"--bwlimit {merged.bwlimit}: {LEAST_KIB_S} KiB a second at least, or 0 for no limit")
+            raise ConfigError("transport.limit-too-low", limit=merged.bwlimit, least=LEAST_KIB_S)
         return merged
 
 
@@ -75,13 +75,13 @@ def places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
     place = parse_remote(remote, settings=settings)
     mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
     if mirror.exists() and not mirror.is_dir():
-        raise ConfigError(f"{mirror} is a file: name a folder for the mirror")
+        raise ConfigError("mirror.is-a-file", path=mirror)
     theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}
     is_the_remote = place.is_local and os.path.realpath(mirror) in theirs
     # A mirror had its state/ before anything was fetched; in a learner's folder we would clear policies away.
     is_a_learners = (mirror / "v1").is_dir() and not (mirror / "state").is_dir()
     if is_the_remote or is_a_learners or _takes_in(mirror / "v1" / "inbox"):
-        raise ConfigError(f"{mirror} is a run's own shared folder: name another folder for the mirror")
+        raise ConfigError("mirror.is-a-runs", path=mirror)
     return settings, place, mirror
 
 

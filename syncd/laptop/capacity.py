@@ -95,50 +95,46 @@ class Capacity:
         """Whether there is room for a ring or a scene of this slot. Errors: as above."""
         self._check(lambda: self._slot_objection(place, set()) or self._objection(size))
 
-    def _check(self, objection: Callable[[], str]) -> None:
+    def _check(self, objection: Callable[[], NoRoomError | None]) -> None:
         if objection() and self._monotonic() - self._counted_at >= RECOUNT_S:
             self.count_anew()
-        if sentence := objection():
-            raise NoRoomError(sentence)
+        if error := objection():
+            raise error
 
-    def _slot_objection(self, place: SlotPlace, also: set[SlotPlace]) -> str:
+    def _slot_objection(self, place: SlotPlace, also: set[SlotPlace]) -> NoRoomError | None:
         held = self._held()
         if place in held or place in also:
-            return ""
+            return None
         known = held.keys() | also
         runs = {each.run_id for each in known}
         if place.run_id not in runs and len(runs) >= self._limits.runs:
-            return self._full(f"{self._limits.runs} runs", "no other run is")
+            return NoRoomError("mirror.too-many-runs", most=self._limits.runs, folder=self._shared.runs)
         if len(known) >= self._limits.slots:
-            return self._full(f"{self._limits.slots:,} slots", "no other slot is")
-        return ""
+            return NoRoomError("mirror.too-many-slots", most=self._limits.slots, folder=self._shared.runs)
+        return None
 
-    def _curve_objection(self, place: SlotPlace, name: str, size: int) -> str:
+    def _curve_objection(self, place: SlotPlace, name: str, size: int) -> NoRoomError | None:
         held = self._held()
         here = held.get(place, _Held())
         added = size - here.curves.get(name, 0)
         if here.curve_bytes + added > self._limits.curve_bytes:
-            most = sized(self._limits.curve_bytes)
-            return f"a slot has {most} of curves, which is the most: further parts are left out"
+            return NoRoomError("mirror.curve-too-long", most=sized(self._limits.curve_bytes))
         if sum(each.curve_bytes for each in held.values()) + added > self._limits.curves_bytes:
-            return self._full(f"{sized(self._limits.curves_bytes)} of curves", "no further part of one is")
-        return ""
+            most = sized(self._limits.curves_bytes)
+            return NoRoomError("mirror.too-many-curves", most=most, folder=self._shared.runs)
+        return None
 
-    def _objection(self, size: int) -> str:
+    def _objection(self, size: int) -> NoRoomError | None:
         here = self._shared.path
         if is_nearly_full(here, size):
-            raise StorageError(f"{here}: the disk is nearly full, nothing more is fetched; make room there")
+            raise StorageError("mirror.disk-full", path=here)
         held = self._held().values()
         if sum(each.files for each in held) >= self._limits.files:
-            return self._full(f"{self._limits.files:,} files", "nothing more is")
+            return NoRoomError("mirror.too-many-files", most=self._limits.files, folder=self._shared.runs)
         parts = sum(_sizes(self._parts).values())
         if sum(each.bytes for each in held) + parts + size > self._limits.bytes:
-            return self._full(sized(self._limits.bytes), "nothing more is")
-        return ""
-
-    def _full(self, what: str, more: str) -> str:
-        words = f"the mirror has {what}, which is the most: {more} fetched"
-        return f"{words}; delete runs that you no longer need in {self._shared.runs}"
+            return NoRoomError("mirror.too-large", most=sized(self._limits.bytes), folder=self._shared.runs)
+        return None
 
     def _held(self) -> dict[SlotPlace, _Held]:
         if self._slots is None:

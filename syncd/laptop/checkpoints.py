@@ -67,7 +67,7 @@ class ServedCheckpoints:
             first = max(found, default=-1) + 1
             told = self._session.saved(first)
             if told.sentence:
-                raise RemoteError(told.sentence)
+                raise RemoteError("peer.refuses", sentence=told.sentence)
             self._run_id = told.run_id
             if not any(one.slot >= first for one in told.slots):
                 return {slot: saved for slot, saved in found.items() if saved}
@@ -95,7 +95,7 @@ class ServedCheckpoints:
                 ):
                     return False
                 if is_nearly_full(arriving, length):
-                    raise StorageError(f"{arriving}: the disk has no room for {name}; make room there")
+                    raise StorageError("mirror.disk-full", path=arriving)
                 self._session.fetch(Offer(f"{path}/{name}", length, None, "blob"), arriving / name)
         except GoneError:
             return False
@@ -189,21 +189,18 @@ def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> N
     try:
         arriving.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{arriving} cannot be made ({error.strerror})") from error
+        raise StorageError("storage.no-folder", path=arriving, why=error.strerror) from error
     is_whole = source.bring(slot, saved, arriving)
     damaged = _damaged(arriving)
     if damaged or not is_whole:
         shutil.rmtree(arriving, ignore_errors=True)
-        raise GoneError(
-            f"{path_in_run(slot, saved)} is gone over there, or changed while it was fetched"
-            + (f" ({damaged})" * bool(damaged))
-        )
+        raise GoneError("checkpoint.gone", path=path_in_run(slot, saved), why=damaged or "it is not whole")
     try:
         fsync_tree(arriving)
         os.replace(arriving, into)
         fsync_folder(into.parent)
     except OSError as error:
-        raise StorageError(f"{into} cannot be written ({error.strerror})") from error
+        raise StorageError("storage.unwritable", path=into, why=error.strerror) from error
 
 
 def _sweep_parts(slot: Path, wanted: Path) -> None:

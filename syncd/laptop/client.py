@@ -57,9 +57,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise
     except OSError as error:
         where, why = error.filename or folder, error.strerror or error
-        raise StorageError(
-            f"{where} cannot be read or written ({why}); nothing was lost, look at that disk or folder"
-        ) from error
+        raise StorageError("mirror.disk-error", path=where, why=why) from error
 
 
 def sync_once(

@@ -58,9 +58,7 @@ class MirrorLock:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StorageError(
-                f"{self.folder} cannot be used as a mirror ({error.strerror}): name another folder"
-            ) from error
+            raise StorageError("mirror.unusable", path=self.folder, why=error.strerror) from error
         try:
             self._take()
             record = {"pid": os.getpid(), "since": time.time(), "verb": self.verb}
@@ -69,7 +67,7 @@ class MirrorLock:
         except BaseException as error:
             os.close(self._fd)
             if isinstance(error, OSError):
-                raise StorageError(f"{path} cannot be written ({error.strerror})") from error
+                raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
             raise
         return self
 
@@ -87,12 +85,9 @@ class MirrorLock:
         who = _read(self.folder)
         if self._tell_wait is None or (who is not None and self.verb == who.verb == "watch"):
             only_fetches = self.verb == "push" and who is not None and who.verb == "pull"
-            raise ConfigError(
-                f"{_taken(self.folder)}, which only fetches: end it, and let `syncd bidirectional` or `watch` go on"
-                if only_fetches
-                else f"{_taken(self.folder)}: see it with `syncd status {self.folder}`, or end that one first"
-            )
-        self._tell_wait(f"{_taken(self.folder)}: waiting until that one ends")
+            name = _named(who)
+            raise ConfigError("mirror.only-fetched" if only_fetches else "mirror.taken", folder=self.folder, by=name)
+        self._tell_wait(f"{self.folder} is kept by {_named(who)} already: waiting until that one ends")
         fcntl.flock(self._fd, fcntl.LOCK_EX)  # asleep in the kernel; a signal's exception ends it
 
     def __exit__(
@@ -101,10 +96,8 @@ class MirrorLock:
         os.close(self._fd)
 
 
-def _taken(folder: Path) -> str:
-    who = _read(folder)
-    named = f"`syncd {who.verb}` (pid {who.pid})" if who else "another syncd"
-    return f"{folder} is kept by {named} already"
+def _named(who: Holder | None) -> str:
+    return f"`syncd {who.verb}` (pid {who.pid})" if who else "another syncd"
 
 
 def holder(folder: Path) -> Holder | None:

@@ -189,7 +189,7 @@ class Mirror:
         """
         target = self.target(offer)
         if target is None:
-            raise DamagedPolicyError(f"{offer.path[:200]!r} is no place of the tree")
+            raise DamagedPolicyError("policy.no-place", path=offer.path[:200])
         try:
             self._parts.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.capacity.check_slot(target.slot)
@@ -197,29 +197,27 @@ class Mirror:
                 return self._bring_policy(target, target.version, offer, fetch)
             return self._bring_curve(target, offer, fetch)
         except DamagedPolicyError as error:
-            why = f"{target.words} is left out: {error}; what was here before stays"
-            self._remember(offer, why)
-            raise DamagedPolicyError(why) from error
+            left_out = DamagedPolicyError("policy.left-out", policy=target.words, why=error)
+            self._remember(offer, str(left_out))
+            raise left_out from error
         except OSError as error:
             where = self.folder if is_full(error) else error.filename or self.folder  # full: one for all files
-            raise StorageError(
-                f"{where} cannot be written ({error.strerror}); nothing was lost, make room there"
-            ) from error
+            raise StorageError("storage.unwritable", path=where, why=error.strerror) from error
 
     def _bring_policy(self, target: OfferTarget, version: Version, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_MANIFEST_BYTES:
-            raise DamagedPolicyError(f"its manifest has {offer.bytes} bytes; {MAX_MANIFEST_BYTES} is the most")
+            raise DamagedPolicyError("policy.manifest-too-large", bytes=offer.bytes, most=MAX_MANIFEST_BYTES)
         part = self._parts / f"{place.run_id}.{place.slot}.{'averaged.' * place.is_averaged}{target.file_name}"
         sealed = _fetched(offer, part, fetch)
         manifest = parse_manifest(sealed)
         if (manifest.run_id, manifest.slot, manifest.version) != (place.run_id, place.slot, version):
-            raise DamagedPolicyError("its manifest is that of another run, slot or version")
+            raise DamagedPolicyError("policy.other-manifest")
         came = len(sealed) + sum(self._bring_blob(target, manifest, blob, fetch) for blob in manifest.blobs)
         make_shared_folder(place.manifests)
         if not put_once(place.manifest(version), sealed) and place.manifest(version).read_bytes() != sealed:
             if _is_whole(place, version):
-                raise DamagedPolicyError("this version was here before with other content")
+                raise DamagedPolicyError("policy.changed")
             put(place.manifest(version), sealed)  # this disk damaged it
         hint = hinted(place)
         if hint is None or hint < version:
@@ -267,13 +265,13 @@ class Mirror:
     def _bring_curve(self, target: OfferTarget, offer: Offer, fetch: Fetch) -> Arrival:
         place = target.place
         if offer.bytes > MAX_CHUNK_BYTES:
-            raise DamagedPolicyError(f"it has {offer.bytes} bytes; {MAX_CHUNK_BYTES} is the most of a curve's part")
+            raise DamagedPolicyError("curve.too-large", bytes=offer.bytes, most=MAX_CHUNK_BYTES)
         part = self._parts / f"{place.run_id}.{place.slot}.{target.file_name}"
         self.capacity.check_curve(place, target.file_name, offer.bytes)
         data = _fetched(offer, part, fetch)
         if len(data) > MAX_CHUNK_BYTES or not _is_json_lines(data):
             part.unlink(missing_ok=True)
-            raise DamagedPolicyError(f"it is not made of lines of JSON, {CHUNK_ROWS} at most")
+            raise DamagedPolicyError("curve.no-lines", most=CHUNK_ROWS)
         make_shared_folder(place.metrics)
         os.replace(part, place.metrics / target.file_name)
         fsync_folder(place.metrics)
@@ -361,7 +359,7 @@ def _fetched(offer: Offer, part: Path, fetch: Fetch) -> bytes:
         if is_right and (len(data) == offer.bytes or offer.kind == "metrics"):
             return data
         part.unlink(missing_ok=True)
-    raise DamagedPolicyError(f"its {offer.kind} arrived {FETCHES} times with another content than was offered")
+    raise DamagedPolicyError("policy.changes-on-the-way", kind=offer.kind, times=FETCHES)
 
 
 def _is_json_lines(data: bytes) -> bool:

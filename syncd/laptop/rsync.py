@@ -85,7 +85,7 @@ class Rsync:
 
     def __init__(self, remote: Remote, folder: Path, bwlimit: int = 0) -> None:
         if shutil.which("rsync") is None:
-            raise RemoteError("there is no rsync on this machine: install it, or leave --rsync away")
+            raise RemoteError("rsync.not-installed")
         self.remote, self.folder = remote, folder
         self._limit = [f"--bwlimit={bwlimit}"] if bwlimit else []
 
@@ -115,18 +115,16 @@ class Rsync:
 
         def check() -> None:
             if is_nearly_full(into):
-                raise StorageError(f"{into}: the disk is nearly full, nothing more is fetched; make room there")
+                raise StorageError("mirror.disk-full", path=into)
             found, came = _usage(into)
             if found > files or came > size:
-                raise RemoteError(
-                    f"{host} sends more than {files:,} files or {sized(size)}: no run of ours has so many"
-                )
+                raise RemoteError("rsync.too-much", host=host, files=files, size=sized(size))
 
         done = run_bounded(child, str(host), timeout_s, check)
         if done.returncode and done.returncode not in _PARTLY:
             raise self._why(done.stderr)
         if done.returncode and "change_dir" in done.stderr:
-            raise GoneError(f"{self.remote.host}:{there} is not there, or not for us")
+            raise GoneError("rsync.no-folder", host=self.remote.host, path=there)
         return not done.returncode
 
     def bring_names(self, sizes: dict[str, int], into: Path) -> None:
@@ -141,11 +139,11 @@ class Rsync:
         place = self.remote.host or ""
         lines = [line.strip() for line in said.splitlines() if not line.startswith("rsync error")]
         if refused := [line for line in lines if line.startswith(REFUSED_PREFIX)]:
-            return RemoteError(f"{place} does not allow this: {refused[0][:300]}")
+            return RemoteError("server.refused-by-gate", place=place, why=refused[0][:300])
         if _NO_RSYNC.search(said):
-            return RemoteError(f"{place} has no rsync: install one there, or syncd, and leave --rsync away")
+            return RemoteError("rsync.not-there", place=place)
         if "No space left" in said or "Disk quota" in said:
-            return StorageError("the disk is full: nothing was lost, it goes on when there is room")
+            return StorageError("rsync.disk-full")
         return explain(place, EXIT_SSH, "\n".join(lines), typed=typed_ssh(self.remote))
 
 
@@ -196,7 +194,7 @@ class RsyncPull:
         try:
             self._rsync.bring("", self._new.path, ["--exclude=*"])
         except GoneError as error:
-            raise RemoteError(f"{error}: name the shared folder that the run writes to") from None
+            raise RemoteError("rsync.no-shared-folder", why=error) from None
 
     def _policies(self) -> list[Offer]:
         """The newest policies that the mirror lacks; their manifests lie in `new`."""
@@ -271,7 +269,7 @@ class RsyncPull:
         try:
             shutil.copyfile(file, part)
         except (FileNotFoundError, IsADirectoryError):
-            raise GoneError(f"{offer.path} is gone over there") from None
+            raise GoneError("file.gone", path=offer.path) from None
         if offer.kind == "metrics":  # by its time the next look knows it
             os.utime(part, ns=(file.stat().st_mtime_ns, file.stat().st_mtime_ns))
         _sync(part)
@@ -319,16 +317,13 @@ class RsyncCheckpoints:
     def saved(self) -> dict[int, list[SavedAt]]:
         """See `CheckpointSource`."""
         if posixpath.basename(self._remote.path.rstrip("/")) != "shared":
-            raise RemoteError(
-                f"{self._remote} is not called `shared`, so nothing says where the checkpoints are: write "
-                "<run folder>/shared"
-            )
+            raise RemoteError("checkpoint.no-run-folder", remote=self._remote)
         names = self._rsync.folder / "saved"
         shutil.rmtree(names, ignore_errors=True)
         try:
             self._rsync.bring("slots/", names, _SAVED)
         except GoneError as error:
-            raise RemoteError(f"no checkpoints can be looked for: {error}") from None
+            raise RemoteError("checkpoint.not-listed", why=error) from None
         return {slot: saved for slot in slots_in(names) if (saved := newest_saved(names, slot))}
 
     def run_id(self) -> str | None:

@@ -61,7 +61,7 @@ def decode(data: bytes, shapes: Shapes) -> Tensors:
     numbers = sum(math.prod(shape) for shape in shapes.values())
     high, low = np.frombuffer(_decompressed(frame, 2 * numbers), np.uint8).reshape(2, numbers)
     if bool((((high & 0x7F) == 0x7F) & (low >= 0x80)).any()):
-        raise DamagedPolicyError("its weights are not all finite")
+        raise DamagedPolicyError("policy.not-finite")
     bits = high.astype(np.uint32)
     bits <<= 8
     bits |= low
@@ -104,10 +104,10 @@ def _table(shapes: Shapes) -> bytes:
 def _frame(data: bytes, table: bytes) -> memoryview:
     """What follows the one table that is right."""
     if not data.startswith(_MAGIC):
-        raise DamagedPolicyError("its blob does not begin like one")
+        raise DamagedPolicyError("blob.bad-start")
     start = len(_MAGIC) + _LENGTH.size
     if data[len(_MAGIC) : start] != _LENGTH.pack(len(table)) or data[start : start + len(table)] != table:
-        raise DamagedPolicyError("its blob's table of tensors is not the one in its manifest")
+        raise DamagedPolicyError("blob.other-tensors")
     return memoryview(data)[start + len(table) :]
 
 
@@ -115,10 +115,10 @@ def _decompressed(frame: memoryview, size: int) -> bytes:
     try:
         claimed = zstandard.get_frame_parameters(frame).content_size
         if claimed != size:
-            raise DamagedPolicyError(f"its blob claims {claimed} bytes of weights; its tensors have {size}")
+            raise DamagedPolicyError("blob.other-size", found=claimed, size=size)
         found = zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise DamagedPolicyError("its blob cannot be decompressed") from error
+        raise DamagedPolicyError("blob.not-compressed") from error
     if len(found) != size:
-        raise DamagedPolicyError(f"its blob holds {len(found)} bytes of weights; its tensors have {size}")
+        raise DamagedPolicyError("blob.other-size", found=len(found), size=size)
     return found

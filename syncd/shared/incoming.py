@@ -112,7 +112,7 @@ class Deposit:
         with self._explained(folder, run_id, slot):
             self._count(folder)
             if self._spent is not None:
-                raise StorageError(self._spent.sentence)
+                raise StorageError("incoming.spent", sentence=self._spent.sentence)
             if not self._is_open(folder):
                 return False
             _write_whole(folder / name_of(hashlib.sha256(data).hexdigest(), asks=asks), data)
@@ -124,14 +124,11 @@ class Deposit:
         try:
             yield
         except FileNotFoundError as error:
-            raise StorageError(
-                f"slot {slot} of {run_id} takes nothing from other accounts: its owner must set collaboration.enabled "
-                "and collaboration.group"
-            ) from error
+            raise StorageError("incoming.closed", slot=slot, run_id=run_id) from error
         except PermissionError as error:
-            raise StorageError(f"{self.who} may not write into {folder}: {_who_may(folder)}") from error
+            raise StorageError("incoming.not-a-member", who=self.who, path=folder, hint=_who_may(folder)) from error
         except OSError as error:
-            raise StorageError(f"a segment cannot be written into {folder} ({error.strerror})") from error
+            raise StorageError("storage.unwritable", path=folder, why=error.strerror) from error
 
     def count(self) -> int:
         """How many segments of ours wait in the folders that were written to, as counted lately."""

@@ -152,11 +152,8 @@ class Shared:
             if (candidate / "v1").is_dir():
                 return cls(candidate)
         if not start.is_dir():
-            raise ConfigError(f"{start} is no folder: name a shared folder, or a run folder with shared/ in it")
-        raise ConfigError(
-            f"{start} is no shared folder (it has no v1/, and no shared/v1/): name the folder that the run shares, "
-            "or the run folder; a run makes it with its first policy"
-        )
+            raise ConfigError("shared.no-folder", path=start)
+        raise ConfigError("shared.not-one", path=start)
 
     @property
     def runs(self) -> Path:

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from syncd.errors import InvalidFieldError
 from syncd.shared.layout import NAME, VERSION_TEXT, Version
 
 FORMAT = 2
@@ -45,7 +46,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 def _checked_word(text: str) -> str:
     if not text.isprintable():  # and not made so: the digest seals it as it is
-        raise ValueError("it has characters that cannot be shown")
+        raise InvalidFieldError("manifest.unprintable")
     return text
 
 
@@ -55,13 +56,13 @@ def _checked_fields(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     while waiting:
         depth, one = waiting.pop()
         if depth > _MAX_DEPTH:
-            raise ValueError("it is nested too deeply")
+            raise InvalidFieldError("manifest.too-deep")
         if isinstance(one, str):
             if len(one) > _MAX_WORD:
-                raise ValueError("it has a text that is too long")
+                raise InvalidFieldError("manifest.long-text")
             _checked_word(one)
         elif isinstance(one, float) and not math.isfinite(one):
-            raise ValueError("it has a number that is none")
+            raise InvalidFieldError("manifest.not-finite")
         elif isinstance(one, dict):
             waiting += [(depth + 1, inner) for pair in one.items() for inner in pair]
         elif isinstance(one, list):
@@ -145,7 +146,7 @@ class Golden(SealedModel):
     def _rows_agree(self) -> Self:
         given = [rows for rows in (self.obs, self.task) if rows is not None]
         if len(given) == 1 or any(len(rows) != len(self.action) for rows in given):
-            raise ValueError("obs, task and action differ in length")
+            raise InvalidFieldError("manifest.other-lengths")
         return self
 
 
@@ -164,7 +165,7 @@ class Score(SealedModel):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.mean_success is None) == (self.mean_return is None):
-            raise ValueError("score has one of mean_success and mean_return")
+            raise InvalidFieldError("manifest.two-scores")
         return self
 
     @model_serializer(mode="wrap")
@@ -190,9 +191,9 @@ class Blob(SealedModel):
     def _sizes_agree(self) -> Self:
         numbers = sum(math.prod(shape) for shape in self.tensors.values())
         if self.raw_bytes != BYTES_A_NUMBER * numbers:
-            raise ValueError(f"raw_bytes {self.raw_bytes} is not 2 x {numbers} numbers")
+            raise InvalidFieldError("manifest.other-size", raw_bytes=self.raw_bytes, numbers=numbers)
         if self.raw_bytes > max(_ANY_GROWTH_BYTES, MAX_GROWTH * self.bytes):
-            raise ValueError(f"{self.bytes} bytes that grow to {self.raw_bytes} are no weights")
+            raise InvalidFieldError("manifest.grows", bytes=self.bytes, raw_bytes=self.raw_bytes)
         return self
 
 

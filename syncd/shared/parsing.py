@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from anchorleg.printable import printable
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import NAME
 from syncd.shared.manifest import (
@@ -110,20 +109,22 @@ def parse_manifest(data: bytes) -> Manifest:
     Errors: DamagedPolicyError with one phrase.
     """
     if len(data) > MAX_MANIFEST_BYTES:
-        raise DamagedPolicyError(f"its manifest has {len(data)} bytes; {MAX_MANIFEST_BYTES} is the most")
+        raise DamagedPolicyError("policy.manifest-too-large", bytes=len(data), most=MAX_MANIFEST_BYTES)
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise DamagedPolicyError("its manifest is torn or no JSON") from error
+        raise DamagedPolicyError("policy.no-json") from error
     stated = value.get("format") if isinstance(value, dict) else None
     if type(stated) is int and stated not in {OLD_FORMAT, FORMAT}:
-        raise DamagedPolicyError(f"its format {stated} is not the {FORMAT} that this version reads: update anchorleg")
+        raise DamagedPolicyError("policy.newer-format", found=stated, known=FORMAT)
     try:
         manifest = (OldManifest if stated == OLD_FORMAT else Manifest).model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise DamagedPolicyError(f"its manifest is not one ({printable(field, 100)}: {first['msg']})") from error
+        raise DamagedPolicyError(
+            "policy.bad-field", field=field[:100], why=first.get("ctx", {}).get("error", first["msg"])
+        ) from error
     if not manifest.is_whole():
-        raise DamagedPolicyError("its manifest does not match its own digest")
+        raise DamagedPolicyError("policy.bad-digest")
     return manifest.as_new() if isinstance(manifest, OldManifest) else manifest

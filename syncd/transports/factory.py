@@ -36,8 +36,10 @@ def open_transport(remote: Remote, which: TransportName = "auto", *, client: str
     """
     chosen = choose_transport(remote, which)
     if (chosen == "local") != remote.is_local:
-        words = "is a folder of this machine" if remote.is_local else "is on another machine"
-        raise ConfigError(f"{remote} {words}: --transport {which} cannot bring you there; leave it away")
+        raise ConfigError(
+            "transport.to-this-machine" if remote.is_local else "transport.to-another-machine",
+            remote=remote, transport=which,
+        )  # fmt: skip
     transport = _opened(remote, chosen, client, bwlimit)
     transport.chosen_because = _REASONS[chosen] if which == "auto" else "it was asked for"
     return transport
@@ -63,9 +65,7 @@ class LocalTransport(Session):
         try:
             stream = ChildStream(command, _explain_local)
         except OSError as error:
-            raise RemoteError(
-                f"{sys.executable} cannot be started ({error.strerror}): install Anchorleg's checkout again"
-            ) from error
+            raise RemoteError("server.no-python", program=sys.executable, why=error.strerror) from error
         super().__init__("local", stream, client, place=remote.path, logins=0, bwlimit=bwlimit)
         self.server_pid = stream.pid
 
@@ -73,5 +73,5 @@ class LocalTransport(Session):
 def _explain_local(code: int | None, said: str) -> SyncError:
     last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
     if code in {0, None} or code < 0:
-        return UnreachableError("the server on this machine ended")
-    return RemoteError(f"the server on this machine does not start: {last or f'exit code {code}'}")
+        return UnreachableError("server.ended", place="this machine", why=last or "it said nothing")
+    return RemoteError("server.not-started", place="this machine", why=last or f"exit code {code}")

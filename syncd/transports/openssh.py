@@ -61,52 +61,38 @@ EXIT_NOT_FOUND = 127
 EXIT_REFUSED = 126
 #: A forced command that is not ours (rrsync), a shell that cannot, a Python without our packages.
 EXIT_FAILED = 1
-#: For who may run no program of ours over there.
-WITHOUT_US = "`syncd pull --rsync` needs none there"
-
-#: First match wins: (words of ssh, error, what a person should know). `{0}`: the place, `{1}`: the first group,
-#: `{ssh}`: the command that a person goes there by.
-_WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
+#: Of ssh's words the error that they mean, of the place, the command that a person goes there by, and the match. First
+#: match wins.
+_WORDS: tuple[tuple[str, Callable[[str, str, re.Match[str]], SyncError]], ...] = (
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for .* has changed",
-        HostKeyError,
-        "the host key of {0} is not the one that was pinned; ask its administrator, then run `syncd setup` again",
+        lambda place, *_: HostKeyError("host.not-pinned", place=place),
     ),
     (
         r"host key is known for|Host key verification failed|no matching host key type",
-        HostKeyError,
-        "the host key of {0} is not known here: run `syncd setup`, or once `{ssh}`",
+        lambda place, ssh, _: HostKeyError("host.unknown", place=place, ssh=ssh),
     ),
     (
         r"Bad configuration option|Bad owner or permissions on|terminating, .* bad configuration",
-        ConfigError,
-        "ssh cannot use its own configuration: try `{ssh}` and mend what it says",
+        lambda _, ssh, __: ConfigError("ssh.own-config", ssh=ssh),
     ),
     (
         r"UNPROTECTED PRIVATE KEY FILE",
-        LoginRefusedError,
-        "ssh does not use a key file that others may read: `chmod 600` it, then try {0} again",
+        lambda place, *_: LoginRefusedError("key.unprotected", place=place),
     ),
     # Behind a ProxyJump or ProxyCommand ssh knows no address: what is said before that is of the way, not of the place.
     (
         r"(?s)Permission denied \(.*UNKNOWN port",
-        LoginRefusedError,
-        "a host on the way to {0} (ProxyJump in ~/.ssh/config) lets us in by no key: try `{ssh}`",
+        lambda place, ssh, _: LoginRefusedError("login.refused-on-the-way", place=place, ssh=ssh),
     ),
     (
         r"UNKNOWN port",
-        UnreachableError,
-        "the way to {0} (ProxyJump or ProxyCommand in ~/.ssh/config) ended before the login: try `{ssh}`",
+        lambda place, ssh, _: UnreachableError("connection.broke-on-the-way", place=place, ssh=ssh),
     ),
     (
         # What may still be tried, once a key was taken: a key is no more among it.
         r"(?m)^\S+: Permission denied \((?!\S*publickey)([a-z,-]{1,80})\)",
-        SecondFactorError,
-        (
-            "{0} lets nobody in by a key alone, it asks for a second factor ({1}): open a connection that stays, and "
-            "that all others use (`ControlMaster auto`, `ControlPath ~/.ssh/%C` and `ControlPersist 12h` for it in "
-            "~/.ssh/config, then `{ssh}`)"
-        ),
+        lambda place, ssh, found: SecondFactorError("login.second-factor", place=place, ssh=ssh, kinds=found[1]),
     ),
     (
         (
@@ -114,20 +100,27 @@ _WORDS: tuple[tuple[str, type[SyncError], str], ...] = (
             r"(?m)^\S+: Permission denied \(|^Received disconnect from .*: Too many authentication failures|"
             r"^Permissions \d+ for .* are too open"
         ),
-        LoginRefusedError,
-        "{0} refused the key (tried once): run `syncd setup`, or `ssh-add` the key if it has a passphrase",
+        lambda place, *_: LoginRefusedError("login.key-refused", place=place),
     ),
-    (r"Could not resolve hostname", UnreachableError, "the name {0} is not known here: no network, or a wrong name"),
-    (r"Connection refused", UnreachableError, "{0} refuses connections: its ssh server does not run on this port"),
-    (r"No route to host|Network is (unreachable|down)|Host is down", UnreachableError, "no way to {0} now"),
+    (
+        r"Could not resolve hostname",
+        lambda place, *_: UnreachableError("connection.unknown-host", host=place),
+    ),
+    (
+        r"Connection refused",
+        lambda place, *_: UnreachableError("connection.port-closed", place=place),
+    ),
+    (
+        r"No route to host|Network is (unreachable|down)|Host is down",
+        lambda place, _, found: UnreachableError("connection.failed", place=place, why=found[0]),
+    ),
     (
         (
             r"timed out|Timeout, server .* not responding|Connection (closed|reset)|closed by remote host|"
             r"Broken pipe|Connection to .* closed|Software caused connection abort|kex_exchange_identification|"
             r"banner exchange"
         ),
-        UnreachableError,
-        "the connection to {0} broke",
+        lambda place, _, found: UnreachableError("connection.broke", place=place, why=found[0]),
     ),
 )
 
@@ -142,9 +135,7 @@ class OpensshTransport(Session):
                 ssh_command(remote), lambda code, said: explain(place, code, said, typed=typed_ssh(remote))
             )
         except OSError as error:
-            raise RemoteError(
-                f"ssh cannot be started ({error.strerror}): install it, or use --transport paramiko"
-            ) from error
+            raise RemoteError("ssh.not-started", why=error.strerror) from error
         super().__init__("openssh", stream, client, place=place, logins=1, bwlimit=bwlimit)
 
 
@@ -208,26 +199,25 @@ def explain(
     if it were for `place`.
     """
     lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
-    last = lines[-1][:300] if lines else ""
     if code in {None, EXIT_SSH}:
-        for pattern, error, sentence in _WORDS:
+        for pattern, meant in _WORDS:
             if found := re.search(pattern, said):
-                return error(sentence.format(place, *found.groups(), ssh=typed or f"ssh {place}"))
-        return UnreachableError(f"the connection to {place} broke" + (f" (ssh: {last})" if last else ""))
+                return meant(place, typed or f"ssh {place}", found)
+        return UnreachableError("connection.broke", place=place, why=lines[-1][:300] if lines else "ssh ended")
     return (of_program or explain_remote)(place, code, lines)
 
 
 def explain_remote(place: str, code: int, lines: Sequence[str]) -> SyncError:
     """The error that the end of the other side's command means. `lines`: what it said on stderr."""
-    last = lines[-1][:300] if lines else ""
+    last = lines[-1][:300] if lines else f"exit code {code}"
     if code == EXIT_NOT_FOUND:
-        return RemoteError(
-            f"{place} has no syncd where it was looked for: run `syncd setup`, which finds it; {WITHOUT_US} ({last})"
-        )
+        return RemoteError("server.no-syncd", place=place, why=last)
+    if code == EXIT_REFUSED and last.startswith(REFUSED_PREFIX):
+        return RemoteError("server.refused-by-gate", place=place, why=last)
     if code == EXIT_REFUSED:
-        hint = "" if last.startswith(REFUSED_PREFIX) else f"; {WITHOUT_US}"
-        return RemoteError(f"{place} does not allow this: {last or 'its key is restricted'}{hint}")
+        return RemoteError("server.not-allowed", place=place, why=last)
     if code == 0 or code > EXIT_NOT_FOUND:
-        return UnreachableError(f"the server at {place} ended" + (f" ({last})" if last else ""))
-    hint = f"; {WITHOUT_US}" if code == EXIT_FAILED else ""
-    return RemoteError(f"the server at {place} does not start: {last or f'exit code {code}'}{hint}")
+        return UnreachableError("server.ended", place=place, why=last)
+    if code == EXIT_FAILED:
+        return RemoteError("server.failed", place=place, why=last)
+    return RemoteError("server.not-started", place=place, why=last)

@@ -74,14 +74,14 @@ def target_of(remote: Remote) -> SshTarget:
         try:
             text = path.read_text(encoding="utf-8")
             if _RUNS_PROGRAMS.search(text):
-                raise RemoteError(f"{path} has a `Match exec`, which is for ssh itself: use --transport openssh")
+                raise RemoteError("paramiko.match-exec", path=path)
             found = dict(paramiko.SSHConfig.from_text(text).lookup(host))
             port = int(str(found.get("port", port)))
         except (paramiko.SSHException, OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read ({error}): use --transport openssh") from error
+            raise ConfigError("paramiko.bad-config", path=path, why=error) from error
     for name in ("proxyjump", "proxycommand"):
         if str(found.get(name) or "none").lower() != "none":
-            raise RemoteError(f"{path} reaches {host} by {name}, which paramiko cannot: use --transport openssh")
+            raise RemoteError("paramiko.proxy", path=path, host=host, option=name)
     identities = [user_path(str(name)) for name in found.get("identityfile", [])]
     stated = str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
     files = [*([remote.known_hosts] if remote.known_hosts else []), *(user_path(name) for name in stated)]
@@ -107,13 +107,13 @@ class _Channel:
         try:
             transport = self._client.get_transport()
             if transport is None:
-                raise UnreachableError(f"the connection to {place} broke")
+                raise UnreachableError("connection.broke", place=place, why="after the login")
             self._channel = transport.open_session(window_size=WINDOW_BYTES, timeout=CONNECT_TIMEOUT_S)
             self._channel.settimeout(CONNECT_TIMEOUT_S)
             self._channel.exec_command(server_command(remote))
         except (OSError, EOFError, paramiko.SSHException) as error:
             self._client.close()
-            raise UnreachableError(f"{place} opened no channel ({error})") from error
+            raise UnreachableError("paramiko.no-channel", place=place, why=error) from error
 
     def read(self, timeout_s: float) -> bytes | None:
         """See `Stream`."""
@@ -142,7 +142,7 @@ class _Channel:
         """See `Stream`."""
         channel = self._channel
         if not channel.status_event.wait(LAST_WORDS_S) or channel.exit_status < 0:
-            return UnreachableError(f"the connection to {self._place} broke")
+            return UnreachableError("connection.broke", place=self._place, why="the server gave no exit code")
         self._hear()
         said = self._said.decode(errors="replace")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -245,25 +245,20 @@ def _explain(error: Exception, place: str, target: SshTarget) -> SyncError:
 
     match error:
         case paramiko.BadHostKeyException():
-            return HostKeyError(
-                f"the host key of {place} is not the one that was pinned; ask its administrator, "
-                "then run `syncd setup` again"
-            )
+            return HostKeyError("host.not-pinned", place=place)
         case paramiko.PasswordRequiredException():
-            return LoginRefusedError(f"the key {target.key} has a passphrase: use --transport openssh and `ssh-add`")
+            return LoginRefusedError("login.passphrase", key=target.key)
         case paramiko.BadAuthenticationType() if "publickey" not in error.allowed_types:
-            return SecondFactorError(
-                f"{place} lets nobody in by a key alone, and paramiko answers no questions: use --transport openssh"
-            )
+            return SecondFactorError("login.no-answers", place=place)
         case paramiko.AuthenticationException():
-            return LoginRefusedError(f"{place} refused the key (tried once): run `syncd setup`")
+            return LoginRefusedError("login.key-refused", place=place)
         case socket.gaierror():
-            return UnreachableError(f"the name {place} is not known here: no network, or a wrong name")
+            return UnreachableError("connection.unknown-host", host=place)
         case ConnectionRefusedError():
-            return UnreachableError(f"{place} refuses connections: its ssh server does not run on this port")
+            return UnreachableError("connection.port-closed", place=place)
         case paramiko.SSHException() if "known_hosts" in str(error):
-            return HostKeyError(f"the host key of {place} is not known here: run `syncd setup`, or once `ssh {place}`")
+            return HostKeyError("host.unknown", place=place, ssh=f"ssh {place}")
         case paramiko.SSHException() | OSError() | EOFError():
-            return UnreachableError(f"no connection to {place} ({_words_of(error)})")
+            return UnreachableError("connection.failed", place=place, why=_words_of(error))
         case _:
-            return RemoteError(f"paramiko cannot connect to {place} ({_words_of(error)}): use --transport openssh")
+            return RemoteError("paramiko.failed", place=place, why=_words_of(error))

@@ -41,9 +41,7 @@ def write_part(part: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise StorageError(
-            f"{part.parent} cannot be written ({error.strerror}); what was there before is untouched"
-        ) from error
+        raise StorageError("storage.unwritable", path=part.parent, why=error.strerror) from error
 
 
 def sha256_of(part: Path) -> str:
@@ -90,7 +88,7 @@ class Download:
         if self.done:
             return
         if offset != self.at or offset + len(payload) > self.length:
-            self.finish(ChangedError(f"{self.part.name} is not what was announced any more"))
+            self.finish(ChangedError("file.changed", path=self.part.name))
             return
         try:
             rest = memoryview(payload)
@@ -104,7 +102,7 @@ class Download:
     def end(self) -> None:
         """The other side has sent everything."""
         complete = self.at == self.length
-        self.finish(None if complete else ChangedError(f"{self.part.name} is shorter than announced"))
+        self.finish(None if complete else ChangedError("file.changed", path=self.part.name))
 
     def finish(self, error: SyncError | None) -> None:
         """Close the part, durably; `error` says why it is not whole."""
@@ -119,9 +117,7 @@ class Download:
         self.done = True
 
     def _unwritable(self, error: OSError) -> StorageError:
-        return StorageError(
-            f"{self.part.parent} cannot be written ({error.strerror}); what was there before is untouched"
-        )
+        return StorageError("storage.unwritable", path=self.part.parent, why=error.strerror)
 
 
 class Eager:
@@ -285,7 +281,7 @@ class Arrivals:
                 if download is None:
                     self.eager.drop(key)
                 else:
-                    download.finish(GoneError(sentence))
+                    download.finish(GoneError("peer.has-no-file", sentence=sentence))
 
     def fail(self, error: SyncError) -> None:
         """The connection ended: so do all downloads, with their parts as far as they came."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from syncd.errors import ProtocolError
 from syncd.wire.livemessages import SeenLive
-from syncd.wire.protocol import ProtocolError
 
 #: What the other side has not taken yet: so many bytes, and nothing more while the oldest is older than this.
 MOST_UNSEEN_BYTES = 64 * 1024
@@ -40,6 +40,6 @@ class Credit:
     def hear(self, said: SeenLive) -> None:
         """The other side took all up to this one. Errors: ProtocolError where that was never sent."""
         if said.number > self._number:
-            raise ProtocolError("the other side has seen what was not sent")
+            raise ProtocolError("wire.seen-unsent")
         while self._unseen and self._unseen[0][0] <= said.number:
             self._unseen.popleft()

@@ -16,7 +16,7 @@ from anchorleg.live.batches import POSE, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked, folder_of, ring_name
 from anchorleg.modes import make_shared_folder
-from syncd.errors import NoRoomError
+from syncd.errors import NoRoomError, ProtocolError
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
 from syncd.shared.offers import may_show, withdraw
@@ -34,7 +34,6 @@ from syncd.wire.livemessages import (
     WantedLive,
     grown,
 )
-from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES, Agent, Scenes, Slice
 from syncd.wire.tree import READABLE, Folder
 
@@ -100,7 +99,7 @@ class LiveIntake:
     def put(self, said: LiveBatch, payload: bytes) -> None:
         """A batch came. Errors: ProtocolError where their numbers do not rise."""
         if said.number <= self._number:
-            raise ProtocolError("a client counts what it shows wrongly")
+            raise ProtocolError("wire.live-count")
         self._number = said.number
         self._say(SeenLive(number=said.number))
         agent, now = (said.run_id, said.slot, f"{said.lane}@{self._inbox.who}"), self._clock()
@@ -198,9 +197,9 @@ class LiveIntake:
 
     def _check(self, _agent: Agent, size: int) -> None:
         if is_nearly_full(self._inbox.path.parent, size):
-            raise NoRoomError("the disk is nearly full")
+            raise NoRoomError("live.disk-full")
         if self._inbox.claimed().bytes + size > self._inbox.limits.waiting_bytes:
-            raise NoRoomError(f"{self._inbox.who} has more than its quota")
+            raise NoRoomError("live.quota", name=self._inbox.who)
 
     def _withdraw(self, run_id: str, slot: int) -> None:
         if self._inbox.path.is_symlink():

@@ -33,7 +33,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from syncd.errors import RemoteError
+from syncd.errors import ProtocolError
 from syncd.shared.saved import MOST_TOLD
 from syncd.wire import livemessages
 from syncd.wire.fields import AskedPath, Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
@@ -69,10 +69,6 @@ def program_version() -> str:
         return version("anchorleg")
     except PackageNotFoundError:
         return "unknown"
-
-
-class ProtocolError(RemoteError):
-    """The peer sent what this protocol does not know. The connection ends; no file is harmed."""
 
 
 class Hello(Message):
@@ -117,7 +113,7 @@ class Welcome(Message):
 
 
 class Goaway(Message):
-    """The server ends. `retry_after_s` None: not before a person has mended it."""
+    """The server ends. `reason`: of an error its identifier. `retry_after_s` None: not before a person has mended it."""
 
     KIND = 3
     reason: Word
@@ -338,9 +334,9 @@ class Decoder:
                 length, kind, header_bytes = _PREFIX.unpack_from(self._buffer, start)
                 payload_bytes = length - _INNER_BYTES - header_bytes
                 if not 0 <= payload_bytes <= MAX_PAYLOAD_BYTES:
-                    raise ProtocolError(f"the peer sent a frame of {length} bytes, which this protocol does not know")
+                    raise ProtocolError("wire.frame-length", bytes=length)
                 if kind not in _KINDS:
-                    raise ProtocolError(f"the peer sent a frame of kind {kind}, which this protocol does not know")
+                    raise ProtocolError("wire.frame-kind", kind=kind)
                 end = start + 4 + length
                 if len(self._buffer) < end:
                     break
@@ -358,4 +354,4 @@ def _parse(kind: int, header: bytes) -> Message:
         return _KINDS[kind].model_validate_json(header)
     except (ValidationError, ValueError, RecursionError) as error:
         name = _KINDS[kind].__name__
-        raise ProtocolError(f"the peer sent a {name} frame with a header that this protocol does not know") from error
+        raise ProtocolError("wire.frame-header", message=name) from error

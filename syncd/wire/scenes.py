@@ -48,7 +48,7 @@ class Slice:
         if self.done:
             return
         if offset != self.offset + len(self.data) or len(self.data) + len(payload) > SLICE_BYTES:
-            self.finish(GoneError("a slice is not what was asked for"))
+            self.finish(GoneError("scene.other-slice"))
             return
         self.data += payload
 

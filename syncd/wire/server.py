@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from syncd.errors import ProtocolError
 from syncd.shared.accounts import is_ours
 from syncd.shared.counts import note_seen
 from syncd.shared.guests import Guest
@@ -108,9 +109,9 @@ class Server:
                 self._turn()
         except _Ended as end:
             _LOG.info("%s", end)
-        except protocol.ProtocolError as error:
+        except ProtocolError as error:
             _LOG.warning("%s", error)
-            self._goaway("protocol", str(error), None)
+            self._goaway(error.id, str(error), None)
         finally:
             self._live.close()
             if self._intake is not None:
@@ -311,11 +312,11 @@ class Server:
                 raise _Ended("the client said goodbye")
             case message:
                 if not self._take_live(message, frame.payload):
-                    raise protocol.ProtocolError(f"a client does not send {type(message).__name__}")
+                    raise ProtocolError("wire.unexpected-client", message=type(message).__name__)
 
     def _get(self, get: protocol.Get) -> None:
         if len(self._streams) + len(self._slices) >= MOST_STREAMS:
-            raise protocol.ProtocolError(f"more than {MOST_STREAMS} files at once")
+            raise ProtocolError("wire.too-many-files", most=MOST_STREAMS)
         root = (get.path.startswith("slots/") and self._run_folder) or self._shared.path
         queue = self._streams if get.most is None else self._slices
         queue.append(file_frames(root, get.key, get.path, get.offset, get.most))
@@ -337,12 +338,15 @@ class Server:
 
     def _welcome(self, message: Message) -> None:
         if not isinstance(message, protocol.Hello):
-            raise protocol.ProtocolError("the client did not say who it is first")
+            raise ProtocolError("wire.no-hello")
         ours = protocol.program_version()
         if message.protocol != protocol.PROTOCOL:
-            raise protocol.ProtocolError(
-                f"the other side (anchorleg {ours}) speaks protocol {protocol.PROTOCOL}, this one (anchorleg "
-                f"{message.version}) {message.protocol}: install the same version on both"
+            raise ProtocolError(
+                "wire.other-protocol",
+                theirs=ours,
+                their_protocol=protocol.PROTOCOL,
+                ours=message.version,
+                our_protocol=message.protocol,
             )
         self._bandwidth, self._version = Bandwidth(message.bwlimit, self._clock), message.version
         self._inbox_of = Inbox.of(self._shared, self._contributor or message.client)
@@ -390,7 +394,7 @@ class Server:
     def _list(self) -> None:
         """Everything on offer, then LISTED; from now on changes are pushed."""
         if self._is_listing:  # each costs work and memory, and its frame is ten bytes
-            raise protocol.ProtocolError("a listing was asked for again before the last one was told")
+            raise ProtocolError("wire.listed-twice")
         self._is_listing = True
         self._verdicts_told = set()
         if self._inbox is not None:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from syncd.errors import ChangedError, RemoteError, StorageError, SyncError, UnreachableError
+from syncd.errors import ChangedError, ProtocolError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, read_segment, sha256_of, write_part
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
-from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, ProtocolError, encode
+from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, encode
 from syncd.wire.streams import Stream
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
 from syncd.wire.viewing import Viewing
@@ -138,7 +138,7 @@ class Session:
         except FileNotFoundError:
             offset = 0
         except OSError as error:
-            raise StorageError(f"{part} cannot be read ({error.strerror})") from error
+            raise StorageError("storage.unreadable", path=part, why=error.strerror) from error
         download = Download(part, offset if offset <= offer.bytes else 0, offer.bytes)
         key = str(next(self._keys))
         try:
@@ -153,7 +153,7 @@ class Session:
         if download.error is not None:
             raise download.error
         if offer.kind != "blob" and offer.sha256 not in {None, sha256_of(part)}:
-            raise ChangedError(f"{offer.path} was changed meanwhile; newer news of it follow")
+            raise ChangedError("file.changed", path=offer.path)
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
         """See `Transport`. Several are under way at once."""
@@ -183,7 +183,7 @@ class Session:
         self._closing = True
         if self._failure is None and self._welcome is not None:
             self._farewell()
-        self._fail(UnreachableError(f"the connection to {self._place} was closed"))
+        self._fail(UnreachableError("connection.closed", place=self._place))
         self._stream.close()
         if threading.current_thread() is not self._reader:
             self._reader.join(CLOSE_TIMEOUT_S)
@@ -216,7 +216,7 @@ class Session:
             if seen != (seen := progress()):
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at >= timeout_s:
-                raise UnreachableError(f"{self._place} {what} for {timeout_s:g} s")
+                raise UnreachableError("connection.stuck", place=self._place, what=what, seconds=timeout_s)
 
     def _take_news(self) -> News:
         with self._changed:
@@ -318,7 +318,7 @@ class Session:
         except SyncError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(UnreachableError(f"the connection to {self._place} broke ({error.strerror or error})"))
+            self._fail(UnreachableError("connection.broke", place=self._place, why=error.strerror or error))
         finally:
             self._stream.close()
 
@@ -328,9 +328,7 @@ class Session:
             before, found, after = bytes(self._noise).partition(PREAMBLE)
             if not found:
                 if len(before) > MAX_NOISE_BYTES:
-                    raise RemoteError(
-                        f"{self._place} prints text instead of starting syncd: look at its shell's start-up"
-                    )
+                    raise RemoteError("connection.noise", place=self._place)
                 return
             self._noise, data = None, after
         yield from self._decoder.feed(data)
@@ -355,7 +353,9 @@ class Session:
                 self._welcome = welcome
                 self._clock_offset_s = welcome.time - self._wall()
             case protocol.Goaway(sentence=sentence, retry_after_s=retry_after_s):
-                raise RemoteError(sentence) if retry_after_s is None else UnreachableError(sentence)
+                if retry_after_s is None:
+                    raise RemoteError("peer.ends", sentence=sentence)
+                raise UnreachableError("peer.ends-for-now", sentence=sentence)
             case protocol.Have() | protocol.SegmentStored() | protocol.SegmentRefused() as answer:
                 if answer.sha256 in self._asked:  # else nobody will take it
                     self._answers[answer.sha256] = answer
@@ -368,7 +368,7 @@ class Session:
                     self._rtt_s = self._clock() - self._ping[1]
             case message:
                 if not self._arrivals.put(frame):
-                    raise ProtocolError(f"{self._place} sent {type(message).__name__}, which a server does not send")
+                    raise ProtocolError("wire.unexpected-server", place=self._place, message=type(message).__name__)
 
     def _pong(self, n: int) -> None:
         """Answer a ping, unless somebody's write is stuck: then the bytes of that write are our sign of life."""
@@ -382,14 +382,14 @@ class Session:
 
     def _silent(self) -> SyncError:
         return self._failure or UnreachableError(
-            f"{self._place} fell silent: nothing arrived for {self._clock() - self._heard:.0f} s"
+            "connection.silent", place=self._place, seconds=self._clock() - self._heard
         )
 
     def _end(self) -> SyncError:
         """Why the stream ended. What once answered is not without a server: it broke, and may come back."""
         error = self._stream.why()
         broke = self._welcome is not None and isinstance(error, RemoteError)
-        return UnreachableError(str(error)) if broke else error
+        return UnreachableError("connection.ended", why=error) if broke else error
 
     def _fail(self, error: SyncError) -> None:
         with self._changed:

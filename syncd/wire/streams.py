@@ -175,9 +175,9 @@ def run_bounded(
                 break
             except subprocess.TimeoutExpired as late:
                 if time.monotonic() >= deadline:
-                    raise UnreachableError(f"{place} did not answer within {timeout_s:g} s") from None
+                    raise UnreachableError("connection.no-answer", place=place, seconds=timeout_s) from None
                 if len(late.output or b"") + len(late.stderr or b"") > MOST_SAID_BYTES:
-                    raise RemoteError(f"{place} says more than a person could read: nothing of it is used") from None
+                    raise RemoteError("server.says-too-much", place=place) from None
             check()
         check()
     except BaseException:

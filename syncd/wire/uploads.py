@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from syncd.errors import ProtocolError
 from syncd.shared.guests import Bundle, Guest
 from syncd.shared.inbox import Inbox
 from syncd.shared.reception import STORAGE_RETRY_S, Quota, Reception, Refusal, Stored, receive
@@ -42,7 +43,7 @@ class Uploads:
         if self._inbox is None:
             return _refused(put.sha256, Refusal("no inbox", "this shared folder cannot be written to from here"))
         if put.sha256 in self._open or len(self._open) >= MOST_AT_ONCE:
-            raise protocol.ProtocolError(f"more than {MOST_AT_ONCE} segments at once, or the same one twice")
+            raise ProtocolError("wire.too-many-segments", most=MOST_AT_ONCE)
         try:
             answer = self._received(self._inbox, put)
         except OSError as error:
@@ -63,10 +64,10 @@ class Uploads:
         reception, size = self._open[data.key]
         try:
             if data.offset != reception.offset:
-                raise protocol.ProtocolError("a segment's bytes are out of order")
+                raise ProtocolError("wire.segment-order")
             reception.write(payload)
         except ValueError as error:
-            raise protocol.ProtocolError(f"a segment has {error}") from error
+            raise ProtocolError("wire.segment-too-long") from error
         except OSError as error:
             return self._failed(data.key, error)
         return self._finish(data.key) if reception.offset == size else None

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from anchorleg.live.wanted import folder_of
-from syncd.errors import SyncError
+from syncd.errors import ProtocolError, SyncError
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownLive, WatchLive, WireWish, grown
-from syncd.wire.protocol import Get, ProtocolError
+from syncd.wire.protocol import Get
 from syncd.wire.scenes import SLICE_BYTES, Agent, Slice, scene_name
 from syncd.wire.upward import Sending, Upward, UpwardArrivals
 
@@ -74,7 +74,7 @@ class LiveArrivals:
     def put(self, message: LiveBatch, payload: bytes) -> None:
         """A batch came. Errors: ProtocolError where their numbers do not rise."""
         if message.number <= self._number:
-            raise ProtocolError("the other side counts what it shows wrongly")
+            raise ProtocolError("wire.live-count")
         self._number = message.number
         agent = (message.run_id, message.slot, message.lane)
         if agent in self._wanted:
