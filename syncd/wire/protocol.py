@@ -113,7 +113,7 @@ class Welcome(Message):
 
 
 class Goaway(Message):
-    """The server ends. `reason`: of an error its identifier. `retry_after_s` None: not before a person has mended it."""
+    """The server ends. `reason`: an error's identifier. `retry_after_s` None: not before a person has mended it."""
 
     KIND = 3
     reason: Word
