@@ -27,6 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from anchorleg.files import fsync_folder, read_json, write_json
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, StorageError
+from syncd.shared.disk import writing
 from syncd.shared.layout import NAME, SHA256, SLOT
 from syncd.wire.transport import SegmentVerdict
 
@@ -259,11 +260,9 @@ class Outbox:
 
     def _count(self, counts: Contributions) -> None:
         path = _counts_file(self.folder)
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_json(path, counts.model_dump())
-        except OSError as error:
-            raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
 
     def tidy(self) -> None:
         """Delete what writers that were killed left in tmp/, and the oldest refused ones above their limit."""

@@ -26,6 +26,7 @@ from anchorleg.places import account_name, home_folder, user_path
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
+from syncd.shared.disk import make_folder, writing
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.streams import run_bounded
 
@@ -135,10 +136,7 @@ def ensure_key(path: Path) -> OwnKey:
     public_file = path.with_name(path.name + ".pub")
     made = not path.exists()
     if made:
-        try:
-            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise StorageError("storage.no-folder", path=path.parent, why=error.strerror) from error
+        make_folder(path.parent)
         comment = f"{account_name()}@{re.sub(r'[^A-Za-z0-9.-]', '-', platform.node()) or 'laptop'}"
         done = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
         if done.returncode != 0:
@@ -236,13 +234,11 @@ def offered_key(place: Endpoint, known: Sequence[HostKey] = ()) -> HostKey:
 def pin(place: Endpoint, key: HostKey, file: Path) -> None:
     """Add the host's key to our known_hosts, durably. Errors: StorageError."""
     line = f"{place.pinned_name} {key.kind} {key.blob}\n"
-    try:
+    with writing(file):
         file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         before = file.read_text(encoding="utf-8") if file.exists() else ""
         if line not in before:
             write_bytes(file, (before + ("\n" if before and not before.endswith("\n") else "") + line).encode())
-    except OSError as error:
-        raise StorageError("storage.unwritable", path=file, why=error.strerror) from error
 
 
 @contextlib.contextmanager

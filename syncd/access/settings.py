@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from anchorleg.files import write_bytes
 from anchorleg.places import own_folder, user_path
 from anchorleg.words import did_you_mean
-from syncd.errors import ConfigError, InvalidFieldError, StorageError
+from syncd.errors import ConfigError, InvalidFieldError
 from syncd.remote import Remote, TransportName
+from syncd.shared.disk import writing
 from syncd.shared.layout import NAME
 
 #: Environment variables that take the place of the user and the host of any remote, and of the stored one's folder.
@@ -116,15 +117,13 @@ def store_settings(settings: Settings, environ: Mapping[str, str] = os.environ) 
         Settings.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError("settings.not-stored", path=path, **_first_mistake(error)) from error
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = os.umask(0o077)
         try:
             write_bytes(path, text.encode())
         finally:
             os.umask(before)
-    except OSError as error:
-        raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
     return path
 
 

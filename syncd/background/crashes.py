@@ -15,7 +15,7 @@ from typing import Any
 
 from anchorleg.files import read_json_or_none, write_json
 from syncd.access.settings import config_folder
-from syncd.errors import StorageError
+from syncd.shared.disk import writing
 
 #: This many bad ends within the window are a loop.
 MAX_CRASHES = 5
@@ -76,8 +76,6 @@ def read_record(path: Path) -> Record:
 
 def write_record(path: Path, record: Record) -> None:
     """Errors: StorageError."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(path, asdict(record))
-    except OSError as error:
-        raise StorageError("storage.unwritable", path=path, why=error.strerror) from None

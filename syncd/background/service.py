@@ -22,6 +22,7 @@ from anchorleg.files import write_bytes
 from anchorleg.places import base_folder, home_folder
 from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
 from syncd.errors import ServiceError, StorageError
+from syncd.shared.disk import writing
 
 #: Both managers answer within a second; one that is silent for this long is not going to.
 ANSWER_TIMEOUT_S = 30.0
@@ -258,13 +259,11 @@ def _line(text: str) -> str:
 
 
 def _write(path: Path, text: str, *, also: Path | None = None) -> None:
-    try:
+    with writing(path):
         for folder in (path.parent, also):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
         write_bytes(path, text.encode(), mode=0o644)  # launchd refuses what a group may write
-    except OSError as error:
-        raise StorageError("storage.unwritable", path=error.filename or path, why=error.strerror) from None
 
 
 def _delete(path: Path) -> None:

@@ -27,6 +27,7 @@ from syncd.errors import (
     StorageError,
     SyncError,
 )
+from syncd.shared.disk import make_folder
 
 if TYPE_CHECKING:
     from syncd.background.crashes import Record
@@ -69,10 +70,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
         log=service.log_file(),
         environment={name: os.environ[name] for name in KEPT_ENVIRONMENT if os.environ.get(name)},
     )
-    try:
-        mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError("storage.no-folder", path=mirror, why=error.strerror) from None
+    make_folder(mirror)
     manager = service.manager()
     record = crashes.record_file()
     try:

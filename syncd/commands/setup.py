@@ -13,7 +13,8 @@ import typer
 from anchorleg.places import home_folder, user_path
 from anchorleg.words import counted
 from syncd.commands.way import LimitOption, Way
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError, StorageError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError
+from syncd.shared.disk import make_folder
 
 if TYPE_CHECKING:
     from syncd.access.keys import Endpoint, HostKey, OwnKey
@@ -138,10 +139,7 @@ def _connect(
     if folder:
         changed["folder"] = Path(os.path.abspath(user_path(folder)))  # the next command may start elsewhere
     settings = settings.model_copy(update=changed)
-    try:
-        settings.mirror.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StorageError("storage.no-folder", path=settings.mirror, why=error.strerror) from error
+    make_folder(settings.mirror)
     _step("stored", _short(store_settings(settings)))
     mirror = _short(settings.mirror)
     print(

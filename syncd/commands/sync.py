@@ -20,6 +20,7 @@ from syncd.access.settings import Settings
 from syncd.commands.way import LimitOption, TransportOption, Way, connect, places
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, SyncError
 from syncd.remote import Remote
+from syncd.shared.disk import disk_errors
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -173,7 +174,7 @@ def _once(
 ) -> None:
     from syncd.laptop import views  # noqa: PLC0415
     from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest  # noqa: PLC0415
-    from syncd.laptop.client import disk_errors, sync_once  # noqa: PLC0415
+    from syncd.laptop.client import sync_once  # noqa: PLC0415
     from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
     from syncd.outbox import Outbox  # noqa: PLC0415
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from anchorleg.words import sized
 from syncd.errors import NoRoomError, StorageError
+from syncd.shared.disk import is_nearly_full
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, folder_names
-from syncd.shared.space import is_nearly_full
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, MAX_SLOTS
 
 #: A group's folder has some tens, and nobody clears them away here but the user.

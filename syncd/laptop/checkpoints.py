@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
+from syncd.shared.disk import is_nearly_full, make_folder, writing
 from syncd.shared.layout import Shared
 from syncd.shared.saved import MOST_TOLD, SAVED_FILE, SavedAt, path_in_run
-from syncd.shared.space import is_nearly_full
 from syncd.store import newest
 from syncd.wire.session import Session
 from syncd.wire.transport import Offer
@@ -186,21 +186,16 @@ def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> N
     if (into / _MANIFEST).exists():
         return
     arriving = into.with_name(into.name + _PART)
-    try:
-        arriving.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError("storage.no-folder", path=arriving, why=error.strerror) from error
+    make_folder(arriving)
     is_whole = source.bring(slot, saved, arriving)
     damaged = _damaged(arriving)
     if damaged or not is_whole:
         shutil.rmtree(arriving, ignore_errors=True)
         raise GoneError("checkpoint.gone", path=path_in_run(slot, saved), why=damaged or "it is not whole")
-    try:
+    with writing(into):
         fsync_tree(arriving)
         os.replace(arriving, into)
         fsync_folder(into.parent)
-    except OSError as error:
-        raise StorageError("storage.unwritable", path=into, why=error.strerror) from error
 
 
 def _sweep_parts(slot: Path, wanted: Path) -> None:

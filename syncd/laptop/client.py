@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorleg.output import ReaderGoneError
 from syncd.errors import StorageError, SyncError
 from syncd.laptop.backoff import Backoff, Moment, jittered, made_progress, slept, stops
 from syncd.laptop.exchange import RELIST_AFTER_S, Exchange, ExchangeCounts
@@ -27,6 +25,7 @@ from syncd.laptop.ownagents import OwnAgents
 from syncd.laptop.status import StatusWriter
 from syncd.laptop.watcher import OutboxWatcher
 from syncd.outbox import Outbox
+from syncd.shared.disk import disk_errors
 from syncd.wire.transport import Transport
 
 #: How long the client listens for news before it looks at itself. News and segments to send end it at once.
@@ -46,18 +45,6 @@ class Wishes:
     pull: bool = True
     push: bool = True
     every_s: float = 0.0
-
-
-@contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """What a disk refuses is a StorageError. `folder`: the mirror, named where the system names no file."""
-    try:
-        yield
-    except ReaderGoneError:
-        raise
-    except OSError as error:
-        where, why = error.filename or folder, error.strerror or error
-        raise StorageError("mirror.disk-error", path=where, why=why) from error
 
 
 def sync_once(

@@ -33,15 +33,14 @@ from syncd.errors import (
     UnreachableError,
 )
 from syncd.laptop.backoff import Backoff, jittered, stops
-from syncd.laptop.client import disk_errors
 from syncd.laptop.exchange import ExchangeCounts
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.remote import Remote
 from syncd.shared.curves import MAX_CHUNK_BYTES
+from syncd.shared.disk import disk_errors, is_nearly_full
 from syncd.shared.layout import Shared
 from syncd.shared.manifest import MAX_MANIFEST_BYTES
 from syncd.shared.saved import SavedAt, newest_saved, path_in_run, run_id_of, slots_in
-from syncd.shared.space import is_nearly_full
 from syncd.store import hinted, parse_manifest
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.protocol import REFUSED_PREFIX

@@ -18,11 +18,11 @@ from typing import Self
 from anchorleg.modes import file_mode, make_shared_folder
 from anchorleg.words import roughly, sized
 from syncd.shared.counts import day_ends_at, rows_today
+from syncd.shared.disk import is_nearly_full
 from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, Usage
 from syncd.shared.layout import NAME, SHA256, SLOT, SlotPlace, put
 from syncd.shared.needs import not_needed
-from syncd.shared.space import is_nearly_full
 from syncd.shared.terms import is_too_old, terms_of
 
 #: After this long a full inbox may have room again: the learner looks into it every second.

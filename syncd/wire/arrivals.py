@@ -11,6 +11,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from syncd.errors import ChangedError, GoneError, StorageError, SyncError
+from syncd.shared.disk import writing
 from syncd.wire import livemessages, protocol
 from syncd.wire.protocol import Frame
 from syncd.wire.transport import MAX_SLOTS, News, Offer, Receipt, SegmentVerdict
@@ -35,13 +36,10 @@ UNREADABLE_RETRY_S = 10.0
 
 def write_part(part: Path, content: bytes) -> None:
     """`content` as the part file, fsynced. Errors: StorageError."""
-    try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError("storage.unwritable", path=part.parent, why=error.strerror) from error
+    with writing(part.parent), open(part, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sha256_of(part: Path) -> str:

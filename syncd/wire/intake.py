@@ -17,10 +17,10 @@ from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, LOOK_EVERY_S, Asked, folder_of, ring_name
 from anchorleg.modes import make_shared_folder
 from syncd.errors import NoRoomError, ProtocolError
+from syncd.shared.disk import is_nearly_full
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
 from syncd.shared.offers import may_show, withdraw
-from syncd.shared.space import is_nearly_full
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import (

@@ -13,10 +13,10 @@ from pathlib import Path
 import paramiko
 import pytest
 from daemons import PATIENCE_S
+from refusals import refused
 
 from syncd.access import keys
 from syncd.access.keys import Endpoint, HostKey
-from syncd.errors import HostKeyError, LoginRefusedError
 
 PASSWORD, CODE = "secret of the test", "123456"
 PUBLIC = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} me@laptop"
@@ -139,7 +139,7 @@ def test_one_login_installs_the_key(open_door, tmp_path: Path, steps: tuple[str,
 @pytest.mark.parametrize("steps", [("password",), ("keyboard-interactive",)], ids="+".join)
 def test_a_wrong_answer_is_given_once(open_door, tmp_path: Path, steps: tuple[str, ...]):
     door = open_door(*steps)
-    with pytest.raises(LoginRefusedError, match="tried once") as error:
+    with refused("login.refused") as error:
         keys.install_public_key(door.where, door.host_key, PUBLIC, answering([], "a wrong password"))
     assert door.site.attempts == list(steps)
     assert "a wrong password" not in str(error.value)
@@ -149,7 +149,7 @@ def test_a_wrong_answer_is_given_once(open_door, tmp_path: Path, steps: tuple[st
 def test_a_site_without_passwords_is_said_and_nothing_is_asked(open_door):
     door = open_door("publickey")
     asked: list[tuple[str, bool]] = []
-    with pytest.raises(LoginRefusedError, match="publickey only"):
+    with refused("login.no-password", kinds="publickey"):
         keys.install_public_key(door.where, door.host_key, PUBLIC, answering(asked))
     assert asked == []
     assert door.site.attempts == []
@@ -159,9 +159,9 @@ def test_no_password_goes_to_another_host_than_was_shown(open_door):
     door = open_door("password")
     asked: list[tuple[str, bool]] = []
     other = HostKey(door.host_key.kind, paramiko.ECDSAKey.generate().get_base64())
-    with pytest.raises(HostKeyError):
+    with refused("host.key-changed"):
         keys.install_public_key(door.where, other, PUBLIC, answering(asked))
-    with pytest.raises(HostKeyError, match="another host key"):
+    with refused("host.other-key"):
         keys.offered_key(door.where, [other])
     assert asked == []
     assert door.site.attempts == []

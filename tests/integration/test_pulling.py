@@ -101,7 +101,7 @@ def test_a_second_one_waits_and_goes_on_where_the_first_one_ends(
         busy = syncd("push", str(shared.path), str(folder), env=env)
         assert busy.returncode == 2
         assert f"`syncd pull` (pid {takes.pid})" in busy.stderr
-        assert "syncd bidirectional" in busy.stderr  # one that also sends
+        assert "[mirror.only-fetched]" in busy.stderr
 
 
 def test_what_a_person_must_mend_is_not_tried_again_and_again(tmp_path: Path, env: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ from syncd import store
 from syncd.background.agent import LABEL
 from syncd.background.crashes import MAX_CRASHES, read_record
 from syncd.commands.service import FOR_A_PERSON
-from syncd.wire.protocol import ProtocolError
+from syncd.errors import ProtocolError
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The commands as they run on macOS. What launchd then starts runs as itself.
@@ -157,7 +157,7 @@ def test_what_a_person_must_mend_ends_it_for_good_and_install_says_it(mac):
     mac.install()
     mac.shared.rename(mac.shared.with_name("elsewhere"))
     said = mac.install(code=8)
-    assert "it is installed, and has stopped:" in said
+    assert "[service.stopped]" in said
     assert str(mac.shared) in said
     wait_for(lambda: gone(mac.pid()), "the agent's end")
     assert mac.start().wait(PATIENCE_S) == 0  # not to be started again

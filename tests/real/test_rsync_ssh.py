@@ -17,11 +17,12 @@ import pytest
 from daemons import wait_for
 from needs import need
 from policies import RUN, publish_one
+from refusals import refused
 from sshd import Laptop, Sshd
 from watching import client_env, seen, syncd, watching
 
 from syncd.access.settings import Settings, store_settings
-from syncd.errors import RemoteError, StorageError, UnreachableError
+from syncd.errors import UnreachableError
 from syncd.laptop import rsync
 from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox
@@ -251,7 +252,7 @@ def test_a_tree_that_is_larger_than_any_of_ours_is_given_up(site: Site, monkeypa
         publish_one(site.shared, 1, 1, slot=slot)
     bring = rsync.Rsync.bring
     monkeypatch.setattr(rsync.Rsync, "bring", lambda *words, **more: bring(*words, **{**more, "files": 20}))
-    with pytest.raises(RemoteError, match="more than 20 files"):
+    with refused("rsync.too-much", files=20):
         RsyncPull(site.remote(), site.folder).look()
 
 
@@ -279,7 +280,7 @@ def test_curves_without_time_for_all_come_a_part_at_each_look(site: Site, monkey
         for late in came[3:]:
             late.unlink()
         if len(came) > 3:
-            raise UnreachableError("it did not answer in time")
+            raise UnreachableError("peer.ends-for-now", sentence="it did not answer in time")
         return is_whole
 
     monkeypatch.setattr(rsync.Rsync, "bring", with_time_for_three)
@@ -290,9 +291,9 @@ def test_curves_without_time_for_all_come_a_part_at_each_look(site: Site, monkey
 
 def test_a_disk_that_is_nearly_full_takes_nothing_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_one(site.shared, 1, 1)
-    monkeypatch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
-    monkeypatch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
-    with pytest.raises(StorageError, match="nearly full"):
+    monkeypatch.setattr("syncd.shared.disk.FREE_SHARE", 1.0)
+    monkeypatch.setattr("syncd.shared.disk.FREE_BYTES", 2**80)
+    with refused("mirror.disk-full"):
         RsyncPull(site.remote(), site.folder).look()
 
 
@@ -338,7 +339,7 @@ def test_whole_checkpoints_come_on_request_and_are_gone_on_with(site: Site) -> N
     elsewhere = site.shared.path.rename(run / "elsewhere")
     site.store(path=str(elsewhere))
     refused = site.pull("--checkpoints")
-    assert (refused.returncode, "shared" in refused.stderr) == (6, True)
+    assert (refused.returncode, "[sync.left-out]" in refused.stderr) == (6, True)
 
 
 def test_an_rsync_that_knows_only_what_macs_does_is_enough(site: Site, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_with_no_word_it_asks_where_the_run_is(newcomer: Newcomer, sshd: Sshd, t
     publish_one(store.Shared(tmp_path / "run" / "shared"), 1, 1)
     asked = newcomer.run("setup")  # in a pipe nobody can answer
     assert (asked.returncode, asked.stdout, asked.stderr.count("\n")) == (2, "", 1)
-    assert "`syncd setup user@host:/path/of/the/run`" in asked.stderr
+    assert "[setup.no-terminal]" in asked.stderr
     owner: Laptop = sshd.new_client("owner")
     words = ("--port", sshd.port, "--yes-host-key", sshd.fingerprint(), "--remote-command", SYNCD, "--key", owner.key)
     person = newcomer.type("setup", *words)
@@ -311,20 +311,20 @@ def test_without_a_terminal_it_says_what_is_missing_and_never_hangs(newcomer: Ne
     place = f"{sshd.user}@127.0.0.1:{tmp_path}"
     unknown = newcomer.run("setup", place, "--port", sshd.port)
     assert unknown.returncode == 2
-    assert f"--yes-host-key {sshd.fingerprint()}" in unknown.stderr
+    assert "[host.not-confirmed]" in unknown.stderr
     another = newcomer.run("setup", place, "--port", sshd.port, "--yes-host-key", "SHA256:" + "A" * 43)
     assert another.returncode == 4
-    assert "nothing was sent" in another.stderr
+    assert "[host.other-than-given]" in another.stderr
     refused = newcomer.run("setup", place, "--port", sshd.port, "--yes-host-key", sshd.fingerprint())
     assert refused.returncode == 5
-    assert "in a terminal" in refused.stderr
+    assert "[login.key-unknown]" in refused.stderr
     assert (sshd.logins(), sshd.refusals()) == (0, 1)
     sshd.add_key((newcomer.home / ".ssh" / "id_ed25519.pub").read_text())
-    for path, word in ((tmp_path / "nowhere", "there is no folder"), (tmp_path, "--remote-command")):
+    for path, name in ((tmp_path / "nowhere", "survey.no-folder"), (tmp_path, "setup.no-syncd-there")):
         done = newcomer.run("setup", f"{sshd.user}@127.0.0.1:{path}", "--port", sshd.port)
         if "syncd there" not in done.stdout:  # a syncd on the account's own PATH is found, and right
             assert done.returncode == 6, done.stderr
-            assert word in done.stderr
+            assert f"[{name}]" in done.stderr
         assert done.stderr.count("\n") <= 1
     assert not list(newcomer.home.rglob("syncd.json")) or "syncd there" in done.stdout
 
@@ -338,7 +338,7 @@ def test_another_host_key_than_the_pinned_one_stops_it(newcomer: Newcomer, sshd:
         "setup", f"{sshd.user}@127.0.0.1:/tmp", "--port", sshd.port, "--yes-host-key", sshd.fingerprint()
     )
     assert done.returncode == 4
-    assert "ssh-keygen -R" in done.stderr
+    assert "[host.other-key]" in done.stderr
     assert (sshd.logins(), sshd.refusals()) == (0, 0)
 
 
@@ -383,7 +383,7 @@ def test_a_friend_with_a_restricted_key(newcomer: Newcomer, sshd: Sshd, tmp_path
     assert pulled.returncode == 0, pulled.stderr
     assert ben.run("pull", "--rsync").returncode == 6
     assert json.loads((ben.home / ".config" / "anchorleg" / "syncd.json").read_text())["remote"]["host"] == "127.0.0.1"
-    for wrong, word in (((), "<their public key"), (("--friend-key", friend_key), "private key")):
+    for wrong, word in (((), "<their public key"), (("--friend-key", friend_key), "[friend.key-private]")):
         printed = newcomer.run("setup", "--friend", "ben", *wrong)
         assert word in printed.stdout + printed.stderr
     granted = newcomer.run("setup", "--friend", "ben", "--friend-key", f"{friend_key}.pub", "--friend-checkpoints")
@@ -405,4 +405,4 @@ def test_no_line_for_a_friend_where_a_client_may_choose_what_is_run(
     sshd.change(AcceptEnv=accepted)
     printed = newcomer.run("setup", "--friend", "ben")
     assert (printed.returncode, printed.stdout) == (2, "")
-    assert "AcceptEnv" in printed.stderr
+    assert "[friend.open-sshd]" in printed.stderr

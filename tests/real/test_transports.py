@@ -17,6 +17,7 @@ import pytest
 from daemons import PATIENCE_S, _pids, started_at, wait_for
 from far_side import FarSide, of_kind, until
 from policies import RUN, publish_one
+from refusals import refused
 from sshd import Sshd, _command, make_key
 
 from syncd import store
@@ -285,10 +286,10 @@ def test_a_socket_that_breaks_in_a_write_is_a_connection_that_broke(far):
 
 @through(*CARRIERS)
 def test_a_folder_or_a_program_that_is_not_there_is_said(far):
-    with pytest.raises(RemoteError, match="is no folder"):
+    with refused("peer.ends"):
         far.open(path=str(far.shared.path / "nowhere"))
     if far.server is not None:
-        with pytest.raises(RemoteError, match="syncd setup"):
+        with refused("server.no-syncd"):
             far.open(command="/nowhere/syncd")
     wait_for(lambda: not far.server_pids(), "the end of every server")
 

@@ -245,7 +245,7 @@ class Guide:
     def asks_for_a_remote(self, machine: str, line: str) -> None:
         said = self.world.type(machine, line, 2)
         assert said.count("\n") == 1
-        assert "store one with `syncd setup user@host:/path`" in said
+        assert "[remote.none]" in said
 
     def pulls_without_settings(self, machine: str, line: str) -> None:
         assert "SYNC_CLUSTER_PATH is not set" in self.world.type(machine, line, 2)

@@ -12,12 +12,13 @@ import pytest
 from daemons import wait_for
 from far_side import FarSide, of_kind, until
 from policies import RUN, publish_one
+from refusals import refused
 from sshd import Laptop, Sshd
 from watching import client_env, seen, watching
 
 from syncd import store
 from syncd.access.settings import Settings, store_settings
-from syncd.errors import RemoteError, UnreachableError
+from syncd.errors import UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.store import Version
 from syncd.wire.transport import Transport
@@ -72,7 +73,7 @@ def test_a_jump_host_is_passed_as_the_ssh_config_says(
     manifest = far.publish(1)
     alias = {"host": "cluster", "user": None, "port": None, "key": None, "known_hosts": None}
     if way == "paramiko":
-        with pytest.raises(RemoteError, match="proxyjump, which paramiko cannot: use --transport openssh"):
+        with refused("paramiko.proxy", option="proxyjump"):
             far.open(**alias)
         assert (jump.logins(), far.server.logins()) == (0, 0)
         return

@@ -8,9 +8,9 @@ import stat
 from types import SimpleNamespace
 
 import pytest
+from refusals import refused
 
 from syncd.access.gate import authorized_keys_line
-from syncd.errors import ConfigError
 from syncd.shared.accounts import called, claim_inbox, close_to_others, inbox_of, insist_ours, is_ours
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
@@ -68,7 +68,7 @@ def test_a_record_that_cannot_be_read_gives_the_inbox_to_nobody(shared, names):
 
 
 def test_a_key_cannot_be_called_like_an_account():
-    with pytest.raises(ConfigError, match="names that begin with user- are those of this machine's accounts"):
+    with refused("name.reserved"):
         authorized_keys_line("user-ann", KEY, ["/usr/bin/syncd"], "/shared")
 
 

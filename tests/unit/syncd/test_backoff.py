@@ -56,15 +56,15 @@ def test_a_clock_set_back_is_no_sleep() -> None:
 @pytest.mark.parametrize(
     ("error", "was_live", "ends"),
     [
-        (UnreachableError("no route"), False, False),
-        (UnreachableError("no route"), True, False),
-        (StorageError("disk full"), False, False),
-        (GoneError("collected"), False, False),
-        (HostKeyError("changed"), True, True),
-        (LoginRefusedError("no key"), True, True),
-        (ConfigError("no remote"), False, True),
-        (RemoteError("no syncd over there"), False, True),
-        (RemoteError("no syncd over there"), True, False),
+        (UnreachableError("peer.ends-for-now", sentence="no route"), False, False),
+        (UnreachableError("peer.ends-for-now", sentence="no route"), True, False),
+        (StorageError("incoming.spent", sentence="disk full"), False, False),
+        (GoneError("peer.has-no-file", sentence="collected"), False, False),
+        (HostKeyError("host.declined"), True, True),
+        (LoginRefusedError("login.refused", account="no key"), True, True),
+        (ConfigError("remote.none"), False, True),
+        (RemoteError("peer.ends", sentence="no syncd over there"), False, True),
+        (RemoteError("peer.ends", sentence="no syncd over there"), True, False),
     ],
 )
 def test_what_a_person_must_mend_is_not_tried_again(error: Exception, was_live: bool, ends: bool) -> None:

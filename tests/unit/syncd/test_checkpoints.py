@@ -86,7 +86,7 @@ def test_what_came_before_an_error_is_told(run, pull, monkeypatch):
 
     def refused_then(source):
         if (run.parent / "mirror" / "checkpoints" / RUN / "0").exists():
-            raise RemoteError("host does not allow this")
+            raise RemoteError("peer.ends", sentence="host does not allow this")
         return saved(source)
 
     monkeypatch.setattr(ServedCheckpoints, "saved", refused_then)

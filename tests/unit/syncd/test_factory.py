@@ -6,14 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from refusals import refused
 
 from syncd.access.settings import Settings
 from syncd.commands.way import Way
-from syncd.errors import ConfigError
 from syncd.remote import Remote
 from syncd.transports import factory
 from syncd.transports.factory import open_transport
-from syncd.transports.openssh import WITHOUT_US, explain
+from syncd.transports.openssh import explain
 
 FAR = Remote(host="cluster", path="/shared")
 NEAR = Remote(path="/shared")
@@ -35,31 +35,34 @@ def test_the_best_way_is_taken_and_says_why(
     assert transport.chosen_because
 
 
-@pytest.mark.parametrize(("remote", "which"), [(FAR, "local"), (NEAR, "openssh")])
-def test_a_way_that_cannot_lead_there_is_refused(remote: Remote, which: str) -> None:
-    with pytest.raises(ConfigError, match=f"--transport {which}"):
+@pytest.mark.parametrize(
+    ("remote", "which", "name"),
+    [(FAR, "local", "transport.to-another-machine"), (NEAR, "openssh", "transport.to-this-machine")],
+)
+def test_a_way_that_cannot_lead_there_is_refused(remote: Remote, which: str, name: str) -> None:
+    with refused(name, transport=which):
         open_transport(remote, which, client="anna")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "is_one"),
+    ("code", "said", "name"),
     [
-        (127, "bash: syncd: command not found", True),
-        (126, "syncd: Permission denied", True),
-        (1, "/usr/bin/rrsync error: SSH_ORIGINAL_COMMAND does not run rsync.", True),
-        (126, "syncd gate: this key may run `syncd serve` only, not 'ls'", False),
-        (2, "syncd: 'a b' is no contributor name", False),
-        (255, "Permission denied (publickey).", False),
-        (143, "", False),
+        (127, "bash: syncd: command not found", "server.no-syncd"),
+        (126, "syncd: Permission denied", "server.not-allowed"),
+        (1, "/usr/bin/rrsync error: SSH_ORIGINAL_COMMAND does not run rsync.", "server.failed"),
+        (126, "syncd gate: this key may run `syncd serve` only, not 'ls'", "server.refused-by-gate"),
+        (2, "syncd: 'a b' is no contributor name", "server.not-started"),
+        (255, "Permission denied (publickey).", "connection.broke"),
+        (143, "", "server.ended"),
     ],
 )
-def test_where_our_server_cannot_be_started_rsync_is_named(code: int, said: str, is_one: bool) -> None:
-    assert (WITHOUT_US in str(explain("cluster", code, said))) is is_one
+def test_each_end_of_our_server_has_its_error(code: int, said: str, name: str) -> None:
+    assert explain("cluster", code, said).id == name
 
 
 def test_the_command_line_goes_before_what_is_stored() -> None:
     stored = Settings(transport="paramiko", bwlimit=500)
     assert Way().over(stored) == stored
     assert Way(transport="auto", bwlimit=0).over(stored) == Settings()
-    with pytest.raises(ConfigError, match="16 KiB a second at least"):
+    with refused("transport.limit-too-low", least=16):
         Way(bwlimit=15).over(stored)

@@ -10,9 +10,10 @@ import pytest
 from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from syncd.access.gate import RefusedError, authorized_keys_line, check
-from syncd.errors import ConfigError
+from syncd.access.gate import authorized_keys_line, check
+from syncd.errors import ConfigError, RefusedError
 
 SHARED = "/home/me/project/runs/mt10/shared"
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} ben@laptop"
@@ -41,7 +42,7 @@ def test_what_is_refused(command: str | None):
 
 @pytest.mark.parametrize(("who", "shared"), [("../bob", SHARED), ("", SHARED), (".alice", SHARED), ("alice", "shared")])
 def test_a_line_that_was_written_wrong_lets_nobody_in(who: str, shared: str):
-    with pytest.raises(RefusedError, match="authorized_keys"):
+    with refused("gate.bad-line"):
         check("syncd serve", who, shared)
 
 

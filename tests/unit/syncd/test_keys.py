@@ -15,10 +15,11 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from syncd.access import keys, survey
 from syncd.access.keys import Endpoint, HostKey
-from syncd.errors import ConfigError, RemoteError, StorageError
+from syncd.errors import RemoteError
 from syncd.remote import Remote
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not here")
@@ -50,11 +51,11 @@ def test_a_key_is_made_once_and_never_replaced(tmp_path: Path):
 def test_a_key_that_is_none_is_said_and_kept(tmp_path: Path):
     path = tmp_path / "id"
     path.write_text("not a key")
-    with pytest.raises(ConfigError, match="passphrase"):
+    with refused("key.unreadable"):
         keys.ensure_key(path)
     assert path.read_text() == "not a key"
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError):
+    with refused("storage.no-folder"):
         keys.ensure_key(tmp_path / "file" / "id")
 
 
@@ -179,9 +180,9 @@ def test_the_survey_finds_the_folder_and_the_program(tmp_path: Path):
         assert (found.shared, found.has_policies) == (str(run / "shared"), True), asked
         assert found.command == str(program), asked
     assert survey.findings(answer(home, str(run)), str(run), "/mine/syncd").command == "/mine/syncd"
-    with pytest.raises(RemoteError, match="there is no folder nowhere"):
+    with refused("survey.no-folder", path="nowhere"):
         survey.findings(answer(home, "nowhere"), "nowhere")
-    with pytest.raises(RemoteError, match="shell"):
+    with refused("survey.no-shell"):
         survey.findings("This account is not available.\n", "x")
 
 

@@ -16,6 +16,7 @@ from anchorleg.live.batches import FACTS, JPEG, POSE, checked, packed
 from anchorleg.live.ring import CELL_BYTES, CELLS, Cell, RingReader
 from anchorleg.live.wanted import FILE, GONE_AFTER_S, LOOK_EVERY_S, MOST_LANES, Asking, Wish, folder_of
 from syncd import store
+from syncd.errors import ProtocolError
 from syncd.shared.inbox import InboxLimits
 from syncd.shared.offers import offered
 from syncd.shared.pruning import ABANDONED_S, prune
@@ -32,7 +33,6 @@ from syncd.wire.livemessages import (
     WantedLive,
     shrunk,
 )
-from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES
 
 WALL = 1_700_000_000.0

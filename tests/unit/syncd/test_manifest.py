@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import a_draft, publish_one
+from refusals import refused
 
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import Shared, Version
@@ -102,7 +103,7 @@ def test_any_text_is_a_manifest_or_a_damaged_one(data):
 def test_deep_and_long_ones_are_refused():
     with pytest.raises(DamagedPolicyError):
         parse_manifest(b"[" * 100_000)
-    with pytest.raises(DamagedPolicyError, match="bytes"):
+    with refused("policy.manifest-too-large"):
         parse_manifest(b" " * (MAX_MANIFEST_BYTES + 1))
 
 
@@ -113,7 +114,7 @@ def test_one_of_format_1_is_read_in_the_words_of_this_one():
     assert manifest.policy.network == {"actor_hidden": [4]}
     assert (manifest.suite.name, manifest.suite.version, manifest.suite.seed) == ("metaworld", "1", 0)
     assert manifest.suite.packages == {"metaworld": "3.1.1", "mujoco": "3.3.7"}
-    with pytest.raises(DamagedPolicyError, match="digest"):
+    with refused("policy.bad-digest"):
         parse_manifest(OLD.replace(b"160000", b"160001"))
 
 
@@ -131,7 +132,7 @@ def test_one_of_format_1_is_read_in_the_words_of_this_one():
 @pytest.mark.parametrize("where", ["spaces", "network"])
 def test_fields_of_the_publishers_own_are_checked_too(manifest, where, fields):
     policy = manifest.policy.model_dump(mode="json") | {where: fields}
-    with pytest.raises(DamagedPolicyError, match=f"policy.{where}"):
+    with refused("policy.bad-field", field=f"policy.{where}"):
         parse_manifest(json.dumps(manifest.model_dump(mode="json") | {"policy": policy}).encode())
 
 
@@ -142,7 +143,7 @@ def test_tasks_that_are_none_are_no_tasks(manifest):
 
 
 def test_a_later_format_says_which(manifest):
-    with pytest.raises(DamagedPolicyError, match="format 3 is not the 2"):
+    with refused("policy.newer-format", found=3, known=2):
         parse_manifest(changed(manifest, format=3, something_new=[1]))
 
 
@@ -160,7 +161,7 @@ def test_a_later_format_says_which(manifest):
     ],
 )
 def test_fields_are_checked_and_named(manifest, field, value):
-    with pytest.raises(DamagedPolicyError, match=field):
+    with refused("policy.bad-field", field=field):
         parse_manifest(changed(manifest, **{field: value}))
 
 
@@ -186,7 +187,7 @@ def test_sizes_that_disagree_are_refused(manifest):
     ids=["no actions", "no tasks", "no seed", "too many"],
 )
 def test_golden_rows_that_do_not_fit_are_refused(manifest, golden):
-    with pytest.raises(DamagedPolicyError, match="golden"):
+    with refused("policy.bad-field", field="golden"):
         parse_manifest(changed(manifest, golden=golden))
 
 

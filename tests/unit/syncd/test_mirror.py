@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, a_draft, publish_one, tensors
+from refusals import refused
 
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
 from syncd.laptop.mirror import FETCHES, MAX_BAD, PART_KEPT_S, Mirror
@@ -213,7 +214,7 @@ def test_whatever_happens_to_the_bytes_only_whole_policies_become_visible(
     server.swapped[victim.relative_to(server.shared.path).as_posix()] = damaged
     wanted = mirror.wanted(offers, changed=True)
     assert len(wanted) == 1
-    with pytest.raises(DamagedPolicyError, match=r"demo-0123abcd/0 1-2 is left out: .*stays"):
+    with refused("policy.left-out", policy="demo-0123abcd/0 1-2"):
         mirror.bring(wanted[0], server.fetch)
     assert files_of(mirror) == before
     assert newest(mirror.shared.slot(RUN, 0)) == good
@@ -428,7 +429,7 @@ def test_an_unfinished_part_is_gone_on_with(server: Server, mirror: Mirror) -> N
         seen.append(part.stat().st_size if part.exists() else 0)
         if len(seen) == 1:
             part.write_bytes(blob[:100])
-            raise UnreachableError("it broke")
+            raise UnreachableError("peer.ends-for-now", sentence="it broke")
         part.write_bytes(blob)
         return None
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from policies import RUN, publish_one
+from refusals import refused
 
-from syncd.errors import NoRoomError, StorageError
+from syncd.errors import NoRoomError
 from syncd.laptop.capacity import MAX_BYTES, MAX_CURVE_BYTES, RECOUNT_S, Capacity, CapacityLimits
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
@@ -146,9 +147,9 @@ def test_a_disk_that_is_nearly_full_is_left_alone(
 ) -> None:
     publish_one(server.shared, 1, 1)
     with monkeypatch.context() as patch:
-        patch.setattr("syncd.shared.space.FREE_SHARE", 1.0)
-        patch.setattr("syncd.shared.space.FREE_BYTES", 2**80)
-        with pytest.raises(StorageError, match="nearly full"):
+        patch.setattr("syncd.shared.disk.FREE_SHARE", 1.0)
+        patch.setattr("syncd.shared.disk.FREE_BYTES", 2**80)
+        with refused("mirror.disk-full"):
             mirrored(server, tmp_path / "mirror", CapacityLimits())
     assert runs_in(tmp_path / "mirror") == []
     assert mirrored(server, tmp_path / "mirror", CapacityLimits()) == []

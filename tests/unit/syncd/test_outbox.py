@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from syncd.errors import ConfigError, StorageError
 from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
 from syncd.played import MAX_PLAYED, note_played, read_played
 from syncd.wire.transport import SegmentVerdict
@@ -55,7 +55,7 @@ def test_the_same_data_twice_is_one_segment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run_id", ["", "..", "a/b", ".hidden", "x" * 82])
 def test_a_run_id_that_is_no_folder_is_refused(tmp_path: Path, run_id: str) -> None:
-    with pytest.raises(ConfigError):
+    with refused("outbox.bad-place"):
         Outbox(tmp_path).offer(run_id, 0, b"data")
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_part(tmp_path: Path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="No space left"):
+    with refused("storage.unwritable", why="No space left on device"):
         box.offer(RUN, 0, b"data")
     assert [path for path in (tmp_path / "outbox").rglob("*") if path.is_file()] == []
 

@@ -14,6 +14,7 @@ from policies import RUN
 from anchorleg.live.batches import FACTS, POSE, packed
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import GONE_AFTER_S, Asked
+from syncd.errors import ProtocolError
 from syncd.laptop.ownagents import LOOK_EVERY_S, RINGS_EVERY_S, TIDY_EVERY_S, OwnAgents
 from syncd.streamed import BEAT, BEAT_EVERY_S, StreamedSlot
 from syncd.wire.credit import MOST_UNSEEN_BYTES, MOST_UNSEEN_S
@@ -30,7 +31,6 @@ from syncd.wire.livemessages import (
     WantedLive,
     grown,
 )
-from syncd.wire.protocol import ProtocolError
 from syncd.wire.scenes import SLICE_BYTES
 from syncd.wire.upward import Upward, UpwardArrivals
 

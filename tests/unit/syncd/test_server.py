@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 from policies import RUN, publish_one
+from refusals import refused
 from served import HELLO, Connection
 
 from syncd import store
 from syncd.commands.serve import serve_connection
-from syncd.errors import RemoteError
 from syncd.shared.counts import last_seen
 from syncd.wire import protocol
 from syncd.wire.feed import Feed
@@ -103,25 +103,28 @@ def test_an_inbox_that_is_made_late_is_found(connect, shared, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "name"),
     [
-        ([encode(protocol.Listing())], "who it is"),
-        ([encode(HELLO), encode(HELLO)], "does not send Hello"),
-        ([b"GET / HTTP/1.1\r\n\r\n"], "does not know"),
-        ([encode(HELLO.model_copy(update={"protocol": 99}))], "install the same version"),
-        ([encode(HELLO), encode(protocol.SegmentStored(sha256="a" * 64))], "does not send SegmentStored"),
-        ([encode(HELLO) + encode(protocol.Listing()) * 1000], "asked for again"),
-        ([encode(HELLO)] + [encode(protocol.Get(key="1", path="v1/runs/a/b", offset=0))] * 10_000, "files at once"),
+        ([encode(protocol.Listing())], "wire.no-hello"),
+        ([encode(HELLO), encode(HELLO)], "wire.unexpected-client"),
+        ([b"GET / HTTP/1.1\r\n\r\n"], "wire.frame-length"),
+        ([encode(HELLO.model_copy(update={"protocol": 99}))], "wire.other-protocol"),
+        ([encode(HELLO), encode(protocol.SegmentStored(sha256="a" * 64))], "wire.unexpected-client"),
+        ([encode(HELLO) + encode(protocol.Listing()) * 1000], "wire.listed-twice"),
+        (
+            [encode(HELLO)] + [encode(protocol.Get(key="1", path="v1/runs/a/b", offset=0))] * 10_000,
+            "wire.too-many-files",
+        ),
     ],
 )
-def test_who_does_not_speak_the_protocol_is_sent_away(connect, said, words):
+def test_who_does_not_speak_the_protocol_is_sent_away(connect, said, name):
     client = connect()
     try:
         for data in said:
             os.write(client.out, data)
     except BrokenPipeError:
         pass  # it had heard enough
-    assert words in client.receive(protocol.Goaway).message.sentence
+    assert client.receive(protocol.Goaway).message.reason == name
     with pytest.raises(EOFError):
         client.receive(protocol.Goaway)
 
@@ -132,7 +135,7 @@ def test_bytes_of_a_segment_out_of_order_end_the_connection(connect, shared):
     client.send(HELLO, protocol.Put(sha256="a" * 64, run_id=RUN, slot=0, bytes=10))
     client.receive(protocol.Have)
     client.send(protocol.Data(key="a" * 64, offset=5), payload=b"later")
-    assert "order" in client.receive(protocol.Goaway).message.sentence
+    assert client.receive(protocol.Goaway).message.reason == "wire.segment-order"
     assert store.Inbox.of(shared, "anna").waiting(RUN, 0, now=0.0) == []
 
 
@@ -292,12 +295,12 @@ def test_a_folder_that_this_account_may_not_read_is_a_sentence(tmp_path, monkeyp
     monkeypatch.setattr(os, "listdir", refuse)
     monkeypatch.setattr(os, "umask", lambda mask: mask)
     read_end, write_end = os.pipe()
-    with pytest.raises(RemoteError, match="cannot be read by this account"):
+    with refused("serve.unreadable"):
         serve_connection(tmp_path, None, read_end, write_end)
     said = os.read(read_end, 65536).removeprefix(PREAMBLE)
     [frame] = Decoder().feed(said)
     assert isinstance(frame.message, protocol.Goaway)
-    assert "ask its owner" in frame.message.sentence
+    assert frame.message.reason == "serve.unreadable"
     os.close(read_end)
     os.close(write_end)
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from service_managers import FakeLaunchd, FakeSystemd
 
 from syncd.background import logfile, service
@@ -33,7 +34,7 @@ from syncd.background.service import Launchd, ManagerAnswer, Systemd
 from syncd.commands import service as commands
 from syncd.commands import sync
 from syncd.commands.service import install, run_agent
-from syncd.errors import ConfigError, LoginRefusedError, SecondFactorError, ServiceError, StorageError
+from syncd.errors import LoginRefusedError, SecondFactorError, StorageError
 from syncd.laptop import lock
 from syncd.laptop.client import Client
 from syncd.laptop.lock import MirrorLock, holder
@@ -84,7 +85,7 @@ def test_any_words_survive_both_formats(remote, folder, python, value):
 @pytest.mark.parametrize("odd", ["a\nb", "a\x00b", "\udcff", "\ufffe", "\x1b[31m"])
 def test_what_no_service_file_can_hold_is_refused_in_one_sentence(odd):
     for text in (plist_text, unit_text):
-        with pytest.raises(ConfigError, match="service file cannot"):
+        with refused("service.bad-character"):
             text(replace(AGENT, remote=odd))
 
 
@@ -131,13 +132,13 @@ def test_launchd_ends_where_it_should_from_wherever_it_was(loaded, lingers, busy
 
 def test_a_label_that_stays_busy_is_named_with_what_launchd_said(tmp_path):
     manager, _ = launchd(tmp_path, busy=1000)
-    with pytest.raises(ServiceError, match=r"bootstrap .* failed 20 times: 5 Bootstrap failed: 5: Input/output error"):
+    with refused("service.not-loaded", tries=20):
         manager.install(replace(AGENT, log=tmp_path / "log"))
 
 
 def test_without_a_user_at_the_screen_nothing_is_written(tmp_path):
     manager, _ = launchd(tmp_path, at_the_screen=False)
-    with pytest.raises(ServiceError, match="log in on the Mac itself"):
+    with refused("service.no-screen"):
         manager.install(AGENT)
     assert not (tmp_path / "Library").exists()
     assert manager.uninstall() is False
@@ -188,21 +189,21 @@ def test_systemd_installs_and_uninstalls_twice_as_once(tmp_path, monkeypatch):
 def test_without_a_session_of_systemd_nothing_is_written(tmp_path, monkeypatch):
     manager, _ = systemd(tmp_path, monkeypatch, session=False)
     for call in (lambda: manager.install(AGENT), manager.uninstall, manager.state):
-        with pytest.raises(ServiceError, match=r"no systemd session of this user here .*No medium found"):
+        with refused("service.no-session"):
             call()
     assert not (tmp_path / "units").exists()
 
 
 def test_no_manager_at_all_is_one_sentence(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ServiceError, match="there is no `systemctl` here"):
+    with refused("service.no-manager", program="systemctl"):
         service.run(["systemctl", "--user", "show"])
 
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path, monkeypatch):
     (tmp_path / "units").write_text("a file where the folder should be")
     manager, _ = systemd(tmp_path, monkeypatch)
-    with pytest.raises(StorageError, match="nothing was installed"):
+    with refused("storage.unwritable"):
         manager.install(AGENT)
 
 
@@ -296,7 +297,7 @@ def test_what_is_installed_and_does_not_run_is_not_said_to_run(tmp_path, monkeyp
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(service, "manager", NotRunning)
     monkeypatch.setattr(commands, "FIRST_WORD_TIMEOUT_S", 0.0)
-    with pytest.raises(ServiceError, match=r"does not run \(launchd: spawn scheduled\): see .*syncd\.log"):
+    with refused("service.not-running", manager="launchd", detail="spawn scheduled"):
         install(str(tmp_path / "shared"), tmp_path / "mirror")
     said = capsys.readouterr().out
     assert "in the background" not in said

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from syncd.access.settings import Settings, config_folder, load_settings, parse_remote, settings_file, store_settings
 from syncd.errors import ConfigError
@@ -51,8 +52,7 @@ def test_a_remote_is_what_scp_would_make_of_it(text: str, user: str | None, host
 def test_what_is_none_is_refused_in_one_sentence(text: str):
     with pytest.raises(ConfigError) as error:
         parsed(text)
-    assert "\n" not in str(error.value)
-    assert "host:/path" in str(error.value) or "absolute" in str(error.value)
+    assert error.value.id.startswith("remote.")
 
 
 @given(st.text(max_size=60))
@@ -72,7 +72,7 @@ def test_nothing_means_what_is_stored_and_the_environment_wins():
     assert moved == STORED.remote.model_copy(update={"user": "you", "host": "login2"})
     assert parsed("me@gpu:/x", SYNC_CLUSTER_USER="you").user == "you"
     assert parsed("/local", SYNC_CLUSTER_HOST="gpu").is_local
-    with pytest.raises(ConfigError, match="SYNC_CLUSTER_HOST"):
+    with refused("remote.bad-variable", variable="SYNC_CLUSTER_HOST"):
         parsed("", STORED, SYNC_CLUSTER_HOST="-oX")
 
 
@@ -86,26 +86,27 @@ def test_the_environment_alone_names_a_remote_where_nothing_is_stored():
 
 
 @pytest.mark.parametrize(
-    ("environ", "words"),
+    ("environ", "name", "fields"),
     [
-        ({"SYNC_CLUSTER_HOST": "login2"}, "SYNC_CLUSTER_PATH is not set"),
-        ({"SYNC_CLUSTER_PATH": "/x"}, "SYNC_CLUSTER_HOST is not set"),
-        ({"SYNC_CLUSTER_USER": "you"}, "SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH are not set"),
-        ({"SYNC_CLUSTER_HOST": "login2", "SYNC_CLUSTER_PATH": "~ben/x"}, "SYNC_CLUSTER_PATH:~ben/x"),
+        ({"SYNC_CLUSTER_HOST": "login2"}, "remote.not-set", {"missing": "SYNC_CLUSTER_PATH"}),
+        ({"SYNC_CLUSTER_PATH": "/x"}, "remote.not-set", {"missing": "SYNC_CLUSTER_HOST"}),
+        ({"SYNC_CLUSTER_USER": "you"}, "remote.not-set", {"missing": "SYNC_CLUSTER_HOST and SYNC_CLUSTER_PATH"}),
+        ({"SYNC_CLUSTER_HOST": "login2", "SYNC_CLUSTER_PATH": "~ben/x"}, "remote.other-home", {}),
         (
             {"SYNC_CLUSTER_HOST": "me@login2", "SYNC_CLUSTER_PATH": "/x"},
-            "^SYNC_CLUSTER_HOST: 'me@login2' is no host name; the account goes into SYNC_CLUSTER_USER$",
+            "remote.account-in-host",
+            {"host": "me@login2"},
         ),
         (
             {"SYNC_CLUSTER_HOST": "a", "SYNC_CLUSTER_PATH": "/x", "SYNC_CLUSTER_USER": "-l"},
-            "^SYNC_CLUSTER_USER: '-l' is",
+            "remote.bad-variable",
+            {"variable": "SYNC_CLUSTER_USER"},
         ),
     ],
 )
-def test_an_environment_that_names_no_remote_is_told_what_is_wrong(environ: dict[str, str], words: str):
-    with pytest.raises(ConfigError, match=words) as error:
+def test_an_environment_that_names_no_remote_is_told_what_is_wrong(environ, name, fields):
+    with refused(name, **fields):
         parsed("", **environ)
-    assert "\n" not in str(error.value)
 
 
 def test_what_is_known_of_a_host_is_used_for_its_other_folders_only():
@@ -126,26 +127,28 @@ def test_what_is_stored_is_read_back_and_nobody_else_may_read_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "field"),
     [
-        ({"fodler": "/x"}, 'did you mean "folder"'),
-        ({"remote": {"path": "/x", "hots": "gpu"}}, 'did you mean "host"'),
+        ({"fodler": "/x"}, "fodler"),
+        ({"remote": {"path": "/x", "hots": "gpu"}}, "remote.hots"),
         ({"remote": {"path": "/x", "host": "-oX"}}, "remote.host"),
         ({"remote": {"path": "/x", "port": 0}}, "remote.port"),
         ({"name": "../x"}, "name"),
         ({"transport": "pigeon"}, "transport"),
-        (None, "is not JSON"),
+        (None, None),
     ],
 )
-def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, change: dict[str, object] | None, words: str):
+def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, change: dict[str, object] | None, field: str | None):
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     path = settings_file(environ)
     path.parent.mkdir()
     path.write_text("{" if change is None else json.dumps(change))
-    with pytest.raises(ConfigError) as error:
+    with (
+        refused("settings.no-json", path=path)
+        if field is None
+        else refused("settings.unusable", path=path, field=field)
+    ):
         load_settings(environ)
-    assert str(path) in str(error.value)
-    assert words in str(error.value)
 
 
 def test_each_system_has_its_place():
@@ -161,5 +164,5 @@ def test_what_earlier_versions_stored_of_rsync_is_passed_over_but_not_as_the_tra
     path.write_text('{"rsync": false, "transport": "paramiko", "bwlimit": 0}')
     assert load_settings(environ) == Settings(transport="paramiko")
     path.write_text('{"rsync": true, "transport": "rsync"}')
-    with pytest.raises(ConfigError, match="syncd pull --rsync"):
+    with refused("settings.unusable"):
         load_settings(environ)

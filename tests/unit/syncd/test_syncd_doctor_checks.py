@@ -165,7 +165,7 @@ def test_a_mirror_behind_a_link_is_on_the_file_system_that_the_link_leads_to(tmp
 
 def test_a_second_factor_is_not_said_to_be_a_refused_key(monkeypatch):
     def asked(remote, line):
-        raise SecondFactorError("cluster lets nobody in by a key alone")
+        raise SecondFactorError("login.no-answers", place="cluster lets nobody in by a key alone")
 
     monkeypatch.setattr(gather.keys, "ask_shell", asked)
     there, why = gather._there(Remote(host="cluster", path="/shared"))
