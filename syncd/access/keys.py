@@ -150,18 +150,19 @@ def ensure_key(path: Path) -> OwnKey:
     return OwnKey(path, derived.stdout.strip(), made=False)
 
 
-def check_usable(own: OwnKey, place: Endpoint) -> None:
-    """Errors: LoginRefusedError where something keeps ssh from using the key by itself; ConfigError.
+def why_unusable(own: OwnKey, place: Endpoint) -> LoginRefusedError | None:
+    """What keeps ssh from using the key by itself; None where nothing is seen here. Errors: ConfigError.
 
     Where ~/.ssh/config names an agent for `place`, that one is ssh's to ask, and may hold the key.
     """
     opened = _run(["ssh-keygen", "-y", "-P", "", "-f", str(own.path)])
+    path = shlex.quote(str(own.path))
     if "too open" in opened.stderr:
-        raise LoginRefusedError("key.too-open", path=shlex.quote(str(own.path)))
+        return LoginRefusedError("key.too-open", path=path)
     if opened.returncode == 0 or "passphrase" not in opened.stderr or place.agent:
-        return
-    if own.public.split()[:2] not in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]:
-        raise LoginRefusedError("key.has-passphrase", path=shlex.quote(str(own.path)))
+        return None
+    is_held = own.public.split()[:2] in [line.split()[:2] for line in _run(["ssh-add", "-L"]).stdout.splitlines()]
+    return None if is_held else LoginRefusedError("key.has-passphrase", path=path)
 
 
 def endpoint(remote: Remote) -> Endpoint:

@@ -39,7 +39,7 @@ def gate(
     try:
         rules.check(os.environ.get("SSH_ORIGINAL_COMMAND"), who, str(shared))
     except RefusedError as error:
-        print(f"{REFUSED_PREFIX} {error}", file=sys.stderr)
+        print(f"{REFUSED_PREFIX} {error.with_id()}", file=sys.stderr)
         raise typer.Exit(REFUSED_EXIT_CODE) from None
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))

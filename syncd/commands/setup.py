@@ -195,7 +195,8 @@ def _surveyed(
     except SecondFactorError:
         raise
     except LoginRefusedError:
-        keys.check_usable(own, where)
+        if why := keys.why_unusable(own, where):
+            raise why from None
         if shown is None or not _is_terminal():
             raise LoginRefusedError("login.key-unknown", user=where.user, host=where.host, key=own.path) from None
         print(f"\n  {where.user}@{where.host} does not know this key yet.\n  One login with your password installs it.")

@@ -172,7 +172,7 @@ def test_nothing_is_forwarded(friend: Friend):
     done = friend.ssh("-o", "ExitOnForwardFailure=yes", "-R", "0:127.0.0.1:22", "-N", "cluster")
     assert done.returncode != 0
     with_agent = friend.ssh("-A", "cluster", "env")
-    assert refused(with_agent)
+    assert gate_refused(with_agent)
 
 
 def test_rsync_is_refused_with_what_to_use_instead(friend: Friend):

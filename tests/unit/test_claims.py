@@ -14,7 +14,7 @@ from orchestrator.decisions import news, nodes, sightings, stalls
 from orchestrator.run import lease
 from orchestrator.screens import watch
 from syncd.laptop import capacity
-from syncd.shared import incoming, manifest, space
+from syncd.shared import disk, incoming, manifest
 from syncd.wire import arrivals, feed, protocol
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES
 from trainer.evaluation import process as evaluating
@@ -112,7 +112,7 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
             ),
         ),
         ("trust.md", f"{MAX_FILES:,} files and {capacity.MAX_BYTES // (1024 * MIB)} GiB at most, and"),
-        ("trust.md", f"and {space.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * space.FREE_SHARE:.0f} %)"),
+        ("trust.md", f"and {disk.FREE_BYTES // (1024 * MIB)} GiB (on a small disk {100 * disk.FREE_SHARE:.0f} %)"),
         ("trust.md", f"{manifest.MAX_RAW_BYTES // MIB} MiB of weights at most, {manifest.MAX_GROWTH} times what"),
         ("trust.md", f"policies in {arrivals.MAX_PLACES:,} places, {arrivals.MAX_OFFERS:,} files"),
         ("trust.md", f"files and {arrivals.MAX_VERDICTS:,} verdicts wait at most"),

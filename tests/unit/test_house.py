@@ -58,7 +58,7 @@ FLOORS = {
         checkpoints, algorithms, buffers, nets, envs, config, history, machine, state streams, errors""",
     "syncd": """
         __main__, cli, commands, doctor, background, access laptop, outbox streamed transports, store wire, shared,
-        errors played remote""",
+        played remote, errors""",
     "viewer": """
         __main__, cli, showing, forward, lines export, server, live sources, past, learning timeline troubles,
         curves pacing, model, errors""",

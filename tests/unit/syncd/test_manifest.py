@@ -119,20 +119,20 @@ def test_one_of_format_1_is_read_in_the_words_of_this_one():
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "name"),
     [
-        {"a": ["\x1b[2J"]},
-        {"\x07": 1},
-        {"a": "x" * 201},
-        {"a": [[[[[[[[[1]]]]]]]]]},
-        {"a": float("nan")},
+        ({"a": ["\x1b[2J"]}, ""),
+        ({"\x07": 1}, ""),
+        ({"a": "x" * 201}, ""),
+        ({"a": [[[[[[[[[1]]]]]]]]]}, ""),
+        ({"a": float("nan")}, ".a.float"),
     ],
     ids=["a screen's word", "a key", "too long", "too deep", "no number"],
 )
 @pytest.mark.parametrize("where", ["spaces", "network"])
-def test_fields_of_the_publishers_own_are_checked_too(manifest, where, fields):
+def test_fields_of_the_publishers_own_are_checked_too(manifest, where, fields, name):
     policy = manifest.policy.model_dump(mode="json") | {where: fields}
-    with refused("policy.bad-field", field=f"policy.{where}"):
+    with refused("policy.bad-field", field=f"policy.{where}" + name):
         parse_manifest(json.dumps(manifest.model_dump(mode="json") | {"policy": policy}).encode())
 
 
@@ -177,17 +177,17 @@ def test_sizes_that_disagree_are_refused(manifest):
 
 
 @pytest.mark.parametrize(
-    "golden",
+    ("golden", "field"),
     [
-        {"obs": [[0.0] * 39], "task": [0], "action": [], "tolerance": 0.001},
-        {"obs": [[0.0] * 39], "action": [[0.0] * 4], "tolerance": 0.001},
-        {"seed": 2**32, "action": [[0.0] * 4], "tolerance": 0.001},
-        {"seed": 1, "action": [[0.0] * 4] * 65, "tolerance": 0.001},
+        ({"obs": [[0.0] * 39], "task": [0], "action": [], "tolerance": 0.001}, "golden"),
+        ({"obs": [[0.0] * 39], "action": [[0.0] * 4], "tolerance": 0.001}, "golden"),
+        ({"seed": 2**32, "action": [[0.0] * 4], "tolerance": 0.001}, "golden.seed"),
+        ({"seed": 1, "action": [[0.0] * 4] * 65, "tolerance": 0.001}, "golden.action"),
     ],
     ids=["no actions", "no tasks", "no seed", "too many"],
 )
-def test_golden_rows_that_do_not_fit_are_refused(manifest, golden):
-    with refused("policy.bad-field", field="golden"):
+def test_golden_rows_that_do_not_fit_are_refused(manifest, golden, field):
+    with refused("policy.bad-field", field=field):
         parse_manifest(changed(manifest, golden=golden))
 
 

@@ -244,21 +244,25 @@ def test_the_record_survives_the_disk_and_damage(tmp_path):
 
 
 @pytest.mark.parametrize("agent", ["", "/run/user/1000/keyring/ssh"])
-@pytest.mark.parametrize("kind", [LoginRefusedError, SecondFactorError])
-def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_one(tmp_path, monkeypatch, kind, agent):
+@pytest.mark.parametrize(
+    "error",
+    [LoginRefusedError("login.key-refused", place="host"), SecondFactorError("login.no-answers", place="host")],
+    ids=type,
+)
+def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_one(tmp_path, monkeypatch, error, agent):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SSH_AUTH_SOCK", agent)
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
     monkeypatch.setattr(logfile, "is_log", lambda fd: False)
 
     def refuse(client: Client) -> None:
-        raise kind("host refused the key")
+        raise error
 
     monkeypatch.setattr(Client, "watch", refuse)
     run_agent(str(tmp_path / "shared"), tmp_path / "mirror")
     why = read_record(record_file()).stopped
-    assert why.startswith("host refused the key")
-    assert ("`syncd setup --key NEW_FILE` makes it" in why) == (not agent and kind is LoginRefusedError)
+    assert why.startswith(str(error))
+    assert ("`syncd setup --key NEW_FILE` makes it" in why) == (not agent and type(error) is LoginRefusedError)
 
 
 def with_settings_of_its_own(tmp_path, monkeypatch):
