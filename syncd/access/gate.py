@@ -1,6 +1,6 @@
 """What a contributor's restricted key may ask for: our own server, and nothing else.
 
-Pure: words in, a decision out. `syncd.commands.gate` carries it out; `restrict` in `authorized_keys` forbids the rest
+`syncd.commands.serve` carries it out; `restrict` in `authorized_keys` forbids the rest
 (shell, forwarding, terminal, agent). What the server shows and takes is its own decision (`syncd.wire.tree`).
 
 No rsync: its client sends rules, names and options through the connection, and its server obeys them with the
@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fcntl
+import hashlib
+import os
 import re
 import shlex
-from collections.abc import Sequence
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from syncd.errors import ConfigError, RefusedError
+from anchorleg.places import own_folder
+from syncd.errors import ConfigError, RefusedError, StorageError
 from syncd.shared.accounts import PREFIX
 from syncd.shared.layout import NAME
 
@@ -82,3 +88,44 @@ def _public_key(line: str) -> tuple[str, str]:
     if not _KEY_TYPES.fullmatch(kind) or not raw.startswith(named):
         raise ConfigError("key.unknown-type")
     return kind, blob
+
+
+#: One laptop needs one; a second one, a `syncd pull` by hand and a doctor find a place, too.
+CONNECTIONS = 4
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def take_place(who: str, shared: Path, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Hold one of the places of `who` as long as the returned descriptor is open; None: all are taken.
+
+    Errors: StorageError where no file can be locked here.
+    """
+    folder = _folder(environ) / hashlib.sha256(os.fsencode(os.path.realpath(shared))).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in range(CONNECTIONS):
+            fd = os.open(folder / f"{who}.connection.{number}", _OPEN, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+            else:
+                return fd
+    except OSError as error:
+        raise StorageError("gate.no-place", path=folder, why=error.strerror) from error
+    return None
+
+
+def _folder(environ: Mapping[str, str]) -> Path:
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/"):
+        try:
+            status = os.stat(runtime)
+        except OSError:
+            status = None
+        if status is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            return Path(runtime) / "anchorleg" / "gate"
+    return own_folder("state", environ) / "gate"

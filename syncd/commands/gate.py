@@ -33,7 +33,6 @@ def gate(
     Exit code 126: what was asked for is refused, with one sentence on stderr.
     """
     from syncd.access import gate as rules  # noqa: PLC0415 - `--help` stays quick
-    from syncd.access import places  # noqa: PLC0415
     from syncd.commands.serve import serve, turn_away  # noqa: PLC0415
 
     try:
@@ -43,8 +42,8 @@ def gate(
         raise typer.Exit(REFUSED_EXIT_CODE) from None
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
-    if places.take(who, shared) is None:  # the process's end gives it back
-        full = f"{who} has {places.CONNECTIONS} connections to this machine already: try again when one has ended"
+    if rules.take_place(who, shared) is None:  # the process's end gives it back
+        full = f"{who} has {rules.CONNECTIONS} connections to this machine already: try again when one has ended"
         turn_away(1, full, FULL_RETRY_S)
         return
     serve(shared, who, checkpoints)

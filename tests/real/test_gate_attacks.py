@@ -16,7 +16,7 @@ from raw_client import RawClient
 from refusals import refused
 from restricted import Friend
 
-from syncd.access import places
+from syncd.access import gate
 from syncd.commands.gate import MOST_MEMORY_BYTES, NICENESS
 from syncd.errors import UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, InboxLimits
@@ -97,13 +97,13 @@ def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Fr
     try:
         first = connect()
         assert first.listing().offers
-        for _ in range(places.CONNECTIONS - 1):
+        for _ in range(gate.CONNECTIONS - 1):
             assert connect().listing().offers
         with refused("peer.ends-for-now"):
             connect().listing()
         assert first.listing().offers
         gates = ("-m syncd gate alice",)  # not the shell that sshd starts it with
-        wait_for(lambda: len(friend.server.processes(*gates)) == places.CONNECTIONS, "the end of those turned away")
+        wait_for(lambda: len(friend.server.processes(*gates)) == gate.CONNECTIONS, "the end of those turned away")
         assert all(is_polite(friend, pid) for pid in friend.server.processes(*gates))
         opened[1].close()
 

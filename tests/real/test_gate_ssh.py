@@ -17,7 +17,7 @@ from policies import RUN
 from refusals import refused
 from restricted import SECRET, Friend
 
-from syncd.access import places
+from syncd.access import gate
 from syncd.errors import GoneError, UnreachableError
 from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest
 from syncd.laptop.mirror import blob_of
@@ -229,7 +229,7 @@ def test_two_keys_of_one_name_are_one_contributor(friend: Friend):
         assert {path.name for path in inbox.waiting(RUN, 0, now=1.0)} == {mine.name, theirs.name}
         friend.as_owner(lambda: inbox.write_verdict(mine.name, accepted=True, now=1.0))
         assert [len(line.listing().verdicts) for line in (first, second)] == [1, 1]
-        for _ in range(places.CONNECTIONS - 2):
+        for _ in range(gate.CONNECTIONS - 2):
             lines.enter_context(closing(open_transport(remotes[1], client="x")))
         with pytest.raises(UnreachableError):
             open_transport(remotes[0], client="x")
