@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from anchorleg.output import end_with_error, ending_well, words_of
-from syncd.commands import doctor, gate, inbox, serve, service, setup, status, sync
+from syncd.commands import doctor, inbox, serve, service, setup, status, sync
 from syncd.errors import ConfigError, StorageError, SyncError
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ app.command("agent-status")(service.agent_status)
 app.command()(inbox.contributors)
 app.command()(inbox.drop)
 app.command()(inbox.readmit)
-app.command(hidden=True)(gate.gate)
+app.command(hidden=True)(serve.gate)
 app.command(hidden=True)(serve.serve)
 app.command("run-agent", hidden=True)(service.run_agent)
 

@@ -17,7 +17,7 @@ from refusals import refused
 from restricted import Friend
 
 from syncd.access import gate
-from syncd.commands.gate import MOST_MEMORY_BYTES, NICENESS
+from syncd.commands.serve import MOST_MEMORY_BYTES, NICENESS
 from syncd.errors import UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, InboxLimits
 from syncd.transports.factory import open_transport
