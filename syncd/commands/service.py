@@ -153,11 +153,11 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
 
     It ends with 0 where starting it again would be of no use: that is what both managers take for "done".
     """
-    from syncd.background import crashes, logfile, service  # noqa: PLC0415
+    from syncd.background import crashes, service  # noqa: PLC0415
     from syncd.commands.sync import watch_in_background  # noqa: PLC0415
 
-    if logfile.is_log(sys.stdout.fileno()):
-        logfile.keep_short(sys.stdout.fileno(), service.log_file())
+    if crashes.is_log(sys.stdout.fileno()):
+        crashes.keep_short(sys.stdout.fileno(), service.log_file())
     path = crashes.record_file()
     before = replace(crashes.read_record(path), remote=remote, folder=str(folder))
     begun = crashes.begin(before, time.time())

@@ -14,7 +14,7 @@ from policies import RUN, publish_one
 from watching import client_env, seen, syncd, watching
 
 from anchorleg.output import READER_GONE
-from syncd.background import logfile
+from syncd.background import crashes
 from syncd.commands import sync
 from syncd.commands.service import run_agent
 from syncd.laptop.backoff import DISK_RETRY_S
@@ -95,7 +95,7 @@ def test_a_service_that_begins_on_a_full_disk_waits_for_room(
     (tmp_path / "home").symlink_to(small_disk)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    monkeypatch.setattr(crashes, "is_log", lambda fd: False)
     waits: list[float] = []
 
     def make_room(seconds: float) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from daemons import PATIENCE_S
 
-from syncd.background import logfile
-from syncd.background.logfile import is_log, shorten
+from syncd.background import crashes
+from syncd.background.crashes import is_log, shorten
 
 
 def test_a_long_log_keeps_its_end_and_goes_on_from_the_start(tmp_path):
@@ -35,11 +35,11 @@ def test_a_full_disk_does_not_end_the_looking(tmp_path, monkeypatch):
         threading.Event().wait()  # looks no more
         return False
 
-    monkeypatch.setattr(logfile, "shorten", full)
-    monkeypatch.setattr(logfile, "LOOK_S", 0.0)
+    monkeypatch.setattr(crashes, "shorten", full)
+    monkeypatch.setattr(crashes, "LOOK_S", 0.0)
     (tmp_path / "syncd.log").touch()
     with open(tmp_path / "syncd.log", "rb") as log:  # what cannot be written to either
-        logfile.keep_short(log.fileno(), tmp_path / "syncd.log")
+        crashes.keep_short(log.fileno(), tmp_path / "syncd.log")
         assert again.wait(PATIENCE_S)
 
 

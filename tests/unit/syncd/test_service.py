@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from refusals import refused
 from service_managers import FakeLaunchd, FakeSystemd
 
-from syncd.background import logfile, service
+from syncd.background import crashes, service
 from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
 from syncd.background.crashes import (
     CRASH_WINDOW_S,
@@ -253,7 +253,7 @@ def test_where_a_key_is_refused_and_no_agent_is_seen_the_advice_is_not_to_ask_on
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SSH_AUTH_SOCK", agent)
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    monkeypatch.setattr(crashes, "is_log", lambda fd: False)
 
     def refuse(client: Client) -> None:
         raise error
@@ -269,7 +269,7 @@ def with_settings_of_its_own(tmp_path, monkeypatch):
     """For `run_agent` in the test's own process, whose output is no log of an agent."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1, raising=False)
-    monkeypatch.setattr(logfile, "is_log", lambda fd: False)
+    monkeypatch.setattr(crashes, "is_log", lambda fd: False)
 
 
 @pytest.mark.parametrize(
