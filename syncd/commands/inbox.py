@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,9 +43,7 @@ def contributors(
 
     rows = [_row(inbox) for inbox in Inbox.all_of(_shared(shared))]
     if board:
-        from syncd.commands import board as places  # noqa: PLC0415 - as above
-
-        places.show(rows, as_json=as_json)
+        show_board(rows, as_json=as_json)
         return
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -207,3 +206,57 @@ def _table(rows: list[dict[str, Any]], now: float, *, wide: bool) -> Table:
         cells = _cells(row, now, with_reasons=wide)
         table.add_row(*(Text(cells[i]) for i in shown), style="red" if row["dropped"] else None)
     return table
+
+
+_BOARD_HEADER = ("place", "contributor", "rows, 7 days", "rows, total", "segments", "state")
+
+
+def ranked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Places from the rows of `syncd contributors --json`: by the last seven days, then by all, then by name. Equal
+    rows are one place; whoever has none to its credit has none on the board.
+    """
+    given = [row for row in rows if row["rows_credited"] > 0]
+    found: list[dict[str, Any]] = []
+    for number, row in enumerate(sorted(given, key=lambda row: (*_merit(row), row["contributor"])), 1):
+        is_same = bool(found) and _merit(found[-1]) == _merit(row)
+        names = ("contributor", "rows_7d", "rows_credited", "accepted", "dropped", "held_until")
+        found.append({"place": found[-1]["place"] if is_same else number, **{name: row[name] for name in names}})
+    return found
+
+
+def _merit(row: Mapping[str, Any]) -> tuple[int, int]:
+    return -row["rows_7d"], -row["rows_credited"]
+
+
+def show_board(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """A table on a terminal, lines with tabs in a pipe, or JSON."""
+    places = ranked(rows)
+    if as_json:
+        print(json.dumps(places, indent=2))
+        return
+    lines = [_board_cells(place) for place in places]
+    if not sys.stdout.isatty():
+        for line in lines:
+            print("\t".join(line))
+        return
+    from rich.console import Console  # noqa: PLC0415 - `--help` must stay quick
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    console = Console(emoji=False, highlight=False)
+    if not lines:
+        console.print("nobody has rows to their credit yet")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in _BOARD_HEADER:
+        is_name = name in {"contributor", "state"}
+        table.add_column(name, justify="left" if is_name else "right", overflow="fold", no_wrap=name != "contributor")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    console.print(table)
+
+
+def _board_cells(place: Mapping[str, Any]) -> list[str]:
+    state = "dropped" if place["dropped"] else "held" if place["held_until"] else "welcome"
+    numbers = (f"{place[name]:,}" for name in ("rows_7d", "rows_credited", "accepted"))
+    return [str(place["place"]), place["contributor"], *numbers, state]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from syncd import store
 from syncd.cli import app
-from syncd.commands.board import ranked
+from syncd.commands.inbox import ranked
 from syncd.laptop.backoff import MAX_DELAY_S, MOST_LATER_S, Backoff, jittered, later
 from syncd.laptop.exchange import Exchange
 from syncd.laptop.mirror import Mirror
