@@ -23,8 +23,7 @@ from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.ownagents import OwnAgents
 from syncd.laptop.status import StatusWriter
-from syncd.laptop.watcher import OutboxWatcher
-from syncd.outbox import Outbox
+from syncd.outbox import Outbox, OutboxWatcher
 from syncd.shared.disk import disk_errors
 from syncd.wire.transport import Transport
 

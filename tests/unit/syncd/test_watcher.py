@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from daemons import wait_for
 
-from syncd.laptop.watcher import LOOK_S, OutboxWatcher
-from syncd.outbox import Outbox
+from syncd.outbox import LOOK_S, Outbox, OutboxWatcher
 
 
 def test_it_rings_for_a_segment_in_a_folder_that_is_new(tmp_path: Path) -> None:
