@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
@@ -31,6 +31,9 @@ from syncd.errors import ConfigError, StorageError
 from syncd.shared.disk import writing
 from syncd.shared.layout import NAME, SHA256, SLOT
 from syncd.wire.transport import SegmentVerdict
+
+if TYPE_CHECKING:
+    from watchdog.observers.api import BaseObserver
 
 #: A living client's word (DIR/state/status.json) is 5 s old at most, or as old as one try to connect takes.
 SILENT_AFTER_S = 90.0
@@ -313,7 +316,9 @@ SAFETY_LOOK_S = 5.0
 
 
 class OutboxWatcher:
-    """Watches `folder` and what is below it until `close`. The folder is made where it is missing.
+    """Rings when something comes into `folder`, or below it, until `close`; every second where the system tells of no
+    events. The folder is made where it is missing. A rename into it arrives as `moved` or as `created`, by where it
+    came from and by the system; never as `closed`.
 
     `tell` is called at each event as well, in another thread.
     """

@@ -26,7 +26,7 @@ from anchorleg.places import account_name, home_folder, user_path
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
 from syncd.remote import Remote
-from syncd.shared.disk import make_folder, writing
+from syncd.shared.disk import make_own_folder, writing
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.streams import run_bounded
 
@@ -136,7 +136,7 @@ def ensure_key(path: Path) -> OwnKey:
     public_file = path.with_name(path.name + ".pub")
     made = not path.exists()
     if made:
-        make_folder(path.parent)
+        make_own_folder(path.parent)
         comment = f"{account_name()}@{re.sub(r'[^A-Za-z0-9.-]', '-', platform.node()) or 'laptop'}"
         done = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
         if done.returncode != 0:

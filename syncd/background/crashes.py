@@ -1,4 +1,5 @@
-"""The agent's own crash counter: launchd has none, and would start a broken agent for ever.
+"""The agent's own crash counter, and what keeps its log small: launchd has neither, and would start a broken agent for
+ever.
 
 `agent.json`, beside the settings, holds what was installed, and when the agent started without having ended well
 since. An agent that finds too many of them writes down why, and ends with 0, after which neither service manager

@@ -1,4 +1,7 @@
-"""`syncd serve`: the server's end of one connection. Started by clients through ssh, by the gate, or locally."""
+"""`syncd serve`: the server's end of one connection. Started by clients through ssh, by the gate, or locally.
+
+`syncd gate WHO --shared DIR` is the forced command of a contributor's restricted key.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from syncd.errors import ConfigError, RefusedError, RemoteError
-from syncd.wire.protocol import REFUSED_EXIT_CODE, REFUSED_PREFIX
+from syncd.errors import ConfigError, RefusedError, RemoteError, UnreachableError
+from syncd.wire.protocol import PREAMBLE, REFUSED_EXIT_CODE, REFUSED_PREFIX, encode, goaway
 
 
 def serve(
@@ -41,26 +44,18 @@ def serve_connection(
 ) -> None:
     """Serve one client until it goes. Errors: RemoteError where no such folder can be read; the client was told."""
     from syncd.shared.saved import run_folder_of  # noqa: PLC0415 - see above
-    from syncd.wire.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
     from syncd.wire.server import Server  # noqa: PLC0415 - see above
 
     os.umask(0o027)  # the group may read what arrives, nobody else
     try:
         folder = _located(shared)
     except RemoteError as error:
-        os.write(fd_out, PREAMBLE + encode(Goaway(reason=error.id, sentence=str(error), retry_after_s=None)))
+        os.write(fd_out, PREAMBLE + encode(goaway(error)))
         raise
     server = Server(folder, contributor, fd_in, fd_out, run_folder_of(folder) if checkpoints else None)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.stop(signal.Signals(number).name))
     server.run()
-
-
-def turn_away(fd_out: int, sentence: str, retry_after_s: float) -> None:
-    """Tell a client to come again, instead of serving it."""
-    from syncd.wire.protocol import PREAMBLE, Goaway, encode  # noqa: PLC0415 - see above
-
-    os.write(fd_out, PREAMBLE + encode(Goaway(reason="full", sentence=sentence, retry_after_s=retry_after_s)))
 
 
 def _located(start: Path) -> Path:
@@ -107,7 +102,7 @@ def gate(
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
     if rules.take_place(who, shared) is None:  # the process's end gives it back
-        full = f"{who} has {rules.CONNECTIONS} connections to this machine already: try again when one has ended"
-        turn_away(1, full, FULL_RETRY_S)
+        full = UnreachableError("gate.full", name=who, most=rules.CONNECTIONS)
+        os.write(1, PREAMBLE + encode(goaway(full, FULL_RETRY_S)))
         return
     serve(shared, who, checkpoints)

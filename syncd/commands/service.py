@@ -27,7 +27,7 @@ from syncd.errors import (
     StorageError,
     SyncError,
 )
-from syncd.shared.disk import make_folder
+from syncd.shared.disk import make_own_folder
 
 if TYPE_CHECKING:
     from syncd.background.crashes import Record
@@ -70,7 +70,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
         log=service.log_file(),
         environment={name: os.environ[name] for name in KEPT_ENVIRONMENT if os.environ.get(name)},
     )
-    make_folder(mirror)
+    make_own_folder(mirror)
     manager = service.manager()
     record = crashes.record_file()
     try:

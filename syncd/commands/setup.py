@@ -14,7 +14,7 @@ from anchorleg.places import home_folder, user_path
 from anchorleg.words import counted
 from syncd.commands.way import LimitOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError
-from syncd.shared.disk import make_folder
+from syncd.shared.disk import make_own_folder
 
 if TYPE_CHECKING:
     from syncd.access.keys import Endpoint, HostKey, OwnKey
@@ -139,7 +139,7 @@ def _connect(
     if folder:
         changed["folder"] = Path(os.path.abspath(user_path(folder)))  # the next command may start elsewhere
     settings = settings.model_copy(update=changed)
-    make_folder(settings.mirror)
+    make_own_folder(settings.mirror)
     _step("stored", _short(store_settings(settings)))
     mirror = _short(settings.mirror)
     print(
@@ -198,7 +198,7 @@ def _surveyed(
         if why := keys.why_unusable(own, where):
             raise why from None
         if shown is None or not _is_terminal():
-            raise LoginRefusedError("login.key-unknown", user=where.user, host=where.host, key=own.path) from None
+            raise LoginRefusedError("login.key-unknown", account=f"{where.user}@{where.host}", key=own.path) from None
         print(f"\n  {where.user}@{where.host} does not know this key yet.\n  One login with your password installs it.")
         keys.install_public_key(where, shown, own.public, _ask)
         try:
@@ -206,7 +206,7 @@ def _surveyed(
         except SecondFactorError:
             raise
         except LoginRefusedError:
-            raise LoginRefusedError("login.still-refused", user=where.user, host=where.host) from None
+            raise LoginRefusedError("login.still-refused", account=f"{where.user}@{where.host}") from None
         _step("login", f"{where.user}@{where.host} takes the key now (the password is not kept)")
     if REFUSED_PREFIX in answer.said:
         _step("restricted", "this key reaches the weights and its own inbox only, as it should")

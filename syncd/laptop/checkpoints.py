@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from anchorleg.files import fsync_folder, fsync_tree, read_json_or_none
 from syncd.errors import GoneError, RemoteError, StorageError
-from syncd.shared.disk import is_nearly_full, make_folder, writing
+from syncd.shared.disk import is_nearly_full, make_own_folder, writing
 from syncd.shared.layout import Shared
 from syncd.shared.saved import MOST_TOLD, SAVED_FILE, SavedAt, path_in_run
 from syncd.store import newest
@@ -186,7 +186,7 @@ def _fetch(source: CheckpointSource, slot: int, saved: SavedAt, into: Path) -> N
     if (into / _MANIFEST).exists():
         return
     arriving = into.with_name(into.name + _PART)
-    make_folder(arriving)
+    make_own_folder(arriving)
     is_whole = source.bring(slot, saved, arriving)
     damaged = _damaged(arriving)
     if damaged or not is_whole:

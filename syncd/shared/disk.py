@@ -43,7 +43,7 @@ def writing(path: Path) -> Iterator[None]:
         raise StorageError("storage.unwritable", path=path, why=error.strerror) from error
 
 
-def make_folder(path: Path) -> None:
+def make_own_folder(path: Path) -> None:
     """Make `path` and what is missing above it. Errors: StorageError."""
     try:
         path.mkdir(parents=True, mode=0o700, exist_ok=True)

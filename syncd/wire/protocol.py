@@ -33,6 +33,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from anchorleg.errors import NamedError
 from syncd.errors import ProtocolError
 from syncd.shared.saved import MOST_TOLD
 from syncd.wire import livemessages
@@ -119,6 +120,11 @@ class Goaway(Message):
     reason: Word
     sentence: Sentence
     retry_after_s: Seconds | None
+
+
+def goaway(error: NamedError, retry_after_s: float | None = None) -> Goaway:
+    """The last word of a server that ends because of `error`."""
+    return Goaway(reason=error.id, sentence=str(error)[:2000], retry_after_s=retry_after_s)
 
 
 class Listing(Message):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from syncd.errors import ProtocolError
+from syncd.errors import ProtocolError, UnreachableError
 from syncd.shared.accounts import is_ours
 from syncd.shared.counts import note_seen
 from syncd.shared.guests import Guest
@@ -120,7 +120,7 @@ class Server:
             _LOG.info("%s", end)
         except ProtocolError as error:
             _LOG.warning("%s", error)
-            self._goaway(error.id, str(error), None)
+            self._say_last(protocol.goaway(error))
         finally:
             self._live.close()
             if self._intake is not None:
@@ -131,7 +131,7 @@ class Server:
     def _turn(self) -> None:
         """Wait until something can be done, and do it."""
         if self._ending is not None:
-            self._goaway("ending", f"the other side's syncd was ended ({self._ending})", 1.0)
+            self._say_last(protocol.goaway(UnreachableError("server.stopped", signal=self._ending), 1.0))
             raise _Ended(f"ended: {self._ending}")
         if self._live.is_watched:
             for nobody in self._live.renew():
@@ -236,10 +236,9 @@ class Server:
             raise _Ended(f"the client is gone ({error.strerror})") from error
         del self._waiting[:sent]
 
-    def _goaway(self, reason: str, sentence: str, retry_after_s: float | None) -> None:
-        """The last word, as far as it can be said at once."""
+    def _say_last(self, last: protocol.Goaway) -> None:
+        """As far as it can be said at once."""
         with contextlib.suppress(OSError):
-            last = protocol.Goaway(reason=reason, sentence=sentence, retry_after_s=retry_after_s)
             data = bytes(self._waiting) + encode(last)
             self._waiting.clear()
             os.write(self._out, data)
