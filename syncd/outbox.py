@@ -23,13 +23,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from anchorleg.files import fsync_folder, read_json, write_json
+from anchorleg.files import fsync_folder, write_json
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.disk import writing
-from syncd.shared.layout import NAME, SHA256, SLOT
+from syncd.shared.layout import NAME, SHA256, SLOT, read_hint
 from syncd.wire.transport import SegmentVerdict
 
 if TYPE_CHECKING:
@@ -118,10 +118,7 @@ def count_reason(refused: dict[str, int], reason: str) -> None:
 
 def read_contributions(folder: Path) -> Contributions:
     """The counts of the mirror `folder`; zeros where there are none, or where they cannot be read."""
-    try:
-        return Contributions.model_validate(read_json(_counts_file(folder)))
-    except (OSError, ValueError, ValidationError):
-        return Contributions()
+    return read_hint(Contributions, _counts_file(folder)) or Contributions()
 
 
 def _counts_file(folder: Path) -> Path:

@@ -14,13 +14,14 @@ import os
 import stat
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from anchorleg.files import read_json_or_none, write_bytes, write_json
+from pydantic import BaseModel, ConfigDict
+
+from anchorleg.files import write_bytes, write_json
 from syncd.access.settings import config_folder
 from syncd.shared.disk import writing
+from syncd.shared.layout import read_hint
 
 #: This many bad ends within the window are a loop.
 MAX_CRASHES = 5
@@ -29,9 +30,10 @@ MAX_CRASHES = 5
 CRASH_WINDOW_S = 600.0
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(BaseModel):
     """What is known of the agent. Times are unix seconds. `stopped` is why it will not start again, or ""."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     remote: str = ""
     folder: str = ""
@@ -49,13 +51,13 @@ def begin(record: Record, now: float) -> Record:
     recent = tuple(at for at in earlier if now - CRASH_WINDOW_S < at <= now)
     if len(recent) >= MAX_CRASHES:
         words = f"it crashed {len(recent)} times within {CRASH_WINDOW_S / 60:.0f} minutes"
-        return replace(record, started=(), stopped=words, stopped_at=now)
-    return replace(record, started=(*recent, now), stopped="", stopped_at=None)
+        return record.model_copy(update={"started": (), "stopped": words, "stopped_at": now})
+    return record.model_copy(update={"started": (*recent, now), "stopped": "", "stopped_at": None})
 
 
 def end(record: Record, now: float, *, because: str = "") -> Record:
     """The agent ends well; `because`: a person must mend something, so that starting it again is of no use."""
-    return replace(record, started=(), stopped=because, stopped_at=now if because else None)
+    return record.model_copy(update={"started": (), "stopped": because, "stopped_at": now if because else None})
 
 
 def record_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -65,25 +67,14 @@ def record_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 def read_record(path: Path) -> Record:
     """What is written; an absent or damaged file is an empty record."""
-    value: Any = read_json_or_none(path)
-    try:
-        stopped_at = value["stopped_at"]
-        return Record(
-            remote=str(value["remote"]),
-            folder=str(value["folder"]),
-            started=tuple(float(at) for at in value["started"]),
-            stopped=str(value["stopped"]),
-            stopped_at=None if stopped_at is None else float(stopped_at),
-        )
-    except (KeyError, TypeError, ValueError):
-        return Record()
+    return read_hint(Record, path) or Record()
 
 
 def write_record(path: Path, record: Record) -> None:
     """Errors: StorageError."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_json(path, asdict(record))
+        write_json(path, record.model_dump())
 
 
 #: Some weeks of one line a policy; what is older interests nobody.

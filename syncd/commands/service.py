@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +122,7 @@ def agent_status(as_json: JsonOption = False) -> None:
     record = crashes.read_record(crashes.record_file())
     state = service.manager().state()
     if as_json:
-        value: dict[str, Any] = {**asdict(state), "file": str(state.file), "agent": asdict(record)}
+        value: dict[str, Any] = {**asdict(state), "file": str(state.file), "agent": record.model_dump()}
         print(json.dumps(value, indent=2))
         return
     for line in status_lines(state, record, time.time()):
@@ -159,7 +159,7 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
     if crashes.is_log(sys.stdout.fileno()):
         crashes.keep_short(sys.stdout.fileno(), service.log_file())
     path = crashes.record_file()
-    before = replace(crashes.read_record(path), remote=remote, folder=str(folder))
+    before = crashes.read_record(path).model_copy(update={"remote": remote, "folder": str(folder)})
     begun = crashes.begin(before, time.time())
     _note(path, begun)
     if begun.stopped:

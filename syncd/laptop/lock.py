@@ -7,25 +7,27 @@ never deleted: a second process could lock a file that has no name any more.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic import BaseModel, ConfigDict
+
 from syncd.errors import ConfigError, StorageError
+from syncd.shared.layout import read_hint
 
 #: `syncd status` asks for the lock, for an instant; a client that meets it asks again for so long.
 PATIENCE_S = 1.0
 _LOOK_S = 0.02
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(BaseModel):
     """Who keeps the mirror: process id, since when (unix seconds), and which verb."""
+
+    model_config = ConfigDict(frozen=True)
 
     pid: int
     since: float
@@ -61,9 +63,9 @@ class MirrorLock:
             raise StorageError("mirror.unusable", path=self.folder, why=error.strerror) from error
         try:
             self._take()
-            record = {"pid": os.getpid(), "since": time.time(), "verb": self.verb}
+            record = Holder(pid=os.getpid(), since=time.time(), verb=self.verb)
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, json.dumps(record).encode(), 0)
+            os.pwrite(self._fd, record.model_dump_json().encode(), 0)
         except BaseException as error:
             os.close(self._fd)
             if isinstance(error, OSError):
@@ -109,7 +111,7 @@ def holder(folder: Path) -> Holder | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(folder) or Holder(0, 0.0, "watch")
+        return _read(folder) or Holder(pid=0, since=0.0, verb="watch")
     except OSError:
         return None
     finally:
@@ -122,8 +124,4 @@ def _lock_file(folder: Path) -> Path:
 
 
 def _read(folder: Path) -> Holder | None:
-    try:
-        value = json.loads(_lock_file(folder).read_bytes())
-        return Holder(int(value["pid"]), float(value["since"]), str(value["verb"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return read_hint(Holder, _lock_file(folder))

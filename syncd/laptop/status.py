@@ -14,14 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 
-from anchorleg.files import read_json
 from anchorleg.printable import on_one_line, printable
 from syncd.laptop.lock import Holder, holder
 from syncd.outbox import Contributions, Outbox, read_contributions
 from syncd.played import Played, read_played
-from syncd.shared.layout import Shared
+from syncd.shared.layout import Shared, read_hint
 from syncd.shared.manifest import Score
 from syncd.store import newest
 from syncd.wire.transport import ConnectionFacts
@@ -190,10 +189,7 @@ def status_file(folder: Path) -> Path:
 
 def read_status(folder: Path) -> ClientStatus | None:
     """The last client's word; None where there is none, or none that can be read."""
-    try:
-        return ClientStatus.model_validate(read_json(status_file(folder)))
-    except (OSError, ValueError, ValidationError):
-        return None
+    return read_hint(ClientStatus, status_file(folder))
 
 
 class PolicyView(_Model):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from anchorleg.files import read_json_or_none
 from anchorleg.modes import make_shared_folder
-from syncd.shared.layout import put_json
+from syncd.shared.layout import put_json, read_hint
 
 #: The first time; twice as long each time, a day at most. Who stays out of trouble for a week begins anew.
 FIRST_S, LONGEST_S = 3_600.0, 86_400.0
@@ -87,7 +87,4 @@ def _untrue(inbox: Path, run_id: str, slot: int) -> Path:
 
 
 def _last(inbox: Path) -> Hold | None:
-    try:
-        return Hold.model_validate(read_json_or_none(inbox / "held.json"))
-    except ValidationError:
-        return None
+    return read_hint(Hold, inbox / "held.json")

@@ -27,14 +27,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from anchorleg.files import fsync_folder, read_json_or_none
+from anchorleg.files import fsync_folder
 from anchorleg.live.wanted import LANE
 from anchorleg.modes import make_shared_folder
 from syncd.shared import holds
 from syncd.shared.counts import Counts, note
-from syncd.shared.layout import NAME, SHA256, SLOT, Shared, checked_name, checked_sha256, folder_names, put_json
+from syncd.shared.layout import (
+    NAME,
+    SHA256,
+    SLOT,
+    Shared,
+    checked_name,
+    checked_sha256,
+    folder_names,
+    put_json,
+    read_hint,
+)
 
 #: Compressed bytes of one segment. 500 steps of Meta-World have 45 kB; ten times that is room for other simulators.
 MAX_SEGMENT_BYTES = 1024 * 1024
@@ -190,7 +200,7 @@ class Inbox:
         """
         files = [file for file in verdict_files(self.path / "verdicts") if file.path.stem not in without]
         files.sort(key=lambda file: (file.arrived_at, file.path.name))
-        found = (_verdict_or_none(file.path) for file in files[: self.limits.verdicts])
+        found = (read_hint(InboxVerdict, file.path) for file in files[: self.limits.verdicts])
         return [verdict for verdict in found if verdict is not None]
 
     def acknowledge(self, sha256s: Iterable[str]) -> None:
@@ -348,10 +358,3 @@ def live_files(folder: Path) -> list[InboxFile]:
 def verdict_files(folder: Path) -> list[InboxFile]:
     """The answers that lie in an inbox's `verdicts/`."""
     return regular_files(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))
-
-
-def _verdict_or_none(path: Path) -> InboxVerdict | None:
-    try:
-        return InboxVerdict.model_validate(read_json_or_none(path))
-    except ValidationError:
-        return None

@@ -17,11 +17,16 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from anchorleg.files import create_exclusive, to_json, write_bytes
+from pydantic import BaseModel, ValidationError
+
+from anchorleg.files import create_exclusive, read_json_or_none, to_json, write_bytes
 from anchorleg.modes import file_mode
 from syncd.errors import ConfigError
+
+Hint = TypeVar("Hint", bound=BaseModel)
+
 
 #: Run ids and contributors' names: safe as a folder name, in a command line and in a table; no dot in front.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
@@ -220,3 +225,11 @@ def put_json(path: Path, value: Any) -> None:
 def put_once(path: Path, data: bytes) -> bool:
     """Create `path` with `data` unless it exists; whether we made it. Modes as in `put`. Errors: OSError."""
     return create_exclusive(path, data, mode=file_mode(path.parent))
+
+
+def read_hint(kind: type[Hint], path: Path) -> Hint | None:
+    """The model `kind` in the JSON file `path`, where a file is only a hint; None where it is absent or damaged."""
+    try:
+        return kind.model_validate(read_json_or_none(path))
+    except ValidationError:
+        return None

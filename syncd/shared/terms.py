@@ -12,11 +12,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from anchorleg.files import read_json_or_none
 from anchorleg.modes import make_shared_folder
-from syncd.shared.layout import Shared, put_json
+from syncd.shared.layout import Shared, put_json, read_hint
 
 _NUMBERS = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
 
@@ -39,10 +38,7 @@ def terms_file(runs: Path, run_id: str) -> Path:
 
 def terms_of(runs: Path, run_id: str) -> Terms:
     """A run's terms; none where none are written, or what is written is none."""
-    try:
-        return Terms.model_validate(read_json_or_none(terms_file(runs, run_id)) or {})
-    except ValidationError:
-        return Terms()
+    return read_hint(Terms, terms_file(runs, run_id)) or Terms()
 
 
 def set_terms(shared: Shared, run_id: str, terms: Terms) -> None:
