@@ -40,7 +40,7 @@ from syncd.laptop.liveagents import LiveAgents  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
 from syncd.remote import Remote  # noqa: E402
 from syncd.transports.factory import open_transport  # noqa: E402
-from syncd.wire.transport import Transport  # noqa: E402
+from syncd.wire.session import Session  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.envs.shown import Glimpse  # noqa: E402
@@ -212,7 +212,7 @@ class Agents(threading.Thread):
 class Home:
     """A laptop's mirror, kept up to date by a thread; counts the pictures of both agents."""
 
-    def __init__(self, folder: Path, transport: Transport) -> None:
+    def __init__(self, folder: Path, transport: Session) -> None:
         self.folder, self.transport, self.mirror = folder, transport, Mirror(folder)
         self.pictures = 0
         self.newest: store.Manifest | None = None

@@ -34,7 +34,7 @@ from syncd import store  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
 from syncd.remote import Remote  # noqa: E402
 from syncd.transports.factory import open_transport  # noqa: E402
-from syncd.wire.transport import Transport  # noqa: E402
+from syncd.wire.session import Session  # noqa: E402
 
 RSYNC_EVERY_S = 5.0
 OURS = ("openssh", "paramiko")
@@ -68,7 +68,7 @@ class Watcher:
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch_rsync if name == "rsync" else self.watch, daemon=True)
 
-    def open(self) -> Transport:
+    def open(self) -> Session:
         """Our transport."""
         remote = Remote(
             host="127.0.0.1", user=self.server.user, port=self.server.port, path=str(self.shared), key=self.laptop.key,

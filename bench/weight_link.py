@@ -32,7 +32,8 @@ from syncd import store  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
 from syncd.remote import Remote  # noqa: E402
 from syncd.transports.factory import open_transport  # noqa: E402
-from syncd.wire.transport import News, Transport  # noqa: E402
+from syncd.wire.session import Session  # noqa: E402
+from syncd.wire.transport import News  # noqa: E402
 
 #: Columns of the first tensor, for a blob of about so many bytes.
 SIZES = {"0.35 MB": 6_000, "30 MB": 515_000}
@@ -53,7 +54,7 @@ class Ours:
     """One laptop of ours on the line, connected; its shared folder is its own."""
 
     shared: store.Shared
-    transport: Transport
+    transport: Session
     mirror: Mirror
     seq: int = 1
 

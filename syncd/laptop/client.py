@@ -25,7 +25,7 @@ from syncd.laptop.ownagents import OwnAgents
 from syncd.laptop.status import StatusWriter
 from syncd.outbox import Outbox, OutboxWatcher
 from syncd.shared.disk import disk_errors
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 
 #: How long the client listens for news before it looks at itself. News and segments to send end it at once.
 LISTEN_S = 2.5
@@ -47,7 +47,7 @@ class Wishes:
 
 
 def sync_once(
-    transport: Transport,
+    transport: Session,
     folder: Path,
     wishes: Wishes,
     *,
@@ -107,7 +107,7 @@ class Client:
     def __init__(
         self,
         folder: Path,
-        connect: Callable[[], Transport],
+        connect: Callable[[], Session],
         writer: StatusWriter,
         wishes: Wishes,
         *,
@@ -130,7 +130,7 @@ class Client:
         steady = lambda: moment().monotonic_s  # noqa: E731
         self._agents = LiveAgents(self._mirror, say=self._voice_trouble, pull=wishes.pull, monotonic=steady)
         self._own = OwnAgents(folder, say=self._voice_trouble, push=wishes.push, monotonic=steady)
-        self._transport: Transport | None = None
+        self._transport: Session | None = None
         self._was_live = False
         self._last_said = ""
         self._clock_offset_s: float | None = None
@@ -192,7 +192,7 @@ class Client:
                 self._backoff = self._backoff.progressed()
             self._wait(str(error))
 
-    def _exchange(self, transport: Transport) -> Exchange:
+    def _exchange(self, transport: Session) -> Exchange:
         return Exchange(
             transport,
             self._mirror,

@@ -16,7 +16,8 @@ from syncd.laptop.backoff import DISK_RETRY_S, later
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.outbox import Outbox, OutboxFile, count_reason
 from syncd.shared.layout import AVERAGED
-from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, SegmentVerdict, Transport
+from syncd.wire.session import Session
+from syncd.wire.transport import MAX_FILES, News, Offer, Receipt, SegmentVerdict
 
 #: Some 0.7 MB: what is sent in one go before news are looked at again.
 SEND_AT_ONCE = 32
@@ -90,7 +91,7 @@ class Exchange:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: Session,
         mirror: Mirror,
         outbox: Outbox,
         *,

@@ -23,7 +23,7 @@ from syncd.shared.layout import NAME, SLOT, SlotPlace, folder_names
 from syncd.shared.offers import withdraw
 from syncd.wire.livemessages import MOST_WISHES, ShownLive, WireWish
 from syncd.wire.scenes import Agent, Scenes
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 from syncd.wire.viewing import ShownBatch
 
 #: How often the mirror's wishes are looked at, at most: the client wakes anyway when something arrives.
@@ -60,7 +60,7 @@ class LiveAgents:
         self._notices = Notices()
         self._scenes.begin()
 
-    def turn(self, transport: Transport, may_fetch: Callable[[], bool] = lambda: True) -> None:
+    def turn(self, transport: Session, may_fetch: Callable[[], bool] = lambda: True) -> None:
         """Tell changed wishes, write what came. `may_fetch`: whether a scene may be asked for now; policies go first.
 
         Errors: UnreachableError.

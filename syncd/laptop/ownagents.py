@@ -18,7 +18,7 @@ from anchorleg.notices import Notices
 from syncd.streamed import StreamedSlots
 from syncd.wire.livemessages import MOST_OFFERS, NeedScene, OwnWish, PlayedSlot
 from syncd.wire.scenes import SLICE_BYTES, scene_name
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 from syncd.wire.upward import Upward
 
 #: How often the folder of what may be watched is looked at, and while somebody watches, the rings.
@@ -62,7 +62,7 @@ class OwnAgents:
         self._notices = Notices()
         self._want(())
 
-    def turn(self, transport: Transport, may_send: Callable[[], bool] = lambda: True) -> None:
+    def turn(self, transport: Session, may_send: Callable[[], bool] = lambda: True) -> None:
         """Tell what may be watched, and send what is wanted. `may_send`: whether segments leave room now.
 
         Errors: UnreachableError.

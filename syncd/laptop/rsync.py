@@ -261,7 +261,7 @@ class RsyncPull:
                     self._arrived(arrival)
 
     def _fetch(self, offer: Offer, part: Path) -> None:
-        """As `Transport.fetch`, of what has come."""
+        """As `Session.fetch`, of what has come."""
         file = (self._weights if offer.kind == "blob" else self._new).path / offer.path
         if offer.kind == "blob" and not file.is_file():  # the mirror has one that its disk has damaged
             self._rsync.bring_names({offer.path.removeprefix(_RUNS): offer.bytes}, self._weights.runs)

@@ -58,7 +58,7 @@ def _opened(remote: Remote, which: TransportName, client: str, bwlimit: int) -> 
 
 
 class LocalTransport(Session):
-    """See `Transport`. `remote` has no host: `syncd serve` as a child of ours, the same frames, no ssh."""
+    """`remote` has no host: `syncd serve` as a child of ours, the same frames, no ssh."""
 
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         command = [sys.executable, "-P", "-m", "syncd", "serve", "--shared", remote.path]

@@ -126,7 +126,7 @@ _WORDS: tuple[tuple[str, Callable[[str, str, re.Match[str]], SyncError]], ...] =
 
 
 class OpensshTransport(Session):
-    """See `Transport`. One ssh process, one login, for the connection's life."""
+    """One ssh process, one login, for the connection's life."""
 
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         place = remote.host or ""

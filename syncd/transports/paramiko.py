@@ -55,7 +55,7 @@ class SshTarget:
 
 
 class ParamikoTransport(Session):
-    """See `Transport`."""
+    """One channel of paramiko's."""
 
     def __init__(self, remote: Remote, client: str, bwlimit: int = 0) -> None:
         place = remote.host or ""

@@ -38,7 +38,8 @@ FAREWELL_S, CLOSE_TIMEOUT_S = 0.5, 5.0
 
 
 class Session:
-    """A connection that has been welcomed. Implements `Transport`.
+    """A connection to one `$SHARED` that has been welcomed. One thread uses it; every call may raise UnreachableError,
+    after which it is closed. `tick`: called by whoever waits in here for the other side, every few seconds.
 
     Args: `name` of the transport; `stream`, owned from here on; `client`, how we call ourselves; `place`, for
     sentences ("cluster.edu"); `bwlimit`, KiB a second each way, 0 for no limit. Errors: those of the handshake
@@ -96,7 +97,9 @@ class Session:
     # --- what a transport does -----------------------------------------------------------------------------------
 
     def listing(self) -> News:
-        """See `Transport`."""
+        """Everything on offer now: the newest manifest of every slot, all metrics (unless more of them come), verdicts
+        that nobody has counted.
+        """
         with self._changed:
             before = self._arrivals.listings
             self._arrivals.begin_listing()
@@ -107,7 +110,9 @@ class Session:
         return self._take_news()
 
     def wait(self, timeout_s: float) -> News:
-        """See `Transport`."""
+        """Until something changed since the last `listing` or `wait`, or the time is over (then empty): within
+        milliseconds of a change that the server saw. Verdicts are told at least once, until they are `counted`.
+        """
         for message in self._acknowledgements():
             self._send(message)
         with self._changed:
@@ -118,17 +123,25 @@ class Session:
         return self._take_news()
 
     def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
-        """See `Transport`."""
+        """These are counted here, durably: the other side may forget them, and hears so with the next `wait` or
+        `close`. Never raises.
+        """
         self._counted += [verdict.sha256 for verdict in verdicts]
 
     def interrupt(self) -> None:
-        """See `Transport`."""
+        """End the `wait` under way, or the next one, at once. For any thread; never raises."""
         with self._changed:
             self._is_interrupted = True
             self._changed.notify_all()
 
     def fetch(self, offer: Offer, part: Path) -> None:
-        """See `Transport`."""
+        """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
+
+        The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, GoneError where
+        it is gone since (the session lives on; the caller lists again), ChangedError where it is another one by now
+        (the caller may wait for the next news of a curve). A part that is longer than the file, or one of metrics,
+        begins anew.
+        """
         content = self._at_hand(offer)
         if content is not None:
             write_part(part, content)
@@ -156,7 +169,9 @@ class Session:
             raise ChangedError("file.changed", path=offer.path)
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
-        """See `Transport`. Several are under way at once."""
+        """Bring segments (file, run id, slot) to the own inbox; the file's name is its sha256. Several are under way at
+        once. Where the other side has no inbox for us, a Receipt says so.
+        """
         receipts: list[Receipt] = []
         for start in range(0, len(segments), SEGMENTS_IN_FLIGHT):
             receipts += self._send_some(segments[start : start + SEGMENTS_IN_FLIGHT])
@@ -169,7 +184,7 @@ class Session:
         return answer if isinstance(answer, protocol.SavedThere) else protocol.SavedThere()
 
     def facts(self) -> ConnectionFacts:
-        """See `Transport`."""
+        """What is known of the connection; also after `close`. Never raises."""
         facts = ConnectionFacts(self._bytes_in, self._bytes_out, self._rtt_s, self._clock_offset_s, logins=self._logins)
         if (told := self._welcome) is None:
             return facts
@@ -177,7 +192,7 @@ class Session:
         return replace(known, spread_s=told.spread_s, polls_because=self._arrivals.polls_because)
 
     def close(self) -> None:
-        """See `Transport`."""
+        """Say goodbye. May be called twice; never raises."""
         if self._closing:
             return
         self._closing = True

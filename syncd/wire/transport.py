@@ -1,17 +1,14 @@
-"""What every transport can do: list what the other side offers, fetch it, send segments, wait for news.
+"""What passes between a session and those who use it: offers, news, verdicts, receipts, facts of the connection.
 
-Paths are relative to `$SHARED`, with `/`: `v1/runs/<run>/<slot>/LATEST.json`. One thread uses a transport.
+Paths are relative to `$SHARED`, with `/`: `v1/runs/<run>/<slot>/LATEST.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from syncd.wire.protocol import Standing
-from syncd.wire.viewing import Viewing
 
 #: What a mirror takes (`syncd.laptop.capacity`), and so a transport keeps. A queue of 2,000 experiments, twice.
 MAX_SLOTS = 4_000
@@ -91,65 +88,3 @@ class ConnectionFacts:
     standing: Standing | None = None
     spread_s: float = 0.0
     polls_because: str | None = None
-
-
-class Transport(Protocol):
-    """A connection to one `$SHARED`. Every call may raise `UnreachableError`, after which the transport is closed.
-
-    A transport whose other side has no inbox for us (pull only) answers `send` with a Receipt that says so.
-    """
-
-    name: str
-    """openssh, paramiko or local."""
-    chosen_because: str
-    """Why it is this one, for people; "" where nobody chose."""
-    tick: Callable[[], None]
-    """Called by whoever waits in here for the other side, every few seconds. It does nothing until somebody sets it."""
-    live: Viewing
-    """Agents at play."""
-
-    def listing(self) -> News:
-        """Everything on offer now: the newest manifest of every slot, all metrics (unless more of them come),
-        verdicts that nobody has counted.
-        """
-        ...
-
-    def wait(self, timeout_s: float) -> News:
-        """Until something changed since the last `listing` or `wait`, or the time is over (then empty).
-
-        Verdicts are told at least once, until they are `counted`.
-        It returns within milliseconds of a change that the server saw.
-        """
-        ...
-
-    def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
-        """These are counted here, durably: the other side may forget them, and hears so with the next `wait` or
-        `close`. Never raises.
-        """
-        ...
-
-    def interrupt(self) -> None:
-        """End the `wait` under way, or the next one, at once. For any thread; never raises."""
-        ...
-
-    def fetch(self, offer: Offer, part: Path) -> None:
-        """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
-
-        The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, GoneError
-        where it is gone since (the transport lives on; the caller lists again), ChangedError where it is another one by
-        now (the caller may wait for the next news of a curve).
-        A part that is longer than the file, or one of metrics, begins anew.
-        """
-        ...
-
-    def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
-        """Bring segments (file, run id, slot) to the own inbox, in order; the file's name is its sha256."""
-        ...
-
-    def facts(self) -> ConnectionFacts:
-        """What is known of the connection; also after `close`. Never raises."""
-        ...
-
-    def close(self) -> None:
-        """Say goodbye. May be called twice; never raises."""
-        ...

@@ -22,7 +22,7 @@ from syncd.errors import UnreachableError
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, InboxLimits
 from syncd.transports.factory import open_transport
 from syncd.wire.protocol import Data, Have, Ping, Pong, Put, SegmentRefused, SegmentStored
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 from syncd.wire.uploads import MOST_AT_ONCE
 
 #: What an inbox holds at most, in segments of the largest size.
@@ -87,9 +87,9 @@ def test_a_part_that_two_connections_have_open_changes_nothing_that_was_verified
 
 @pytest.mark.parametrize("which", ["openssh", "paramiko"])
 def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Friend, which: str):
-    opened: list[Transport] = []
+    opened: list[Session] = []
 
-    def connect() -> Transport:
+    def connect() -> Session:
         transport = open_transport(friend.remote(), which, client="alice")  # type: ignore[arg-type]
         opened.append(transport)
         return transport

@@ -29,7 +29,7 @@ from syncd import store
 from syncd.access.gate import authorized_keys_line
 from syncd.remote import Remote
 from syncd.transports.factory import open_transport
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.checkpoints.resume import load_exact
 from trainer.history.read import read
@@ -91,7 +91,7 @@ class Training:
         attempts = (self.slot / "attempts").iterdir()
         return sum(isinstance(one, Taken) and one.who == who for attempt in attempts for one in entries(attempt))
 
-    def give(self, line: Transport, who: str, segments: list[Segment]) -> None:
+    def give(self, line: Session, who: str, segments: list[Segment]) -> None:
         """Send them, and wait until their rows are in the replay."""
         before, files = self.taken(who), []
         for segment in segments:
@@ -123,14 +123,14 @@ def training(ordinary_account: Account | None, tmp_path: Path) -> Iterator[Train
 
 
 @pytest.fixture
-def connect(ordinary_account: Account | None, training: Training) -> Iterator[Callable[[str], Transport]]:
+def connect(ordinary_account: Account | None, training: Training) -> Iterator[Callable[[str], Session]]:
     """A contributor's line, by a key that may do no more."""
     need("a real sshd", missing_sshd_parts())
-    lines: list[Transport] = []
+    lines: list[Session] = []
     shared = str(training.folder / "shared")
     with throw_away_sshd(account=ordinary_account) as server:
 
-        def make(who: str) -> Transport:
+        def make(who: str) -> Session:
             laptop = server.new_client(who, options=None)
             with open(server.authorized_keys, "a", encoding="utf-8") as file:
                 file.write(authorized_keys_line(who, laptop.public_key, [training.syncd], shared) + "\n")
@@ -152,7 +152,7 @@ def with_denormals(segment: Segment) -> Segment:
 
 
 def test_a_loud_contributor_of_denormals_neither_pushes_anybody_out_nor_leaves_one(
-    training: Training, connect: Callable[[str], Transport]
+    training: Training, connect: Callable[[str], Session]
 ) -> None:
     quiet, loud = connect("quiet"), connect("loud")
     honest, many = training.segments(1), training.segments(2)

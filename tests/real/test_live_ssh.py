@@ -28,7 +28,7 @@ from syncd.store import Shared
 from syncd.transports.factory import open_transport
 from syncd.wire.live import GUESTS_FPS, GUESTS_WISHES
 from syncd.wire.livemessages import WireWish
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 
 PUSHING = ["local", "openssh", "paramiko"]
 SYNCD = str(Path(sys.executable).parent / "syncd")
@@ -59,7 +59,7 @@ def open_far(tmp_path: Path, shared: Shared, new_sshd: Callable[..., Sshd]) -> C
 class Laptop:
     """A mirror in which somebody looks at slot 0, over an open connection."""
 
-    def __init__(self, folder: Path, transport: Transport) -> None:
+    def __init__(self, folder: Path, transport: Session) -> None:
         self.folder, self.transport = folder, transport
         self.told: list[str] = []
         self.viewer = wish_in(folder, RUN)

@@ -36,7 +36,8 @@ from syncd.shared.inbox import Inbox
 from syncd.shared.incoming import Incoming, make_incoming
 from syncd.shared.layout import Shared
 from syncd.transports.factory import open_transport
-from syncd.wire.transport import News, Receipt, Transport
+from syncd.wire.session import Session
+from syncd.wire.transport import News, Receipt
 
 NOW = 1_760_086_400.0
 #: A training that goes on until the test ends it.
@@ -105,14 +106,14 @@ class Cluster:
             known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(self.syncd),
         )  # fmt: skip
 
-    def visit(self, account: Account, name: str, which: str = "openssh") -> Transport:
+    def visit(self, account: Account, name: str, which: str = "openssh") -> Session:
         """`account` logs in from its laptop, and calls itself `name`."""
         transport = open_transport(self.remote(account), which, client=name)  # type: ignore[arg-type]
         self._stack.callback(transport.close)
         transport.listing()
         return transport
 
-    def send(self, transport: Transport, *seeds: int) -> list[Receipt]:
+    def send(self, transport: Session, *seeds: int) -> list[Receipt]:
         return transport.send([(self.segment(seed), RUN, 0) for seed in seeds])
 
     def segment(self, seed: int) -> Path:

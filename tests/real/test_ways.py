@@ -21,7 +21,7 @@ from syncd.access.settings import Settings, store_settings
 from syncd.errors import UnreachableError
 from syncd.laptop.mirror import blob_of
 from syncd.store import Version
-from syncd.wire.transport import Transport
+from syncd.wire.session import Session
 
 WAYS = ["openssh", "paramiko"]
 
@@ -37,11 +37,11 @@ def far(tmp_path: Path, sshd: Sshd) -> FarSide:
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[[Transport], Transport]]:
+def opened() -> Iterator[Callable[[Session], Session]]:
     """Closes at the end what a test has opened."""
-    found: list[Transport] = []
+    found: list[Session] = []
 
-    def keep(transport: Transport) -> Transport:
+    def keep(transport: Session) -> Session:
         found.append(transport)
         return transport
 
@@ -63,7 +63,7 @@ def jump_through(jump: Sshd, laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_jump_host_is_passed_as_the_ssh_config_says(
-    far: FarSide, new_sshd: Callable[..., Sshd], opened: Callable[[Transport], Transport], way: str
+    far: FarSide, new_sshd: Callable[..., Sshd], opened: Callable[[Session], Session], way: str
 ) -> None:
     assert far.server is not None
     assert far.laptop is not None

@@ -16,7 +16,8 @@ from sshd import Laptop, Sshd, _command
 from syncd.remote import Remote
 from syncd.store import Manifest, Shared
 from syncd.transports.factory import open_transport
-from syncd.wire.transport import News, Offer, Transport
+from syncd.wire.session import Session
+from syncd.wire.transport import News, Offer
 
 CLIENT = "anna"
 
@@ -46,7 +47,7 @@ class FarSide:
             }
         return Remote.model_validate(values | changes)
 
-    def open(self, **changes: object) -> Transport:
+    def open(self, **changes: object) -> Session:
         """Connect."""
         return open_transport(self.remote(**changes), self.carrier, client=CLIENT)  # type: ignore[arg-type]
 
@@ -77,7 +78,7 @@ def of_kind(news: News, kind: str) -> list[Offer]:
     return [offer for offer in news.offers if offer.kind == kind]
 
 
-def until(transport: Transport, wanted: Callable[[News], bool], timeout_s: float = PATIENCE_S) -> News:
+def until(transport: Session, wanted: Callable[[News], bool], timeout_s: float = PATIENCE_S) -> News:
     """The first news that are wanted; others are passed over."""
     import time
 
