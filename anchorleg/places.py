@@ -25,6 +25,12 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return home if home.is_absolute() else Path(os.devnull)
 
 
+def short_path(path: Path) -> str:
+    """With `~` for the home, as people write it."""
+    home = home_folder()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def user_path(path: str | os.PathLike[str]) -> Path:
     """`path` with a home folder in the place of its `~`; as it is where nobody knows one (`Path.expanduser` raises)."""
     return Path(os.path.expanduser(path))

@@ -61,7 +61,11 @@ class Settings(BaseModel):
     @property
     def mirror(self) -> Path:
         """`folder` with `~` expanded, absolute."""
-        return Path(os.path.abspath(user_path(self.folder)))
+        return self.mirror_at(None)
+
+    def mirror_at(self, folder: Path | str | None) -> Path:
+        """The mirror that a user means by DIR, absolute; left out: the stored one."""
+        return Path(os.path.abspath(user_path(folder or self.folder)))
 
 
 def config_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.places import user_path
 from syncd.errors import ProblemsFoundError
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def doctor(
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(user_path(folder))) if folder is not None else settings.mirror
+    mirror = settings.mirror_at(folder)
     facts = gather(place, mirror, settings, settings.name or default_name())
     findings = examine(facts)
     if as_json:

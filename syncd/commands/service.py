@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anchorleg.places import user_path
 from anchorleg.words import counted, roughly
 from syncd.errors import (
     ConfigError,
@@ -62,7 +61,7 @@ def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
 
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
+    mirror = settings.mirror_at(folder)
     agent = Agent(
         python=sys.executable,
         remote=str(place) if remote and place.is_local else remote,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorleg.places import home_folder, user_path
+from anchorleg.places import short_path, user_path
 from anchorleg.words import counted
 from syncd.commands.way import LimitOption, Way
 from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, SecondFactorError
@@ -124,7 +124,7 @@ def _connect(
         raise ConfigError("name.unusable", name=name)
     survey.checked_command(command)
     own = keys.ensure_key(user_path(key).absolute() if key else place.key or keys.default_key())
-    _step("key", f"{_short(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
+    _step("key", f"{short_path(own.path)} " + ("(new, without a passphrase)" if own.made else "(was there)"))
     changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
     place = place.model_copy(update=changes)
     where = keys.endpoint(place)
@@ -137,11 +137,11 @@ def _connect(
     _step("connection", f"works; your contributions are called {who or wanted}" + _what_is_there(policies))
     changed: dict[str, object] = {"remote": place, "name": wanted}
     if folder:
-        changed["folder"] = Path(os.path.abspath(user_path(folder)))  # the next command may start elsewhere
+        changed["folder"] = settings.mirror_at(folder)  # the next command may start elsewhere
     settings = settings.model_copy(update=changed)
     make_own_folder(settings.mirror)
-    _step("stored", _short(store_settings(settings)))
-    mirror = _short(settings.mirror)
+    _step("stored", short_path(store_settings(settings)))
+    mirror = short_path(settings.mirror)
     print(
         "\nNext:\n"
         f"  syncd pull      the newest policies to {mirror}, once\n"
@@ -267,12 +267,6 @@ def _print_friend(settings: Settings, friend: str, file: Path | None, *, checkpo
 def _step(name: str, words: str) -> None:
     mark = "✓" if _is_terminal() else "ok"
     typer.echo(f"{mark} {name:<{_STEP_WIDTH}} {words}")
-
-
-def _short(path: Path) -> str:
-    """With `~` for the home, as people write it."""
-    home = home_folder()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def _is_terminal() -> bool:

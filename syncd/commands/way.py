@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from anchorleg.places import account_name, user_path
+from anchorleg.places import account_name
 from syncd.access.settings import MOST_KIB_S, Settings, load_settings, parse_remote
 from syncd.errors import ConfigError
 from syncd.remote import Remote, TransportName
@@ -73,7 +73,7 @@ def places(remote: str, folder: str) -> tuple[Settings, Remote, Path]:
     """The settings, the other side and the mirror. Errors: ConfigError."""
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
-    mirror = Path(os.path.abspath(user_path(folder))) if folder else settings.mirror
+    mirror = settings.mirror_at(folder)
     if mirror.exists() and not mirror.is_dir():
         raise ConfigError("mirror.is-a-file", path=mirror)
     theirs = {os.path.realpath(place.path), os.path.realpath(os.path.join(place.path, "shared"))}

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from anchorleg.places import home_folder
+from anchorleg.places import short_path
 from syncd.access import keys, survey
 from syncd.access.settings import Settings, settings_file
 from syncd.background import service
@@ -46,11 +46,11 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
     if visit is not None and not remote.is_local and (visit.error is None or visit.error.kind == "RemoteError"):
         there, there_error = _there(remote)
     return LaptopFacts(
-        settings_file=_short(settings_file()),
+        settings_file=short_path(settings_file()),
         stored=settings.remote is not None and remote.host == settings.remote.host,
         remote=str(remote),
         is_local=remote.is_local,
-        folder=_short(folder),
+        folder=short_path(folder),
         host_key=host_key,
         chosen=chosen,
         wanted=settings.transport,
@@ -63,12 +63,6 @@ def gather(remote: Remote, folder: Path, settings: Settings, name: str) -> Lapto
         service=_service(),
         client=_client(folder),
     )
-
-
-def _short(path: Path) -> str:
-    """With `~` for the home, as people write it."""
-    home = home_folder()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def _host_key(remote: Remote) -> HostKeyFacts:
