@@ -67,6 +67,12 @@ class ExchangeCounts:
         """How many files came or went: progress."""
         return len(self.policies) + self.averaged + self.curves + self.sent
 
+    def trouble(self, sentence: str) -> None:
+        """Note it, once; the last twenty stay."""
+        if sentence not in self.troubles:
+            self.troubles.append(sentence)
+            del self.troubles[:-20]
+
     def add(self, arrival: Arrival) -> bool:
         """Count what came; whether it is a policy that people are told of."""
         self.bytes += arrival.bytes
@@ -290,7 +296,5 @@ class Exchange:
         self._passed_over.tell(self._trouble)
 
     def _trouble(self, sentence: str) -> None:
-        if sentence not in self.counts.troubles:
-            self.counts.troubles.append(sentence)
-            del self.counts.troubles[:-20]
+        self.counts.trouble(sentence)
         self._say(sentence)

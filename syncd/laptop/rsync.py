@@ -166,7 +166,7 @@ class RsyncPull:
         while self.look():
             idle, moved = (0 if self.counts.moved > moved else idle + 1), self.counts.moved
             if idle == MOST_IDLE:
-                self._trouble("files vanished over there before they could be fetched; run this again")
+                self.counts.trouble("files vanished over there before they could be fetched; run this again")
                 return
 
     def look(self) -> bool:
@@ -204,13 +204,13 @@ class RsyncPull:
         self.counts.runs = {place.run_id for place in newest}
         files = [place.manifest(version) for place, version in newest.items()]
         named = [Offer(self._path(file), 0, None, "manifest") for file in files]
-        lacked = self._mirror.wanted(named, changed=False, say=self._trouble)
+        lacked = self._mirror.wanted(named, changed=False, say=self.counts.trouble)
         if lacked:
             sizes = {offer.path.removeprefix(_RUNS): MAX_MANIFEST_BYTES for offer in lacked}
             self._rsync.bring_names(sizes, self._new.runs)
         found = [self._offer(file, "manifest") for file in files if file.is_file()]
         self._has_gone = len(found) < len(lacked)
-        return self._mirror.wanted(found, changed=False, say=self._trouble)
+        return self._mirror.wanted(found, changed=False, say=self.counts.trouble)
 
     def _lacked(self, offers: Sequence[Offer]) -> dict[str, int]:
         """Of the weights of these policies those that the mirror lacks, and has room for: name → bytes."""
@@ -239,11 +239,11 @@ class RsyncPull:
         except UnreachableError as error:
             broke = error
         except RemoteError as error:
-            self._trouble(f"of the curves some are left out ({error})")
+            self.counts.trouble(f"of the curves some are left out ({error})")
         files = sorted(file for slot in self._new.slots() for file in slot.metrics.glob("*.jsonl"))
         offers = [self._offer(file, "metrics") for file in files if file.is_file()]
         before = self.counts.curves
-        self._let_in(self._mirror.wanted(offers, changed=True, say=self._trouble))
+        self._let_in(self._mirror.wanted(offers, changed=True, say=self.counts.trouble))
         if broke is not None and self.counts.curves == before:
             raise broke
         return broke is not None
@@ -255,7 +255,7 @@ class RsyncPull:
             except GoneError:
                 self._has_gone = True
             except (DamagedPolicyError, NoRoomError) as error:
-                self._trouble(str(error))
+                self.counts.trouble(str(error))
             else:
                 if self.counts.add(arrival):
                     self._arrived(arrival)
@@ -278,10 +278,6 @@ class RsyncPull:
 
     def _offer(self, file: Path, kind: str) -> Offer:
         return Offer(self._path(file), file.stat().st_size, None, kind)  # type: ignore[arg-type]
-
-    def _trouble(self, sentence: str) -> None:
-        if sentence not in self.counts.troubles:
-            self.counts.troubles = [*self.counts.troubles, sentence][-20:]
 
 
 def pull_for_good(pull: RsyncPull, every_s: float, say: Callable[[str], None]) -> NoReturn:

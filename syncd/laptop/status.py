@@ -43,6 +43,11 @@ _Words = Annotated[str, AfterValidator(printable)]
 _PHASES: dict[State, int] = {"offline": 0, "connecting": 0, "syncing": 1, "live": 1, "stopped": 2}
 
 
+#: Facts of a connection that are added up over all of them, and those of the last one alone.
+_ADDED = ("bytes_in", "bytes_out", "logins")
+_OF_THIS_ONE = ("rtt_s", "clock_offset_s", "contributor", "polls_because")
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -113,8 +118,7 @@ class StatusWriter:
         now = clock()
         self._path = status_file(folder)
         self._clock = clock
-        self._earlier = ConnectionFacts()
-        self._facts = ConnectionFacts()
+        self._earlier = dict.fromkeys(_ADDED, 0)
         self._written = 0.0
         self._changed = True
         self.status = ClientStatus(
@@ -144,27 +148,13 @@ class StatusWriter:
 
     def connected(self, name: str, because: str = "") -> None:
         """A new connection begins: its counts are added to those of the earlier ones. `because`: why this way."""
-        seen = self._facts
-        self._earlier = ConnectionFacts(
-            bytes_in=self._earlier.bytes_in + seen.bytes_in,
-            bytes_out=self._earlier.bytes_out + seen.bytes_out,
-            logins=self._earlier.logins + seen.logins,
-        )
-        self._facts = ConnectionFacts()
+        self._earlier = {name: getattr(self.status, name) for name in _ADDED}
         self.tell(transport=name, chosen_because=because)
 
     def facts(self, facts: ConnectionFacts) -> None:
         """What the transport says of itself now."""
-        self._facts = facts
-        self.tell(
-            bytes_in=self._earlier.bytes_in + facts.bytes_in,
-            bytes_out=self._earlier.bytes_out + facts.bytes_out,
-            logins=self._earlier.logins + facts.logins,
-            rtt_s=facts.rtt_s,
-            clock_offset_s=facts.clock_offset_s,
-            contributor=facts.contributor,
-            polls_because=facts.polls_because,
-        )
+        added = {name: before + getattr(facts, name) for name, before in self._earlier.items()}
+        self.tell(**added, **{name: getattr(facts, name) for name in _OF_THIS_ONE})
 
     def write(self, *, now: float | None = None, at_once: bool = False) -> None:
         """Write it down if it is due. A disk that is full costs the word, not the client."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -110,10 +110,9 @@ def details(view: MirrorView) -> list[str]:
     counts = view.contributions
     if view.waiting or counts.sent or counts.refusals:
         name = f" as {word.contributor}" if word is not None and word.contributor else ""
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.refused.items()))
         lines.append(
             f"experience{name}: {view.waiting:,} waiting ({sized(view.waiting_bytes)}), {counts.sent:,} sent, "
-            f"{counts.accepted:,} accepted, {counts.refusals:,} refused" + (f" ({reasons})" if reasons else "")
+            f"{_judged(counts.accepted, counts.refused)}"
         )
     lines += [
         f"note: {slot.run_id}/{slot.slot} {slot.version} is not used here: {slot.played.error}"
@@ -218,12 +217,13 @@ def moved_lines(counts: ExchangeCounts, *, pull: bool, push: bool, waiting: int,
         is_idle = not (counts.sent or counts.refused or waiting)
         lines.append("nothing to send" if is_idle else f"{counted(counts.sent, 'segment')} sent{left}")
     if counts.accepted or counts.refused:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.refused.items()))
-        refused = sum(counts.refused.values())
-        lines.append(
-            f"verdicts: {counts.accepted:,} accepted, {refused:,} refused" + (f" ({reasons})" if reasons else "")
-        )
+        lines.append(f"verdicts: {_judged(counts.accepted, counts.refused)}")
     return lines
+
+
+def _judged(accepted: int, refused: Mapping[str, int]) -> str:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(refused.items()))
+    return f"{accepted:,} accepted, {sum(refused.values()):,} refused" + (f" ({reasons})" if reasons else "")
 
 
 class ArrivalLines:
