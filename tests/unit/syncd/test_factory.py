@@ -13,7 +13,6 @@ from syncd.commands.way import Way
 from syncd.remote import Remote
 from syncd.transports import factory
 from syncd.transports.factory import open_transport
-from syncd.transports.openssh import explain
 
 FAR = Remote(host="cluster", path="/shared")
 NEAR = Remote(path="/shared")
@@ -42,22 +41,6 @@ def test_the_best_way_is_taken_and_says_why(
 def test_a_way_that_cannot_lead_there_is_refused(remote: Remote, which: str, name: str) -> None:
     with refused(name, transport=which):
         open_transport(remote, which, client="anna")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("code", "said", "name"),
-    [
-        (127, "bash: syncd: command not found", "server.no-syncd"),
-        (126, "syncd: Permission denied", "server.not-allowed"),
-        (1, "/usr/bin/rrsync error: SSH_ORIGINAL_COMMAND does not run rsync.", "server.failed"),
-        (126, "syncd gate: this key may run `syncd serve` only, not 'ls'", "server.refused-by-gate"),
-        (2, "syncd: 'a b' is no contributor name", "server.not-started"),
-        (255, "Permission denied (publickey).", "connection.broke"),
-        (143, "", "server.ended"),
-    ],
-)
-def test_each_end_of_our_server_has_its_error(code: int, said: str, name: str) -> None:
-    assert explain("cluster", code, said).id == name
 
 
 def test_the_command_line_goes_before_what_is_stored() -> None:

@@ -26,6 +26,7 @@ from syncd.transports import openssh
 from syncd.transports.openssh import OpensshTransport, explain, server_command, ssh_command, ssh_words
 
 SAID = json.loads((Path(__file__).parents[2] / "fixtures/ssh/openssh-9.2p1.json").read_text())
+UNKNOWN = "Connection closed by UNKNOWN port 65535\r\n"
 MEANS = {
     "no folder": "server.not-started",
     "no command": "server.no-syncd",
@@ -43,27 +44,24 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize("case", SAID)
-def test_each_end_of_ssh_has_its_error(case: str) -> None:
-    assert explain("cluster", SAID[case]["code"], SAID[case]["stderr"]).id == MEANS[case]
-
-
 @pytest.mark.parametrize(
-    ("before", "name"),
+    ("code", "said", "name"),
     [
-        (
-            "banner exchange: Connection to UNKNOWN port 65535: Broken pipe",
-            "connection.broke-on-the-way",
-        ),
-        ("ssh: connect to host jump port 22: Connection refused", "connection.broke-on-the-way"),
-        ("ssh: Could not resolve hostname jump: x", "connection.broke-on-the-way"),
-        ("me@jump: Permission denied (publickey).", "login.refused-on-the-way"),
-        ("me@jump: Permission denied (password).", "login.refused-on-the-way"),
+        *((SAID[case]["code"], SAID[case]["stderr"], MEANS[case]) for case in SAID),
+        (1, "/usr/bin/rrsync error: SSH_ORIGINAL_COMMAND does not run rsync.", "server.failed"),
+        (255, "Permission denied (publickey).", "connection.broke"),
+        (143, "", "server.ended"),
+        (255, f"Connection to UNKNOWN port 65535: Broken pipe\n{UNKNOWN}", "connection.broke-on-the-way"),
+        (255, f"ssh: connect to host jump port 22: Connection refused\n{UNKNOWN}", "connection.broke-on-the-way"),
+        (255, f"ssh: Could not resolve hostname jump: x\n{UNKNOWN}", "connection.broke-on-the-way"),
+        (255, f"me@jump: Permission denied (publickey).\n{UNKNOWN}", "login.refused-on-the-way"),
+        (255, f"me@jump: Permission denied (password).\n{UNKNOWN}", "login.refused-on-the-way"),
     ],
+    ids=lambda value: str(value)[:30],
 )
-def test_where_the_way_ends_the_place_behind_it_is_not_blamed(before: str, name: str) -> None:
-    said = f"{before}\nConnection closed by UNKNOWN port 65535\r\n"
-    assert explain("cluster", 255, said).id == name
+def test_each_end_of_ssh_and_of_our_server_has_its_error(code: int, said: str, name: str) -> None:
+    """Where the way ends before the place, the place is not blamed."""
+    assert explain("cluster", code, said).id == name
 
 
 def test_a_sites_banner_is_not_taken_for_words_of_ssh() -> None:
