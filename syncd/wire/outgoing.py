@@ -11,7 +11,8 @@ from syncd.shared.saved import newest_saved, path_in_run, run_id_of, slots_in
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
 from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.feed import CurveNews, PolicyNews
+from syncd.wire.curvefeed import CurveNews
+from syncd.wire.feed import PolicyNews
 from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, encode
 from syncd.wire.tree import open_file
 

@@ -17,7 +17,8 @@ from policies import RUN, publish_one
 
 from syncd import store
 from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, RETRIES, CurveNews, Feed, PolicyNews, _Told
+from syncd.wire.curvefeed import CurveNews
+from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, RETRIES, Feed, PolicyNews, _Told
 from syncd.wire.outgoing import news_frames
 from syncd.wire.protocol import Decoder, PublishedPolicy
 from syncd.wire.tree import Folder, open_file
