@@ -6,6 +6,7 @@ fetched, and said; what is here stays, and the rest goes on. No honest server co
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from syncd.errors import NoRoomError, StorageError
 from syncd.shared.disk import is_nearly_full
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, folder_names
-from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, MAX_SLOTS
+from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, MAX_SLOTS, Offer
 
 #: A group's folder has some tens, and nobody clears them away here but the user.
 MAX_RUNS = 256
@@ -163,6 +164,32 @@ class Capacity:
             for folder in blobs:
                 sizes += _sizes(policies.blobs / folder).values()
         return _Held(len(sizes) + folders, sum(sizes), sum(curves.values()), curves)
+
+
+class KnownSums:
+    """By the files' inodes, sizes and times."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, int, int], str]] = {}
+
+    def is_here(self, path: Path, offer: Offer, *, may_differ: bool) -> bool:
+        """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum,
+        and then only unless it `may_differ`. Errors: OSError where it cannot be read.
+        """
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except OSError:
+            self._known.pop(path, None)
+            return False
+        if status.st_size != offer.bytes:
+            return False
+        if offer.sha256 is None:
+            return not may_differ
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = self._known[path] = (stamp, hashlib.sha256(path.read_bytes()).hexdigest())
+        return known[1] == offer.sha256
 
 
 def _sizes(folder: Path) -> dict[str, int]:

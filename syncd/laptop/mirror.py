@@ -24,7 +24,7 @@ from pathlib import Path
 from anchorleg.files import LEFT_BEHIND_S, fsync_folder, is_full, read_json, sweep_temporary, write_json
 from anchorleg.modes import make_shared_folder
 from syncd.errors import DamagedPolicyError, NoRoomError, StorageError
-from syncd.laptop.capacity import Capacity, CapacityLimits
+from syncd.laptop.capacity import Capacity, CapacityLimits, KnownSums
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
@@ -80,32 +80,6 @@ class Arrival:
     target: OfferTarget
     bytes: int
     manifest: Manifest | None = None
-
-
-class KnownSums:
-    """By the files' inodes, sizes and times."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int, int], str]] = {}
-
-    def is_here(self, path: Path, offer: Offer, *, may_differ: bool) -> bool:
-        """Whether the offered part of a curve lies at `path`: by its sum, or by its size where nobody knows the sum,
-        and then only unless it `may_differ`. Errors: OSError where it cannot be read.
-        """
-        try:
-            status = os.stat(path, follow_symlinks=False)
-        except OSError:
-            self._known.pop(path, None)
-            return False
-        if status.st_size != offer.bytes:
-            return False
-        if offer.sha256 is None:
-            return not may_differ
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        known = self._known.get(path)
-        if known is None or known[0] != stamp:
-            known = self._known[path] = (stamp, hashlib.sha256(path.read_bytes()).hexdigest())
-        return known[1] == offer.sha256
 
 
 class Mirror:

@@ -7,13 +7,17 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from syncd.shared.guests import Guest
+from syncd.shared.holds import held
+from syncd.shared.inbox import Inbox
+from syncd.shared.layout import Shared, folder_names
 from syncd.shared.saved import newest_saved, path_in_run, run_id_of, slots_in
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.curvefeed import CurveNews
 from syncd.wire.feed import PolicyNews
-from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, encode
+from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, Standing, encode
 from syncd.wire.tree import open_file
 
 #: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
@@ -99,3 +103,34 @@ def _sized(run: Path, slot: int) -> Iterator[tuple[int, int, int]]:
     for one in newest_saved(run / "slots", slot):
         with contextlib.suppress(FileNotFoundError):
             yield (*one, os.lstat(run / path_in_run(slot, one) / "manifest.json").st_size)
+
+
+#: Logins that a gateway takes a second. OpenSSH's `MaxStartups 10:30:100` begins to turn logins away at ten that are
+#: under way, and one takes half a second where the machine is busy.
+LOGINS_A_SECOND = 20
+#: No more than this is asked for: a client waits no longer between two tries.
+MOST_SPREAD_S = 60.0
+
+
+def standing_of(inbox: Inbox | Guest | None, now: float) -> Standing | None:
+    """How the contributor stands with the folder's owner; None: that could not be looked at. `now`: unix seconds."""
+    try:
+        own = inbox.inbox() if isinstance(inbox, Guest) else inbox
+        if own is None:
+            return Standing()
+        used, hold = own.claimed(), held(own.path, now)
+        return Standing(
+            dropped=own.is_dropped, held_s=None if hold is None else hold.until - now,
+            why="" if hold is None else hold.why[:500], segments=used.segments, bytes=used.bytes,
+        )  # fmt: skip
+    except OSError:
+        return None
+
+
+def spread_s(shared: Shared) -> float:
+    """Over so many seconds those who contribute here should spread their logins when they lose the server at once."""
+    try:
+        known = len(folder_names(shared.inbox_folder))
+    except OSError:
+        return 0.0
+    return min(MOST_SPREAD_S, known / LOGINS_A_SECOND)

@@ -20,26 +20,16 @@ from syncd.errors import ProtocolError, UnreachableError
 from syncd.shared.accounts import is_ours
 from syncd.shared.counts import note_seen
 from syncd.shared.guests import Guest
-from syncd.shared.holds import held
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
-from syncd.shared.layout import Shared, folder_names
+from syncd.shared.layout import Shared
 from syncd.wire import livemessages, protocol
 from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.feed import Feed, Pace
 from syncd.wire.fields import Message
 from syncd.wire.intake import NOT_HERE, LiveIntake
 from syncd.wire.live import LiveFeed
-from syncd.wire.outgoing import file_frames, news_frames, saved
-from syncd.wire.protocol import (
-    DEAD_AFTER_S,
-    MAX_ENTRIES,
-    MAX_PAYLOAD_BYTES,
-    PING_EVERY_S,
-    Decoder,
-    Frame,
-    Standing,
-    encode,
-)
+from syncd.wire.outgoing import file_frames, news_frames, saved, spread_s, standing_of
+from syncd.wire.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, encode
 from syncd.wire.uploads import Uploads
 
 #: What waits to be taken by the client, at most: one frame above it. More would delay pings and news.
@@ -350,12 +340,9 @@ class Server:
         ours = protocol.program_version()
         if message.protocol != protocol.PROTOCOL:
             raise ProtocolError(
-                "wire.other-protocol",
-                theirs=ours,
-                their_protocol=protocol.PROTOCOL,
-                ours=message.version,
+                "wire.other-protocol", theirs=ours, their_protocol=protocol.PROTOCOL, ours=message.version,
                 our_protocol=message.protocol,
-            )
+            )  # fmt: skip
         self._bandwidth, self._version = Bandwidth(message.bwlimit, self._clock), message.version
         self._inbox_of = Inbox.of(self._shared, self._contributor or message.client)
         self._look_for_inbox()
@@ -409,34 +396,3 @@ class Server:
             self._look_for_verdicts(self._inbox)
         self._pushes.append(self._listing_frames())
         self._listens = True
-
-
-#: Logins that a gateway takes a second. OpenSSH's `MaxStartups 10:30:100` begins to turn logins away at ten that are
-#: under way, and one takes half a second where the machine is busy.
-LOGINS_A_SECOND = 20
-#: No more than this is asked for: a client waits no longer between two tries.
-MOST_SPREAD_S = 60.0
-
-
-def standing_of(inbox: Inbox | Guest | None, now: float) -> Standing | None:
-    """How the contributor stands with the folder's owner; None: that could not be looked at. `now`: unix seconds."""
-    try:
-        own = inbox.inbox() if isinstance(inbox, Guest) else inbox
-        if own is None:
-            return Standing()
-        used, hold = own.claimed(), held(own.path, now)
-        return Standing(
-            dropped=own.is_dropped, held_s=None if hold is None else hold.until - now,
-            why="" if hold is None else hold.why[:500], segments=used.segments, bytes=used.bytes,
-        )  # fmt: skip
-    except OSError:
-        return None
-
-
-def spread_s(shared: Shared) -> float:
-    """Over so many seconds those who contribute here should spread their logins when they lose the server at once."""
-    try:
-        known = len(folder_names(shared.inbox_folder))
-    except OSError:
-        return 0.0
-    return min(MOST_SPREAD_S, known / LOGINS_A_SECOND)

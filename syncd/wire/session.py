@@ -97,21 +97,20 @@ class Session:
     # --- what a transport does -----------------------------------------------------------------------------------
 
     def listing(self) -> News:
-        """Everything on offer now: the newest manifest of every slot, all metrics (unless more of them come), verdicts
-        that nobody has counted.
-        """
+        """Everything on offer now: each slot's newest manifest, all metrics, verdicts that nobody has counted."""
         with self._changed:
             before = self._arrivals.listings
             self._arrivals.begin_listing()
         self._send(protocol.Listing())
         # Of a large folder that takes long; its server says between two steps that it lives.
-        ready = lambda: self._arrivals.listings > before  # noqa: E731
-        self._await(ready, STUCK_AFTER_S, "did not list what it has", progress=lambda: self._bytes_in)
-        return self._take_news()
+        ready, progress = (lambda: self._arrivals.listings > before), (lambda: self._bytes_in)
+        self._await(ready, STUCK_AFTER_S, "did not list what it has", progress)
+        with self._changed:
+            return self._arrivals.take_news()
 
     def wait(self, timeout_s: float) -> News:
-        """Until something changed since the last `listing` or `wait`, or the time is over (then empty): within
-        milliseconds of a change that the server saw. Verdicts are told at least once, until they are `counted`.
+        """What changed since the last call: within milliseconds, or nothing when the time is over. Verdicts are told
+        until they are `counted`.
         """
         for message in self._acknowledgements():
             self._send(message)
@@ -120,12 +119,10 @@ class Session:
             self._is_interrupted = False
             if self._failure is not None:
                 raise self._failure
-        return self._take_news()
+            return self._arrivals.take_news()
 
     def counted(self, verdicts: Sequence[SegmentVerdict]) -> None:
-        """These are counted here, durably: the other side may forget them, and hears so with the next `wait` or
-        `close`. Never raises.
-        """
+        """These are counted here, durably: the other side hears so with the next `wait` or `close`. Never raises."""
         self._counted += [verdict.sha256 for verdict in verdicts]
 
     def interrupt(self) -> None:
@@ -135,12 +132,10 @@ class Session:
             self._changed.notify_all()
 
     def fetch(self, offer: Offer, part: Path) -> None:
-        """Bring the offered file to `part`, going on where `part` ends if it exists already. Fsynced at the end.
+        """Bring the offered file to `part`, going on where that ends, fsynced. The caller verifies and renames it.
 
-        The caller verifies it and renames it. Errors: UnreachableError (the part stays), StorageError, GoneError where
-        it is gone since (the session lives on; the caller lists again), ChangedError where it is another one by now
-        (the caller may wait for the next news of a curve). A part that is longer than the file, or one of metrics,
-        begins anew.
+        Errors: UnreachableError (the part stays), StorageError, GoneError (the session lives on; list again),
+        ChangedError (news of it follow). A part of metrics, or one that is too long, begins anew.
         """
         content = self._at_hand(offer)
         if content is not None:
@@ -169,9 +164,7 @@ class Session:
             raise ChangedError("file.changed", path=offer.path)
 
     def send(self, segments: Sequence[tuple[Path, str, int]]) -> list[Receipt]:
-        """Bring segments (file, run id, slot) to the own inbox; the file's name is its sha256. Several are under way at
-        once. Where the other side has no inbox for us, a Receipt says so.
-        """
+        """Bring segments (file, named by its sha256; run id; slot) to our inbox there, several at a time."""
         receipts: list[Receipt] = []
         for start in range(0, len(segments), SEGMENTS_IN_FLIGHT):
             receipts += self._send_some(segments[start : start + SEGMENTS_IN_FLIGHT])
@@ -232,10 +225,6 @@ class Session:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at >= timeout_s:
                 raise UnreachableError("connection.stuck", place=self._place, what=what, seconds=timeout_s)
-
-    def _take_news(self) -> News:
-        with self._changed:
-            return self._arrivals.take_news()
 
     def _acknowledgements(self) -> Iterator[protocol.Ack]:
         counted, self._counted = self._counted, []
@@ -349,18 +338,24 @@ class Session:
         yield from self._decoder.feed(data)
 
     def _beat(self) -> None:
-        """A ping, where it is time. None while somebody else's write is stuck: the silence is judged all the same."""
+        """A ping, where it is time."""
         now = self._clock()
-        if self._welcome is None or now - self._pinged < PING_EVERY_S or not self._writing.acquire(blocking=False):
-            return
+        if self._welcome is not None and now - self._pinged >= PING_EVERY_S:
+            ping = (next(self._pings), now)
+            if self._write_now(protocol.Ping(n=ping[0])):
+                self._pinged, self._ping = now, ping
+
+    def _write_now(self, message: Message) -> bool:
+        """Whether it was sent: not while somebody's write is stuck, whose bytes are our sign of life."""
+        if not self._writing.acquire(blocking=False):
+            return False
         try:
-            self._pinged = now
-            self._ping = (next(self._pings), now)
-            data = encode(protocol.Ping(n=self._ping[0]))
+            data = encode(message)
             self._stream.write(data, DEAD_AFTER_S)
             self._bytes_out += len(data)
         finally:
             self._writing.release()
+        return True
 
     def _take(self, frame: Frame) -> None:
         match frame.message:
@@ -377,23 +372,13 @@ class Session:
             case protocol.SavedThere() as answer:
                 self._answers["saved"] = answer
             case protocol.Ping(n=n):
-                self._pong(n)
+                self._write_now(protocol.Pong(n=n))
             case protocol.Pong(n=n):
                 if self._ping is not None and self._ping[0] == n:
                     self._rtt_s = self._clock() - self._ping[1]
             case message:
                 if not self._arrivals.put(frame):
                     raise ProtocolError("wire.unexpected-server", place=self._place, message=type(message).__name__)
-
-    def _pong(self, n: int) -> None:
-        """Answer a ping, unless somebody's write is stuck: then the bytes of that write are our sign of life."""
-        if self._writing.acquire(blocking=False):
-            try:
-                data = encode(protocol.Pong(n=n))
-                self._stream.write(data, DEAD_AFTER_S)
-                self._bytes_out += len(data)
-            finally:
-                self._writing.release()
 
     def _silent(self) -> SyncError:
         return self._failure or UnreachableError(

@@ -27,7 +27,7 @@ from syncd.shared.needs import BELIEVED_S, INTAKE, LENGTHENED_S, NOT_NEEDED_RETR
 from syncd.shared.reception import VERSION_RETRY_S, Reception, Refusal, receive
 from syncd.shared.terms import Terms, is_too_old, set_terms, terms_file, terms_of
 from syncd.wire import protocol
-from syncd.wire.server import LOGINS_A_SECOND, MOST_SPREAD_S
+from syncd.wire.outgoing import LOGINS_A_SECOND, MOST_SPREAD_S
 from syncd.wire.transport import Receipt
 
 RUN, OTHER = "demo-0123abcd", "demo-4567cdef"
