@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from syncd.commands.way import FolderArgument, JsonOption, RemoteArgument
 from syncd.errors import ProblemsFoundError
 
 if TYPE_CHECKING:
     from anchorleg.findings import Finding
 
 
-def doctor(
-    remote: Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")] = "",
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The mirror on this machine; left out: as `setup` stored.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
-) -> None:
+def doctor(remote: RemoteArgument = "", folder: FolderArgument = None, as_json: JsonOption = False) -> None:
     """Examine the way to the other side: host key, login, server, clocks, disks, the service, the inbox.
 
     Says what to do about each finding. Ends with 11 where one of them is a problem. Changes nothing.

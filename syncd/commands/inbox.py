@@ -14,6 +14,7 @@ import typer
 
 from anchorleg.places import account_name
 from anchorleg.words import did_you_mean, roughly
+from syncd.commands.way import JsonOption
 from syncd.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ SharedArgument = Annotated[Path, typer.Argument(metavar="SHARED", help=_SHARED_H
 SharedOption = Annotated[Path, typer.Option("--shared", help=_SHARED_HELP)]
 WhoOption = Annotated[str, typer.Option("--contributor", help="Name of the contributor, as `syncd contributors` says.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def contributors(

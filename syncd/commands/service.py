@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.words import counted, roughly
+from syncd.commands.way import FolderArgument, JsonOption, RemoteArgument
 from syncd.errors import (
     ConfigError,
     HostKeyError,
@@ -47,10 +48,6 @@ _NO_AGENT = (
     "(`syncd setup --key NEW_FILE` makes it)"
 )
 _LOOK_S = 0.1
-
-RemoteArgument = Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")]
-FolderArgument = Annotated[Path | None, typer.Argument(help="The mirror on this machine; left out: as `setup` stored.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:

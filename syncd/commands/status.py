@@ -14,6 +14,7 @@ import typer
 from anchorleg.places import user_path
 from anchorleg.printable import lines_shown
 from syncd.access.settings import load_settings
+from syncd.commands.way import FolderArgument
 from syncd.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ LOOK_EVERY_S = 1.0
 
 
 def status(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The mirror; left out: as `setup` stored.")
-    ] = None,
+    folder: FolderArgument = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output; with --watch a line each.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on looking, until Ctrl-C.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from syncd.laptop.checkpoints import CheckpointSource
     from syncd.laptop.client import Wishes
     from syncd.laptop.exchange import ExchangeCounts
-    from syncd.laptop.lock import MirrorLock
     from syncd.laptop.mirror import Arrival
     from syncd.laptop.status import StatusWriter
 
@@ -175,7 +174,7 @@ def _once(
     from syncd.laptop import views  # noqa: PLC0415
     from syncd.laptop.checkpoints import ServedCheckpoints, fetch_newest  # noqa: PLC0415
     from syncd.laptop.client import sync_once  # noqa: PLC0415
-    from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
+    from syncd.laptop.lock import mirror_lock  # noqa: PLC0415
     from syncd.outbox import Outbox  # noqa: PLC0415
 
     def arrived(arrival: Arrival) -> None:
@@ -184,7 +183,7 @@ def _once(
 
     brought: list[str] = []
     source: CheckpointSource
-    with _signals(), MirrorLock(mirror, verb), ExitStack() as stack:
+    with _signals(), mirror_lock(mirror, verb), ExitStack() as stack:
         if way.by_rsync:
             from syncd.laptop.rsync import RsyncCheckpoints, RsyncPull  # noqa: PLC0415
 
@@ -252,7 +251,7 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     """
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
     from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415
-    from syncd.laptop.lock import MirrorLock  # noqa: PLC0415
+    from syncd.laptop.lock import mirror_lock  # noqa: PLC0415
     from syncd.laptop.status import StatusWriter  # noqa: PLC0415
     from syncd.shared import codec  # noqa: F401, PLC0415 - numpy now: the first policy need not wait for it
     from syncd.wire.protocol import program_version  # noqa: PLC0415
@@ -260,10 +259,10 @@ def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wi
     program_version()  # now, while it is that of this code: an upgrade may come before the first connection
     on_terminal = sys.stdout.isatty()
     say = _quiet if on_terminal else _log_line
-    lock = MirrorLock(mirror, verb, wait=(print if on_terminal else _log_line) if waits else None)
+    wait = (print if on_terminal else _log_line) if waits else None
     with _signals() as was_told:
         try:
-            with _held(lock, say):
+            with _held(lambda: mirror_lock(mirror, verb, wait=wait), say):
                 if way.by_rsync:
                     _pull_by_rsync(place, mirror, way.over(settings).bwlimit, wishes.every_s)
                 writer = StatusWriter(mirror, str(place), pull=wishes.pull, push=wishes.push)
@@ -297,7 +296,7 @@ def _pull_by_rsync(place: Remote, mirror: Path, bwlimit: int, every_s: float) ->
 
 
 @contextmanager
-def _held(lock: MirrorLock, say: Callable[[str], None]) -> Iterator[None]:
+def _held(lock: Callable[[], AbstractContextManager[None]], say: Callable[[str], None]) -> Iterator[None]:
     """The lock of the mirror, which a full disk delays. Errors: those of the lock, but for a full disk."""
     from syncd.laptop.backoff import DISK_RETRY_S  # noqa: PLC0415 - see above
 
@@ -305,7 +304,7 @@ def _held(lock: MirrorLock, say: Callable[[str], None]) -> Iterator[None]:
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(lock)
+                stack.enter_context(lock())
                 break
             except StorageError as error:
                 if not is_full(error.__cause__):

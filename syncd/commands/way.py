@@ -32,6 +32,11 @@ def _transport(text: str) -> str:
     return text
 
 
+RemoteArgument = Annotated[str, typer.Argument(help="[user@]host:path or a folder; left out: what `setup` stored.")]
+FolderArgument = Annotated[
+    Path | None, typer.Argument(metavar="DIR", help="The mirror on this machine; left out: as `setup` stored.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 TransportOption = Annotated[
     str | None,
     typer.Option(

@@ -34,7 +34,7 @@ from syncd.laptop import client, views
 from syncd.laptop.backoff import DISK_RETRY_S, Moment
 from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
-from syncd.laptop.lock import MirrorLock, holder
+from syncd.laptop.lock import holder, mirror_lock
 from syncd.laptop.mirror import Arrival, Mirror
 from syncd.laptop.status import StatusWriter, read_mirror, read_status
 from syncd.outbox import Outbox, read_contributions
@@ -649,7 +649,7 @@ def test_a_client_that_is_stuck_itself_does_not_say_that_it_lives(tmp_path: Path
     """Its own disk hangs, say: nobody waits for the other side, and nobody calls."""
     folder, said = tmp_path / "mirror", []
     publish_one(shared, 1, 1)
-    with MirrorLock(folder, "watch"):
+    with mirror_lock(folder, "watch"):
         transport = Scripted(shared, world, [News()])
         run = Run(folder, world, [transport])
         bring = Mirror.bring
@@ -737,14 +737,14 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
 
 def test_two_clients_never_keep_one_mirror(tmp_path: Path) -> None:
     assert holder(tmp_path) is None
-    with MirrorLock(tmp_path, "watch"):
+    with mirror_lock(tmp_path, "watch"):
         found = holder(tmp_path)
         assert found is not None
         assert found.verb == "watch"
         with refused("mirror.taken", by=f"`syncd watch` (pid {found.pid})"):
-            MirrorLock(tmp_path, "pull", patience_s=0.0).__enter__()
+            mirror_lock(tmp_path, "pull", patience_s=0.0).__enter__()
     assert holder(tmp_path) is None
-    with MirrorLock(tmp_path, "pull"):
+    with mirror_lock(tmp_path, "pull"):
         pass
 
 
@@ -753,11 +753,11 @@ def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(t
     taken, enough = threading.Event(), threading.Event()
 
     def second() -> None:
-        with MirrorLock(tmp_path, "pull", wait=said.append, patience_s=0.0):
+        with mirror_lock(tmp_path, "pull", wait=said.append, patience_s=0.0):
             taken.set()
             enough.wait(PATIENCE_S)
 
-    with MirrorLock(tmp_path, "watch"):
+    with mirror_lock(tmp_path, "watch"):
         thread = threading.Thread(target=second)
         thread.start()
         wait_for(lambda: said, "its word")

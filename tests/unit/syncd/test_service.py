@@ -37,7 +37,7 @@ from syncd.commands.service import install, run_agent
 from syncd.errors import LoginRefusedError, SecondFactorError, StorageError
 from syncd.laptop import lock
 from syncd.laptop.client import Client
-from syncd.laptop.lock import MirrorLock, holder
+from syncd.laptop.lock import holder, mirror_lock
 from syncd.wire import protocol
 
 NOW = 1_760_086_400.0
@@ -323,7 +323,7 @@ def test_an_upgrade_makes_nothing_newer_that_runs_already(tmp_path, monkeypatch,
     with_settings_of_its_own(tmp_path, monkeypatch)
     mirror, said = tmp_path / "mirror", []
     with ExitStack() as other:
-        other.enter_context(MirrorLock(mirror, "pull"))
+        other.enter_context(mirror_lock(mirror, "pull"))
 
         def upgrade(_sentence: str) -> None:  # while it waits for the other one
             on_disk[0] = "2.0"
@@ -340,7 +340,7 @@ def test_an_agent_waits_for_whoever_keeps_the_mirror_unless_that_watches_too(tmp
     with_settings_of_its_own(tmp_path, monkeypatch)
     mirror, lived = tmp_path / "mirror", []
     with ExitStack() as other:
-        other.enter_context(MirrorLock(mirror, verb))
+        other.enter_context(mirror_lock(mirror, verb))
         monkeypatch.setattr(sync, "_log_line", lambda sentence: other.close())  # it says that it waits
         monkeypatch.setattr(Client, "watch", lambda client: lived.append(holder(mirror).verb))
         run_agent(str(tmp_path / "shared"), mirror)
