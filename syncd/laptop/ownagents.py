@@ -19,7 +19,7 @@ from syncd.streamed import StreamedSlots
 from syncd.wire.livemessages import MOST_OFFERS, NeedScene, OwnWish, PlayedSlot
 from syncd.wire.scenes import SLICE_BYTES, scene_name
 from syncd.wire.session import Session
-from syncd.wire.upward import Upward
+from syncd.wire.viewing import Upward
 
 #: How often the folder of what may be watched is looked at, and while somebody watches, the rings.
 LOOK_EVERY_S, RINGS_EVERY_S = 1.0, 0.2

@@ -32,7 +32,7 @@ from syncd.wire.livemessages import (
     grown,
 )
 from syncd.wire.scenes import SLICE_BYTES
-from syncd.wire.upward import Upward, UpwardArrivals
+from syncd.wire.viewing import Upward, UpwardArrivals
 
 WISH = OwnWish(run_id=RUN, slot=0, lane="any", fps=30)
 
