@@ -14,9 +14,10 @@ class _Frozen(BaseModel):
 
 
 class Error(_Frozen):
-    """What an attempt ended with: the class of `syncd.errors`, and its sentence."""
+    """What an attempt ended with: the class of `syncd.errors`, its identifier, its sentence."""
 
     kind: str
+    id: str = ""
     sentence: str
 
 

@@ -90,7 +90,7 @@ def _visit(remote: Remote, settings: Settings, name: str) -> Visit:
         finally:
             transport.close()
     except SyncError as error:
-        return Visit(transport=chosen, error=Error(kind=_kind(error), sentence=str(error)))
+        return Visit(transport=chosen, error=Error(kind=_kind(error), id=error.id, sentence=str(error)))
     return Visit(
         transport=transport.name, version=facts.version, clock_offset_s=facts.clock_offset_s, standing=facts.standing,
         contributor=facts.contributor, policies=sum(offer.kind == "manifest" for offer in offers),
