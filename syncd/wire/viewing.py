@@ -1,5 +1,5 @@
-"""Agents at play, on the client's side of one connection: what is wanted, what has arrived and nobody took yet, and what
-is sent of the client's own, which is never more than the server asked for and has taken (`syncd.wire.credit`).
+"""Agents at play, on the client's side of one connection: what is wanted, what has arrived and nobody took yet; and
+what is sent of the client's own, never more than the server asked for and has taken (`syncd.wire.credit`).
 
 Of each agent the newest batch is kept, nothing of others. Scenes come in slices, one at a time, so that news never wait
 behind more than one.
