@@ -33,8 +33,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from anchorleg.errors import NamedError
-from syncd.errors import ProtocolError
+from anchorleg.errors import NamedError, catalogue
+from syncd.errors import ProtocolError, RemoteError, SyncError, UnreachableError
 from syncd.shared.saved import MOST_TOLD
 from syncd.wire import livemessages
 from syncd.wire.fields import AskedPath, Count, Key, Message, Name, Seconds, Sentence, Sha256, SharedPath, Slot, Word
@@ -125,6 +125,18 @@ class Goaway(Message):
 def goaway(error: NamedError, retry_after_s: float | None = None) -> Goaway:
     """The last word of a server that ends because of `error`."""
     return Goaway(reason=error.id, sentence=str(error)[:2000], retry_after_s=retry_after_s)
+
+
+def ending(last: Goaway) -> SyncError:
+    """`goaway`'s error on the other side: with the sentence that came, and the identifier where we know it."""
+    made: SyncError = (
+        RemoteError("peer.ends", sentence=last.sentence)
+        if last.retry_after_s is None
+        else UnreachableError("peer.ends-for-now", sentence=last.sentence)
+    )
+    if any(last.reason in known for known in catalogue("syncd").values()):
+        made.id = last.reason
+    return made
 
 
 class Listing(Message):

@@ -362,10 +362,8 @@ class Session:
             case protocol.Welcome() as welcome:
                 self._welcome = welcome
                 self._clock_offset_s = welcome.time - self._wall()
-            case protocol.Goaway(sentence=sentence, retry_after_s=retry_after_s):
-                if retry_after_s is None:
-                    raise RemoteError("peer.ends", sentence=sentence)
-                raise UnreachableError("peer.ends-for-now", sentence=sentence)
+            case protocol.Goaway() as last:
+                raise protocol.ending(last)
             case protocol.Have() | protocol.SegmentStored() | protocol.SegmentRefused() as answer:
                 if answer.sha256 in self._asked:  # else nobody will take it
                     self._answers[answer.sha256] = answer

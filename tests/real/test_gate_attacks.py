@@ -99,7 +99,7 @@ def test_a_fifth_connection_is_told_to_come_again_and_the_first_stays(friend: Fr
         assert first.listing().offers
         for _ in range(gate.CONNECTIONS - 1):
             assert connect().listing().offers
-        with refused("peer.ends-for-now"):
+        with refused("gate.full"):
             connect().listing()
         assert first.listing().offers
         gates = ("-m syncd gate alice",)  # not the shell that sshd starts it with

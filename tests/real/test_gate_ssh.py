@@ -201,7 +201,7 @@ def test_no_way_is_chosen_by_itself_that_the_gate_would_refuse(friend: Friend):
     before = friend.server.logins()
     (friend.shared.path / "v1").rename(friend.shared.path / "v2")
     friend.shared.path.rename(friend.shared.path.with_name("elsewhere"))
-    with refused("peer.ends"):
+    with refused("serve.no-folder"):
         open_transport(friend.remote(), "auto", client="alice").listing()
     assert friend.server.logins() == before + 1
 

@@ -286,7 +286,7 @@ def test_a_socket_that_breaks_in_a_write_is_a_connection_that_broke(far):
 
 @through(*CARRIERS)
 def test_a_folder_or_a_program_that_is_not_there_is_said(far):
-    with refused("peer.ends"):
+    with refused("serve.no-folder"):
         far.open(path=str(far.shared.path / "nowhere"))
     if far.server is not None:
         with refused("server.no-syncd"):

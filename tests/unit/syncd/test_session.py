@@ -112,6 +112,7 @@ def test_what_a_login_prints_before_is_skipped(begin, noise):
         ([b"x" * (MAX_NOISE_BYTES + 1)], "connection.noise"),
         ([PREAMBLE, protocol.Goaway(reason="x", sentence="no such folder", retry_after_s=None)], "peer.ends"),
         ([PREAMBLE, protocol.Goaway(reason="x", sentence="ended", retry_after_s=1.0)], "peer.ends-for-now"),
+        ([PREAMBLE, protocol.goaway(UnreachableError("gate.full", name="eve", most=4), 60.0)], "gate.full"),
         ([PREAMBLE, b"\xff" * 20], "wire.frame-length"),
         ([PREAMBLE, protocol.Hello(protocol=1, version="", client="a")], "wire.unexpected-server"),
         ([b""], "peer.ends-for-now"),
