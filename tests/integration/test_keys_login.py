@@ -13,7 +13,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from daemons import PATIENCE_S
-from refusals import refused
+from refused import refused
 
 from syncd.access import keys
 from syncd.access.keys import Endpoint, HostKey

@@ -13,7 +13,7 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from policies import RUN
 from raw_client import RawClient
-from refusals import refused
+from refused import refused
 from restricted import Friend
 
 from syncd.access import gate

@@ -14,7 +14,7 @@ import paramiko
 import pytest
 from needs import need
 from policies import RUN
-from refusals import refused
+from refused import refused
 from restricted import SECRET, Friend
 
 from syncd.access import gate

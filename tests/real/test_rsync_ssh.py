@@ -17,7 +17,7 @@ import pytest
 from daemons import wait_for
 from needs import need
 from policies import RUN, publish_one
-from refusals import refused
+from refused import refused
 from sshd import Laptop, Sshd
 from watching import client_env, seen, syncd, watching
 

@@ -17,7 +17,7 @@ import pytest
 from daemons import PATIENCE_S, _pids, started_at, wait_for
 from far_side import FarSide, of_kind, until
 from policies import RUN, publish_one
-from refusals import refused
+from refused import refused
 from sshd import Sshd, _command, make_key
 
 from syncd import store

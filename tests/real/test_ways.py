@@ -12,7 +12,7 @@ import pytest
 from daemons import wait_for
 from far_side import FarSide, of_kind, until
 from policies import RUN, publish_one
-from refusals import refused
+from refused import refused
 from sshd import Laptop, Sshd
 from watching import client_env, seen, watching
 

@@ -8,7 +8,7 @@ import stat
 from types import SimpleNamespace
 
 import pytest
-from refusals import refused
+from refused import refused
 
 from syncd.access.gate import authorized_keys_line
 from syncd.shared.accounts import called, claim_inbox, close_to_others, inbox_of, insist_ours, is_ours

@@ -17,7 +17,7 @@ from daemons import PATIENCE_S, wait_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, publish_one
-from refusals import refused
+from refused import refused
 
 from syncd import outbox
 from syncd.errors import (

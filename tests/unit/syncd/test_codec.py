@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from refusals import refused
+from refused import refused
 
 from syncd.errors import DamagedPolicyError
 from syncd.shared.codec import decode, encode, raw_bytes, rounded

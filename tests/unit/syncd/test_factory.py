@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from refusals import refused
+from refused import refused
 
 from syncd.access.settings import Settings
 from syncd.commands.way import Way

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import publish_one
-from refusals import refused
+from refused import refused
 
 from syncd.access.settings import Settings, load_settings, settings_file, store_settings
 from syncd.access.survey import findings, how_to_install

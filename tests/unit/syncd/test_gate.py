@@ -10,7 +10,7 @@ import pytest
 from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
+from refused import refused
 
 from syncd.access.gate import authorized_keys_line, check
 from syncd.errors import ConfigError, RefusedError

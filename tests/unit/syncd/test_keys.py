@@ -15,7 +15,7 @@ import pytest
 from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
+from refused import refused
 
 from syncd.access import keys, survey
 from syncd.access.keys import Endpoint, HostKey

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from live_rings import HEADER, SCENE, SCENE_SUM, facts, newest_in, pose, ring_of, slot_of, wish_in, write_ring
 from policies import RUN
-from refusals import refused
+from refused import refused
 
 from anchorleg.live.batches import FACTS, JPEG, MOST_SCENE_BYTES, POSE
 from anchorleg.live.ring import Cell

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from live_rings import facts, pose, ring_of, slot_of, wish_in, write_ring
 from policies import RUN
-from refusals import refused
+from refused import refused
 
 from anchorleg.live import wanted
 from anchorleg.live.batches import FACTS

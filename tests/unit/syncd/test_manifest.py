@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import a_draft, publish_one
-from refusals import refused
+from refused import refused
 
 from syncd.errors import DamagedPolicyError
 from syncd.shared.layout import Shared, Version

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policies import RUN, a_draft, publish_one, tensors
-from refusals import refused
+from refused import refused
 
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
 from syncd.laptop.mirror import FETCHES, MAX_BAD, PART_KEPT_S, Mirror

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from policies import RUN, publish_one
-from refusals import refused
+from refused import refused
 
 from syncd.errors import NoRoomError
 from syncd.laptop.capacity import MAX_BYTES, MAX_CURVE_BYTES, RECOUNT_S, Capacity, CapacityLimits

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
+from refused import refused
 
 from syncd.outbox import ABANDONED_AFTER_S, Contributions, Outbox, read_contributions
 from syncd.played import MAX_PLAYED, note_played, read_played

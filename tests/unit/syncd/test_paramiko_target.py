@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from refusals import refused
+from refused import refused
 
 from syncd.remote import Remote
 from syncd.transports.paramiko import SshTarget, _explain, connect, target_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from daemons import PATIENCE_S
 from policies import RUN, publish_one
-from refusals import refused
+from refused import refused
 from served import HELLO, Connection
 
 from syncd import store

@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
+from refused import refused
 from service_managers import FakeLaunchd, FakeSystemd
 
 from syncd.background import crashes, service

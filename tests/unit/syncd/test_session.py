@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemons import PATIENCE_S, wait_for
-from refusals import refused
+from refused import refused
 
 from syncd.errors import ConfigError, GoneError, RemoteError, SyncError, UnreachableError
 from syncd.outbox import Outbox

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
+from refused import refused
 
 from syncd.access.settings import Settings, config_folder, load_settings, parse_remote, settings_file, store_settings
 from syncd.errors import ConfigError

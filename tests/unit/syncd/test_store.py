@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import a_draft, publish_one, tensors
-from refusals import refused
+from refused import refused
 
 from anchorleg.files import LEFT_BEHIND_S
 from syncd import store
