@@ -14,16 +14,13 @@ from pathlib import Path
 
 import figures
 import numpy as np
-import torch
+from learners import fresh, prepared
 
 from trainer.algorithms.common.cuda_graph import NATIVE
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
-from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac.diagnostics import diagnose
-from trainer.algorithms.mtsac.native.choice import choose_native
-from trainer.algorithms.mtsac.native.update import NativeUpdates
-from trainer.algorithms.mtsac.update import prepare
-from trainer.algorithms.mtsac.update import update as by_torch
+from trainer.algorithms.common.multitask import diagnose
+from trainer.algorithms.common.native.library import choose_native
+from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.buffers.replay import Replay
 from trainer.buffers.rows import fields_of, rows_of
 from trainer.config.section import TrainingSection, resolve
@@ -47,7 +44,7 @@ def measure(preset: str, rounds: int) -> list[str]:
     training = resolve(TrainingSection(preset=preset))
     tasks, spaces, batch = len(training.env.tasks), spaces_of(training), training.off_policy.batch_size
     products.choose_products(training.network.widest)
-    learner = sac.create(training, spaces, torch.device("cpu"))
+    learner = fresh(training, spaces)
     replay, rng = Replay(ROWS_A_TASK * tasks, tasks, fields_of(spaces)), np.random.default_rng(0)
     for _ in range(ROWS_A_TASK):
         obs = rng.standard_normal((2, tasks, 39)).astype(np.float32)
@@ -60,9 +57,9 @@ def measure(preset: str, rounds: int) -> list[str]:
     def update() -> None:
         drawn = replay.pick(replay.deal(batch), rng)
         if native is None:
-            by_torch(learner, drawn)
+            learner.update_of(prepared(learner, drawn))
         else:
-            native.learn(prepare(drawn, learner.noise, learner.device))
+            native.learn(prepared(learner, drawn))
 
     for step in range(rounds + 1):  # the first prepares
         of_updates.append(cpu_s(lambda: [update() for _ in range(3)]) / 3)

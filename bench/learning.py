@@ -47,9 +47,9 @@ from scipy import stats
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from learners import act_deterministic  # noqa: E402
 from rivals import sac, vectors  # noqa: E402 - beside this file
 
-from trainer.algorithms.mtsac.learner import act_deterministic  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
@@ -110,7 +110,7 @@ def ours(seed: int, **fields: Any) -> Run:
             advance(state)
         drain(state)
 
-    return Run(to, partial(act_deterministic, state.algorithm.learner), envs.close)
+    return Run(to, partial(act_deterministic, state.algorithm), envs.close)
 
 
 def stable_baselines3(seed: int) -> Run:

@@ -34,10 +34,10 @@ from pathlib import Path
 import figures
 import numpy as np
 import torch
+from learners import act_deterministic
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.algorithms.mtsac import learner as sac
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
 from trainer.envs.spaces import F32
@@ -125,9 +125,9 @@ class Contributor:
             away = 10 * (seen[:, :3] - seen[:, 36:]) if self.kind == "fleeing" else np.zeros((len(seen), 3))
             noise = self.moves.normal(0, 0.3 if self.kind == "fleeing" else 0.1, (len(seen), 4))
             return (np.pad(away, [(0, 0), (0, 1)]) + noise).clip(-1, 1).astype(np.float32)
-        learner = state.algorithm.learner
+        learner = state.algorithm
         theirs, learner.noise = learner.noise, self.noise  # else a liar who is held would change the training's draws
-        actions = sac.act(learner, self.observed.obs, self.observed.task)
+        actions = learner.act(self.observed.obs, self.observed.task, 10**6)
         learner.noise = theirs
         return actions
 
@@ -176,7 +176,7 @@ def trained(kind: str, seed: int) -> dict[str, float | str | int]:
                 inside.take(state)
             for part in (0.9, 1.0):
                 if before < part * training.total_steps <= state.step:
-                    result = evaluate(partial(sac.act_deterministic, state.algorithm.learner), suite, 50)
+                    result = evaluate(partial(act_deterministic, state.algorithm), suite, 50)
                     assert result is not None
                     found.append(result.mean_success)
         others = state.experience.others if state.experience is not None else None

@@ -109,7 +109,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
 #: What a job of `guide` has imported at its first update, where updates and steps are made in C.
 IMPORTED = (
     "trainer.cli", "trainer.training.begin", "trainer.training.progress", "trainer.envs.group",
-    "trainer.algorithms.mtsac.native.update", "metaworld", "torch.utils.tensorboard",
+    "trainer.algorithms.common.native.update", "metaworld", "torch.utils.tensorboard",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ something else to do tells nothing. The figures are
 medians over rounds; the ratio, one thread's time over two threads', is the median over rounds of both in the same
 round, with the quarter and three-quarter points. Writes second_thread.csv.
 
-Nothing was claimed before. `trainer.algorithms.mtsac.native.choice` has two threads from where they are worth it here.
+Nothing was claimed before. `trainer.algorithms.common.native.library` has two from where they are worth it here.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from pathlib import Path
 
 import figures
 import numpy as np
-import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from learners import fresh, prepared  # noqa: E402
 from update import ROUND_S, ROWS, SPACES, TASKS, rows  # noqa: E402 - beside this file
 
-from trainer.algorithms.mtsac.inputs import prepare  # noqa: E402
-from trainer.algorithms.mtsac.learner import create  # noqa: E402
-from trainer.algorithms.mtsac.native.beside import Beside  # noqa: E402
-from trainer.algorithms.mtsac.native.update import NativeUpdates  # noqa: E402
+from trainer.algorithms.common.native.library import Beside  # noqa: E402
+from trainer.algorithms.common.native.update import NativeUpdates  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import fields_of  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
@@ -48,9 +46,9 @@ HEAD = ["nets", "batch", "one thread ms", "two threads ms", "ratio", "quarter", 
 def update(nets: tuple[int, ...], batch: int, threads: int, replay: Replay) -> Callable[[], object]:
     """An update, batch included."""
     training = resolve(TrainingSection(actor_hidden=nets, critic_hidden=nets, batch_size=batch))
-    learner = create(training, SPACES, torch.device("cpu"))
+    learner = fresh(training, SPACES)
     rng, updates = np.random.default_rng(0), NativeUpdates(learner, Beside(threads))
-    return lambda: updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+    return lambda: updates.learn(prepared(learner, replay.pick(replay.deal(batch), rng)))
 
 
 def timed(call: Callable[[], object], count: int) -> float:

@@ -16,12 +16,11 @@ from collections.abc import Callable
 import figures
 import numpy as np
 import torch
+from learners import learn, prepared
 from update import ROUND_S, ROWS, SPACES, rows, timed
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.mtsac import update as sac
-from trainer.algorithms.mtsac.inputs import prepare
-from trainer.algorithms.mtsac.learner import Learner
+from trainer.algorithms.mtsac import MTSAC
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
@@ -37,21 +36,21 @@ HEAD = ["nets", "way", "ms an update", "times straight", "standard error"]
 
 
 @torch.no_grad()
-def straight(learner: Learner, batch: Batch) -> torch.Tensor:
+def straight(learner: MTSAC, batch: Batch) -> torch.Tensor:
     """One update of plain critics, as one would write it for one process."""
-    inputs = prepare(batch, learner.noise, learner.device)
+    inputs = prepared(learner, batch)
     task = inputs.task
     x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
-    target = sac.td_target(learner, inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
-    _, critic_loss, q = sac.critic_gradient(learner, x, inputs.action, target)
+    target = learner.td_target(inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
+    _, critic_loss, q = learner.critic_gradient(x, inputs.action, target)
     learner.optimizers["critics"].step()
-    _, actor_loss, log_prob = sac.actor_gradient(learner, x, temperature, inputs.current_noise)
+    _, actor_loss, log_prob = learner.actor_gradient(x, temperature, inputs.current_noise)
     learner.optimizers["actor"].step()
-    (learner.log_temperature.grad,), temperature_loss = sac.temperature_gradient(learner, task, log_prob)
+    (learner.log_temperature.grad,), temperature_loss = learner.temperature_gradient(task, log_prob)
     learner.optimizers["temperature"].step()
-    sac.move_targets(learner)
-    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()])
+    measured = critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()
+    return learner.move_targets(dict(zip(learner.METRICS, measured, strict=True)))
 
 
 def made(widths: tuple[int, ...], batch: int, shards: int) -> tuple[object, Callable[[], Batch]]:
@@ -73,10 +72,10 @@ def main() -> None:
     for name, (widths, batch) in SHAPES.items():
         ways: dict[str, Callable[[], object]] = {}
         plain, draw = made(widths, batch, 1)
-        ways[STRAIGHT] = lambda plain=plain, draw=draw: straight(plain.learner, draw())
+        ways[STRAIGHT] = lambda plain=plain, draw=draw: straight(plain, draw())
         for shards in SHARDS:
             one, of_one = made(widths, batch, shards)
-            ways[f"{shards} shard{'s' * (shards > 1)}"] = lambda one=one, of_one=of_one: one.learn(of_one())
+            ways[f"{shards} shard{'s' * (shards > 1)}"] = lambda one=one, of_one=of_one: learn(one, of_one())
         count = max(1, int(ROUND_S / timed(ways[STRAIGHT], 5)))
         took = {way: [] for way in ways}
         for number in range(rounds):

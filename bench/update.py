@@ -29,12 +29,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+from learners import fresh, prepared  # noqa: E402
 from rivals import sac  # noqa: E402 - beside this file
 
-from trainer.algorithms.mtsac import update as sac_update  # noqa: E402
-from trainer.algorithms.mtsac.inputs import prepare  # noqa: E402
-from trainer.algorithms.mtsac.learner import create  # noqa: E402
-from trainer.algorithms.mtsac.native.update import NativeUpdates  # noqa: E402
+from trainer.algorithms.common.native.update import NativeUpdates  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import fields_of  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
@@ -122,30 +120,30 @@ def ours(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) ->
     """Our update, batch included."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = create(training, SPACES, torch.device("cpu"))
+    learner = fresh(training, SPACES)
     rng, updates = np.random.default_rng(0), NativeUpdates(learner)
-    return lambda: updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+    return lambda: updates.learn(prepared(learner, replay.pick(replay.deal(batch), rng)))
 
 
 def ours_by_torch(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
     """Our update without C, batch included."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = create(training, SPACES, torch.device("cpu"))
+    learner = fresh(training, SPACES)
     rng = np.random.default_rng(0)
-    return lambda: sac_update.update(learner, replay.pick(replay.deal(batch), rng))
+    return lambda: learner.update_of(prepared(learner, replay.pick(replay.deal(batch), rng)))
 
 
 def ours_averaged(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
     """Our update, batch included, and the moving average behind it."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = create(training, SPACES, torch.device("cpu"))
-    average = MovingAverage(learner.actor, training.averaging)
+    learner = fresh(training, SPACES)
+    average = MovingAverage(learner.policy, training.averaging)
     rng, updates = np.random.default_rng(0), NativeUpdates(learner)
 
     def update() -> None:
-        updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+        updates.learn(prepared(learner, replay.pick(replay.deal(batch), rng)))
         average.follow()
 
     return update
@@ -155,7 +153,7 @@ def follow_alone(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callabl
     """What the moving average does after an update."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    return MovingAverage(create(training, SPACES, torch.device("cpu")).actor, training.averaging).follow
+    return MovingAverage(fresh(training, SPACES).policy, training.averaging).follow
 
 
 def plain(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:

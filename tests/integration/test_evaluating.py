@@ -17,9 +17,8 @@ pytest.importorskip("metaworld")
 
 from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from point_run import PointRun
-from suites import metaworld
+from suites import act_deterministic, metaworld
 
-from trainer.algorithms.mtsac import learner as sac
 from trainer.evaluation import process
 from trainer.evaluation.checkpoints import evaluate_checkpoint
 from trainer.evaluation.process import EvaluationRequest, EvaluatorError, EvaluatorProcess
@@ -51,10 +50,10 @@ def test_it_gives_the_same_bits_as_an_evaluation_in_the_trainer_and_no_signal_of
     running = EvaluatorProcess(asked)
     for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
         os.kill(running.pid, number)
-    learner, tasks = run.state.algorithm.learner, run.training.env.tasks
+    learner, tasks = run.state.algorithm, run.training.env.tasks
     seed, horizon = run.training.seed, run.training.env.horizon
     here, unseen = (
-        replace(evaluate(partial(sac.act_deterministic, learner), metaworld(tasks, horizon, goals), count), wall_s=0.0)
+        replace(evaluate(partial(act_deterministic, learner), metaworld(tasks, horizon, goals), count), wall_s=0.0)
         for count, goals in ((3, seed), (2, unseen_seed(seed)))
     )
     there = result_of(running)

@@ -17,7 +17,7 @@ from needs import is_missing
 from slot_digest import gaps, slot_digest
 
 from anchorleg.job import HANDED_OVER
-from trainer.algorithms.mtsac.native.choice import threads_for
+from trainer.algorithms.common.native.library import threads_for
 from trainer.config.section import TrainingSection, resolve
 from trainer.errors import ConfigError, EnvironmentFailedError
 from trainer.history.read import read_evaluations

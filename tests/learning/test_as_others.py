@@ -18,9 +18,9 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from trainer.algorithms.common.cuda_graph import KERNELS, NATIVE
-from trainer.algorithms.mtsac import update as by_torch
-from trainer.algorithms.mtsac.inputs import prepare
-from trainer.algorithms.mtsac.native.update import NativeUpdates
+from trainer.algorithms.common.multitask import inputs_of
+from trainer.algorithms.common.native.update import NativeUpdates
+from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 
@@ -64,13 +64,13 @@ def theirs(learner: Any, training: Any) -> Any:
 
 def pairs(learner: Any, model: Any) -> list[tuple[Any, Any]]:
     """(ours, theirs): the weights and biases of the actor, the critics and the targets."""
-    first, second, last = learner.actor.body.layers
+    first, second, last = learner.policy.body.layers
     actor = model.actor
     found = [(first, actor.latent_pi[0]), (second, actor.latent_pi[2])]
     both = [(own, other) for a, b in found for own, other in ((a.weight, b.weight), (a.bias, b.bias))]
     for head, rows in ((actor.mu, slice(0, 4)), (actor.log_std, slice(4, 8))):
         both += [(last.weight[rows], head.weight), (last.bias[rows], head.bias)]
-    for nets, critic in ((learner.critics, model.critic), (learner.targets, model.critic_target)):
+    for nets, critic in ((learner.critics, model.critic), (learner.target_critics, model.critic_target)):
         for net, other in zip(nets, (critic.qf0, critic.qf1), strict=True):
             both += list(zip(net.parameters(), other.parameters(), strict=True))
     return [(own.detach(), other.detach()) for own, other in both]
@@ -94,9 +94,8 @@ def test_updates_leave_the_numbers_of_stable_baselines3(way: str, monkeypatch: p
         obs, next_obs = rng.standard_normal((2, ROWS, 39), np.float32)
         action, reward = rng.uniform(-1, 1, (ROWS, 4)).astype(np.float32), 10 * rng.random(ROWS, np.float32)
         ended, task = (rng.random(ROWS) < 0.2).astype(np.float32), np.arange(ROWS) % len(TASKS)
-        inputs = prepare(
-            Batch(state_of(obs), action, reward, state_of(next_obs), ended, task), learner.noise, learner.device
-        )
+        batch = Batch(state_of(obs), action, reward, state_of(next_obs), ended, task)
+        inputs = inputs_of(Sample(batch, learner.draw(batch, learner.noise)), learner.device)
         noise[:] = [inputs.current_noise, inputs.next_noise]
         one_hot = np.eye(len(TASKS), dtype=np.float32)[task]
         rows = (
@@ -106,7 +105,7 @@ def test_updates_leave_the_numbers_of_stable_baselines3(way: str, monkeypatch: p
         model.replay_buffer.batch = ReplayBufferSamples(*map(torch.from_numpy, rows))
         model.train(1, ROWS)
         if native is None:
-            by_torch.learn(learner, inputs)
+            learner.update_of(inputs)
         else:
             native.learn(inputs)
     for own, other in pairs(learner, model):

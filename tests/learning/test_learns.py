@@ -13,10 +13,9 @@ pytest.importorskip("torch")
 import torch
 from point_mass import PointMasses
 from point_run import CPU, envs_of
-from suites import metaworld, points
+from suites import act_deterministic, metaworld, points
 from train_point_mass import section
 
-from trainer.algorithms.mtsac import learner as sac
 from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer
@@ -65,7 +64,7 @@ def test_three_tasks_are_learned_by_one_policy_in_seconds(fields):
     state = fresh(training, CPU, envs_of(training))
     while state.step < 2400:
         advance(state)
-    learned = time_at_goal(lambda obs, task: sac.act_deterministic(state.algorithm.learner, obs, task), training)
+    learned = time_at_goal(lambda obs, task: act_deterministic(state.algorithm, obs, task), training)
     assert by_chance.max() < 0.5
     assert learned.min() > 0.8, learned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from suites import learner_of, spaces_like, state_of
+from suites import learn, learner_of, spaces_like, state_of
 
 pytest.importorskip("torch")
 
@@ -12,7 +12,6 @@ import torch
 from point_run import CPU
 from train_point_mass import section
 
-from trainer.algorithms.mtsac import update as sac_update
 from trainer.buffers.rows import Batch
 from trainer.envs.step import Observed, Step
 from trainer.nets.inputs import with_task
@@ -67,7 +66,7 @@ def test_one_update_is_soft_actor_critic_as_written_on_paper():
     )  # fmt: skip
     learner = learner_of(training)
     learner.log_temperature.data = torch.tensor([0.05, 0.5, 1.5]).log()
-    for parameter in learner.targets.parameters():  # else a target that is the critic itself goes unnoticed
+    for parameter in learner.target_critics.parameters():  # else a target that is the critic itself goes unnoticed
         parameter.mul_(1.5)
     rng = np.random.default_rng(0)
     n, task = 12, np.arange(12) % 3
@@ -83,8 +82,8 @@ def test_one_update_is_soft_actor_critic_as_written_on_paper():
     noise.set_state(learner.noise.get_state())
     first, second = (torch.randn(n, 4, generator=noise).double() for _ in range(2))
 
-    actor = layers_of(learner.actor.body)
-    critics, targets = ([layers_of(net) for net in nets] for nets in (learner.critics, learner.targets))
+    actor = layers_of(learner.policy.body)
+    critics, targets = ([layers_of(net) for net in nets] for nets in (learner.critics, learner.target_critics))
     one_hot = torch.eye(3, dtype=torch.float64)[task]
     x, next_x = (
         torch.cat([torch.from_numpy(obs["state"]).double(), one_hot], 1) for obs in (batch.obs, batch.next_obs)
@@ -106,18 +105,18 @@ def test_one_update_is_soft_actor_critic_as_written_on_paper():
     log = log.detach()
     temperature_loss = -(log_temperature[task] * (log + entropy)).mean()
 
-    measured = dict(zip(sac_update.METRICS, sac_update.update(learner, batch).tolist(), strict=True))
+    measured = dict(zip(learner.METRICS, learn(learner, batch).tolist(), strict=True))
 
     assert measured["critic_loss"] == pytest.approx(critic_loss.item(), rel=1e-5)
     assert measured["actor_loss"] == pytest.approx(actor_loss.item(), rel=1e-5)
     assert measured["temperature_loss"] == pytest.approx(temperature_loss.item(), rel=1e-5)
     assert measured["entropy"] == pytest.approx(-log.mean().item(), rel=1e-5)
     assert all(close(mine, net) for mine, net in zip(critics, learner.critics, strict=True))
-    assert close(adams_first_step(actor, actor_loss, rate), learner.actor)
+    assert close(adams_first_step(actor, actor_loss, rate), learner.policy)
     slope = torch.autograd.grad(temperature_loss, log_temperature)[0]
     moved = log_temperature - rate * slope / (slope.abs() + 1)
     assert torch.allclose(moved, learner.log_temperature.double(), rtol=0, atol=2e-7)
-    for before, critic, net in zip(targets, critics, learner.targets, strict=True):
+    for before, critic, net in zip(targets, critics, learner.target_critics, strict=True):
         pairs = zip(before, critic, strict=True)
         assert close([tuple(b + tau * (c - b) for b, c in zip(*pair, strict=True)) for pair in pairs], net)
 
@@ -171,5 +170,5 @@ def test_a_cut_episode_is_worth_what_would_have_followed_and_a_finished_one_is_n
     x = with_task(torch.from_numpy(batch.obs["state"]), torch.from_numpy(batch.task), 2)
     action = torch.from_numpy(batch.action)
     with torch.no_grad():
-        q = torch.stack([critic(x, action).squeeze(-1) for critic in state.algorithm.learner.critics]).mean(0)
+        q = torch.stack([critic(x, action).squeeze(-1) for critic in state.algorithm.critics]).mean(0)
     assert [float(q[batch.task == task].mean()) for task in (0, 1)] == pytest.approx([2, 1], abs=0.1)

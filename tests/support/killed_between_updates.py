@@ -16,9 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer.algorithms.common.offpolicy import OffPolicy
-from trainer.algorithms.common.onpolicy import OnPolicy
-from trainer.algorithms.common.sharded import Sharded
+from trainer.algorithms.a2c import A2C
+from trainer.algorithms.drqv2 import DrQv2
+from trainer.algorithms.mtsac import MTSAC
+from trainer.algorithms.ppo import PPO
+from trainer.algorithms.sac import SAC
+from trainer.algorithms.td3 import TD3
 from trainer.cli import main
 
 
@@ -33,24 +36,28 @@ def hurt(signals: dict[str, str]) -> None:
     """From now on each update may be the last."""
     made = 0
 
-    def hurting(kind: Any, place_of: Callable[[Any], str], how: str = "update") -> None:
+    def hurting(kind: Any, how: str, place_of: Callable[[Any], str]) -> None:
         update = getattr(kind, how)
 
-        def counted(self: Any) -> Any:
+        def counted(self: Any, *words: Any) -> Any:
             nonlocal made
             made += 1
             *rank, name = signals.get(str(made), "").split() or [""]
             if name and (rank or ["0"]) == [os.environ.get("ANCHORLEG_RANK", os.environ.get("SLURM_PROCID", "0"))]:
                 print(f"{name} before update {made} of this attempt, {place_of(self)}", flush=True)
                 os.kill(os.getpid(), signal.Signals[name]) if name != "PAUSE" else pause()
-            return update(self)
+            return update(self, *words)
 
         setattr(kind, how, counted)
 
-    hurting(OnPolicy, lambda it: f"{it._at} of {len(it._lesson)} steps into epoch {it._epoch}")
-    hurting(Sharded, lambda it: f"{it._one._at} of {len(it._one._lesson)} steps into epoch {it._one._epoch}")
-    hurting(OffPolicy, lambda it: f"{it.owed} of them owed")
-    hurting(OffPolicy, lambda _: "with another rank's batch", "assist")
+    def in_rollout(it: Any) -> str:
+        steps = len(next(iter(it.rollouts.shards.values())).lesson)
+        return f"{it.rollouts.at} of {steps} steps into epoch {it.rollouts.epoch}"
+
+    for kind in (PPO, A2C):
+        hurting(kind, "update", in_rollout)
+    for kind in (SAC, TD3, DrQv2, MTSAC):  # also with another rank's batch
+        hurting(kind, "learn", lambda it: f"{it.owed} of them owed")
 
 
 if __name__ == "__main__":

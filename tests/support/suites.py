@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from trainer.algorithms.mtsac import learner as sac
-from trainer.buffers.rows import fields_of
+from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.mtsac import MTSAC
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import Batch, fields_of
 from trainer.config.settings import EnvSettings
 from trainer.config.suites import Metaworld
 from trainer.config.training import Training
-from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces
+from trainer.envs.spaces import STATE, Actions, ArraySpec, Box, Obs, Spaces
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef, spaces_of
 
@@ -33,9 +38,30 @@ def points(training: Training) -> VectorSpec:
     return VectorSpec(suite, training.num_envs, training.seed)
 
 
-def learner_of(training: Training, device: torch.device | None = None) -> sac.Learner:
+def learner_of(training: Training, device: torch.device | None = None, way: str = KERNELS) -> MTSAC:
     """A fresh learner of `training`."""
-    return sac.create(training, spaces_of(training), device or torch.device("cpu"))
+    spaces = spaces_of(training)
+    experience = Experience(training, spaces)
+    return MTSAC(Context(training, spaces, training.num_envs, device or torch.device("cpu"), experience, way))
+
+
+def learn(algorithm: Any, batch: Batch) -> Tensor:
+    """One update of `batch`, whatever the replay has."""
+    off_policy = algorithm.off_policy
+    measured: Tensor = algorithm.learn(off_policy.shared(batch, algorithm.draw, algorithm.noise))
+    return measured
+
+
+@torch.no_grad()
+def act_deterministic(algorithm: Algorithm, obs: Obs, task: Any) -> Actions:
+    """What its policy does where nothing is to be tried."""
+    policy, device = algorithm.policy, algorithm.device
+    outputs = policy(
+        {key: torch.from_numpy(rows).to(device) for key, rows in obs.items()},
+        torch.from_numpy(np.int64(task)).to(device),
+    )
+    actions: Actions = policy.distribution.mode(outputs).cpu().numpy()
+    return actions
 
 
 def state_of(numbers: Any) -> dict[str, Any]:

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 from daemons import wait_for
 from point_mass import PointMasses
-from suites import learner_of
+from suites import act_deterministic, learner_of
 
 from anchorleg.job import Job
-from trainer.algorithms.mtsac import learner as sac
 from trainer.checkpoints.checkpoint import POLICY, read_manifest, read_nets
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training
@@ -106,9 +105,9 @@ def judge(request: EvaluationRequest) -> Judged:
     training = Training.model_validate(manifest.training)
     learner = learner_of(training)
     nets = read_nets(request.checkpoint, manifest)
-    learner.actor.load_state_dict({name.removeprefix(POLICY): tensor for name, tensor in nets.items()})
+    learner.policy.load_state_dict({name.removeprefix(POLICY): tensor for name, tensor in nets.items()})
     tasks, goals = training.env.tasks, request.goals
-    actions = sac.act_deterministic(learner, {STATE: np.zeros((len(tasks), 39), np.float32)}, np.arange(len(tasks)))
+    actions = act_deterministic(learner, {STATE: np.zeros((len(tasks), 39), np.float32)}, np.arange(len(tasks)))
     returns = np.repeat(actions[:, :1], goals, 1).astype(np.float64)
     solved = returns > 0
     return Judged(

@@ -81,9 +81,9 @@ OUTSIDE = {"os", "time", "datetime", "random", "secrets", "subprocess", "socket"
 #: What a login node has no business to load.
 HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorboard"}
 #: What each file of a folder calls its own, and the protocol that says so.
-BY_CONTRACT = {"Suite", "Algorithm", "Encoder"}
+BY_CONTRACT = {"Suite", "Encoder"}
 #: Base classes whose docstrings are those of what overrides them.
-SAY_WHAT_IS_OVERRIDDEN = {"Feature"}
+SAY_WHAT_IS_OVERRIDDEN = {"Algorithm", "Feature"}
 #: Beside the algorithms, for all of them; and what every encoder offers.
 SHARED_BY_ALL = {"base", "common"}
 #: Films and the probe of pictures draw Meta-World's own scenes.

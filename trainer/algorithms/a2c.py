@@ -1,42 +1,89 @@
 """Advantage actor-critic, synchronous (Mnih et al. 2016, arXiv 1602.01783): one update for each short rollout.
 
-PPO with one epoch of one update and no clipping is the same (Huang et al. 2022, arXiv 2205.09123).
+PPO with one epoch of one update and no clipping is the same (Huang et al. 2022, arXiv 2205.09123). How it plays and
+computes advantages: `common.rollouts`.
+
+Shapes: B steps of a rollout.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.common.onpolicy import Minibatch, OnPolicy, normalised
+from trainer.algorithms.base import Algorithm, Context, NetSize
+from trainer.algorithms.common.actor_critic import ActorCritic, sizes_of
+from trainer.algorithms.common.rollouts import Minibatch, Rollouts, normalised
 from trainer.config.algorithms import A2c
+from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.nets.policy import PolicyNet
+from trainer.state import State
 
 
-class Algorithm(OnPolicy):
+class A2C(Algorithm):
     """One update of a whole rollout."""
 
     METRICS: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy")
-    MOMENTS: ClassVar[int] = 1
-    settings: A2c
 
-    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """RMSprop."""
-        settings = self.settings
-        return torch.optim.RMSprop(groups, lr=settings.learning_rate, alpha=settings.rms_alpha, eps=settings.rms_eps)
-
-    def weigh(self, batch: Minibatch, log_prob: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Of the mean of -log_prob · A: the policy gradient."""
-        advantage = normalised(batch.advantage) if self.settings.normalise_advantage else batch.advantage
-        return advantage / -len(advantage), [-(log_prob * advantage).mean()]
+    def __init__(self, context: Context) -> None:
+        settings = self.settings = cast("A2c", context.training.algorithm)
+        self.nets = ActorCritic(context)
+        steps = settings.rollout_steps * context.training.num_envs // settings.shards
+        self.rollouts = Rollouts(context, self.nets, batch_size=steps, epochs=1)
+        rate, alpha = settings.learning_rate, settings.rms_alpha
+        self.optimizer = torch.optim.RMSprop(self.nets.groups, lr=rate, alpha=alpha, eps=settings.rms_eps)
 
     @property
-    def batch_size(self) -> int:
-        """All of it."""
-        return self._rollout.capacity * self._rollout.num_envs
+    def policy(self) -> PolicyNet:  # type: ignore[override]
+        return self.nets.policy
+
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        return self.rollouts.act(obs, task, step)
+
+    def observe(self, transition: Transition, step: int) -> None:
+        self.rollouts.observe(transition, step)
 
     @property
-    def epochs(self) -> int:
-        """Once."""
-        return 1
+    def must_learn(self) -> bool:
+        return self.rollouts.is_full
+
+    def update(self) -> Tensor:
+        settings, rollouts = self.settings, self.rollouts
+        measured = rollouts.mean_over_shards(self.gradients)
+        self.nets.step(self.optimizer, rollouts.learning_rate(settings.learning_rate), settings.grad_clip)
+        rollouts.advance(is_over=True)
+        return measured
+
+    @torch.no_grad()
+    def gradients(self, batch: Minibatch) -> Tensor:
+        """Of policy_loss + value_coef · value_loss - entropy_coef · entropy, left in `nets.learned`; `METRICS`."""
+        settings, size = self.settings, len(batch.log_prob)
+        now = self.nets.evaluate(batch.inputs, batch.action)
+
+        advantage = normalised(batch.advantage) if settings.normalise_advantage else batch.advantage
+        policy_loss = -(now.log_prob * advantage).mean()
+        by_log_prob = advantage / -size
+
+        error = now.value - batch.returns
+        by_value = (2 * settings.value_coef / size) * error
+        self.nets.backward(batch.inputs, now, by_log_prob, by_value, settings.entropy_coef / size)
+        return torch.stack([policy_loss, error.square().mean(), now.entropy.mean()])
+
+    def parts(self) -> Mapping[str, Any]:
+        return self.nets.parts(self.optimizer)
+
+    def state(self) -> State:
+        return self.rollouts.with_state(super().state())
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        self.rollouts.load(state)
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        return sizes_of(training, spaces, moments=1)

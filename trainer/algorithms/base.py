@@ -1,20 +1,23 @@
 """What every learning algorithm offers, and what it is made of.
 
-`trainer/algorithms/<name>.py`, or `<name>/algorithm.py`, calls its own `Algorithm`. The loop, checkpoints, evaluation,
-publishing and contributions know this protocol and no algorithm.
+`trainer/algorithms/<name>.py` has one class that inherits `Algorithm`, and so has a plug-in's file. Required are
+`METRICS`, `__init__`, `policy`, `act`, `observe`, `update` and `parts`; everything else has a default. The loop,
+checkpoints, evaluation, publishing and contributions know this class and no algorithm.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import Diagnosis
+from trainer.algorithms.common.parts import load_state, state_of
 from trainer.buffers.experience import Experience
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
@@ -26,9 +29,9 @@ from trainer.state import State
 
 @dataclass(frozen=True)
 class Context:
-    """All that an algorithm is made of. `training.algorithm` has its own settings. `experience`: what is sampled from;
-    None for those whose settings are not of `OffPolicySettings`.
-    `way`: how updates get to the device (`trainer.algorithms.common.cuda_graph`). `num_envs`: of this process.
+    """All that an algorithm is made of. `training.algorithm` has its own settings. `experience`: the replay; None for
+    those whose settings are not `OffPolicySettings`. `way`: how updates get to the device
+    (`trainer.algorithms.common.cuda_graph`). `num_envs`: of this process.
     """
 
     training: Training
@@ -58,42 +61,7 @@ class NetSize:
     moments: int = 2
 
 
-@runtime_checkable
-class Adopting(Protocol):
-    """An algorithm that can take another learner over."""
-
-    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with what another learner of the same shape came to: the tensors of its `state`, but for its streams.
-        Rows, streams and counters stay the own ones. Errors: ValueError, and then nothing is changed.
-        """
-
-
-@runtime_checkable
-class Mixing(Protocol):
-    """An algorithm whose weights may be averaged with those of another learner of the same shape."""
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """All weights that are learned and their targets, by the names of its `state`; who writes into them changes the
-        learner. No moments, no streams.
-        """
-
-    def judge(self, step: int) -> tuple[float, Tensor]:
-        """(the critics' loss, Q of what the actor does [B]) on own rows that `step` chooses. Draws from no stream of
-        the run, changes nothing.
-        """
-
-
-@runtime_checkable
-class Restarting(Protocol):
-    """An algorithm that keeps something of episodes that still run (steps, sums, a memory), and is told of a break."""
-
-    def begin_anew(self, anew: Bools) -> None:
-        """A resume could not bring back the episodes of these environments [N] and began others, so that what is kept
-        of them has no next step. Called after `load`, before the next `act`, where there is any.
-        """
-
-
-class Algorithm(Protocol):
+class Algorithm(ABC):
     """One learning algorithm with all that it changes: nets, optimizers, buffers, noise.
 
     It knows no file, clock, process or environment. Between two calls it stands at a barrier.
@@ -101,62 +69,119 @@ class Algorithm(Protocol):
 
     METRICS: ClassVar[tuple[str, ...]]
     """The names of what an update measures."""
+    policy: PolicyNet
+    """What acts, is evaluated and published."""
 
+    @abstractmethod
     def __init__(self, context: Context) -> None:
         """At step 0. Everything depends on the seed alone, not on the device."""
 
+    @abstractmethod
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        """Actions to try at `step`. Draws from its own noise only. Errors: NotFiniteError."""
+
+    @abstractmethod
+    def observe(self, transition: Transition, step: int) -> None:
+        """Keep what came of the last `act`, at `step`: in the replay or the rollout."""
+
+    @abstractmethod
+    def update(self) -> Tensor:
+        """Make one gradient update; its `METRICS` [M] float32 on the device, read later (a loss that is not finite
+        shows there).
+        """
+
+    @abstractmethod
+    def parts(self) -> Mapping[str, Any]:
+        """Everything stateful by its name in a checkpoint, as `trainer.algorithms.common.parts` has it. The net that
+        acts is called "policy". `state` and `load` follow from this.
+        """
+
+    # --- optional: when it learns -------------------------------------------------------------------------------------
+
+    @property
+    def owed(self) -> int:
+        """Gradient updates that may be made beside the next vector step."""
+        return 0
+
+    @property
+    def must_learn(self) -> bool:
+        """Whether an update must be made before the next `act`."""
+        return False
+
+    def begin_anew(self, anew: Bools) -> None:  # noqa: B027 - optional
+        """Forget what is kept of running episodes where `anew` [N]: a resume began others there. Called after `load`,
+        before the next `act`.
+        """
+
+    # --- optional: what is known before it is made --------------------------------------------------------------------
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:  # noqa: ARG003 - for those that know
+        """Its nets, which are not made: memory is estimated from them."""
+        return ()
+
     @classmethod
     def choose_launch_mode(
-        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
+        cls,
+        training: Training,
+        spaces: Spaces,  # noqa: ARG003 - for those that record
+        device: torch.device,
+        recorded: str | None,  # noqa: ARG003 - for those that have several
     ) -> tuple[str, str | None]:
-        """How its updates get to `device`: (the name for `numeric`, a sentence for the user or None).
+        """How updates get to `device`: (the name for `numeric`, a sentence for the user or None). Here: by kernels.
 
         `recorded`: how they did in what the run goes on from; None at its beginning. Errors: ConfigError where only
         that way has its bits, and it is not here.
         """
+        if not training.cuda_graph or device.type != "cuda":
+            return KERNELS, None
+        return KERNELS, f"training.cuda_graph is left out: updates of {training.algorithm.name} are not recorded"
 
-    @classmethod
-    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
-        """Its nets, which are not made."""
-
-    @property
-    def policy(self) -> PolicyNet:
-        """What acts, is evaluated and published."""
+    # --- optional: what is told of it ---------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:
         """Where it learns."""
-
-    def act(self, obs: Obs, task: I32, step: int) -> Actions:
-        """Actions to try at `step`. Takes from its own noise only. Errors: NotFiniteError."""
-
-    def observe(self, transition: Transition, step: int) -> None:
-        """What came of the last `act`, at `step`: into the replay or the rollout."""
-
-    @property
-    def owed(self) -> int:
-        """Gradient updates that may be made now."""
-
-    @property
-    def must_learn(self) -> bool:
-        """Whether they must be made before the next `act`."""
-
-    def update(self) -> Tensor:
-        """One gradient update; its `METRICS` [M] float32 on the device, read later (a loss that is not finite shows
-        there).
-        """
+        return next(self.policy.parameters()).device
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Numbers of each task, [K] each, for the row of metrics."""
+        return {}
 
-    def diagnose(self, step: int) -> Diagnosis | None:
-        """What the nets are like inside, None: nothing to say. Draws from no stream of the run, changes nothing."""
+    def diagnose(self, step: int) -> Diagnosis | None:  # noqa: ARG002 - for those that have something to say
+        """What the nets are like inside. Draws from no stream of the run, changes nothing."""
+        return None
 
-    def diagnose_contributors(self, step: int) -> Mapping[str, float]:
-        """The mean TD error of each contributor's rows. As `diagnose`."""
+    def diagnose_contributors(self, step: int) -> Mapping[str, float]:  # noqa: ARG002
+        """The mean TD error of each contributor's rows; as `diagnose`."""
+        return {}
+
+    # --- optional: other ranks, and other slots of a group ------------------------------------------------------------
+
+    def learn(self, sample: Any) -> Tensor:
+        """`update` of a batch that is at hand, with all that is drawn for it (`trainer.algorithms.common.sharding`):
+        rank 0 of an off-policy training sends it to the others.
+        """
+        raise NotImplementedError
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All weights that are learned and their targets, by the names of its `state`: they may be averaged with those
+        of another slot, and who writes into them changes the learner. No moments, no streams. Empty: they may not.
+        """
+        return {}
+
+    def probe(self, step: int) -> tuple[float, Tensor]:
+        """(the critics' loss, Q of what the actor does [B]) on own rows that `step` chooses, for those that have
+        `weights`. Draws from no stream of the run, changes nothing.
+        """
+        raise NotImplementedError
+
+    # --- its way into a checkpoint ------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Tensors whose names begin with `policy.` are all that playing needs."""
+        """Copies of all parts. Tensors whose names begin with `policy.` are all that playing needs."""
+        return state_of(self.parts())
 
     def load(self, state: State) -> None:
         """Go on from there."""
+        load_state(self, self.parts(), state)

@@ -4,150 +4,153 @@ Yarats et al. 2021 (arXiv 2107.09645; facebookresearch/drqv2: drqv2.py): picture
 returns are of several steps, the noise that explores falls in a line, and the encoder learns from the critics' loss
 alone. Actor and critics have a trunk each. For any observation. A penalty on what goes into the actor's tanh is ours.
 
-Shapes: N environments, B transitions, P parameters of the distribution.
+Shapes: N environments, B transitions, A of an action, P parameters of the distribution.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.autograd import follow
-from trainer.algorithms.common.descents import Descent
-from trainer.algorithms.common.sample import Sample
-from trainer.algorithms.common.tensors import named, under
-from trainer.algorithms.common.twins import TwinOffPolicy, must_be_numbers
+from trainer.algorithms.base import Algorithm, Context, NetSize
+from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
+from trainer.algorithms.common.optimizers import polyak_update
+from trainer.algorithms.common.parts import named, torch_generator, under
+from trainer.algorithms.common.sharding import OptimizerStep, Sample
+from trainer.algorithms.common.twins import TwinNets, must_be_numbers, sizes_of
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Drqv2
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Actions, Spaces
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, I32, Actions, Obs, Spaces
 from trainer.machine.device import on_device, to_device
 from trainer.nets.mlp import MLP, orthogonal
 from trainer.nets.twins import NetInputs
-from trainer.state import State
+from trainer.streams import RandomStream
 
 _DISTRIBUTION = "tanh-noise"
 
 
-class Algorithm(TwinOffPolicy):
+class DrQv2(Algorithm):
     """The actor, two critics and their targets; how much noise there is goes by the steps that were made."""
 
     METRICS: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss", "q")
-    settings: Drqv2
 
     def __init__(self, context: Context) -> None:
         must_be_numbers(context.training, context.spaces)
-        super().__init__(context, _DISTRIBUTION, 1)
+        self.settings = cast("Drqv2", context.training.algorithm)
+        self.off_policy = OffPolicyUpdates(context)
+        self.nets = TwinNets(context, _DISTRIBUTION, draw=_orthogonal)
+        self.policy = self.nets.policy
         self.policy.free.requires_grad_(False)
-        self._step = 0
-        self.make_optimizers(torch.optim.Adam, lr=self.settings.learning_rate)
-
-    @classmethod
-    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
-        """The actor, and both critics together."""
-        must_be_numbers(training, spaces)
-        return cls.sizes_for(training, spaces, _DISTRIBUTION, 1)
-
-    def begin_nets(self, init: torch.Generator) -> None:
-        """Plain layers are orthogonal, as the authors have them."""
-        for module in [*self.policy.modules(), *self.critics.modules()]:
-            if isinstance(module, MLP):
-                orthogonal(module, init, last=1.0, gain=1.0)
+        self.noise = torch_generator(context.training.seed, RandomStream.NOISE)
+        self.step = 0
+        self.nets.create_optimizers(torch.optim.Adam, lr=self.settings.learning_rate)
 
     @property
     def deviation(self) -> float:
         """Of the noise, now."""
         settings = self.settings
-        share = min(1.0, self._step / settings.exploration_noise_steps)
+        share = min(1.0, self.step / settings.exploration_noise_steps)
         return settings.exploration_noise + share * (settings.exploration_noise_end - settings.exploration_noise)
+
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        if step < self.settings.random_steps:
+            return self.off_policy.random_actions(len(task))
+        outputs, distribution = self.nets.act(obs, task), self.policy.distribution
+        noise = distribution.noise(len(outputs), self.noise).to(outputs.device)
+        action = distribution.clip(distribution.mode(outputs) + self.deviation * noise)
+        return must_be_finite(action.cpu().numpy(), step)
 
     @torch.no_grad()
     def observe(self, transition: Transition, step: int) -> None:
-        """As all; who plays with the policy explores as it does."""
-        super().observe(transition, step)
-        self._step = step + len(transition.step.task)
-        self.policy.free.fill_(math.log(self.deviation))
+        self.off_policy.observe(self.nets.features.transition(transition), step)
+        self.step = step + len(transition.step.task)
+        self.policy.free.fill_(math.log(self.deviation))  # who plays with the policy explores as it does
 
-    def tried(self, outputs: Tensor) -> Actions:
-        """The actor's actions, with noise."""
-        distribution = self.policy.distribution
-        noise = distribution.noise(len(outputs), self._noise).to(self.device)
-        actions: Actions = distribution.clip(distribution.mode(outputs) + self.deviation * noise).cpu().numpy()
-        return actions
+    @property
+    def owed(self) -> int:
+        return self.off_policy.owed
 
-    def draw(self, batch: Batch) -> dict[str, Tensor]:
+    def update(self) -> Tensor:
+        return self.learn(self.off_policy.sample(self.draw, self.noise))
+
+    def draw(self, batch: Batch, noise: torch.Generator) -> dict[str, Tensor]:
         """For the actions behind `next_obs` and behind `obs`, as large as noise is now."""
-        next_moves, next_noise = self.drawn_moves(batch.next_obs), self._drawn_noise(len(batch.reward))
-        moves, noise = self.drawn_moves(batch.obs), self._drawn_noise(len(batch.reward))
-        return {"next_noise": next_noise, "noise": noise, **named("next_obs", next_moves), **named("obs", moves)}
+        next_moves, next_noise = self.nets.drawn_moves(batch.next_obs, noise), self.clipped_noise(batch, noise)
+        moves, now = self.nets.drawn_moves(batch.obs, noise), self.clipped_noise(batch, noise)
+        return {"next_noise": next_noise, "noise": now, **named("next_obs", next_moves), **named("obs", moves)}
 
-    def descents(self, sample: Sample) -> Iterator[Descent]:
-        """The critics with the encoder; then the actor."""
-        critic_loss, q, inputs = self._judged(sample)
-        yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
+    def clipped_noise(self, batch: Batch, noise: torch.Generator) -> Tensor:
+        """[B, A]: a little, and no more than is allowed."""
+        limit, drawn = self.settings.noise_clip, self.policy.distribution.noise(len(batch.reward), noise)
+        return (self.deviation * drawn).clamp(-limit, limit)
 
-        of_actor = self.for_actor(inputs)
-        outputs = self.acted(of_actor.policy)
-        actor_loss = self._penalty(outputs, sample) - self._worth(of_actor, outputs, sample).mean()
-        yield self.down({"actor": actor_loss}, actor_loss=actor_loss)
-
-    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
-        """As all."""
-        follow(self.targets, self.critics, self.settings.tau)
+    def learn(self, sample: Sample) -> Tensor:
+        measured = self.off_policy.take_steps(self.optimizer_steps, sample, self.nets.step_optimizer)
+        polyak_update(self.nets.target_critics, self.nets.critics, self.settings.tau)
         return torch.stack([measured[name] for name in self.METRICS])
 
-    def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
-        """As above."""
-        loss, _, inputs = self._judged(sample)
-        return loss, self._worth(inputs, self.acted(inputs.policy), sample)
+    def optimizer_steps(self, sample: Sample) -> Iterator[OptimizerStep]:
+        """The critics with the encoder; then the actor, with critics that have taken their step."""
+        critic_loss, q, inputs = self.critic_loss(sample)
+        yield self.nets.step_down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
 
-    def state(self) -> State:
-        """As all, with the steps that were made."""
-        common = super().state()
-        return State(common.tensors, {**common.numbers, "step": self._step})
+        inputs, noise = self.nets.for_actor(inputs), sample.drawn["noise"]
+        outputs = self.nets.actor(inputs.policy)
+        before_tanh = outputs[:, : noise.shape[1]]
+        penalty = self.settings.preactivation_l2 * before_tanh.square().mean()
+        actor_loss = penalty - self.q_value(inputs, outputs, noise).mean()
+        yield self.nets.step_down({"actor": actor_loss}, actor_loss=actor_loss)
 
-    def load(self, state: State) -> None:
-        """Go on from there."""
-        super().load(state)
-        self._step = int(state.numbers["step"])
-
-    def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs]:
+    def critic_loss(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs]:
         """(the critics' loss, Q [2, B] of the batch's actions, what the nets read)."""
-        batch, drawn = sample.batch, sample.drawn
-        action = on_device(batch.action, self.device)
-        reward, discount = self.rewards(batch, self.settings.gamma)
+        batch, drawn, nets = sample.batch, sample.drawn, self.nets
+        action = on_device(batch.action, nets.device)
+        reward, discount = nets.n_step_returns(batch)
         with torch.no_grad():
-            following, _ = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
-            following_action = self._noisy(self.acted(following.policy), drawn["next_noise"])
-            target = reward + discount * self.targets(following.critics, following_action).squeeze(-1).amin(0)
+            next_inputs, _ = nets.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
+            next_action = self.noisy_action(nets.actor(next_inputs.policy), drawn["next_noise"])
+            q_target = reward + discount * nets.target_critics(next_inputs.critics, next_action).squeeze(-1).amin(0)
 
-        inputs, _ = self.inputs(batch.obs, batch.task, under("obs", drawn))
-        q = self.critics(inputs.critics, action).squeeze(-1)
-        return (q - target).square().mean(1).sum(), q, inputs
+        inputs, _ = nets.inputs(batch.obs, batch.task, under("obs", drawn))
+        q = nets.critics(inputs.critics, action).squeeze(-1)
+        return (q - q_target).square().mean(1).sum(), q, inputs
 
-    def _worth(self, inputs: NetInputs, outputs: Tensor, sample: Sample) -> Tensor:
-        """The smaller Q of what the actor does with `outputs` [B, P], with its noise, [B]."""
-        action = self._noisy(outputs, sample.drawn["noise"])
-        worth: Tensor = self.critics(inputs.critics, action).squeeze(-1).amin(0)
-        return worth
+    def q_value(self, inputs: NetInputs, outputs: Tensor, noise: Tensor) -> Tensor:
+        """[B] the smaller Q of what the actor does with `outputs` [B, P] and `noise`."""
+        q: Tensor = self.nets.critics(inputs.critics, self.noisy_action(outputs, noise)).squeeze(-1).amin(0)
+        return q
 
-    def _penalty(self, outputs: Tensor, sample: Sample) -> Tensor:
-        """On what goes into the actor's tanh, which is as many numbers as have noise."""
-        before = outputs[:, : sample.drawn["noise"].shape[1]]
-        return self.settings.preactivation_l2 * before.square().mean()
-
-    def _drawn_noise(self, rows: int) -> Tensor:
-        """[rows, A]: a little, and no more than is allowed."""
-        limit = self.settings.noise_clip
-        return (self.deviation * self.policy.distribution.noise(rows, self._noise)).clamp(-limit, limit)
-
-    def _noisy(self, outputs: Tensor, noise: Tensor) -> Tensor:
+    def noisy_action(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """[B, A] what is done by `outputs` and the `noise`; beyond the bounds its derivative is that within."""
-        moved = self.policy.distribution.mode(outputs) + to_device(noise, self.device)
+        moved = self.policy.distribution.mode(outputs) + to_device(noise, self.nets.device)
         return moved + (moved.clamp(ACTION_LOW, ACTION_HIGH) - moved).detach()
+
+    @torch.no_grad()
+    def probe(self, step: int) -> tuple[float, Tensor]:
+        sample = self.off_policy.probe(self.draw, step)
+        loss, _, inputs = self.critic_loss(sample)
+        return float(loss), self.q_value(inputs, self.nets.actor(inputs.policy), sample.drawn["noise"]).cpu()
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return self.nets.weights()
+
+    def parts(self) -> Mapping[str, Any]:
+        return {**self.nets.parts(), "noise": self.noise, "step": self.step, **self.off_policy.parts()}
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        must_be_numbers(training, spaces)
+        return sizes_of(training, spaces, _DISTRIBUTION)
+
+
+def _orthogonal(modules: Sequence[nn.Module], init: torch.Generator) -> None:
+    """Plain layers are orthogonal, as the authors have them."""
+    for module in modules:
+        if isinstance(module, MLP):
+            orthogonal(module, init, last=1.0, gain=1.0)

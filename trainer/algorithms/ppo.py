@@ -1,58 +1,109 @@
 """Proximal policy optimisation, with a clipped ratio (Schulman et al. 2017, arXiv 1707.06347).
 
 The details are those of Huang et al. 2022, "The 37 implementation details of PPO", as stable-baselines3 has them: no
-clipping of values, and a time limit is no end.
+clipping of values, and a time limit is no end. How it plays and computes advantages: `common.rollouts`.
+
+Shapes: B steps of one update.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.common.onpolicy import Minibatch, OnPolicy, normalised
+from trainer.algorithms.base import Algorithm, Context, NetSize
+from trainer.algorithms.common.actor_critic import ActorCritic, sizes_of
+from trainer.algorithms.common.rollouts import Minibatch, Rollouts, normalised
 from trainer.config.algorithms import Ppo
+from trainer.config.training import Training
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import I32, Actions, Obs, Spaces
+from trainer.nets.policy import PolicyNet
+from trainer.state import State
 
 #: As far as `target_kl` may be passed (stable-baselines3).
 _KL_SLACK = 1.5
 
 
-class Algorithm(OnPolicy):
+class PPO(Algorithm):
     """Several epochs of small updates for each rollout."""
 
     METRICS: ClassVar[tuple[str, ...]] = ("policy_loss", "kl", "clip_fraction", "value_loss", "entropy")
-    settings: Ppo
 
-    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Adam."""
-        settings, fused = self.settings, self.device.type in {"cpu", "cuda"}
-        return torch.optim.Adam(groups, lr=settings.learning_rate, eps=settings.adam_eps, fused=fused)
+    def __init__(self, context: Context) -> None:
+        settings = self.settings = cast("Ppo", context.training.algorithm)
+        self.nets = ActorCritic(context)
+        self.rollouts = Rollouts(context, self.nets, settings.batch_size // settings.shards, settings.epochs)
+        fused = context.device.type in {"cpu", "cuda"}
+        self.optimizer = torch.optim.Adam(
+            self.nets.groups, lr=settings.learning_rate, eps=settings.adam_eps, fused=fused
+        )
 
-    def weigh(self, batch: Minibatch, log_prob: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Of the mean of -min(ratio · A, clipped ratio · A): nothing where the ratio went too far already."""
-        settings = self.settings
+    @property
+    def policy(self) -> PolicyNet:  # type: ignore[override]
+        return self.nets.policy
+
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        return self.rollouts.act(obs, task, step)
+
+    def observe(self, transition: Transition, step: int) -> None:
+        self.rollouts.observe(transition, step)
+
+    @property
+    def must_learn(self) -> bool:
+        return self.rollouts.is_full
+
+    def update(self) -> Tensor:
+        settings, rollouts = self.settings, self.rollouts
+        measured = rollouts.mean_over_shards(self.gradients)
+        kl_exceeded = self.kl_exceeded(measured)
+        if not kl_exceeded:
+            self.nets.step(self.optimizer, rollouts.learning_rate(settings.learning_rate), settings.grad_clip)
+        rollouts.advance(is_over=kl_exceeded)
+        return measured
+
+    @torch.no_grad()
+    def gradients(self, batch: Minibatch) -> Tensor:
+        """Of policy_loss + value_coef · value_loss - entropy_coef · entropy, left in `nets.learned`; `METRICS`."""
+        settings, size = self.settings, len(batch.log_prob)
+        now = self.nets.evaluate(batch.inputs, batch.action)
+
+        # The mean of -min(ratio · A, clipped ratio · A): no gradient where the ratio went too far already.
         advantage = normalised(batch.advantage) if settings.normalise_advantage else batch.advantage
-        log_ratio = log_prob - batch.log_prob
+        log_ratio = now.log_prob - batch.log_prob
         ratio = log_ratio.exp()
         gain, clipped = ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage
-        by_log_prob = torch.where(gain <= clipped, gain, 0.0) / -len(gain)
+        policy_loss = -torch.minimum(gain, clipped).mean()
+        by_log_prob = torch.where(gain <= clipped, gain, 0.0) / -size
         # Schulman's estimate, which is never below 0 (joschu.net/blog/kl-approx.html).
         kl = (ratio - 1 - log_ratio).mean()
-        outside = ((ratio - 1).abs() > settings.clip).float().mean()
-        return by_log_prob, [-torch.minimum(gain, clipped).mean(), kl, outside]
+        clip_fraction = ((ratio - 1).abs() > settings.clip).float().mean()
 
-    def judge(self, measured: Tensor) -> bool:
-        """As above: the policy may have gone too far."""
+        error = now.value - batch.returns
+        by_value = (2 * settings.value_coef / size) * error
+        self.nets.backward(batch.inputs, now, by_log_prob, by_value, settings.entropy_coef / size)
+        return torch.stack([policy_loss, kl, clip_fraction, error.square().mean(), now.entropy.mean()])
+
+    def kl_exceeded(self, measured: Tensor) -> bool:
+        """Whether the policy went too far from the one that played: then nothing more is learned from the rollout, nor
+        from the steps that show it.
+        """
         limit = self.settings.target_kl
         return limit > 0 and float(measured[self.METRICS.index("kl")]) > _KL_SLACK * limit
 
-    @property
-    def batch_size(self) -> int:
-        """B: of one shard, where there are several."""
-        return self.settings.batch_size // self.settings.shards
+    def parts(self) -> Mapping[str, Any]:
+        return self.nets.parts(self.optimizer)
 
-    @property
-    def epochs(self) -> int:
-        """How often a rollout is learned from."""
-        return self.settings.epochs
+    def state(self) -> State:
+        return self.rollouts.with_state(super().state())
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        self.rollouts.load(state)
+
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        return sizes_of(training, spaces, moments=2)

@@ -1,8 +1,8 @@
-"""Soft actor-critic for any observation and any action, by torch's own derivatives.
+"""Soft actor-critic for any observation and any action.
 
 Haarnoja et al. 2018 (arXiv 1812.05905); for actions that are one of several, Christodoulou 2019 (arXiv 1910.07207): the
 critics give a value for each, and means over actions are sums. One update of it, on a row of numbers, is one of MTSAC's
-plain critics (a test says so); that one is faster. What reads pictures: `trainer.algorithms.common.twins`.
+plain critics (a test says so); that one is faster. What reads pictures: `common.twins`.
 
 Shapes: B transitions, K tasks, A of an action, or one of n.
 """
@@ -10,118 +10,145 @@ Shapes: B transitions, K tasks, A of an action, or one of n.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.autograd import follow
-from trainer.algorithms.common.descents import Descent
-from trainer.algorithms.common.sample import Sample
-from trainer.algorithms.common.tensors import named, under
-from trainer.algorithms.common.twins import TwinOffPolicy
+from trainer.algorithms.base import Algorithm, Context, NetSize
+from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
+from trainer.algorithms.common.optimizers import polyak_update
+from trainer.algorithms.common.parts import named, torch_generator, under
+from trainer.algorithms.common.sharding import OptimizerStep, Sample
+from trainer.algorithms.common.twins import TwinNets, sizes_of
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Sac
 from trainer.config.training import Training
-from trainer.envs.spaces import Box, Spaces
+from trainer.envs.collector import Transition
+from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
+from trainer.errors import NotFiniteError
 from trainer.machine.device import on_device, to_device
 from trainer.nets.distributions import usual_entropy
 from trainer.nets.twins import NetInputs, TwinCritics
+from trainer.streams import RandomStream
 
 
-class Algorithm(TwinOffPolicy):
+class SAC(Algorithm):
     """The actor, two critics, their targets and a temperature a task."""
 
     METRICS: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss", "temperature_loss", "q", "entropy")
-    settings: Sac
 
     def __init__(self, context: Context) -> None:
-        spaces = context.spaces
-        super().__init__(context, *_shapes(spaces))
-        start = torch.full((len(spaces.tasks),), self.settings.init_temperature, device=self.device).log()
+        settings = self.settings = cast("Sac", context.training.algorithm)
+        spaces, device = context.spaces, context.device
+        self.off_policy = OffPolicyUpdates(context)
+        self.nets = TwinNets(context, *_shapes(spaces))
+        self.policy = self.nets.policy
+        self.noise = torch_generator(context.training.seed, RandomStream.NOISE)
+        start = torch.full((len(spaces.tasks),), settings.init_temperature, device=device).log()
         self.log_temperature = nn.Parameter(start)
-        self.target_entropy = target_entropy(self.settings, spaces)
-        self._chooses = not isinstance(spaces.action, Box)
-        self._learned["temperature"] = [self.log_temperature]
-        self.make_optimizers(torch.optim.Adam, lr=self.settings.learning_rate)
+        self.target_entropy = target_entropy(settings, spaces)
+        self.is_discrete = not isinstance(spaces.action, Box)
+        also = {"temperature": [self.log_temperature]}
+        self.nets.create_optimizers(torch.optim.Adam, also=also, lr=settings.learning_rate)
 
-    @classmethod
-    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
-        """The actor, and both critics together."""
-        return cls.sizes_for(training, spaces, *_shapes(spaces))
+    def act(self, obs: Obs, task: I32, step: int) -> Actions:
+        if step < self.settings.random_steps:
+            return self.off_policy.random_actions(len(task))
+        outputs, distribution = self.nets.act(obs, task), self.policy.distribution
+        noise = distribution.noise(len(outputs), self.noise).to(outputs.device)
+        # One of several is finite, whatever it was drawn from.
+        if self.is_discrete and not torch.isfinite(outputs).all():
+            raise NotFiniteError("the actor's outputs are not finite", what=["actor"])
+        return must_be_finite(distribution.draw(outputs, noise).cpu().numpy(), step)
 
-    def draw(self, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, transition: Transition, step: int) -> None:
+        self.off_policy.observe(self.nets.features.transition(transition), step)
+
+    @property
+    def owed(self) -> int:
+        return self.off_policy.owed
+
+    def update(self) -> Tensor:
+        return self.learn(self.off_policy.sample(self.draw, self.noise))
+
+    def draw(self, batch: Batch, noise: torch.Generator) -> dict[str, Tensor]:
         """For the actions behind `next_obs` and behind `obs`."""
-        next_noise, noise = (self.policy.distribution.noise(len(batch.reward), self._noise) for _ in range(2))
-        moves = named("next_obs", self.drawn_moves(batch.next_obs)) | named("obs", self.drawn_moves(batch.obs))
-        return {"next_noise": next_noise, "noise": noise, **moves}
+        next_noise, now = (self.policy.distribution.noise(len(batch.reward), noise) for _ in range(2))
+        next_moves, moves = self.nets.drawn_moves(batch.next_obs, noise), self.nets.drawn_moves(batch.obs, noise)
+        return {"next_noise": next_noise, "noise": now, **named("next_obs", next_moves), **named("obs", moves)}
 
-    def descents(self, sample: Sample) -> Iterator[Descent]:
-        """The critics; then the actor and the temperatures."""
-        critic_loss, q, inputs, task = self._judged(sample)
-        yield self.down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
-
-        worth, log = self._worth(self.critics, self.for_actor(inputs), to_device(sample.drawn["noise"], self.device))
-        temperature = self.log_temperature.detach().exp()[task]
-        actor_loss = (temperature * log - worth).mean()
-        temperature_loss = -(self.log_temperature[task] * (log.detach() + self.target_entropy)).mean()
-        losses = {"actor": actor_loss, "temperature": temperature_loss}
-        yield self.down(losses, actor_loss=actor_loss, temperature_loss=temperature_loss, entropy=-log.mean())
-
-    def conclude(self, measured: Mapping[str, Tensor]) -> Tensor:
-        """As all."""
-        follow(self.targets, self.critics, self.settings.tau)
+    def learn(self, sample: Sample) -> Tensor:
+        measured = self.off_policy.take_steps(self.optimizer_steps, sample, self.nets.step_optimizer)
+        polyak_update(self.nets.target_critics, self.nets.critics, self.settings.tau)
         return torch.stack([measured[name] for name in self.METRICS])
 
-    def loss_and_worth(self, sample: Sample) -> tuple[Tensor, Tensor]:
-        """As above."""
-        loss, _, inputs, _ = self._judged(sample)
-        return loss, self._worth(self.critics, inputs, to_device(sample.drawn["noise"], self.device))[0]
+    def optimizer_steps(self, sample: Sample) -> Iterator[OptimizerStep]:
+        """The critics; then, with critics that have taken their step, the actor and the temperatures."""
+        critic_loss, q, inputs, task = self.critic_loss(sample)
+        yield self.nets.step_down({"critics": critic_loss}, critic_loss=critic_loss, q=q.mean())
+
+        noise = to_device(sample.drawn["noise"], self.nets.device)
+        q_value, log_prob = self.q_value(self.nets.critics, self.nets.for_actor(inputs), noise)
+        temperature = self.log_temperature.detach().exp()[task]
+        actor_loss = (temperature * log_prob - q_value).mean()
+        temperature_loss = -(self.log_temperature[task] * (log_prob.detach() + self.target_entropy)).mean()
+        losses = {"actor": actor_loss, "temperature": temperature_loss}
+        measured = {"actor_loss": actor_loss, "temperature_loss": temperature_loss, "entropy": -log_prob.mean()}
+        yield self.nets.step_down(losses, **measured)
+
+    def critic_loss(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs, Tensor]:
+        """(the critics' loss, Q [2, B] of the batch's actions, what the nets read, the tasks [B])."""
+        batch, drawn, nets = sample.batch, sample.drawn, self.nets
+        reward, terminated, action = (on_device(x, nets.device) for x in (batch.reward, batch.terminated, batch.action))
+        with torch.no_grad():
+            next_inputs, task = nets.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
+            next_noise = to_device(drawn["next_noise"], nets.device)
+            next_q, next_log_prob = self.q_value(nets.target_critics, next_inputs, next_noise)
+            entropy = self.log_temperature.exp()[task] * next_log_prob
+            q_target = reward + self.settings.gamma * (1 - terminated) * (next_q - entropy)
+
+        inputs, _ = nets.inputs(batch.obs, batch.task, under("obs", drawn))
+        if self.is_discrete:
+            q = nets.critics(inputs.critics).gather(-1, action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
+        else:
+            q = nets.critics(inputs.critics, action).squeeze(-1)
+        return (q - q_target).square().mean(1).sum(), q, inputs, task
+
+    def q_value(self, critics: TwinCritics, inputs: NetInputs, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """(the smaller Q of what the actor would do, the log density of it), [B] each; means where actions are one of
+        several.
+        """
+        outputs = self.nets.actor(inputs.policy)
+        if self.is_discrete:
+            log_prob = torch.log_softmax(outputs, -1)
+            # `exp` twice: shared, it would be differentiated in another order, to other last digits.
+            return (log_prob.exp() * critics(inputs.critics).amin(0)).sum(-1), (log_prob.exp() * log_prob).sum(-1)
+        action, log_prob = self.policy.distribution.sample(outputs, noise)
+        return critics(inputs.critics, action).squeeze(-1).amin(0), log_prob
+
+    @torch.no_grad()
+    def probe(self, step: int) -> tuple[float, Tensor]:
+        sample = self.off_policy.probe(self.draw, step)
+        loss, _, inputs, _ = self.critic_loss(sample)
+        q, _ = self.q_value(self.nets.critics, inputs, to_device(sample.drawn["noise"], self.nets.device))
+        return float(loss), q.cpu()
 
     def weights(self) -> Mapping[str, Tensor]:
-        """As all, and the temperatures."""
-        return {**super().weights(), "log_temperature": self.log_temperature.data}
+        return {**self.nets.weights(), "log_temperature": self.log_temperature.data}
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Each task's entropy temperature."""
         temperatures: list[float] = self.log_temperature.detach().exp().tolist()
         return {"temperature": temperatures}
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        """As all, and the temperatures."""
-        return {**super().tensors(), "log_temperature": self.log_temperature.detach().to("cpu", copy=True)}
+    def parts(self) -> Mapping[str, Any]:
+        own = {"log_temperature": self.log_temperature, "noise": self.noise}
+        return {**self.nets.parts(), **own, **self.off_policy.parts()}
 
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put them back."""
-        super().load_tensors(tensors)
-        self.log_temperature.data.copy_(tensors["log_temperature"])
-
-    def _judged(self, sample: Sample) -> tuple[Tensor, Tensor, NetInputs, Tensor]:
-        """(the critics' loss, Q [2, B] of the batch's actions, what the nets read, the tasks [B])."""
-        batch, drawn = sample.batch, sample.drawn
-        reward, terminated, action = (on_device(x, self.device) for x in (batch.reward, batch.terminated, batch.action))
-        with torch.no_grad():
-            following, task = self.inputs(batch.next_obs, batch.task, under("next_obs", drawn))
-            worth, next_log = self._worth(self.targets, following, to_device(drawn["next_noise"], self.device))
-            entropy = self.log_temperature.exp()[task] * next_log
-            target = reward + self.settings.gamma * (1 - terminated) * (worth - entropy)
-
-        inputs, _ = self.inputs(batch.obs, batch.task, under("obs", drawn))
-        if self._chooses:
-            q = self.critics(inputs.critics).gather(-1, action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
-        else:
-            q = self.critics(inputs.critics, action).squeeze(-1)
-        return (q - target).square().mean(1).sum(), q, inputs, task
-
-    def _worth(self, critics: TwinCritics, inputs: NetInputs, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """(the smaller Q of what the actor would do, the log density of it), [B] each; means, where it chooses."""
-        outputs = self.acted(inputs.policy)
-        if self._chooses:
-            log = torch.log_softmax(outputs, -1)
-            return (log.exp() * critics(inputs.critics).amin(0)).sum(-1), (log.exp() * log).sum(-1)
-        action, log = self.policy.distribution.sample(outputs, noise)
-        return critics(inputs.critics, action).squeeze(-1).amin(0), log
+    @classmethod
+    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
+        return sizes_of(training, spaces, *_shapes(spaces))
 
 
 def target_entropy(settings: Sac, spaces: Spaces) -> float:

@@ -1,6 +1,7 @@
 """Suites, algorithms and encoders by name, and the settings of the first two.
 
-A name is that of a file here (`ppo` is `trainer/algorithms/ppo.py`, or `ppo/algorithm.py`), of an entry point of an
+A name is that of a file here (`ppo` is `trainer/algorithms/ppo.py`, `metaworld` is
+`trainer/envs/suites/metaworld/suite.py`), of an entry point of an
 installed package (`anchorleg.suites`, `.algorithms`, `.encoders`), or `package.module:Name`. The settings of our own
 stand in `trainer/config/`; of others they are an entry point of the same name (`anchorleg.algorithms.settings`), or
 what the class calls its `Settings`. Nothing is imported but what is asked for: a login node checks names without torch.
@@ -24,8 +25,8 @@ from trainer.config.fields import TrainingSettings
 
 
 class Kind(NamedTuple):
-    """Where things of one kind lie: their folder, the file in a folder of its own, the class, the entry points, the
-    module of our own settings, and the protocol that a class of somebody else is held against.
+    """Where things of one kind lie: their folder, the file in a folder of its own, how its line `class` begins, the
+    entry points, the module of our own settings, and the class that one of somebody else is held against.
     """
 
     folder: str
@@ -36,17 +37,15 @@ class Kind(NamedTuple):
     protocol: str = ""
 
 
-SUITES = Kind("envs/suites", "suite", "Suite", "anchorleg.suites", "trainer.config.suites", "trainer.envs.suite")
+SUITES = Kind(
+    "envs/suites", "suite", r"(Suite)(?::|\((?!Protocol\)))", "anchorleg.suites", "trainer.config.suites",
+    "trainer.envs.suite:Suite",
+)  # fmt: skip
 ALGORITHMS = Kind(
-    "algorithms",
-    "algorithm",
-    "Algorithm",
-    "anchorleg.algorithms",
-    "trainer.config.algorithms",
-    "trainer.algorithms.base",
-)
-
-ENCODERS = Kind("nets/encoders", "encoder", "Encoder", "anchorleg.encoders")
+    "algorithms", "algorithm", r"(\w+)\(Algorithm\):", "anchorleg.algorithms", "trainer.config.algorithms",
+    "trainer.algorithms.base:Algorithm",
+)  # fmt: skip
+ENCODERS = Kind("nets/encoders", "encoder", r"(Encoder)\((?!Protocol\))", "anchorleg.encoders")
 
 #: So many letters of it are told.
 _MOST_LETTERS = 300
@@ -55,19 +54,18 @@ _HERE = Path(__file__).parents[1]
 
 @cache
 def files_of(kind: Kind) -> dict[str, str]:
-    """Name → module, of those that lie here. A file beside them that has no such class is none of them."""
+    """Name → `module:Class`, of those that lie here. A file beside them that has no such class is none of them.
+
+    Told by its text: a login node cannot import what needs torch.
+    """
     found = {}
     for path in sorted((_HERE / kind.folder).iterdir()):
         file = path / f"{kind.file}.py" if path.is_dir() else path
-        if file.suffix == ".py" and file.is_file() and _has_class(file, kind.cls):
-            relative = file.relative_to(_HERE).with_suffix("")
-            found[path.stem] = ".".join(("trainer", *relative.parts))
+        text = file.read_text(encoding="utf-8") if file.suffix == ".py" and file.is_file() else ""
+        if has_class := re.search(f"^class {kind.cls}", text, re.MULTILINE):
+            parts = file.relative_to(_HERE).with_suffix("").parts
+            found[path.stem] = f"{'.'.join(('trainer', *parts))}:{has_class[1]}"
     return found
-
-
-def _has_class(file: Path, name: str) -> bool:
-    """Told by its text: a login node cannot import what needs torch. A protocol is nothing that could be made."""
-    return re.search(rf"^class {name}(:|\((?!Protocol\)))", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def names(kind: Kind) -> list[str]:
@@ -92,9 +90,10 @@ def find(kind: Kind, name: str) -> Any:
     checked(kind, name)
     found = _class_of(kind, name)
     if name not in files_of(kind) and kind.protocol and (lacks := _lacks(found, kind)):
+        module, _, cls = kind.protocol.partition(":")
         raise ValueError(
             f"the {kind.file} {name!r} ({getattr(found, '__qualname__', found)}) lacks {', '.join(lacks)}: see the "
-            f"protocol {kind.cls} in {kind.protocol.replace('.', '/')}.py"
+            f"class {cls} in {module.replace('.', '/')}.py"
         )
     return found
 
@@ -116,17 +115,21 @@ def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
 
 
 def _class_of(kind: Kind, name: str) -> Any:
-    own = files_of(kind).get(name)
-    return _loaded(kind, name, f"{own}:{kind.cls}" if own is not None else None, kind.group)
+    return _loaded(kind, name, files_of(kind).get(name), kind.group)
 
 
 def _lacks(found: Any, kind: Kind) -> list[str]:
-    """The methods of the protocol that `found` does not have. Properties are left out: an instance may set them."""
-    methods = vars(getattr(importlib.import_module(kind.protocol), kind.cls))
+    """What of the protocol `found` does not have, or inherits without a body. Properties are left out: an instance may
+    set them.
+    """
+    module, _, cls = kind.protocol.partition(":")
+    methods = vars(getattr(importlib.import_module(module), cls))
     return [
         f"`{name}`"
         for name, value in methods.items()
-        if not name.startswith("_") and isinstance(value, FunctionType | classmethod) and not hasattr(found, name)
+        if not name.startswith("_")
+        and isinstance(value, FunctionType | classmethod)
+        and getattr(getattr(found, name, None), "__isabstractmethod__", not hasattr(found, name))
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorleg.job import Job
-from trainer.algorithms.base import Adopting
+from trainer.algorithms.common.adoption import adopt
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
 from trainer.sharing.adoption import (
@@ -120,9 +120,9 @@ def put_in(state: TrainingRun, entry: Adopted, data: bytes) -> str:
     comes to the same again on a resume.
     """
     algorithm, why = state.algorithm, "this algorithm cannot"
-    if isinstance(algorithm, Adopting):
+    if algorithm.weights():
         try:
-            algorithm.adopt(tensors_in(data))
+            adopt(algorithm, tensors_in(data))
         except ValueError as error:
             why = str(error)
         else:

@@ -10,7 +10,7 @@ import torch
 
 from anchorleg.job import Job
 from anchorleg.places import user_path
-from trainer.algorithms.common.prepared import Preparation
+from trainer.algorithms.common.observations import FeatureCache
 from trainer.buffers.demonstrated import ShownEpisode
 from trainer.config.training import Training
 from trainer.demos.matching import episodes_of, must_pay_alike, rows_of
@@ -105,7 +105,7 @@ def lay_down(
     demos, imitates = Demos.open(user_path(str(training.demos))), not training.uses_experience
     rows, seen = rows_of(demos.manifest, spaces, imitates=imitates), spaces.of_policy if imitates else spaces
     kept = kept_spaces(seen, training.network)
-    lay(kept, episodes_of(demos, seen, kept, Preparation(policy, device).read, imitates=imitates), rows)
+    lay(kept, episodes_of(demos, seen, kept, FeatureCache(policy, device).read, imitates=imitates), rows)
 
 
 def _kept_before(job: Job, path: Path, folder: Path, copied: Sequence[str], told: str | None) -> Path:

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from anchorleg.job import Job
-from trainer.algorithms.base import Mixing
-from trainer.algorithms.common.tensors import copied
+from trainer.algorithms.base import Algorithm
+from trainer.algorithms.common.parts import copied
 from trainer.config.training import Training
 from trainer.history.read import read_evaluations
 from trainer.sharing.adoption import OtherLearner, find_learner, tensors_in
@@ -60,7 +60,7 @@ class Mixes:
         journaled, or does harm, leaves every weight as it was.
         """
         learner = state.algorithm
-        if not isinstance(learner, Mixing):
+        if not learner.weights():
             return None
         before, self._at = self._at, state.updates
         if not self._since:
@@ -97,7 +97,7 @@ class Mixes:
     def _mix(
         self,
         state: TrainingRun,
-        learner: Mixing,
+        learner: Algorithm,
         own: Weights,
         since: Weights,
         found: Sequence[OtherLearner],
@@ -109,9 +109,9 @@ class Mixes:
         if not share:
             return None
         whom = named([one.slot for one, _ in pairs])
-        before = learner.judge(state.step)
+        before = learner.probe(state.step)
         _put(learner, mixed(own, peers, share))
-        is_taken = is_harmless(before, learner.judge(state.step))
+        is_taken = is_harmless(before, learner.probe(state.step))
         if not is_taken:
             self._refuse(f"own rows spoke against the mean with {whom} at step {state.step:,}: it was not taken")
         entry = Mixed(state.step, tuple(_entry_of(one, peer) for one, peer in pairs), share)
@@ -176,7 +176,7 @@ def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:
     every resume, else an empty one.
     """
     learner, slots = state.algorithm, named([peer.slot for peer in entry.mix])
-    if not isinstance(learner, Mixing):
+    if not learner.weights():
         return f"the weights of {slots} are not mixed in: this algorithm cannot"
     try:
         peers = [WeighedPeer(tensors_in(one), peer.counts) for one, peer in zip(data, entry.mix, strict=True)]
@@ -198,6 +198,6 @@ def named(slots: Sequence[int]) -> str:
 
 
 @torch.no_grad()
-def _put(learner: Mixing, weights: Weights) -> None:
+def _put(learner: Algorithm, weights: Weights) -> None:
     for name, tensor in learner.weights().items():
         tensor.copy_(weights[name])

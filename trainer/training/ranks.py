@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from enum import IntEnum, auto
 from typing import Any
 
-from trainer.algorithms.common.offpolicy import OffPolicy, learned_of
+from trainer.algorithms.base import Algorithm
+from trainer.algorithms.common.adoption import learned_of
+from trainer.algorithms.common.sharding import Sample
 from trainer.machine.group import Group
 from trainer.training.gathering import must_be_the_same, packed, unpacked
 from trainer.training.run import TrainingRun, advance, capture, learn_the_rest, row
@@ -37,7 +39,7 @@ def hand_out(run: TrainingRun) -> None:
         run.group.share(packed({_LEARNER: run.algorithm.state()}))
 
 
-def assist(algorithm: OffPolicy, group: Group) -> None:
+def assist(algorithm: Algorithm, group: Group) -> None:
     """All that a rank but the first does of an off-policy training, until rank 0 ends it.
 
     Errors: RanksError where the learners differ, or rank 0 is gone; ElsewhereError with what it said.
@@ -46,7 +48,7 @@ def assist(algorithm: OffPolicy, group: Group) -> None:
         word = group.tell()
         if word == Order.ADVANCE:
             for _ in range(group.tell()):
-                algorithm.assist()
+                algorithm.learn(Sample.unpacked(group.share()))
         elif word == Order.LOAD:
             algorithm.load(unpacked(group.share())[_LEARNER])
         elif word == Order.CAPTURE:

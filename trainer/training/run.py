@@ -9,16 +9,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainer.algorithms.base import Algorithm, Context, Restarting
+from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.common.adoption import learned_of
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
-from trainer.algorithms.common.offpolicy import learned_of
-from trainer.algorithms.common.sharded import Sharded
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
@@ -100,7 +99,7 @@ def resumed(
     run = _run(training, device, Collector(envs, parts["collector"]), experience, way, group)
     run.algorithm.load(parts["algorithm"])
     anew = run.collector.anew
-    if isinstance(run.algorithm, Restarting) and anew is not None and anew.any():
+    if anew is not None and anew.any():
         run.algorithm.begin_anew(anew)
     run.meter.load(parts["meter"])
     run.average = _average(training, run.algorithm)
@@ -123,11 +122,10 @@ def _run(
     way: str,
     group: Group | None,
 ) -> TrainingRun:
-    kind: Any = find(ALGORITHMS, training.algorithm.name)
+    kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     group = group or Group.alone()
     context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
-    # What is asked of a class (sizes, launch mode) was asked of `kind` before there was a run.
-    algorithm = cast("Algorithm", Sharded(kind, context)) if training.plays_in_shards else kind(context)
+    algorithm: Algorithm = kind(context)
     if training.demos is not None:
         shown: Any = algorithm if experience is None else experience.demos
         lay_down(shown.lay, training, collector.envs.spaces, algorithm.policy, device)

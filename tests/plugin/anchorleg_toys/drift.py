@@ -4,7 +4,7 @@ rewarded. No reinforcement learning that anybody should use, but all that an alg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from anchorleg_toys.settings import DriftSettings
-from trainer.algorithms.base import Context, NetSize
-from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.tensors import torch_generator
-from trainer.config.training import Training
+from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.common.parts import torch_generator
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import F32, I32, Box, Obs, Spaces
+from trainer.envs.spaces import F32, I32, Box, Obs
 from trainer.errors import ConfigError, NotFiniteError
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.state import State
@@ -29,7 +27,7 @@ STEPS, UPDATES, NOISE = 4, 2, 0.3
 _REST = ("task", "action", "reward")
 
 
-class Drift:
+class Drift(Algorithm):
     """The policy, its noise and the rollout that it learns from: all of it is in `state`."""
 
     Settings: ClassVar = DriftSettings
@@ -40,7 +38,6 @@ class Drift:
             raise ConfigError("drift needs actions of real numbers: a box")
         training = context.training
         settings = cast("DriftSettings", training.algorithm)
-        self.device = context.device
         self.step_size = settings.step_size
         self.noise = torch_generator(training.seed, RandomStream.PLUGIN)
         spec = PolicySpec(context.spaces, training.network, "squashed-normal")
@@ -48,18 +45,6 @@ class Drift:
         self.policy = PolicyNet(spec, first).to(self.device)
         self.rollout: list[tuple[dict[str, Any], I32, F32, F32]] = []
         self.left = 0
-
-    @classmethod
-    def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
-        """Nothing that counts."""
-        return ()
-
-    @classmethod
-    def choose_launch_mode(
-        cls, training: Training, spaces: Spaces, device: torch.device, recorded: str | None
-    ) -> tuple[str, None]:
-        """One by one."""
-        return KERNELS, None
 
     def act(self, obs: Obs, task: I32, step: int) -> F32:
         """What the policy says, and noise."""
@@ -75,11 +60,6 @@ class Drift:
         done = transition.step
         self.rollout.append((dict(transition.obs), done.task, transition.action, done.reward))
         self.left = UPDATES if len(self.rollout) == STEPS else 0
-
-    @property
-    def owed(self) -> int:
-        """It learns between rollouts alone."""
-        return 0
 
     @property
     def must_learn(self) -> bool:
@@ -102,35 +82,25 @@ class Drift:
             self.rollout = []
         return loss.detach().reshape(1)
 
-    def measures(self) -> Mapping[str, Sequence[float]]:
-        """Nothing of a task."""
-        return {}
-
-    def diagnose(self, step: int) -> None:
-        """There is nothing to say."""
-
-    def diagnose_contributors(self, step: int) -> Mapping[str, float]:
-        """It learns from nobody else."""
-        return {}
+    def parts(self) -> Mapping[str, Any]:
+        """All but the rollout, whose length changes."""
+        return {"policy": self.policy, "noise": self.noise, "left": self.left}
 
     def state(self) -> State:
-        """Copies, for the run goes on while they are written."""
-        tensors = {f"policy.{name}": value.detach().cpu().clone() for name, value in self.policy.state_dict().items()}
+        """The parts, and the rollout."""
+        kept, tensors = super().state(), {}
         for i, (obs, *rest) in enumerate(self.rollout):
             tensors |= {f"rollout.{i}.obs.{key}": torch.tensor(array) for key, array in obs.items()}
             tensors |= {f"rollout.{i}.{name}": torch.tensor(array) for name, array in zip(_REST, rest, strict=True)}
-        return State({**tensors, "noise": self.noise.get_state()}, {"left": self.left, "steps": len(self.rollout)})
+        return State({**kept.tensors, **tensors}, {**kept.numbers, "steps": len(self.rollout)})
 
     def load(self, state: State) -> None:
         """Go on from there."""
-        tensors = state.tensors
-        self.policy.load_state_dict({name: tensors[f"policy.{name}"] for name in self.policy.state_dict()})
-        self.noise.set_state(tensors["noise"])
-        self.left = state.numbers["left"]
+        super().load(state)
         self.rollout = []
         for i in range(state.numbers["steps"]):
-            obs = {key: tensors[f"rollout.{i}.obs.{key}"].numpy() for key in self.policy.spec.spaces.obs}
-            task, action, reward = (tensors[f"rollout.{i}.{name}"].numpy() for name in _REST)
+            obs = {key: state.tensors[f"rollout.{i}.obs.{key}"].numpy() for key in self.policy.spec.spaces.obs}
+            task, action, reward = (state.tensors[f"rollout.{i}.{name}"].numpy() for name in _REST)
             self.rollout.append((obs, task, action, reward))
 
     def _mode(self, obs: Obs, task: I32) -> Tensor:

@@ -18,7 +18,8 @@ pytest.importorskip("torch")
 from train_point_mass import section
 
 from anchorleg.job import CheckpointRef, Job
-from trainer.algorithms.base import Adopting, Context
+from trainer.algorithms.base import Context
+from trainer.algorithms.common.adoption import adopt
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.history.journal import EVALUATIONS
@@ -226,9 +227,8 @@ def run_of(algorithm, average=None, step=0):
 class TestALearner:
     def test_is_taken_over_whole_and_streams_and_counters_stay(self, name):
         own, other = made(name, 0), made(name, 1, updates=5)
-        assert isinstance(own, Adopting)
         before, learned = own.state(), other.state()
-        own.adopt(learned.tensors)
+        adopt(own, learned.tensors)
         after = own.state()
         kept = {"noise", "deviations", "actor_loss"}
         for key, tensor in after.tensors.items():
@@ -239,7 +239,7 @@ class TestALearner:
 
     def test_it_goes_on_as_one_that_was_loaded_with_it(self, name):
         one, same, other = made(name, 0), made(name, 0), made(name, 1)
-        one.adopt(other.state().tensors)
+        adopt(one, other.state().tensors)
         same.load(one.state())
         assert torch.equal(one.update(), same.update())
 
@@ -251,7 +251,7 @@ class TestALearner:
         for broken in ({key: torch.zeros(3)}, {}):
             rest = {name: tensor for name, tensor in tensors.items() if name != key}
             with pytest.raises(ValueError, match="is missing or has another shape"):
-                own.adopt({**rest, **broken})
+                adopt(own, {**rest, **broken})
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
 
     @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.int64, torch.uint8, torch.complex64])
@@ -264,7 +264,7 @@ class TestALearner:
             key for key in tensors if key.startswith(part) and key.endswith(("weight", "weights", "exp_avg", ".0"))
         )
         with pytest.raises(ValueError, match="another kind"):
-            own.adopt({**tensors, key: tensors[key].to(kind)})
+            adopt(own, {**tensors, key: tensors[key].to(kind)})
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
 
     @pytest.mark.parametrize("updates", [0, 3])
@@ -280,7 +280,7 @@ class TestALearner:
             kind, shape = ("exp_avg", (3,)) if forged == "another" else ("step", ())
             tensors[f"adam.critics.99.{kind}"] = torch.zeros(shape)
         with pytest.raises(ValueError, match=r"moments of critics are not those of its parameters|is below 0"):
-            own.adopt(tensors)
+            adopt(own, tensors)
         after = own.state()
         assert after.tensors.keys() == before.tensors.keys()
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in after.tensors.items())

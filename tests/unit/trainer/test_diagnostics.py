@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from suites import learner_of, state_of
+from suites import learn, learner_of, state_of
 
 pytest.importorskip("torch")
 
@@ -14,9 +14,7 @@ from point_run import PointRun
 from slot_digest import digest_of, parts_of
 
 from trainer.algorithms.common.diagnostics import DELTA, TAU, dormant, effective_rank, norm, watched
-from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac import update as sac_update
-from trainer.algorithms.mtsac.diagnostics import diagnose, measure_batch
+from trainer.algorithms.common.multitask import diagnose, measure_batch
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.nets.mlp import MLP
@@ -70,7 +68,7 @@ def set_outputs(nets, *biases):
 
 
 def everything(learner):
-    return digest_of(sac.tensors_of(learner))
+    return digest_of(learner.state().tensors)
 
 
 # Dead neurons. TAU is 0.1.
@@ -169,7 +167,7 @@ def test_q_and_td_errors_are_the_means_over_each_tasks_rows(kind):
     learner = a_learner(gamma=0.5, **KINDS[kind])
     learner.log_temperature.data.fill_(-math.inf)  # no entropy in the target
     set_outputs(learner.critics, 3.0, 5.0)
-    set_outputs(learner.targets, 2.0, 4.0)
+    set_outputs(learner.target_critics, 2.0, 4.0)
     found = measure_batch(learner, a_batch([0, 0, 2], [1.0, 7.0, 10.0], [1, 1, 0]), stream())
     assert found.tasks == (
         # |3 - 1|, |5 - 1| and |3 - 7|, |5 - 7|
@@ -199,8 +197,8 @@ def test_gradients_are_those_that_an_update_with_the_same_noise_goes_down(kind):
     noise = stream()
     noise.set_state(learner.noise.get_state())
     nets = measure_batch(learner, batch, noise).nets
-    sac_update.update(learner, batch)
-    for name, net in (("actor", learner.actor), ("critics", learner.critics)):
+    learn(learner, batch)
+    for name, net in (("actor", learner.policy), ("critics", learner.critics)):
         assert nets[f"{name}_gradient"] == pytest.approx(norm(p.grad for p in net.parameters()), rel=1e-5)
         assert nets[f"{name}_norm"] == pytest.approx(norm(net.parameters()), rel=1e-5)
     assert 0 < nets["critics_rank"] <= 6
@@ -213,12 +211,12 @@ def test_gradients_are_those_that_an_update_with_the_same_noise_goes_down(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_diagnosis_changes_nothing_and_says_the_same_again(tmp_path, kind):
     run = PointRun(tmp_path, random_steps=40, critic_hidden=(16, 16), **KINDS[kind]).steps(30)
-    before = everything(run.state.algorithm.learner), copy.deepcopy(run.state.experience.state().numbers)
-    one = diagnose(run.state.algorithm.learner, run.state.experience.own, run.state.step)
-    assert diagnose(run.state.algorithm.learner, run.state.experience.own, run.state.step) == one
-    assert diagnose(run.state.algorithm.learner, run.state.experience.own, run.state.step + 1) != one
-    assert (everything(run.state.algorithm.learner), run.state.experience.state().numbers) == before
-    assert all(net._forward_hooks == {} for net in run.state.algorithm.learner.critics.modules())
+    before = everything(run.state.algorithm), copy.deepcopy(run.state.experience.state().numbers)
+    one = diagnose(run.state.algorithm, run.state.experience.own, run.state.step)
+    assert diagnose(run.state.algorithm, run.state.experience.own, run.state.step) == one
+    assert diagnose(run.state.algorithm, run.state.experience.own, run.state.step + 1) != one
+    assert (everything(run.state.algorithm), run.state.experience.state().numbers) == before
+    assert all(net._forward_hooks == {} for net in run.state.algorithm.critics.modules())
 
 
 def trained(run_dir, monkeypatch, interval):
@@ -248,7 +246,7 @@ def test_a_training_with_and_without_diagnoses_comes_to_the_same_numbers(tmp_pat
 def test_a_number_that_is_not_finite_is_left_out_of_the_row(tmp_path, monkeypatch):
     monkeypatch.setattr(run_state, "INTERVAL_UPDATES", 1)
     run = PointRun(tmp_path, random_steps=40).steps(30)
-    run.state.algorithm.learner.critics[0].layers[0].bias.data[0] = math.inf
+    run.state.algorithm.critics[0].layers[0].bias.data[0] = math.inf
     found = row(run.state)["diagnostics"]
     assert "critics_norm" not in found
     assert "critics_rank" not in found

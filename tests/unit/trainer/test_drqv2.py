@@ -6,16 +6,17 @@ import copy
 
 import numpy as np
 import pytest
+from suites import learn
 
 pytest.importorskip("torch")
 
 import torch
 
-from trainer.algorithms import td3
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.cuda_graph import KERNELS
+from trainer.algorithms.common import graph_check
+from trainer.algorithms.common.adoption import adopt
 from trainer.algorithms.common.graph_check import made_up
-from trainer.algorithms.common.prepared import Preparation
+from trainer.algorithms.common.observations import FeatureCache
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
@@ -89,10 +90,10 @@ class Authors:
     def __init__(self, algorithm):
         self.settings, self.deviation = algorithm.settings, algorithm.deviation
         self.policy, self.critics, self.targets = (
-            copy.deepcopy(net) for net in (algorithm.policy, algorithm.critics, algorithm.targets)
+            copy.deepcopy(net) for net in (algorithm.policy, algorithm.nets.critics, algorithm.nets.target_critics)
         )
         self.noise = torch.Generator().manual_seed(0)
-        self.noise.set_state(algorithm.tensors()["noise"])
+        self.noise.set_state(algorithm.state().tensors["noise"])
         self.encoder_adam = torch.optim.Adam(self.policy.encoders.parameters(), 0.01)
         self.critic_adam = torch.optim.Adam(self.critics.parameters(), 0.01)
         self.actor_adam = torch.optim.Adam(self.policy.head, 0.01)
@@ -138,14 +139,14 @@ class Authors:
 @pytest.mark.parametrize("penalty", [0.0, 0.5])
 def test_its_updates_are_those_of_its_authors(penalty):
     algorithm = made(gamma=GAMMA, random_shift=2, exploration_noise=0.8, tau=0.1, n_step=3, preactivation_l2=penalty)
-    for parameter in algorithm.targets.parameters():
+    for parameter in algorithm.nets.target_critics.parameters():
         parameter.data *= 1.5
     authors, rng = Authors(algorithm), np.random.default_rng(0)
     for _ in range(4):
         batch = batch_of(rng)
-        loss, actor_loss, _ = algorithm.learn(batch).tolist()
+        loss, actor_loss, _ = learn(algorithm, batch).tolist()
         assert (loss, actor_loss) == pytest.approx(authors.update(batch), rel=1e-3, abs=1e-5)
-    for mine, theirs in ((algorithm.policy, authors.policy), (algorithm.critics, authors.critics)):
+    for mine, theirs in ((algorithm.policy, authors.policy), (algorithm.nets.critics, authors.critics)):
         for name, tensor in theirs.state_dict().items():
             assert torch.allclose(mine.state_dict()[name], tensor, atol=1e-3), name
 
@@ -168,7 +169,7 @@ def test_critics_that_see_the_state_read_no_pictures_and_leave_the_encoder_to_th
     assert not torch.equal(algorithm.inputs(other, batch.task)[0].critics, inputs.critics)
     assert PRIVILEGED not in algorithm.policy.spec.spaces.obs
     before = {key: value.clone() for key, value in algorithm.policy.state_dict().items()}
-    algorithm.learn(batch)
+    learn(algorithm, batch)
     assert any(key.startswith("encoders.") for key in changed(algorithm.policy, before))
 
 
@@ -177,7 +178,7 @@ def test_an_encoder_learns_at_its_part_of_the_rate():
     for part in (1.0, 0.1):
         algorithm = made(encoder={"lr_scale": part})
         before = algorithm.policy.encoders[IMAGE].filters.detach().clone()
-        algorithm.learn(batch_of(np.random.default_rng(0)))
+        learn(algorithm, batch_of(np.random.default_rng(0)))
         moved.append((algorithm.policy.encoders[IMAGE].filters - before).abs().max().item())
     assert moved[1] == pytest.approx(moved[0] / 10, rel=1e-3)
 
@@ -224,7 +225,7 @@ def test_a_frozen_encoder_reads_each_observation_once_and_ends_by_themselves():
     calls = []
     encoder = algorithm.policy.frozen[IMAGE]
     encoder.register_forward_hook(lambda _net, inputs, _out: calls.append(len(inputs[0])))
-    preparation, rng = Preparation(algorithm.policy, CPU), np.random.default_rng(0)
+    preparation, rng = FeatureCache(algorithm.policy, CPU), np.random.default_rng(0)
     obs, following, shown = (seen(rng, rows=3) for _ in range(3))
     none, task = np.zeros(3), np.zeros(3, np.int32)
     ended = np.array([False, True, False])
@@ -246,13 +247,13 @@ def test_a_frozen_encoder_reads_each_observation_once_and_ends_by_themselves():
 def test_where_the_encoder_is_frozen_a_graph_is_tried_with_rows_as_they_are_kept(monkeypatch):
     tried = []
 
-    def leaves(make, training, spaces):
-        learning = make(KERNELS)
-        tried.append(learning.learn(made_up(training.off_policy, spaces, 0)))
+    def leaves(kind, training, spaces, device):
+        learning = kind(Context(training, spaces, 3, device, Experience(training, spaces)))
+        tried.append(learn(learning, made_up(training.off_policy, spaces, 0)))
         return True
 
-    monkeypatch.setattr(td3, "leaves_same_bits", leaves)
-    monkeypatch.setattr(td3, "choose_launch_mode", lambda is_same, *_a, **_k: (is_same(), None))
+    monkeypatch.setattr(graph_check, "leaves_same_bits", leaves)
+    monkeypatch.setattr(graph_check, "choose_launch_mode", lambda is_same, *_a, **_k: (is_same(), None))
     training = training_of("td3", encoder={"freeze": True})
     assert find(ALGORITHMS, "td3").choose_launch_mode(training, SPACES, CPU, None) == (True, None)
     assert len(tried) == 1
@@ -268,6 +269,6 @@ def test_a_learner_behind_another_frozen_encoder_is_not_adopted():
     one = of(0)
     before = {name: tensor.clone() for name, tensor in one.state().tensors.items()}
     with pytest.raises(ValueError, match="frozen encoder is another one"):
-        one.adopt(of(1).state().tensors)
+        adopt(one, of(1).state().tensors)
     assert all(torch.equal(tensor, before[name]) for name, tensor in one.state().tensors.items())
-    of(0, 5).adopt(of(1, 5).state().tensors)
+    adopt(of(0, 5), of(1, 5).state().tensors)

@@ -18,7 +18,7 @@ from daemons import PATIENCE_S
 from slot_digest import gaps
 
 from anchorleg.files import write_json
-from trainer.algorithms.common.offpolicy import earned
+from trainer.algorithms.common.off_policy import earned
 from trainer.history.journal import Journal
 from trainer.history.read import best_evaluation, lines, read, read_evaluations
 from trainer.history.scalars import scalars

@@ -18,8 +18,7 @@ pytest.importorskip("torch")
 from train_point_mass import section
 
 from anchorleg.job import Job
-from trainer.algorithms.base import Mixing
-from trainer.algorithms.common.tensors import copied
+from trainer.algorithms.common.parts import copied
 from trainer.sharing.adoption import OtherLearner
 from trainer.sharing.episodes import read_taken
 from trainer.sharing.journal import Adopted, Mixed, MixedPeer, append, copies_of, entries
@@ -149,7 +148,7 @@ class TestTheRule:
 class TestALearner:
     def test_gives_all_that_it_learns_but_no_moments_streams_or_scales(self, name):
         learner = made(name, 0)
-        assert isinstance(learner, Mixing)
+        assert learner.weights()
         parts = {key.partition(".")[0] for key in learner.weights()}
         expected = {"policy", "critics", "targets"} | ({"target_actor"} if name == "td3" else {"log_temperature"})
         assert parts == expected
@@ -160,10 +159,10 @@ class TestALearner:
     def test_is_judged_without_a_number_being_changed_or_drawn(self, name):
         learner = made(name, 0)
         before = learner.state()
-        loss, q = learner.judge(40)
-        assert learner.judge(40)[0] == loss > 0
+        loss, q = learner.probe(40)
+        assert learner.probe(40)[0] == loss > 0
         assert q.dim() == 1
-        assert learner.judge(41)[0] != loss  # other rows
+        assert learner.probe(41)[0] != loss  # other rows
         after = learner.state()
         assert are_equal(after.tensors, before.tensors)
         assert after.numbers == before.numbers
@@ -176,7 +175,7 @@ class TestALearner:
         same.load(State({**kept, **copied(other.weights())}, same.state().numbers))
         assert are_equal(one.state().tensors, same.state().tensors)
         assert torch.equal(one.update(), same.update())
-        assert torch.equal(one.judge(1)[1], same.judge(1)[1])
+        assert torch.equal(one.probe(1)[1], same.probe(1)[1])
 
 
 def test_nets_of_one_init_seed_begin_alike_and_nothing_else_does():

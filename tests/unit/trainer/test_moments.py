@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.algorithms.common.tensors import moments_of, take_step
+from trainer.algorithms.common.optimizers import optimizer_step
+from trainer.algorithms.common.parts import moments_of
 
 #: Moments of before are below the smallest normal number after so many steps.
 STEPS = 1_200
@@ -40,7 +41,7 @@ def denormals(moments: dict[str, torch.Tensor]) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_moment_stays_a_denormal(kind: str) -> None:
     assert denormals(moved(kind, lambda optimizer: optimizer.step()))  # as torch leaves them
-    moments = moved(kind, take_step)
+    moments = moved(kind, optimizer_step)
     assert denormals(moments) == 0
     assert all(float(moment[0]) > 0.9 for moment in moments.values())  # of what has a gradient
     assert all(not moment[1:].any() for moment in moments.values())
@@ -55,7 +56,7 @@ def test_moments_are_looked_through_where_torch_counts_no_further() -> None:
     moments = optimizer.state[parameter]
     moments["step"].fill_(2**24)
     moments["exp_avg"].fill_(1e-38)
-    take_step(optimizer)
+    optimizer_step(optimizer)
     assert int(moments["step"]) == 2**24
     assert not moments["exp_avg"].any()
 
@@ -72,7 +73,7 @@ def test_nothing_is_read_of_moments_elsewhere() -> None:
     parameter = nn.Parameter(torch.ones(2, device="meta"))
     optimizer = Still([parameter])
     optimizer.state[parameter] = {"step": torch.zeros((), device="meta"), "exp_avg": torch.zeros(2, device="meta")}
-    take_step(optimizer)
+    optimizer_step(optimizer)
 
 
 def test_a_moment_that_is_not_finite_stays() -> None:
@@ -80,5 +81,5 @@ def test_a_moment_that_is_not_finite_stays() -> None:
     optimizer = torch.optim.Adam([parameter])
     for _ in range(200):
         parameter.grad = torch.tensor([float("nan"), 1.0])
-        take_step(optimizer)
+        optimizer_step(optimizer)
     assert all(bool(moment[0].isnan()) for moment in moments_of("all", optimizer).values() if moment.ndim)

@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from suites import SPACES, learner_of, state_of
+from suites import SPACES, act_deterministic, learn, learner_of, state_of
 
 pytest.importorskip("torch")
 
 import torch
 
 from trainer.algorithms.common import categorical
-from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac import update as sac_update
+from trainer.algorithms.common.multitask import actor_and_critics
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import STATE, ArraySpec
@@ -51,7 +50,7 @@ def a_batch(n=12, seed=0, terminated=0.0):
 
 
 def everything(learner):
-    return sac.tensors_of(learner)
+    return learner.state().tensors
 
 
 def equal(a, b):
@@ -61,7 +60,7 @@ def equal(a, b):
 def test_a_picture_that_is_called_a_state_is_refused():
     training = resolve(TrainingSection(preset="debug", tasks=TASKS))
     with pytest.raises(ConfigError, match="mtsac reads one row of numbers"):
-        sac.actor_and_critics(training, replace(SPACES, obs={STATE: ArraySpec((3, 64, 64), "uint8")}), None)
+        actor_and_critics(training, replace(SPACES, obs={STATE: ArraySpec((3, 64, 64), "uint8")}), None)
 
 
 def test_the_log_density_is_that_of_a_squashed_gaussian():
@@ -83,7 +82,7 @@ def test_the_log_density_stays_finite_where_the_squashing_is_saturated():
 def test_log_std_stays_in_its_range():
     learner = a_learner()
     x = torch.randn(1000, 42, generator=torch.Generator().manual_seed(0)) * 1000
-    _, log_std = gaussian(learner.actor.body(x))
+    _, log_std = gaussian(learner.policy.body(x))
     assert log_std.min() >= -20
     assert log_std.max() <= 2
     assert log_std.max() - log_std.min() > 6
@@ -100,17 +99,17 @@ def target_of(learner, batch):
     next_x = with_task(torch.from_numpy(batch.next_obs["state"]), torch.from_numpy(batch.task), 3)
     temperature = learner.log_temperature.detach().exp()[torch.from_numpy(batch.task)]
     noise = torch.randn(len(batch.reward), 4, generator=learner.noise)
-    target = sac_update.td_target(
-        learner, torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature, noise
+    target = learner.td_target(
+        torch.from_numpy(batch.reward), torch.from_numpy(batch.terminated), next_x, temperature, noise
     )
-    mean, log_std = gaussian(learner.actor.body(next_x))
+    mean, log_std = gaussian(learner.policy.body(next_x))
     _, log_prob = sample(mean, log_std, noise)
     return target, log_prob.detach(), temperature
 
 
 def test_a_target_bootstraps_the_smaller_critic_less_the_tasks_own_entropy_price():
     learner = a_learner(gamma=0.9)
-    set_constant_q(learner.targets, (5.0, 3.0))
+    set_constant_q(learner.target_critics, (5.0, 3.0))
     learner.log_temperature.data = torch.tensor([0.1, 1.0, 2.0]).log()
     batch = a_batch()
     target, log_prob, temperature = target_of(learner, batch)
@@ -121,7 +120,7 @@ def test_a_target_bootstraps_the_smaller_critic_less_the_tasks_own_entropy_price
 
 def test_a_termination_does_not_bootstrap():
     learner = a_learner()
-    set_constant_q(learner.targets, (5.0, 3.0))
+    set_constant_q(learner.target_critics, (5.0, 3.0))
     batch = a_batch(terminated=1.0)
     assert torch.equal(target_of(learner, batch)[0], torch.from_numpy(batch.reward))
 
@@ -141,21 +140,20 @@ def distribution_of(learner, batch):
     task = torch.from_numpy(batch.task)
     next_x = with_task(torch.from_numpy(batch.next_obs["state"]), task, 3)
     noise = torch.randn(len(task), 4, generator=learner.noise)
-    found = sac_update.td_distribution(
-        learner,
+    found = learner.td_distribution(
         torch.from_numpy(batch.reward),
         torch.from_numpy(batch.terminated),
         next_x,
         learner.log_temperature.detach().exp()[task],
         noise,
     )
-    mean, log_std = gaussian(learner.actor.body(next_x))
+    mean, log_std = gaussian(learner.policy.body(next_x))
     return found, sample(mean, log_std, noise)[1].detach()
 
 
 def test_a_distributions_target_bootstraps_less_the_tasks_own_entropy_price():
     learner = a_learner(**CATEGORICAL)
-    set_constant_logits(learner.targets, [-50.0, -50.0, -50.0, 0.0, -50.0])  # the return is 1 for certain
+    set_constant_logits(learner.target_critics, [-50.0, -50.0, -50.0, 0.0, -50.0])  # the return is 1 for certain
     learner.log_temperature.data = torch.tensor([0.01, 0.02, 0.04]).log()
     found, log_prob = distribution_of(learner, a_batch())
     mean = found @ torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])
@@ -166,8 +164,8 @@ def test_a_distributions_target_bootstraps_less_the_tasks_own_entropy_price():
 
 def test_a_distributions_target_averages_both_critics():
     learner = a_learner(**CATEGORICAL, init_temperature=1e-9)
-    set_constant_logits(learner.targets[:1], [-50.0, -50.0, -50.0, -50.0, 0.0])  # 2 for certain
-    set_constant_logits(learner.targets[1:], [-50.0, -50.0, 0.0, -50.0, -50.0])  # 0 for certain
+    set_constant_logits(learner.target_critics[:1], [-50.0, -50.0, -50.0, -50.0, 0.0])  # 2 for certain
+    set_constant_logits(learner.target_critics[1:], [-50.0, -50.0, 0.0, -50.0, -50.0])  # 0 for certain
     batch = a_batch()
     batch.reward[:] = 0
     found, _ = distribution_of(learner, batch)  # halved: 1 and 0, each half as likely
@@ -176,7 +174,7 @@ def test_a_distributions_target_averages_both_critics():
 
 def test_a_termination_does_not_bootstrap_a_distribution_either():
     learner = a_learner(**CATEGORICAL)
-    set_constant_logits(learner.targets, [-50.0, -50.0, -50.0, -50.0, 0.0])
+    set_constant_logits(learner.target_critics, [-50.0, -50.0, -50.0, -50.0, 0.0])
     batch = a_batch(terminated=1.0)
     found, _ = distribution_of(learner, batch)
     assert torch.allclose(found @ torch.tensor([-2.0, -1, 0, 1, 2]), torch.from_numpy(batch.reward), atol=1e-5)
@@ -187,7 +185,7 @@ def test_the_categorical_loss_is_the_sum_of_both_mean_cross_entropies():
     set_constant_logits(learner.critics[:1], [0.0] * 5)  # ln 5 whatever is wanted; Q 0
     set_constant_logits(learner.critics[1:], [0.0, 0.0, math.log(2), 0.0, 0.0])  # ln 3 where 0 is wanted
     wanted = torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0]).expand(6, 5)
-    _, loss, q = sac_update.categorical_gradient(learner, torch.zeros(6, 42), torch.zeros(6, 4), wanted)
+    _, loss, q = learner.critic_gradient(torch.zeros(6, 42), torch.zeros(6, 4), wanted)
     assert loss.item() == pytest.approx(math.log(5) + math.log(3), rel=1e-6)
     assert q.item() == pytest.approx(0.0, abs=1e-6)
 
@@ -196,11 +194,11 @@ def test_rewards_are_scaled_so_that_no_return_of_their_task_leaves_the_grid():
     learner = a_learner(**CATEGORICAL)  # gamma 0.5: a return is at most twice the largest reward, the grid ends at 2
     task = torch.tensor([0, 0, 1, 2])
     reward = torch.tensor([4.0, -8.0, 2.0, 0.0])
-    sac_update.note_rewards(learner, task, reward)
-    assert sac_update.scaled(learner, task, reward).tolist() == [0.5, -1.0, 1.0, 0.0]
+    learner.note_rewards(task, reward)
+    assert learner.scaled(task, reward, learner.largest_reward).tolist() == [0.5, -1.0, 1.0, 0.0]
     assert learner.largest_reward.tolist() == [8.0, 2.0, 0.0]
-    sac_update.note_rewards(learner, task, torch.ones(4))
-    assert sac_update.scaled(learner, task, torch.ones(4)).tolist()[:3] == [
+    learner.note_rewards(task, torch.ones(4))
+    assert learner.scaled(task, torch.ones(4), learner.largest_reward).tolist()[:3] == [
         0.125,
         0.125,
         0.5,
@@ -213,8 +211,8 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         x = with_task(torch.randn(12, 39, generator=torch.Generator().manual_seed(3)), torch.arange(12) % 3, 3)
         temperature = torch.linspace(0.1, 1.0, 12)
         noise = torch.randn(12, 4, generator=plain.noise)
-        _, loss, _ = sac_update.actor_gradient(learner, x, temperature, noise)
-        mean, log_std = gaussian(plain.actor.body(x))
+        _, loss, _ = learner.actor_gradient(x, temperature, noise)
+        mean, log_std = gaussian(plain.policy.body(x))
         action, log_prob = sample(mean, log_std, noise)
         outputs = torch.stack([critic(x, action) for critic in plain.critics])
         both = outputs.squeeze(-1) if plain.values is None else categorical.mean(outputs, plain.values)
@@ -222,7 +220,7 @@ def test_the_actor_climbs_what_automatic_differentiation_says():
         expected = (temperature * log_prob - value).mean()
         expected.backward()
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
-        for ours, theirs in zip(learner.actor.parameters(), plain.actor.parameters(), strict=True):
+        for ours, theirs in zip(learner.policy.parameters(), plain.policy.parameters(), strict=True):
             assert torch.allclose(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6 * float(theirs.grad.abs().max()))
 
 
@@ -233,7 +231,7 @@ def test_the_critics_descend_what_automatic_differentiation_says(fields, hidden)
     noise = torch.Generator().manual_seed(3)
     x = with_task(torch.randn(12, 39, generator=noise), torch.arange(12) % 3, 3)
     action, goal = torch.rand(12, 4, generator=noise) * 2 - 1, torch.randn(12, generator=noise)
-    _, loss, q = sac_update.critic_gradient(learner, x, action, goal)
+    _, loss, q = learner.critic_gradient(x, action, goal)
     both = torch.stack([critic(x, action).squeeze(-1) for critic in plain.critics])
     expected = (both - goal).square().mean(dim=1).sum()
     gradients = torch.autograd.grad(expected, list(plain.critics.parameters()))
@@ -248,7 +246,7 @@ def test_all_of_a_net_moves_when_its_optimizer_steps():
     learner = a_learner()
     before = {name: tensor.clone() for name, tensor in everything(learner).items()}
     for seed in range(3):
-        sac_update.update(learner, a_batch(seed=seed))
+        learn(learner, a_batch(seed=seed))
     after = everything(learner)
     still = [name for name in before if name.startswith(("actor", "critics", "targets")) and "bias" not in name]
     assert not [name for name in still if torch.equal(before[name], after[name])]
@@ -268,7 +266,7 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
     x, action, goal = torch.zeros(6, 42), torch.zeros(6, 4), torch.full((6,), 2.0)
-    _, loss, q = sac_update.critic_gradient(learner, x, action, goal)
+    _, loss, q = learner.critic_gradient(x, action, goal)
     assert loss.item() == pytest.approx(1.0 + 4.0)
     assert q.item() == pytest.approx(2.5)
 
@@ -276,14 +274,14 @@ def test_the_critic_loss_is_the_sum_of_both_mean_squared_errors():
 def test_the_actor_loss_is_the_priced_density_less_the_smaller_q():
     learner = a_learner()
     set_constant_q(learner.critics, (1.0, 4.0))
-    _, loss, log_prob = sac_update.actor_gradient(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    _, loss, log_prob = learner.actor_gradient(torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert loss.item() == pytest.approx(0.5 * log_prob.mean().item() - 1.0, abs=1e-6)
 
 
 def test_the_actors_gradient_leaves_the_critics_alone():
     learner = a_learner()
     before = {name: tensor.clone() for name, tensor in learner.critics.state_dict().items()}
-    sac_update.actor_gradient(learner, torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
+    learner.actor_gradient(torch.zeros(6, 42), torch.full((6,), 0.5), torch.ones(6, 4))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.critics.state_dict().items())
     assert all(not parameter.grad.any() for parameter in learner.critics.parameters())
 
@@ -292,8 +290,8 @@ def test_a_temperature_rises_where_its_own_tasks_entropy_is_too_low_and_only_the
     learner = a_learner(target_entropy=-4.0)
     before = learner.log_temperature.detach().clone()
     # entropy of task 0 is -6 (below -4), of task 1 -2 (above), task 2 is not in the batch
-    gradient, loss = sac_update.temperature_gradient(learner, torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
-    sac_update.descend(learner, "temperature", gradient)
+    gradient, loss = learner.temperature_gradient(torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
+    learner.step_optimizer("temperature", gradient)
     change = learner.log_temperature.detach() - before
     assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
     assert change[0] > 0
@@ -305,8 +303,8 @@ def test_a_shared_temperature_follows_the_entropy_of_all_tasks_together():
     learner = a_learner(target_entropy=-4.0, shared_temperature=True)
     before = learner.log_temperature.detach().clone()
     # the entropies are -6 and -3, -4.5 on average: below the target, though task 1 alone is above it
-    gradient, loss = sac_update.temperature_gradient(learner, torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
-    sac_update.descend(learner, "temperature", gradient)
+    gradient, loss = learner.temperature_gradient(torch.tensor([0, 1]), torch.tensor([6.0, 3.0]))
+    learner.step_optimizer("temperature", gradient)
     change = learner.log_temperature.detach() - before
     assert loss.item() == pytest.approx(0.0, abs=1e-6)  # log 1 = 0
     assert learner.log_temperature.grad.tolist() == pytest.approx([-0.5] * 3)
@@ -322,16 +320,16 @@ def test_entropy_is_steered_to_minus_the_numbers_of_an_action_where_nobody_says_
 
 def test_targets_move_a_fraction_tau_of_the_way():
     learner = a_learner(tau=0.25)
-    set_constant_q(learner.targets, (0.0, 0.0))
+    set_constant_q(learner.target_critics, (0.0, 0.0))
     set_constant_q(learner.critics, (4.0, 8.0))
-    sac_update.move_targets(learner)
-    assert [target.layers[-1].bias.item() for target in learner.targets] == [1.0, 2.0]
+    learner.move_targets(dict.fromkeys(learner.METRICS, torch.zeros(())))
+    assert [target.layers[-1].bias.item() for target in learner.target_critics] == [1.0, 2.0]
 
 
 def test_gradients_are_clipped_to_the_norm_that_is_asked_for():
     learner = a_learner(grad_clip=0.001)
-    gradients, _, _ = sac_update.critic_gradient(learner, torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
-    sac_update.descend(learner, "critics", gradients)
+    gradients, _, _ = learner.critic_gradient(torch.ones(6, 42), torch.ones(6, 4), torch.full((6,), 100.0))
+    learner.step_optimizer("critics", gradients)
     norms = [parameter.grad.norm() for parameter in learner.critics.parameters()]
     assert torch.stack(norms).norm().item() == pytest.approx(0.001, rel=1e-3)
 
@@ -352,8 +350,8 @@ def test_the_same_seed_makes_the_same_learner_whatever_the_global_stream():
 def test_nothing_takes_from_the_global_stream():
     before = torch.get_rng_state()
     learner = a_learner()
-    sac_update.update(learner, a_batch())
-    sac.act(learner, state_of(np.zeros((3, 39), np.float32)), np.arange(3))
+    learn(learner, a_batch())
+    learner.act(state_of(np.zeros((3, 39), np.float32)), np.arange(3), 10**6)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -361,10 +359,10 @@ def test_nothing_takes_from_the_global_stream():
 def test_a_restored_learner_goes_on_bit_by_bit(fields):
     learner, copy = a_learner(**fields), a_learner(seed=5, **fields)
     for seed in range(5):
-        sac_update.update(learner, a_batch(seed=seed))
-    sac.load(copy, sac.tensors_of(learner))
+        learn(learner, a_batch(seed=seed))
+    copy.load(learner.state())
     for seed in range(5, 10):
-        measured = [sac_update.update(each, a_batch(seed=seed)) for each in (learner, copy)]
+        measured = [learn(each, a_batch(seed=seed)) for each in (learner, copy)]
         assert torch.equal(*measured)
     assert equal(everything(learner), everything(copy))
 
@@ -377,11 +375,11 @@ def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_librar
     try:
         products.use(route)
         learner, copy = (a_learner(seed=s, critic_hidden=(256, 256), batch_size=258) for s in (0, 5))
-        sac_update.update(learner, a_batch(258))
-        sac.load(copy, sac.tensors_of(learner))
+        learn(learner, a_batch(258))
+        copy.load(learner.state())
         for each in (learner, copy):
             for seed in range(1, 5):
-                sac_update.update(each, a_batch(258, seed=seed))
+                learn(each, a_batch(258, seed=seed))
         assert equal(everything(learner), everything(copy))
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
@@ -389,10 +387,10 @@ def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_librar
 
 def test_what_a_checkpoint_took_does_not_change_when_the_learner_goes_on():
     learner = a_learner()
-    sac_update.update(learner, a_batch())
+    learn(learner, a_batch())
     taken = everything(learner)
     frozen = {name: tensor.clone() for name, tensor in taken.items()}
-    sac_update.update(learner, a_batch(seed=1))
+    learn(learner, a_batch(seed=1))
     assert equal(taken, frozen)
     assert not equal(taken, everything(learner))
 
@@ -401,10 +399,10 @@ def test_playing_greedily_takes_no_noise_and_ignores_the_batch_around_it():
     learner = a_learner()
     state = learner.noise.get_state()
     obs = np.random.default_rng(0).standard_normal((3, 39)).astype(np.float32)
-    actions = sac.act_deterministic(learner, state_of(obs), np.array([0, 1, 2], np.int32))
+    actions = act_deterministic(learner, state_of(obs), np.array([0, 1, 2], np.int32))
     assert actions.dtype == np.float32
     assert torch.equal(state, learner.noise.get_state())
-    assert np.allclose(actions[1:2], sac.act_deterministic(learner, state_of(obs[1:2]), np.array([1])), atol=1e-6)
+    assert np.allclose(actions[1:2], act_deterministic(learner, state_of(obs[1:2]), np.array([1])), atol=1e-6)
 
 
 def test_a_layer_is_drawn_within_one_over_the_root_of_its_inputs():

@@ -21,13 +21,12 @@ import torch
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, NATIVE
-from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac import update as by_torch
-from trainer.algorithms.mtsac.algorithm import Algorithm
-from trainer.algorithms.mtsac.inputs import prepare
-from trainer.algorithms.mtsac.native import choice, library
-from trainer.algorithms.mtsac.native.beside import Beside
-from trainer.algorithms.mtsac.native.update import NativeUpdates
+from trainer.algorithms.common.multitask import inputs_of
+from trainer.algorithms.common.native import library
+from trainer.algorithms.common.native.library import Beside
+from trainer.algorithms.common.native.update import NativeUpdates
+from trainer.algorithms.common.sharding import Sample
+from trainer.algorithms.mtsac import MTSAC
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
@@ -36,6 +35,7 @@ from trainer.errors import ConfigError, UndecidedError
 from trainer.machine import building, products
 from trainer.machine.building import NoLibraryError, find_or_build
 from trainer.nets import distributions
+from trainer.nets.inputs import with_task
 
 try:
     library.load()
@@ -66,18 +66,18 @@ def a_batch(seed=0, n=12):
     return Batch(state_of(obs), action, reward, state_of(next_obs), ended, rng.integers(0, 3, n))
 
 
-def inputs_of(learner, batch):
-    return prepare(batch, learner.noise, learner.device)
+def read(learner, batch):
+    return inputs_of(Sample(batch, learner.draw(batch, learner.noise)), learner.device)
 
 
 def both(training, batches):
     """(metrics, tensors) after updates of the same batches by torch and natively."""
     found = []
-    for way in (lambda learner: lambda inputs: by_torch.learn(learner, inputs), lambda each: NativeUpdates(each).learn):
+    for way in (lambda learner: learner.update_of, lambda each: NativeUpdates(each).learn):
         learner = learner_of(training)
         learn = way(learner)
-        measured = torch.stack([learn(inputs_of(learner, batch)) for batch in batches])
-        found.append((measured, sac.tensors_of(learner)))
+        measured = torch.stack([learn(read(learner, batch)) for batch in batches])
+        found.append((measured, learner.state().tensors))
     return found
 
 
@@ -115,10 +115,10 @@ def test_gradients_of_any_shape_are_those_of_torch(rows, actor, critic, heads, s
 
 def test_the_gradient_of_the_critics_is_that_of_automatic_differentiation():
     learner = learner_of(a_training(critic_net="heads"))
-    inputs = inputs_of(learner, a_batch())
-    x, next_x = (by_torch.with_task(seen, inputs.task, 3) for seen in (inputs.obs, inputs.next_obs))
+    inputs = read(learner, a_batch())
+    x, next_x = (with_task(seen, inputs.task, 3) for seen in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[inputs.task]
-    target = by_torch.td_target(learner, inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
+    target = learner.td_target(inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
     parameters = list(learner.critics.parameters())
     q = torch.stack([critic(x, inputs.action).squeeze(-1) for critic in learner.critics])
     expected = torch.autograd.grad((q - target).square().mean(1).sum(), parameters)
@@ -130,13 +130,13 @@ def test_the_gradient_of_the_critics_is_that_of_automatic_differentiation():
 def test_the_gradient_of_the_actor_is_that_of_automatic_differentiation():
     training = a_training(learning_rate=1e-30)  # the critics that it climbs are those that we see
     learner = learner_of(training)
-    inputs = inputs_of(learner, a_batch())
-    x = by_torch.with_task(inputs.obs, inputs.task, 3)
+    inputs = read(learner, a_batch())
+    x = with_task(inputs.obs, inputs.task, 3)
     temperature = learner.log_temperature.detach().exp()[inputs.task]
-    mean, log_std = distributions.gaussian(learner.actor.body(x))
+    mean, log_std = distributions.gaussian(learner.policy.body(x))
     action, log_prob = distributions.sample(mean, log_std, inputs.current_noise)
     q = torch.stack([critic(x, action).squeeze(-1) for critic in learner.critics]).amin(0)
-    parameters = list(learner.actor.body.parameters())
+    parameters = list(learner.policy.body.parameters())
     expected = torch.autograd.grad((temperature * log_prob - q).mean(), parameters)
     NativeUpdates(learner).learn(inputs)
     for parameter, gradient in zip(parameters, expected, strict=True):
@@ -145,11 +145,11 @@ def test_the_gradient_of_the_actor_is_that_of_automatic_differentiation():
 
 def test_moments_of_a_unit_that_never_fires_do_not_become_denormals():
     learner = learner_of(a_training(actor_hidden=(16, 16)))
-    first = next(module for module in learner.actor.body.modules() if isinstance(module, torch.nn.Linear))
+    first = next(module for module in learner.policy.body.modules() if isinstance(module, torch.nn.Linear))
     with torch.no_grad():
         first.bias.fill_(-1e3)
     native = NativeUpdates(learner)
-    native.learn(inputs_of(learner, a_batch()))
+    native.learn(read(learner, a_batch()))
     moments = [
         state[name]
         for optimizer in learner.optimizers.values()
@@ -158,7 +158,7 @@ def test_moments_of_a_unit_that_never_fires_do_not_become_denormals():
     ]
     for each in moments:
         each.fill_(1e-36)
-    native.learn(inputs_of(learner, a_batch(1)))
+    native.learn(read(learner, a_batch(1)))
     assert all(not ((each != 0) & (each.abs() < 1e-30)).any() for each in moments)
     assert any((each == 0).any() for each in moments)
 
@@ -183,7 +183,7 @@ def test_actions_and_their_density_are_exact_from_tiny_to_saturated(scale):
 @pytest.mark.parametrize("field", ["reward", "action", "obs"])
 def test_what_is_not_a_number_is_not_hidden(field):
     learner = learner_of(a_training())
-    inputs = inputs_of(learner, a_batch())
+    inputs = read(learner, a_batch())
     spoilt = getattr(inputs, field).clone()
     spoilt[3] = torch.nan
     assert NativeUpdates(learner).learn(replace(inputs, **{field: spoilt})).isnan().any()
@@ -192,12 +192,12 @@ def test_what_is_not_a_number_is_not_hidden(field):
 @pytest.mark.parametrize("critic", [0, 1])
 def test_a_critic_that_is_not_a_number_is_seen_by_all(critic):
     found = []
-    for way in (by_torch.learn, lambda learner, inputs: NativeUpdates(learner).learn(inputs)):
+    for way in (MTSAC.update_of, lambda learner, inputs: NativeUpdates(learner).learn(inputs)):
         learner = learner_of(a_training())
         with torch.no_grad():
             next(learner.critics[critic].parameters()).fill_(torch.nan)
-        measured = way(learner, inputs_of(learner, a_batch()))
-        nets = learner.actor, *learner.critics
+        measured = way(learner, read(learner, a_batch()))
+        nets = learner.policy, *learner.critics
         found.append([measured.isnan().tolist(), *(bool(next(net.parameters()).isnan().any()) for net in nets)])
     assert found[0] == found[1]
     assert found[0][1], "the actor climbs both"
@@ -208,7 +208,7 @@ def test_a_critic_that_is_not_a_number_is_seen_by_all(critic):
 )
 def test_numbers_are_read_as_they_lie_or_refused(change, is_refused):
     learner, same = learner_of(a_training()), learner_of(a_training())
-    inputs = inputs_of(learner, a_batch())
+    inputs = read(learner, a_batch())
     if is_refused:
         with pytest.raises(TypeError, match=r"obs is torch.float64, and torch.float32 is read"):
             NativeUpdates(learner).learn(replace(inputs, obs=change(inputs.obs)))
@@ -225,27 +225,25 @@ def test_a_learner_that_was_saved_goes_on_to_the_same_bits():
     training = a_training()
     whole, first, second = (learner_of(training) for _ in range(3))
     learn = NativeUpdates(whole).learn
-    expected = [learn(inputs_of(whole, a_batch(seed))) for seed in range(5)]
+    expected = [learn(read(whole, a_batch(seed))) for seed in range(5)]
     learn = NativeUpdates(first).learn
-    found = [learn(inputs_of(first, a_batch(seed))) for seed in range(2)]
-    sac.load(second, sac.tensors_of(first))
+    found = [learn(read(first, a_batch(seed))) for seed in range(2)]
+    second.load(first.state())
     learn = NativeUpdates(second).learn
-    found += [learn(inputs_of(second, a_batch(seed))) for seed in range(2, 5)]
+    found += [learn(read(second, a_batch(seed))) for seed in range(2, 5)]
     assert torch.equal(torch.stack(found), torch.stack(expected))
-    kept = sac.tensors_of(whole)
-    assert all(torch.equal(tensor, kept[name]) for name, tensor in sac.tensors_of(second).items())
+    kept = whole.state().tensors
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in second.state().tensors.items())
 
 
 def test_bits_do_not_depend_on_how_the_compiler_goes_about_it(tmp_path, monkeypatch):
     found = []
     for flags in (library.FLAGS, ("-O0", *library.FLAGS[1:])):
         built = find_or_build(replace(library.RECIPE, flags=flags), tmp_path / flags[0])
-        monkeypatch.setattr("trainer.algorithms.mtsac.native.update.load", lambda built=built: library.bind(built))
+        monkeypatch.setattr("trainer.algorithms.common.native.update.load", lambda built=built: library.bind(built))
         learner = learner_of(a_training(grad_clip=1.0))
         learn = NativeUpdates(learner).learn
-        found.append(
-            [*(learn(inputs_of(learner, a_batch(n, 77))) for n in range(3)), *sac.tensors_of(learner).values()]
-        )
+        found.append([*(learn(read(learner, a_batch(n, 77))) for n in range(3)), *learner.state().tensors.values()])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
@@ -291,8 +289,8 @@ def assert_alike_by_threads(training, rows, updates):
     for threads in (1, 2):
         learner = learner_of(training)
         learn = NativeUpdates(learner, Beside(threads)).learn
-        measured = [learn(inputs_of(learner, a_batch(seed, rows))) for seed in range(updates)]
-        found.append([*measured, *sac.tensors_of(learner).values()])
+        measured = [learn(read(learner, a_batch(seed, rows))) for seed in range(updates)]
+        found.append([*measured, *learner.state().tensors.values()])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
@@ -335,17 +333,17 @@ class TestChoice:
         def load():
             raise NoLibraryError("the C compiler 'cc' cannot be run")
 
-        monkeypatch.setattr(choice, "load", load)
+        monkeypatch.setattr(library, "load", load)
 
     def test_a_run_is_begun_natively_and_goes_on_so(self):
-        assert choice.choose_native(a_training(), None) == (NATIVE, None)
-        assert choice.choose_native(a_training(threads=2), NATIVE) == (NATIVE, None)
+        assert library.choose_native(a_training(), None) == (NATIVE, None)
+        assert library.choose_native(a_training(threads=2), NATIVE) == (NATIVE, None)
 
     @pytest.mark.parametrize(
         "fields", [{"threads": 2}, {"critic_net": "residual", "critic_hidden": (16, 16)}], ids=["threads", "residual"]
     )
     def test_not_where_torch_shares_the_work_or_critics_are_not_plain(self, fields):
-        assert choice.choose_native(a_training(**fields), None) == (KERNELS, None)
+        assert library.choose_native(a_training(**fields), None) == (KERNELS, None)
 
     @pytest.mark.parametrize(
         ("cores", "width", "batch", "threads"),
@@ -353,16 +351,16 @@ class TestChoice:
     )
     def test_a_second_thread_takes_a_core_and_large_products(self, cores, width, batch, threads):
         training = a_training(critic_hidden=(width, 16), batch_size=batch)
-        assert choice.threads_for(training, cores) == threads
-        assert choice.threads_for(training.changed(threads=4), cores) == 1, "torch has several of its own"
+        assert library.threads_for(training, cores) == threads
+        assert library.threads_for(training.changed(threads=4), cores) == 1, "torch has several of its own"
 
     def test_a_run_has_them(self, monkeypatch):
-        monkeypatch.setattr("trainer.algorithms.mtsac.algorithm.threads_for", lambda _training, _cores: 2)
+        monkeypatch.setattr("trainer.algorithms.mtsac.threads_for", lambda _training, _cores: 2)
         training = a_training()
         spaces = spaces_of(training)
         for way, threads in ((NATIVE, 2), (KERNELS, 1)):
             context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), way)
-            assert Algorithm(context)._beside.threads == threads
+            assert MTSAC(context)._beside.threads == threads
 
     @pytest.fixture
     def stale(self, monkeypatch):
@@ -387,24 +385,24 @@ class TestChoice:
     @pytest.mark.parametrize("recorded", [None, NATIVE])
     def test_storage_that_fails_for_a_moment_decides_nothing(self, stale, recorded):
         stale(3)
-        assert choice.choose_native(a_training(), recorded) == (NATIVE, None)
+        assert library.choose_native(a_training(), recorded) == (NATIVE, None)
 
     @pytest.mark.parametrize("recorded", [None, NATIVE])
     def test_storage_that_keeps_failing_ends_the_job_before_it_has_chosen(self, stale, recorded):
         stale(99)
         with pytest.raises(UndecidedError, match=r"had now \(.*Stale file handle.*nothing was decided") as told:
-            choice.choose_native(a_training(), recorded)
+            library.choose_native(a_training(), recorded)
         assert told.value.exit_code == 5
 
     @pytest.mark.parametrize("recorded", [KERNELS, GRAPH])
     def test_a_run_that_was_begun_otherwise_keeps_its_numbers(self, recorded):
-        assert choice.choose_native(a_training(), recorded) == (KERNELS, None)
+        assert library.choose_native(a_training(), recorded) == (KERNELS, None)
 
     def test_without_a_library_a_run_is_begun_without_and_told(self, no_library):
-        way, sentence = choice.choose_native(a_training(), None)
+        way, sentence = library.choose_native(a_training(), None)
         assert way == KERNELS
         assert "'cc' cannot be run" in sentence
 
     def test_without_a_library_a_run_of_one_is_refused(self, no_library):
         with pytest.raises(ConfigError, match="install a C compiler"):
-            choice.choose_native(a_training(), NATIVE)
+            library.choose_native(a_training(), NATIVE)

@@ -16,8 +16,6 @@ import torch
 from torch import nn
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.reward_scale import RewardScale
-from trainer.algorithms.common.sharded import Sharded
 from trainer.buffers.rollout import Rollout
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -53,7 +51,8 @@ def learner(name, spaces, **more):
 
 
 def play(algorithm, spaces, rng, steps=STEPS):
-    """Made-up steps, some of which end an episode."""
+    """Made-up steps, some of which end an episode: what came of each."""
+    played = []
     task = (np.arange(ENVS) % 2).astype(np.int32)
     obs = {STATE: rng.standard_normal((ENVS, 3)).astype(np.float32)}
     for number in range(steps):
@@ -69,11 +68,29 @@ def play(algorithm, spaces, rng, steps=STEPS):
         )  # fmt: skip
         algorithm.observe(Transition(obs, action, step), number * ENVS)
         obs = step.obs
+        played.append(step)
+    return played
 
 
-def textbook_loss(name, algorithm, policy, critic, rows):
-    """By torch's own distributions and derivatives, from what was played."""
-    rollout, chosen = algorithm._rollout, algorithm.settings
+def shards_of(algorithm):
+    return list(algorithm.rollouts.shards.values())
+
+
+def next_rows(algorithm, shard):
+    rollouts = algorithm.rollouts
+    return shard.order[rollouts.at : rollouts.at + rollouts._batch_size]
+
+
+def whole_lesson(shard):
+    """All steps in the order in which they were played."""
+    order, shard.order = shard.order, torch.arange(len(shard.lesson))
+    batch, shard.order = shard.minibatch(0, len(order)), order
+    return batch
+
+
+def textbook_loss(name, algorithm, shard, policy, critic):
+    """By torch's own distributions and derivatives, from what `shard` played."""
+    rollout, chosen, rows = shard.rollout, algorithm.settings, next_rows(algorithm, shard)
     seen = torch.from_numpy(rollout.in_a_row("obs.state")[rows])
     task = torch.from_numpy(rollout.in_a_row("task")[rows])
     x = torch.cat([seen, torch.eye(2)[task]], 1)
@@ -85,8 +102,8 @@ def textbook_loss(name, algorithm, policy, critic, rows):
     else:
         drawn = torch.distributions.Categorical(logits=outputs)
         log, entropy = drawn.log_prob(action), drawn.entropy()
-    _, batch = algorithm._part(algorithm._lesson[rows])
-    before, advantage, target = batch.log_prob, batch.advantage, batch.target
+    batch = shard.minibatch(algorithm.rollouts.at, len(rows))
+    before, advantage, target = batch.log_prob, batch.advantage, batch.returns
     if chosen.normalise_advantage:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     if name == "ppo":
@@ -100,10 +117,11 @@ def textbook_loss(name, algorithm, policy, critic, rows):
 
 def what_the_nets_said_while_they_played(algorithm, policy, critic):
     """Densities and values of the whole rollout are those of its steps."""
-    inputs, batch = algorithm._part(algorithm._lesson)
+    batch = whole_lesson(shards_of(algorithm)[0])
+    inputs = batch.inputs
     outputs = policy.of_inputs(inputs.policy)
     assert torch.allclose(policy.distribution.log_prob(outputs, batch.action), batch.log_prob, atol=1e-4)
-    assert torch.allclose(critic(inputs.critics)[:, 0], batch.target - batch.advantage, atol=1e-4)
+    assert torch.allclose(critic(inputs.critics)[:, 0], batch.returns - batch.advantage, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SPACES)
@@ -112,7 +130,7 @@ def test_updates_are_those_of_the_textbook(name, kind):
     spaces = SPACES[kind]
     more = {"batch_size": 7, "epochs": 3, "clip": 0.01} if name == "ppo" else {}
     algorithm = learner(name, spaces, learning_rate=0.01, **more)
-    policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.critic)
+    policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.nets.critic)
     free = [policy.free] if kind == "box" else []
     learned = [*policy.body.parameters(), *critic.parameters(), *free]
     if name == "ppo":
@@ -124,8 +142,7 @@ def test_updates_are_those_of_the_textbook(name, kind):
         play(algorithm, spaces, rng)
         what_the_nets_said_while_they_played(algorithm, policy, critic)
         while algorithm.must_learn:
-            rows = algorithm._order_of_steps[algorithm._at : algorithm._at + algorithm.batch_size]
-            loss, value_loss, whole = textbook_loss(name, algorithm, policy, critic, rows)
+            loss, value_loss, whole = textbook_loss(name, algorithm, shards_of(algorithm)[0], policy, critic)
             measured = dict(zip(algorithm.METRICS, algorithm.update().tolist(), strict=True))
             assert measured["policy_loss"] == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
             assert measured["value_loss"] == pytest.approx(value_loss.item(), rel=1e-3)
@@ -133,8 +150,8 @@ def test_updates_are_those_of_the_textbook(name, kind):
             whole.backward()
             nn.utils.clip_grad_norm_(learned, 0.5)
             optimizer.step()
-            mine = [*algorithm._policy.body.parameters(), *algorithm.critic.parameters()]
-            mine += [algorithm._policy.free] if kind == "box" else []
+            mine = [*algorithm.nets.actor.body.parameters(), *algorithm.nets.critic.parameters()]
+            mine += [algorithm.nets.actor.free] if kind == "box" else []
             assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(mine, learned, strict=True))
 
 
@@ -166,28 +183,28 @@ def test_the_steps_that_show_that_it_went_too_far_are_not_learned_from(shards):
 
     algorithm, again = begun(), begun()
     play(algorithm, spaces, np.random.default_rng(0))
-    one, distances = algorithm if shards == 1 else algorithm._one, []
+    learned, distances = algorithm.nets.learned, []
     while algorithm.must_learn:
-        before = [each.detach().clone() for each in one.learned]
+        before = [each.detach().clone() for each in learned]
         again.load(algorithm.state())
         measured = algorithm.update()
         assert torch.equal(again.update(), measured)
         assert again.must_learn == algorithm.must_learn
-        distances.append(float(measured[one.METRICS.index("kl")]))
-        is_learned = not all(torch.equal(each, then) for each, then in zip(one.learned, before, strict=True))
+        distances.append(float(measured[algorithm.METRICS.index("kl")]))
+        is_learned = not all(torch.equal(each, then) for each, then in zip(learned, before, strict=True))
         assert is_learned == (distances[-1] <= 1.5e-3)
     assert len(distances) < 30
     assert distances[-1] > 1.5e-3
     assert max(distances[:-1]) <= 1.5e-3
-    assert one._rollout.steps == 0
+    assert [shard.rollout.steps for shard in shards_of(algorithm)] == [0] * shards
 
 
 def test_the_learning_rate_falls_in_a_line_with_the_steps():
     algorithm = learner("a2c", SPACES["box"], learning_rate=1e-3, learning_rate_steps=100)
     seen = []
     for number in range(30):
-        algorithm._step = number * 4
-        seen.append(algorithm.learning_rate)
+        algorithm.rollouts.step = number * 4
+        seen.append(algorithm.rollouts.learning_rate(1e-3))
     assert seen == pytest.approx([1e-3 * max(0, 1 - number * 4 / 100) for number in range(30)])
 
 
@@ -250,16 +267,13 @@ def test_a_scale_survives_the_rounding_of_published_weights():
 def test_rewards_are_scaled_as_stable_baselines_scales_them():
     normalize = pytest.importorskip("stable_baselines3.common.vec_env.vec_normalize")
     theirs = normalize.RunningMeanStd(shape=())
-    ours, sums = RewardScale(RunningMoments(1), 3, 0.9), np.zeros(3)
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        reward, ended = rng.standard_normal(3).astype(np.float32), rng.random(3) < 0.2
-        sums = sums * 0.9 + reward
+    algorithm, sums = learner("ppo", SPACES["box"], gamma=0.9, batch_size=6, rollout_steps=50), np.zeros(ENVS)
+    played = play(algorithm, SPACES["box"], np.random.default_rng(3), 50)
+    for step, kept in zip(played, shards_of(algorithm)[0].rollout.fields["reward"], strict=True):
+        sums = sums * 0.9 + step.reward
         theirs.update(sums)
-        expected = np.clip(reward / np.sqrt(theirs.var + 1e-8), -10, 10)
-        sums[ended] = 0
-        ours.moments.add(ours.discounted(reward)[:, None])
-        assert ours.scaled(reward, ended.astype(np.float32)) == pytest.approx(expected, rel=1e-5)
+        assert kept == pytest.approx(np.clip(step.reward / np.sqrt(theirs.var + 1e-8), -10, 10), rel=1e-5)
+        sums[step.finished] = 0
 
 
 @pytest.mark.parametrize("kind", SPACES)
@@ -314,7 +328,7 @@ def sharded(name, spaces, shards, **more):
         num_envs=ENVS,
         network={"actor_hidden": (8, 7), "critic_hidden": (8,)},
     )
-    return Sharded(find(ALGORITHMS, name), Context(resolve(section), spaces, ENVS, CPU, None))
+    return find(ALGORITHMS, name)(Context(resolve(section), spaces, ENVS, CPU, None))
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
@@ -323,24 +337,21 @@ def test_shards_go_down_the_mean_of_their_gradients_by_torch(name):
     spaces = SPACES["box"]
     more = {"batch_size": 6, "epochs": 2} if name == "ppo" else {}
     algorithm = sharded(name, spaces, 2, learning_rate=0.01, **more)
-    policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm._one.critic)
+    policy, critic = copy.deepcopy(algorithm.policy), copy.deepcopy(algorithm.nets.critic)
     learned = [*policy.body.parameters(), *critic.parameters(), policy.free]
     kind = torch.optim.Adam if name == "ppo" else torch.optim.RMSprop
     optimizer = kind(learned, lr=0.01, eps=1e-5)
     play(algorithm, spaces, np.random.default_rng(0))
     updates = 0
     while algorithm.must_learn:
-        parts = []
-        for shard in algorithm._shards.values():
-            rows = shard._order_of_steps[shard._at : shard._at + shard.batch_size]
-            parts.append(textbook_loss(name, shard, policy, critic, rows))
+        parts = [textbook_loss(name, algorithm, shard, policy, critic) for shard in shards_of(algorithm)]
         measured = dict(zip(algorithm.METRICS, algorithm.update().tolist(), strict=True))
         assert measured["policy_loss"] == pytest.approx(sum(part[0].item() for part in parts) / 2, rel=1e-3, abs=1e-5)
         optimizer.zero_grad()
         (sum(part[2] for part in parts) / 2).backward()
         nn.utils.clip_grad_norm_(learned, 0.5)
         optimizer.step()
-        mine = [*algorithm.policy.body.parameters(), *algorithm._one.critic.parameters(), algorithm.policy.free]
+        mine = [*algorithm.policy.body.parameters(), *algorithm.nets.critic.parameters(), algorithm.policy.free]
         assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(mine, learned, strict=True))
         updates += 1
     assert updates == (8 if name == "ppo" else 1)
@@ -365,12 +376,10 @@ def test_an_episode_that_a_resume_could_not_bring_back_is_cut_where_it_was_left(
         return learner("ppo", SPACES["box"], batch_size=6)
 
     def rollouts(algorithm, name):
-        each = algorithm._shards.values() if shards > 1 else [algorithm]
-        return np.concatenate([one._rollout.fields[name][0] for one in each])
+        return np.concatenate([one.rollout.fields[name][0] for one in shards_of(algorithm)])
 
     def sums(algorithm):
-        each = algorithm._shards.values() if shards > 1 else [algorithm]
-        return np.concatenate([one._rewards.sums for one in each])
+        return np.concatenate([one._reward_sums for one in shards_of(algorithm)])
 
     first = begun()
     first.observe(Transition(obs, first.act(obs, task, 0), step), 0)
@@ -383,8 +392,8 @@ def test_an_episode_that_a_resume_could_not_bring_back_is_cut_where_it_was_left(
     assert rollouts(found["anew"], "ended").tolist() == [0, 1, 1, 1]
     assert rollouts(found["anew"], "terminated").tolist() == [0, 0, 1, 1]
     worth = rollouts(found["anew"], "bootstrap")
-    one = found["anew"]._one if shards > 1 else found["anew"]
-    expected = one._value(one._reading.scaled_alone({STATE: left[STATE][1:2]}), task[:1])
+    nets = found["anew"].nets
+    expected = nets.value(nets.encoder_input.scaled_alone({STATE: left[STATE][1:2]}), task[:1])
     assert worth.tolist() == [0, pytest.approx(float(expected[0])), 0, 0]
     assert abs(worth[1]) > 0
     assert sums(found["goes on"]).tolist() == [1, 1, 0, 0]
@@ -396,9 +405,7 @@ def test_shards_draw_from_streams_of_their_own_and_see_one_scale():
     obs = {STATE: np.zeros((ENVS, 3), np.float32)}
     actions = algorithm.act(obs, np.zeros(ENVS, np.int32), 0)
     assert len(np.unique(actions, axis=0)) == ENVS
-    first, second = algorithm._shards.values()
-    assert first.moments[STATE] is second.moments[STATE]
-    assert first.moments[STATE].count == pytest.approx(ENVS, rel=1e-3)
+    assert algorithm.nets.encoder_input.moments[STATE].count == pytest.approx(ENVS, rel=1e-3)
 
 
 def test_rows_in_parts_come_to_the_moments_of_all():

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import numpy as np
 import pytest
 import torch
-from suites import learner_of, state_of
+from suites import act_deterministic, learner_of, state_of
 from torch import nn
 
 pytest.importorskip("metaworld")
@@ -16,7 +16,6 @@ pytest.importorskip("metaworld")
 from published import RUN, draft_of, nets_for, publish, spec_of, training_of
 
 from syncd import store
-from trainer.algorithms.mtsac import learner as sac
 from trainer.config.network import Network
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
@@ -54,7 +53,7 @@ def test_a_policy_acts_as_the_learner_that_it_was_cut_from(training):
     learner = learner_of(training)
     policy = Policy(spec_of(training), nets_for(training, training.seed))
     obs, task = some_observations()
-    assert np.array_equal(policy.act_deterministic(obs, task), sac.act_deterministic(learner, obs, task))
+    assert np.array_equal(policy.act_deterministic(obs, task), act_deterministic(learner, obs, task))
 
 
 def test_what_is_published_is_played_and_its_golden_actions_come_out(tmp_path, training):

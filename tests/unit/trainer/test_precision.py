@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from suites import learner_of
+from suites import learn, learner_of
 
 pytest.importorskip("torch")
 
@@ -16,8 +16,6 @@ from test_updates import KINDS, a_batch, a_training
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.precision import must_be_had, rounding
-from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac import update as sac_update
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import differences, identity
@@ -34,8 +32,8 @@ def learned(kind, precision, updates):
     training = a_training(precision=precision, **KINDS[kind])
     learner = learner_of(training)
     with rounding(training.off_policy, CPU):
-        measured = [sac_update.update(learner, a_batch(seed)) for seed in range(updates)]
-    return torch.stack(measured), sac.tensors_of(learner)
+        measured = [learn(learner, a_batch(seed)) for seed in range(updates)]
+    return torch.stack(measured), learner.state().tensors
 
 
 def kinds(tensors):
@@ -70,7 +68,7 @@ def test_other_algorithms_round_theirs_too(name):
             "reward": rng.random(30, np.float32), "terminated": np.zeros(30, np.bool_),
         }  # fmt: skip
         experience.add(np.arange(30) % 3, rows)
-        found.append((torch.stack([made.update() for _ in range(2)]), made.tensors()))
+        found.append((torch.stack([made.update() for _ in range(2)]), made.state().tensors))
     (exact, plain), (rounded, tensors) = found
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(rounded, exact, rtol=0.05, atol=0.02)
@@ -83,8 +81,8 @@ def test_what_learns_from_pictures_rounds_too():
     for precision in ("float32", "bf16"):
         algorithm, rng = drqv2(precision=precision), np.random.default_rng(0)
         with rounding(algorithm.settings, CPU):
-            measured = torch.stack([algorithm.learn(pictures(rng)) for _ in range(2)])
-        found.append((measured, algorithm.tensors()))
+            measured = torch.stack([learn(algorithm, pictures(rng)) for _ in range(2)])
+        found.append((measured, algorithm.state().tensors))
     (exact, plain), (rounded, tensors) = found
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(rounded, exact, rtol=0.05, atol=0.02)

@@ -61,8 +61,8 @@ class Learning:
 
     def at(self, step):
         with torch.no_grad():
-            next(self.learner.actor.parameters()).add_(0.01)
-        return snapshot(step, step // 2, self.learner.actor)
+            next(self.learner.policy.parameters()).add_(0.01)
+        return snapshot(step, step // 2, self.learner.policy)
 
     def publish(self, *steps, **more):
         """One after the other, then the end."""
@@ -158,11 +158,11 @@ def test_the_checkpoints_own_policy_goes_out_once_the_checkpoint_is_there(learni
 
 
 def test_the_average_goes_out_beside_some_with_their_version_and_a_score_of_its_own(learning):
-    average = MovingAverage(learning.learner.actor, 0.999)
+    average = MovingAverage(learning.learner.policy, 0.999)
 
     def at(step):
         taken = learning.at(step)
-        return replace(taken, averaged=snapshot(step, step // 2, learning.learner.actor, average).averaged)
+        return replace(taken, averaged=snapshot(step, step // 2, learning.learner.policy, average).averaged)
 
     judged = {"step": 40, "mean_success": 0.25, "goals_per_task": 2}
     publisher = learning.publisher(evaluation_averaged=judged | {"averaged": judged | {"mean_success": 0.5}})
@@ -197,10 +197,10 @@ def test_the_average_goes_out_beside_some_with_their_version_and_a_score_of_its_
 
 
 def test_of_averages_fewer_are_kept_than_of_policies(learning):
-    publisher, average = learning.publisher(), MovingAverage(learning.learner.actor, 0.5)
+    publisher, average = learning.publisher(), MovingAverage(learning.learner.policy, 0.5)
     count = store.AVERAGES.newest + 5
     for step in range(count):
-        averaged = snapshot(step, 0, learning.learner.actor, average).averaged
+        averaged = snapshot(step, 0, learning.learner.policy, average).averaged
         publisher.offer(replace(learning.at(step), averaged=averaged, checkpoint_step=step))
         until_idle(publisher)
     clearing = publisher._clearing

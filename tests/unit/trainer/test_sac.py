@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+from suites import learn
 
 pytest.importorskip("torch")
 
@@ -62,18 +63,20 @@ def test_its_updates_are_those_of_mtsac():
     rng = np.random.default_rng(0)
     for _ in range(3):
         batch = batch_of(spaces, rng)
-        assert torch.allclose(plain.learn(batch), fast.learn(batch), atol=1e-4)
-        one, other = plain.tensors(), fast.tensors()
+        assert torch.allclose(learn(plain, batch), learn(fast, batch), atol=1e-4)
+        one, other = plain.state().tensors, fast.state().tensors
         for name in (name for name in one if name.startswith(("policy.", "critics.", "targets.", "log_temperature"))):
             assert torch.allclose(one[name], other[name.replace(".nets", "")], atol=2e-5), name
-    assert torch.equal(plain.tensors()["noise"], fast.tensors()["noise"])
+    assert torch.equal(plain.state().tensors["noise"], fast.state().tensors["noise"])
 
 
 def test_where_it_chooses_one_of_several_means_are_sums_over_all():
     """Christodoulou 2019, equations 10 to 12."""
     spaces = Spaces({STATE: ArraySpec((5,))}, Discrete(6), ("a", "b", "c"), 10)
     algorithm = made("sac", spaces, gamma=0.9, init_temperature=0.5)
-    for parameter in algorithm.targets.parameters():  # else a target that is the critic itself goes unnoticed
+    for (
+        parameter
+    ) in algorithm.nets.target_critics.parameters():  # else a target that is the critic itself goes unnoticed
         parameter.mul_(1.5)
     rng = np.random.default_rng(1)
     batch = batch_of(spaces, rng)
@@ -81,7 +84,8 @@ def test_where_it_chooses_one_of_several_means_are_sums_over_all():
     x, following = (torch.cat([torch.from_numpy(obs[STATE]), one_hot], 1) for obs in (batch.obs, batch.next_obs))
     action = torch.from_numpy(batch.action)
     policy, critics, targets = (
-        copy.deepcopy(net) for net in (algorithm.policy.body, algorithm.critics.nets, algorithm.targets.nets)
+        copy.deepcopy(net)
+        for net in (algorithm.policy.body, algorithm.nets.critics.nets, algorithm.nets.target_critics.nets)
     )
     with torch.no_grad():
         p = torch.softmax(policy(following), 1)
@@ -89,11 +93,11 @@ def test_where_it_chooses_one_of_several_means_are_sums_over_all():
         target = torch.from_numpy(batch.reward) + 0.9 * (1 - torch.from_numpy(batch.terminated)) * value
         q = [net(x)[torch.arange(ROWS), action] for net in critics]
         critic_loss = sum(((one - target) ** 2).mean() for one in q)
-    measured = dict(zip(algorithm.METRICS, algorithm.learn(batch).tolist(), strict=True))
+    measured = dict(zip(algorithm.METRICS, learn(algorithm, batch).tolist(), strict=True))
     assert measured["critic_loss"] == pytest.approx(critic_loss.item(), rel=1e-5)
     with torch.no_grad():
         p = torch.softmax(policy(x), 1)
-        smaller = algorithm.critics(x).amin(0)  # they have taken their step
+        smaller = algorithm.nets.critics(x).amin(0)  # they have taken their step
         actor_loss = (p * (0.5 * p.log() - smaller)).sum(1).mean()
         entropy = -(p * p.log()).sum(1)
     assert measured["actor_loss"] == pytest.approx(actor_loss.item(), rel=1e-5)

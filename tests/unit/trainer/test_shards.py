@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from daemons import PATIENCE_S
+from suites import learn
 
 pytest.importorskip("torch")
 
@@ -19,9 +20,8 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.descents import Descent, descend_all, flat, mean_in_order, of_shards, parted
-from trainer.algorithms.common.offpolicy import OffPolicy, learned_of
-from trainer.algorithms.common.sample import Sample
+from trainer.algorithms.common.adoption import adopt, learned_of
+from trainer.algorithms.common.sharding import OptimizerStep, Sample, flat, in_step, mean_in_order, parted, take_steps
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
@@ -89,7 +89,7 @@ class ThreadGroup(Group):
         return found
 
 
-def made(case: str, shards: int, group: Group | None = None) -> OffPolicy:
+def made(case: str, shards: int, group: Group | None = None) -> Any:
     algorithm, network, spaces = CASES[case]
     rates = {"batch_size": ROWS, "buffer_size": 300, "learning_rate": 0.01, "shards": shards}
     training = resolve(
@@ -100,7 +100,7 @@ def made(case: str, shards: int, group: Group | None = None) -> OffPolicy:
         )
     )
     context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), group=group or Group())
-    found: OffPolicy = find(ALGORITHMS, training.algorithm.name)(context)
+    found: Any = find(ALGORITHMS, training.algorithm.name)(context)
     return found
 
 
@@ -129,7 +129,7 @@ def a_batch(case: str, seed: int = 0, *, steps: bool = False) -> Batch:
 @pytest.mark.parametrize("case", CASES)
 def test_a_learner_that_is_handed_out_has_the_same_tensors(case: str) -> None:
     one, other = (made(case, 1) for _ in range(2))
-    one.learn(a_batch(case))
+    learn(one, a_batch(case))
     expected = one.state().tensors
     other.load(unpacked(packed({"algorithm": one.state()}))["algorithm"])
     found = other.state().tensors
@@ -137,18 +137,23 @@ def test_a_learner_that_is_handed_out_has_the_same_tensors(case: str) -> None:
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
-def learned(algorithm: OffPolicy) -> Mapping[str, Tensor]:
+def learned(algorithm: Any) -> Mapping[str, Tensor]:
     found: Mapping[str, Tensor] = learned_of(algorithm.state()).tensors
     return found
 
 
-def by_ranks(case: str, size: int, shards: int = 4) -> tuple[list[OffPolicy], Tensor]:
+def by_ranks(case: str, size: int, shards: int = 4) -> tuple[list[Any], Tensor]:
     """The learners of so many ranks after some updates, and what the first measured."""
     ranks = [made(case, shards, group) for group in ThreadGroup.of(size)]
-    helpers = [Thread(target=lambda one=one: [one.assist() for _ in range(UPDATES)]) for one in ranks[1:]]
+    helpers = [
+        Thread(
+            target=lambda one=one: [one.learn(Sample.unpacked(one.off_policy.group.share())) for _ in range(UPDATES)]
+        )
+        for one in ranks[1:]
+    ]
     for helper in helpers:
         helper.start()
-    measured = [ranks[0].learn(a_batch(case, seed)) for seed in range(UPDATES)]
+    measured = [learn(ranks[0], a_batch(case, seed)) for seed in range(UPDATES)]
     for helper in helpers:
         helper.join(PATIENCE_S)
     return ranks, torch.stack(measured)
@@ -158,18 +163,18 @@ def test_who_assists_goes_on_with_a_learner_that_the_first_took_over() -> None:
     first, other = (made("sac", 4, group) for group in ThreadGroup.of(2))
     leaders = [made("sac", 1) for _ in range(3)]
     for seed, leader in enumerate(leaders):
-        leader.learn(a_batch("sac", seed))
-    group, said = first._group, []
+        learn(leader, a_batch("sac", seed))
+    group, said = first.off_policy.group, []
 
     def helping() -> None:
         try:
-            assist(other, other._group)
+            assist(other, other.off_policy.group)
         except RanksError as error:
             said.append(str(error))
 
-    def adopt(leader: OffPolicy) -> Any:
-        first.adopt(leader.state().tensors)
-        return SimpleNamespace(experience=first.experience, group=group, algorithm=first)
+    def led_by(leader: Any) -> Any:
+        adopt(first, leader.state().tensors)
+        return SimpleNamespace(experience=first.off_policy.experience, group=group, algorithm=first)
 
     def compare() -> None:
         group.tell(Order.CAPTURE)
@@ -177,14 +182,14 @@ def test_who_assists_goes_on_with_a_learner_that_the_first_took_over() -> None:
 
     helper = Thread(target=helping)
     helper.start()
-    hand_out(adopt(leaders[0]))
+    hand_out(led_by(leaders[0]))
     group.tell(Order.ADVANCE)
     group.tell(1)
-    first.learn(a_batch("sac"))
+    learn(first, a_batch("sac"))
     compare()
-    hand_out(adopt(leaders[1]))
+    hand_out(led_by(leaders[1]))
     compare()
-    adopt(leaders[2])  # and nobody is told
+    led_by(leaders[2])  # and nobody is told
     with pytest.raises(RanksError, match="of rank 1 differs from those of rank 0"):
         compare()
     helper.join(PATIENCE_S)
@@ -221,10 +226,10 @@ def test_shards_change_rounding_alone(case: str) -> None:
 @pytest.mark.parametrize("shards", [1, 2, 3, 4, 12])
 def test_each_row_is_in_one_shard_and_each_task_in_all_alike(case: str, shards: int) -> None:
     algorithm, batch = made(case, 1), a_batch(case, steps=True)
-    sample = Sample(batch, algorithm.draw(batch))
+    sample = Sample(batch, algorithm.draw(batch, algorithm.noise))
     parts = [sample.shard(number, shards) for number in range(shards)]
-    for name, array in sample._arrays.items():
-        of_parts = [part._arrays[name] for part in parts]
+    for name, array in sample.arrays.items():
+        of_parts = [part.arrays[name] for part in parts]
         assert {len(part) for part in of_parts} == {ROWS // shards}
         again = np.stack(of_parts, axis=1).reshape(array.shape)
         assert np.array_equal(again, array)
@@ -237,24 +242,25 @@ def test_each_row_is_in_one_shard_and_each_task_in_all_alike(case: str, shards: 
 def test_a_sample_comes_to_other_ranks_as_it_is(steps: bool) -> None:
     batch = a_batch("pictures", steps=steps)
     batch = Batch(**{**vars(batch), "obs": {key: array[::1] for key, array in batch.obs.items()}})
-    sample = Sample(batch, made("pictures", 1).draw(batch))
+    other = made("pictures", 1)
+    sample = Sample(batch, other.draw(batch, other.noise))
     found = Sample.unpacked(sample.packed())
     assert (found.batch.steps is None) == (not steps)
-    assert found._arrays.keys() == sample._arrays.keys()
-    for name, array in sample._arrays.items():
-        assert np.array_equal(found._arrays[name], array)
-        assert found._arrays[name].dtype == array.dtype
+    assert found.arrays.keys() == sample.arrays.keys()
+    for name, array in sample.arrays.items():
+        assert np.array_equal(found.arrays[name], array)
+        assert found.arrays[name].dtype == array.dtype
 
 
-def test_gradients_are_added_in_the_order_of_shards() -> None:
+def test_gradients_are_added_in_the_order_in_step() -> None:
     numbers = torch.tensor([[1e8], [1.0], [-1e8], [1.0]])
     assert mean_in_order(numbers).item() == 0.25  # 1e8 + 1 is 1e8
     assert mean_in_order(numbers[[0, 2, 1, 3]]).item() == 0.5
 
     def shard(number: int) -> Any:
-        yield Descent({"net": [numbers[number]]}, {"loss": numbers[number, 0]})
+        yield OptimizerStep({"net": [numbers[number]]}, {"loss": numbers[number, 0]})
 
-    (step,) = of_shards([shard(number) for number in range(4)], Group.alone())
+    (step,) = in_step([shard(number) for number in range(4)], Group.alone())
     assert (step.gradients["net"][0].item(), step.measured["loss"].item()) == (0.25, 0.25)
 
 
@@ -263,9 +269,9 @@ def test_what_a_shard_leaves_may_lie_where_the_next_one_leaves_its_own() -> None
 
     def shard(number: int) -> Any:
         place.fill_(number)
-        yield Descent({"net": [place]}, {})
+        yield OptimizerStep({"net": [place]}, {})
 
-    (step,) = of_shards([shard(number) for number in (1, 3)], Group.alone())
+    (step,) = in_step([shard(number) for number in (1, 3)], Group.alone())
     assert step.gradients["net"][0].tolist() == [2.0, 2.0]
 
 
@@ -273,8 +279,8 @@ def test_shards_go_in_step_so_that_each_sees_the_steps_of_all() -> None:
     net = torch.zeros(1)
 
     def shard(number: int) -> Any:
-        yield Descent({"first": [torch.tensor([float(number)])]}, {})
-        yield Descent({"second": [net.clone()]}, {"seen": net.clone()[0]})
+        yield OptimizerStep({"first": [torch.tensor([float(number)])]}, {})
+        yield OptimizerStep({"second": [net.clone()]}, {"seen": net.clone()[0]})
 
     taken = []
 
@@ -282,7 +288,7 @@ def test_shards_go_in_step_so_that_each_sees_the_steps_of_all() -> None:
         taken.append(name)
         net.add_(gradients[0])
 
-    measured = descend_all(of_shards([shard(2), shard(4)], Group.alone()), descend)
+    measured = take_steps(in_step([shard(2), shard(4)], Group.alone()), descend)
     assert taken == ["first", "second"]
     assert measured["seen"].item() == 3.0
     assert net.item() == 6.0

@@ -17,7 +17,7 @@ SUPPORT = Path(__file__).parents[2] / "support"
 PLUGIN = SUPPORT.parent / "plugin"
 OPTIMIZER = """
 import sys, torch
-from trainer.algorithms.common.tensors import bare_step
+from trainer.algorithms.common.optimizers import bare_step
 from trainer.machine.device import set_deterministic
 set_deterministic(1)
 parameter = torch.nn.Parameter(torch.zeros(3))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from suites import learn
 
 pytest.importorskip("torch")
 
@@ -19,7 +20,7 @@ from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP
 from trainer.algorithms.common.graph_check import leaves_same_bits
-from trainer.algorithms.td3 import UpdateInputs, made_alone
+from trainer.algorithms.td3 import TD3, UpdateInputs
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch, rows_of
 from trainer.config.algorithms import Td3
@@ -93,9 +94,12 @@ class Textbook:
     def __init__(self, algorithm):
         self.settings = algorithm.settings
         self.actor, self.target_actor = copy.deepcopy(algorithm.policy.body), copy.deepcopy(algorithm.target_actor)
-        self.critics, self.targets = copy.deepcopy(algorithm.critics.nets), copy.deepcopy(algorithm.targets.nets)
+        self.critics, self.targets = (
+            copy.deepcopy(algorithm.nets.critics.nets),
+            copy.deepcopy(algorithm.nets.target_critics.nets),
+        )
         self.noise = torch.Generator().manual_seed(0)
-        self.noise.set_state(algorithm.tensors()["noise"])
+        self.noise.set_state(algorithm.state().tensors["noise"])
         self.values = None
         if self.settings.critic_loss == "categorical":
             self.values = np.linspace(-self.settings.value_limit, self.settings.value_limit, self.settings.value_bins)
@@ -160,20 +164,20 @@ class Textbook:
 def test_its_updates_are_those_of_the_textbook(more, of_several_steps):
     algorithm = made(tau=0.1, **more)
     generator = torch.Generator().manual_seed(1)
-    for net in (algorithm.critics, algorithm.targets, algorithm.target_actor):
+    for net in (algorithm.nets.critics, algorithm.nets.target_critics, algorithm.target_actor):
         for parameter in net.parameters():  # else one critic is the smaller everywhere, and no action is at its bounds
             parameter.data += 0.5 * torch.randn(parameter.shape, generator=generator)
     book, rng = Textbook(algorithm), np.random.default_rng(0)
     for _ in range(6):
         steps = rng.integers(1, 4, ROWS).astype(np.float32) if of_several_steps else None
         batch = batch_of(rng, steps)
-        loss, _, q = algorithm.learn(batch).tolist()
+        loss, _, q = learn(algorithm, batch).tolist()
         assert (loss, q) == pytest.approx(book.update(batch), rel=1e-4, abs=1e-6)
         for mine, theirs in (
             ([algorithm.policy.body], [book.actor]),
             ([algorithm.target_actor], [book.target_actor]),
-            (algorithm.critics.nets, book.critics),
-            (algorithm.targets.nets, book.targets),
+            (algorithm.nets.critics.nets, book.critics),
+            (algorithm.nets.target_critics.nets, book.targets),
         ):
             for one, other in zip(mine, theirs, strict=True):
                 for ours, its in zip(one.parameters(), other.parameters(), strict=True):
@@ -205,8 +209,8 @@ def test_a_row_of_metrics_before_an_own_row_is_whole_says_that_others_have_no_pa
     algorithm = made(n_step=3)
     obs = {STATE: np.zeros((4, 5), np.float32)}
     rows = rows_of(obs, np.zeros((4, 4), np.float32), np.ones(4, np.float32), obs, np.zeros(4, np.uint8))
-    algorithm.experience.welcome().add("her", rows, task=0, content="x", policy_step=0, step=0)
-    assert algorithm.experience.others_row(ROWS)["share"] == 0
+    algorithm.off_policy.experience.welcome().add("her", rows, task=0, content="x", policy_step=0, step=0)
+    assert algorithm.off_policy.experience.others_row(ROWS)["share"] == 0
 
 
 def played(rng, steps, num_envs=ENVS, chance=0.12):
@@ -274,10 +278,10 @@ def test_rows_of_several_steps_are_those_of_a_slow_loop(n):
     for number, transition in enumerate(transitions):
         algorithm.observe(transition, number * ENVS)
     wanted = list(slow_rows(transitions, n))
-    same(rows_in(algorithm.experience.own), wanted)
+    same(rows_in(algorithm.off_policy.experience.own), wanted)
     ends = {(row[5], row[6]) for row in wanted}
     assert {(end, steps) for end in (0, 1) for steps in range(1, n + 1)} == ends, "ends and cuts after every count"
-    assert ("steps" in algorithm.experience.own.fields) == (n > 1)
+    assert ("steps" in algorithm.off_policy.experience.own.fields) == (n > 1)
 
 
 def test_an_episode_that_does_not_go_on_where_it_stood_is_cut_there():
@@ -288,7 +292,7 @@ def test_an_episode_that_does_not_go_on_where_it_stood_is_cut_there():
     last = before[-1].step
     assert not last.finished.all()
     cut = replace(before[-1], step=replace(last, truncated=~last.terminated))
-    same(rows_in(algorithm.experience.own), [*slow_rows([*before[:-1], cut], 3), *slow_rows(after, 3)])
+    same(rows_in(algorithm.off_policy.experience.own), [*slow_rows([*before[:-1], cut], 3), *slow_rows(after, 3)])
 
 
 @pytest.mark.parametrize("others", [2, 3, 5])
@@ -314,7 +318,7 @@ def test_with_another_number_of_environments_those_that_stay_go_on(others):
         *slow_rows(transitions[:20], 4, range(stay, ENVS)),
         *slow_rows(transitions[20:], 4, range(stay, others)),
     ]
-    same([*rows_in(algorithm.experience.own), *rows_in(resumed.experience.own)], wanted)
+    same([*rows_in(algorithm.off_policy.experience.own), *rows_in(resumed.off_policy.experience.own)], wanted)
 
 
 def test_rows_of_friends_are_of_one_step():
@@ -326,12 +330,12 @@ def test_rows_of_friends_are_of_one_step():
     reward = np.full(50, 7, np.float32)
     action = rng.uniform(-1, 1, (50, 4)).astype(np.float32)
     rows = rows_of(state[0], action, reward, state[1], np.zeros(50, np.uint8))
-    algorithm.experience.welcome().add("her", rows, task=1, content="x", policy_step=0, step=0)
-    seen = [algorithm.experience.sample(60) for _ in range(5)]
+    algorithm.off_policy.experience.welcome().add("her", rows, task=1, content="x", policy_step=0, step=0)
+    seen = [algorithm.off_policy.experience.sample(60) for _ in range(5)]
     steps, theirs = (np.concatenate([getattr(batch, name) for batch in seen]) for name in ("steps", "reward"))
     assert set(steps[theirs == 7]) == {1}
     assert set(steps[theirs != 7]) == {1, 2, 3}
-    assert np.isfinite(algorithm.learn(seen[0]).tolist()).all()
+    assert np.isfinite(learn(algorithm, seen[0]).tolist()).all()
 
 
 def test_nothing_is_owed_while_no_row_is_whole():
@@ -426,8 +430,8 @@ def test_recorded_updates_are_those_of_other_ways(more):
         algorithm = made(**more)
         algorithm.launch(way, recorder)
         rng = np.random.default_rng(5)
-        measured = torch.stack([algorithm.learn(batch_of(rng)) for _ in range(14)])
-        found.append({**algorithm.tensors(), "measured": measured})
+        measured = torch.stack([learn(algorithm, batch_of(rng)) for _ in range(14)])
+        found.append({**algorithm.state().tensors, "measured": measured})
     assert recorder.replays == 14 - 2 * WARM_UP  # with a step of the actor, and without
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
@@ -435,13 +439,8 @@ def test_recorded_updates_are_those_of_other_ways(more):
 def test_a_graph_that_leaves_other_bits_is_left_out():
     training = training_of()
 
-    def of(way, spoil=0.0):
-        algorithm = made_alone(training, SPACES, CPU, KERNELS)
-        algorithm.launch(way, Recorder(spoil))
-        return algorithm
-
-    assert leaves_same_bits(of, training, SPACES)
-    assert not leaves_same_bits(lambda way: of(way, 1e-6), training, SPACES)
+    assert leaves_same_bits(TD3, training, SPACES, CPU, Recorder())
+    assert not leaves_same_bits(TD3, training, SPACES, CPU, Recorder(1e-6))
 
 
 def test_what_was_recorded_is_forgotten_where_another_state_is_loaded():
@@ -449,10 +448,10 @@ def test_what_was_recorded_is_forgotten_where_another_state_is_loaded():
     algorithm = made()
     algorithm.launch(GRAPH, recorder)
     for _ in range(8):
-        algorithm.learn(batch_of(rng))
-    before = algorithm._made
+        learn(algorithm, batch_of(rng))
+    before = algorithm._recorded
     algorithm.load(algorithm.state())
-    assert algorithm._made[True] is not before[True]
+    assert algorithm._recorded[True] is not before[True]
 
 
 def test_a_graph_needs_a_gpu_and_no_encoder_that_learns():
@@ -468,5 +467,5 @@ def test_an_update_reads_no_number_back(moves_actor):
     algorithm = find(ALGORITHMS, "td3")(Context(training, SPACES, ENVS, meta, Experience(training, SPACES)))
     read, action = torch.empty(ROWS, 5 + len(TASKS), device=meta), torch.empty(ROWS, 4, device=meta)
     number = torch.empty(ROWS, device=meta)
-    measured = algorithm._update(moves_actor, UpdateInputs(read, read, read, read, action, number, number, action))
+    measured = algorithm.update_of(moves_actor, UpdateInputs(read, read, read, read, action, number, number, action))
     assert (measured.shape, measured.device) == ((3,), meta)

@@ -19,7 +19,7 @@ from train_point_mass import TASKS, Judged, judge, section
 
 from anchorleg.job import HANDED_OVER, Job, checkpoints_of
 from anchorleg.rollback import Rollback, roll_back
-from trainer.algorithms.mtsac import algorithm
+from trainer.algorithms import mtsac
 from trainer.buffers.replay import Ring
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
@@ -93,8 +93,8 @@ class Beside(PointMasses):
 
 
 def test_the_updates_of_a_vector_step_are_made_while_the_next_one_is_under_way(tmp_path, monkeypatch):
-    updates, log, learn = [], [], algorithm.Algorithm.learn
-    monkeypatch.setattr(algorithm.Algorithm, "learn", lambda *args: (updates.append(None), learn(*args))[1])
+    updates, log, learn = [], [], mtsac.MTSAC.learn
+    monkeypatch.setattr(mtsac.MTSAC, "learn", lambda *args: (updates.append(None), learn(*args))[1])
     training = section(total_steps=24, random_steps=8, updates_per_step=0.5, evaluation_goals=0)
     run(Job.standalone(tmp_path), training, Listener(), make_envs=lambda spec, _: Beside(spec, updates, log))
     # Four environments: nothing is earned by the two random vector steps, then two updates by each.
@@ -136,13 +136,13 @@ def test_products_are_computed_as_the_checkpoint_says(tmp_path, monkeypatch):
 
 
 def test_updates_are_made_as_the_checkpoint_says(tmp_path, monkeypatch):
-    asked, choose = [], algorithm.choose_native
+    asked, choose = [], mtsac.choose_native
 
     def choose_native(training, recorded):
         asked.append(recorded)
         return ("kernels", "no compiler") if recorded is None else choose(training, recorded)
 
-    monkeypatch.setattr(algorithm, "choose_native", choose_native)
+    monkeypatch.setattr(mtsac, "choose_native", choose_native)
     _, listener, job = train(tmp_path, at=30)
     assert "no compiler" in listener.said
     assert numeric_of(job)["updates"] == "kernels"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,11 +11,10 @@ pytest.importorskip("torch")
 import torch
 
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP, Updates, choose_launch_mode
-from trainer.algorithms.mtsac import learner as sac
-from trainer.algorithms.mtsac import update as sac_update
-from trainer.algorithms.mtsac.algorithm import Algorithm
-from trainer.algorithms.mtsac.graph_check import is_same
-from trainer.algorithms.mtsac.inputs import prepare
+from trainer.algorithms.common.graph_check import leaves_same_bits
+from trainer.algorithms.common.multitask import inputs_of
+from trainer.algorithms.common.sharding import Sample
+from trainer.algorithms.mtsac import MTSAC
 from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
@@ -68,8 +66,8 @@ class Recorder:
 
 def updates_of(learner, *how):
     """Updates of `learner`: batch → metrics."""
-    made = Updates(partial(sac_update.learn, learner), learner.device, *how)
-    return lambda batch: made.update(prepare(batch, learner.noise, learner.device))
+    made = Updates(learner.update_of, learner.device, *how)
+    return lambda batch: made.update(inputs_of(Sample(batch, learner.draw(batch, learner.noise)), learner.device))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +78,7 @@ def test_recorded_updates_are_those_of_other_ways(kind):
     found = [[way(a_batch(seed)) for seed in range(8)] for way in ways]
     assert recorder.replays == 8 - WARM_UP
     assert torch.equal(torch.stack(found[0]), torch.stack(found[1]))  # so results were copied away, too
-    nets = [sac.tensors_of(learner) for learner in learners]
+    nets = [learner.state().tensors for learner in learners]
     assert all(torch.equal(nets[0][name], nets[1][name]) for name in nets[0])
 
 
@@ -88,7 +86,8 @@ def test_recorded_updates_are_those_of_other_ways(kind):
 def test_an_update_reads_no_number_back(kind):
     """On a device whose tensors have no numbers: what would make the host wait for a GPU fails there."""
     training, meta = a_training(**KINDS[kind]), torch.device("meta")
-    measured = sac_update.learn(learner_of(training, meta), prepare(a_batch(), torch.Generator(), meta))
+    learner = learner_of(training, meta)
+    measured = learner.update_of(inputs_of(Sample(a_batch(), learner.draw(a_batch(), torch.Generator())), meta))
     assert (measured.shape, measured.device) == ((5,), meta)
 
 
@@ -115,8 +114,8 @@ def test_on_a_cpu_it_is_said_that_a_graph_is_left_out():
 
 
 def test_a_graph_that_leaves_other_bits_is_left_out():
-    assert is_same(a_training(), SPACES, CPU, Recorder())
-    assert not is_same(a_training(), SPACES, CPU, Recorder(spoil=lambda measured: measured + 1e-6))
+    assert leaves_same_bits(MTSAC, a_training(), SPACES, CPU, Recorder())
+    assert not leaves_same_bits(MTSAC, a_training(), SPACES, CPU, Recorder(spoil=lambda measured: measured + 1e-6))
     assert choose_launch_mode(lambda: True, GPU, wanted=True) == (GRAPH, None)
     assert choose_launch_mode(lambda: False, GPU, wanted=True) == (
         KERNELS,
@@ -137,4 +136,4 @@ def test_a_graph_that_cannot_be_recorded_is_left_out():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_graph_leaves_the_bits_of_single_kernels(kind):
     asked = a_training(cuda_graph=True, **KINDS[kind])
-    assert Algorithm.choose_launch_mode(asked, SPACES, GPU, None) == (GRAPH, None)
+    assert MTSAC.choose_launch_mode(asked, SPACES, GPU, None) == (GRAPH, None)

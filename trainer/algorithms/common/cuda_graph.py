@@ -16,8 +16,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from trainer.config.training import Training
-
 #: The names of all ways, as a checkpoint's `numeric` has them; the third is MTSAC's on a CPU, with numbers of its own.
 KERNELS, GRAPH, NATIVE = "kernels", "graph", "native"
 #: Updates made before recording, as torch's notes have it: libraries choose and allocate, Adam makes its state. They
@@ -115,13 +113,6 @@ class Updates(Generic[Inputs]):
 def _stream_beside(device: torch.device) -> torch.cuda.Stream:
     """Always the same one: cuBLAS keeps 32 MiB for each stream that it ever computed on."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def not_recorded(training: Training, device: torch.device, what: str) -> tuple[str, str | None]:
-    """`KERNELS`, for updates that nothing here records; `what`: whose. A sentence where a graph was asked for."""
-    if not training.cuda_graph or device.type != "cuda":
-        return KERNELS, None
-    return KERNELS, f"training.cuda_graph is left out: updates of {what} are not recorded"
 
 
 def choose_launch_mode(

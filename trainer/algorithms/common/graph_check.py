@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from trainer.algorithms.common.cuda_graph import CHECKED, GRAPH, KERNELS, WARM_UP
+from trainer.algorithms.base import Context
+from trainer.algorithms.common.cuda_graph import (
+    CHECKED,
+    GRAPH,
+    KERNELS,
+    WARM_UP,
+    Record,
+    choose_launch_mode,
+    record_cuda_graph,
+)
+from trainer.algorithms.common.precision import rounding
+from trainer.algorithms.common.sharding import Sample
+from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch
 from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, Spaces
 
 
-class Learning(Protocol):
-    """What is tried."""
+def choose_recorded(kind: Any, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
+    """As `Algorithm.choose_launch_mode`, for a `kind` that can `launch` a graph: one where that is asked for and leaves
+    the same bits. `spaces`: of what is kept.
+    """
+    wanted, shards = training.cuda_graph, training.algorithm.shards
+    with rounding(training.off_policy, device):
+        is_same = partial(leaves_same_bits, kind, training, spaces, device)
+        return choose_launch_mode(is_same, device, wanted=wanted, shards=shards)
 
-    def learn(self, batch: Batch) -> Tensor:
-        """One update."""
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        """All that it changes."""
-
-
-def leaves_same_bits(make: Callable[[str], Learning], training: Training, spaces: Spaces) -> bool:
-    """A few updates both ways, by what `make` makes for a way. Errors: RuntimeError where CUDA cannot record."""
-    kinds = getattr(training.algorithm, "policy_delay", 1)  # one of so many moves the actor, and is recorded apart
+def leaves_same_bits(
+    kind: Any, training: Training, spaces: Spaces, device: torch.device, record: Record = record_cuda_graph
+) -> bool:
+    """A few updates of the algorithm `kind` both ways. Errors: RuntimeError where CUDA cannot record."""
+    apart = training.model_copy(update={"replay_on": "host"})  # it stays empty, and takes no memory
+    updates = WARM_UP + CHECKED
+    updates *= getattr(training.algorithm, "policy_delay", 1)  # one of so many moves the actor, and is recorded apart
     found = []
     for way in (KERNELS, GRAPH):
-        learning = make(way)
-        batches = (made_up(training.off_policy, spaces, seed) for seed in range(kinds * (WARM_UP + CHECKED)))
-        measured = torch.stack([learning.learn(batch) for batch in batches])
-        found.append({**learning.tensors(), "measured": measured.cpu()})
+        algorithm = kind(Context(apart, spaces, 1, device, Experience(apart, spaces)))
+        algorithm.launch(way, record)
+        batches = (made_up(training.off_policy, spaces, seed) for seed in range(updates))
+        measured = [algorithm.learn(Sample(batch, algorithm.draw(batch, algorithm.noise))) for batch in batches]
+        found.append({**algorithm.state().tensors, "measured": torch.stack(measured).cpu()})
     one, other = found
     return all(torch.equal(one[name], other[name]) for name in one)
 

@@ -1,4 +1,4 @@
-"""One update of multi-task SAC on a CPU, as `trainer.algorithms.mtsac.update` has it: read that one first.
+"""One update of multi-task SAC on a CPU, as `trainer/algorithms/mtsac.py` has it: read that one first.
 
 Nets of 256 units are so small that some 180 calls of torch take as long as all matrix products. Here torch computes the
 products alone, into the same memory each time, one net after another so that it stays in the cache; kernels.c
@@ -18,11 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.algorithms.mtsac.inputs import Inputs
-from trainer.algorithms.mtsac.learner import Learner
-from trainer.algorithms.mtsac.native.beside import Beside
-from trainer.algorithms.mtsac.native.library import Adam, load
-from trainer.algorithms.mtsac.native.nets import ActorScratch, CriticScratch, Net, Pinned, Workspace
+from trainer.algorithms.common.multitask import Inputs, Learner
+from trainer.algorithms.common.native.library import Adam, Beside, load
+from trainer.algorithms.common.native.nets import ActorScratch, CriticScratch, Net, Pinned, Workspace
 
 _INDEX_BYTES = 8
 
@@ -88,7 +86,7 @@ class NativeUpdates:
 
     @torch.no_grad()
     def learn(self, inputs: Inputs) -> Tensor:
-        """As `trainer.algorithms.mtsac.update.learn`."""
+        """As MTSAC's `update_of`."""
         inputs = _as_read(inputs)
         rows = len(inputs.reward)
         if self._work is None or self._work.rows != rows:

@@ -1,18 +1,31 @@
-"""kernels.c as Python calls it."""
+"""kernels.c as Python calls it, whether it is called, and by how many threads."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import POINTER, c_double, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from trainer.algorithms.common.cuda_graph import KERNELS, NATIVE
+from trainer.config.training import Training
 from trainer.envs.spaces import F32
-from trainer.machine.building import Library, Recipe, cache_folder, find_or_build
+from trainer.errors import ConfigError, UndecidedError
+from trainer.machine.building import (
+    Library,
+    NoLibraryError,
+    Recipe,
+    UnreadLibraryError,
+    cache_folder,
+    find_or_build,
+)
 
 SOURCES = Path(__file__).parent
 #: None of these lets the compiler change a bit.
@@ -26,6 +39,8 @@ FLAGS = (
     "-shared",
     "-fPIC",
 )
+#: Operations of a layer of the critics from which a second thread is worth its messages (bench/second_thread.py).
+WORTH_A_THREAD = 2 * 128 * 256 * 256
 #: `numbers_of` kernels.c, which are the same everywhere.
 _NUMBERS = "bba368d56cfee8f009bac416741549e169b42367586da336582b214aba71af43"
 
@@ -113,3 +128,85 @@ def _fault(built: Library) -> str | None:
 
 
 RECIPE = Recipe("kernels", SOURCES, FLAGS, fault=_fault)
+
+
+def choose_native(training: Training, recorded: str | None) -> tuple[str, str | None]:
+    """(the way for `numeric`, a sentence for the user or None): as it was `recorded`; else, at a run's beginning,
+    natively where critics are plain, batches whole and products not rounded, torch has one thread, and there is a
+    library.
+
+    Errors: ConfigError where a run was begun natively, and there is no library: its bits are nowhere else;
+    UndecidedError where it is not known whether there is one.
+    """
+    off_policy = training.off_policy
+    is_whole = off_policy.shards == 1 and off_policy.precision == "float32"
+    is_meant = is_whole and training.network.critic_net != "residual" and training.threads == 1
+    if recorded not in {None, NATIVE} or (recorded is None and not is_meant):
+        return KERNELS, None
+    try:
+        load()
+    except UnreadLibraryError as error:
+        raise UndecidedError(
+            f"the library of updates cannot be had now ({error}); nothing was decided, for a training keeps to the way "
+            "that it is begun by: start again when it can be, or set XDG_CACHE_HOME to another folder"
+        ) from error
+    except NoLibraryError as error:
+        if recorded == NATIVE:
+            raise ConfigError(
+                f"updates of this training were made by a library that is not to be had here ({error}); install a C "
+                "compiler, name one in CC, or set XDG_CACHE_HOME to a folder that a machine with one shares"
+            ) from error
+        return KERNELS, f"updates are made without the library that would make them quicker ({error})"
+    return NATIVE, None
+
+
+def threads_for(training: Training, cores: int) -> int:
+    """Of native updates: two, which leave the same bits, where there is a second core, products are large, and each of
+    them is computed by one.
+    """
+    widest = max(training.network.critic_hidden)
+    is_worth_it = 2 * training.off_policy.batch_size * widest**2 >= WORTH_A_THREAD
+    return 2 if training.threads == 1 and cores > 1 and is_worth_it else 1
+
+
+class Beside:
+    """Does two things at the same time, the second in a thread of its own; with one thread, or where no other can be
+    started, one after the other.
+
+    The other thread has what torch and its libraries keep for each thread: as many threads for a product, no gradients.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = _started() if threads > 1 else None
+
+    @property
+    def threads(self) -> int:
+        """How many work at the same time."""
+        return 1 if self._pool is None else 2
+
+    def both(self, one: Callable[[], None], other: Callable[[], None]) -> None:
+        """Returns when both are done. Errors: those of either."""
+        if self._pool is None:
+            one()
+            other()
+            return
+        running = self._pool.submit(other)
+        try:
+            one()
+        finally:
+            running.result()
+
+
+def _started() -> ThreadPoolExecutor | None:
+    """A thread that runs and has its settings; None: the system has none left."""
+    pool = ThreadPoolExecutor(1, "learner", _settle, (torch.get_num_threads(),))
+    try:
+        pool.submit(int).result()
+    except RuntimeError:
+        return None
+    return pool
+
+
+def _settle(threads: int) -> None:
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)

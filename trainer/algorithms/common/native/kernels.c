@@ -1,6 +1,6 @@
 /* What an update of multi-task SAC does between its matrix products (update.py calls these, library.py loads them).
 
-   The formulas are those of trainer/algorithms/mtsac/update.py. Bits depend on this file alone, not on the compiler,
+   The formulas are those of trainer/algorithms/mtsac.py. Bits depend on this file alone, not on the compiler,
    the processor or the C library: nothing is contracted or reordered, every sum has its order here, and exp, tanh and
    log are computed from the four operations. Arrays are row-major float; B rows, K tasks, A numbers of an action, H
    outputs of a critic (1, or K: then a row takes its task's). */

@@ -1,0 +1,43 @@
+"""What several benches make: a fresh learner of multi-task SAC, and what its update takes of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer.algorithms.base import Algorithm, Context
+from trainer.algorithms.common.multitask import Inputs, inputs_of
+from trainer.algorithms.common.sharding import Sample
+from trainer.algorithms.mtsac import MTSAC
+from trainer.buffers.experience import Experience
+from trainer.buffers.rows import Batch
+from trainer.config.training import Training
+from trainer.envs.spaces import I32, Actions, Obs, Spaces
+
+
+def fresh(training: Training, spaces: Spaces) -> MTSAC:
+    """On the CPU, with a replay that stays empty."""
+    return MTSAC(Context(training, spaces, 1, torch.device("cpu"), Experience(training, spaces)))
+
+
+def prepared(learner: MTSAC, batch: Batch) -> Inputs:
+    """With the noise that is drawn for its update."""
+    return inputs_of(Sample(batch, learner.draw(batch, learner.noise)), learner.device)
+
+
+@torch.no_grad()
+def act_deterministic(algorithm: Algorithm, obs: Obs, task: I32) -> Actions:
+    """What its policy does where nothing is to be tried."""
+    seen = {key: torch.from_numpy(rows).to(algorithm.device) for key, rows in obs.items()}
+    outputs = algorithm.policy(seen, torch.from_numpy(task.astype(np.int64)).to(algorithm.device))
+    actions: Actions = algorithm.policy.distribution.mode(outputs).cpu().numpy()
+    return actions
+
+
+def learn(algorithm: Any, batch: Batch) -> Tensor:
+    """One update of `batch`, whatever the replay of an off-policy algorithm has."""
+    measured: Tensor = algorithm.learn(algorithm.off_policy.shared(batch, algorithm.draw, algorithm.noise))
+    return measured
