@@ -47,7 +47,7 @@ import torch
 from scipy import stats
 
 from anchorleg.job import Job
-from trainer.algorithms.base import Mixing
+from trainer.algorithms.base import Algorithm
 from trainer.config.presets import DEFAULT_PRESET
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, group_identity
@@ -221,7 +221,7 @@ def mixing(rounds: int) -> None:
             state = as_begun(training, torch.device("cpu"), envs)
             while state.updates < BLOCK_UPDATES:
                 advance(state)
-        assert isinstance(state.algorithm, Mixing)
+        assert state.algorithm.weights()
         others = [other_learner(state.algorithm, slot, every) for slot in range(1, SLOTS)]
         for _ in range(rounds):
             mixes, state.updates = Mixes(job, training, (), lambda _: None), every - 1
@@ -244,7 +244,7 @@ def mixing(rounds: int) -> None:
     figures.save("groups_mixing", ["rounds", "bytes_a_slot", "update_ms", "barrier_ms", "of_updates"], [line])
 
 
-def other_learner(learner: Mixing, slot: int, updates: int) -> OtherLearner:
+def other_learner(learner: Algorithm, slot: int, updates: int) -> OtherLearner:
     """One near to `learner`."""
     noise = torch.Generator().manual_seed(slot)
     weights = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,9 +30,8 @@ def prepared(learner: MTSAC, batch: Batch) -> Inputs:
 @torch.no_grad()
 def act_deterministic(algorithm: Algorithm, obs: Obs, task: I32) -> Actions:
     """What its policy does where nothing is to be tried."""
-    seen = {key: torch.from_numpy(rows).to(algorithm.device) for key, rows in obs.items()}
-    outputs = algorithm.policy(seen, torch.from_numpy(task.astype(np.int64)).to(algorithm.device))
-    actions: Actions = algorithm.policy.distribution.mode(outputs).cpu().numpy()
+    policy = algorithm.policy
+    actions: Actions = policy.distribution.mode(policy.outputs(obs, task)).cpu().numpy()
     return actions
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,12 +54,8 @@ def learn(algorithm: Any, batch: Batch) -> Tensor:
 @torch.no_grad()
 def act_deterministic(algorithm: Algorithm, obs: Obs, task: Any) -> Actions:
     """What its policy does where nothing is to be tried."""
-    policy, device = algorithm.policy, algorithm.device
-    outputs = policy(
-        {key: torch.from_numpy(rows).to(device) for key, rows in obs.items()},
-        torch.from_numpy(np.int64(task)).to(device),
-    )
-    actions: Actions = policy.distribution.mode(outputs).cpu().numpy()
+    policy = algorithm.policy
+    actions: Actions = policy.distribution.mode(policy.outputs(obs, task)).cpu().numpy()
     return actions
 
 

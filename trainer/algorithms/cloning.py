@@ -83,9 +83,7 @@ class BehaviourCloning(Algorithm):
     @torch.no_grad()
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         """The policy's most likely action: nothing is tried."""
-        device = self.device
-        read = {key: torch.from_numpy(obs[key]).to(device) for key in self.policy.spec.spaces.obs}
-        outputs = self.policy(read, torch.from_numpy(task.astype(np.int64)).to(device))
+        outputs = self.policy.outputs(obs, task)
         if not torch.isfinite(outputs).all():
             raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
         actions: Actions = self.policy.distribution.mode(outputs).cpu().numpy()

@@ -18,10 +18,10 @@ Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [ob
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,14 +34,14 @@ from trainer.algorithms.common.multitask import Inputs, actor_and_critics, input
 from trainer.algorithms.common.native.library import Beside, choose_native, threads_for
 from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
-from trainer.algorithms.common.optimizers import step_along
+from trainer.algorithms.common.optimizers import optimizers_of, step_along
 from trainer.algorithms.common.parts import named, torch_generator
 from trainer.algorithms.common.sharding import OptimizerStep, Sample, take_steps
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import I32, STATE, Actions, Obs, Spaces
+from trainer.envs.spaces import I32, Actions, Obs, Spaces
 from trainer.machine.device import on_device, to_device
 from trainer.machine.host import read_host
 from trainer.nets import fused
@@ -86,35 +86,25 @@ class MTSAC(Algorithm):
         if training.network.critic_net != "residual":
             for name, nets in (("critics", self.critics), ("targets", self.target_critics)):
                 self.stacks[name] = Stacked(cast("list[Critic]", nets))
-        critics = [self.stacks["critics"].flat] if "critics" in self.stacks else self.critics.parameters()
-        self.optimizers = {
-            "actor": self._adam([self.stacks["actor"].flat], device, settings.weight_decay),
-            "critics": self._adam(critics, device, settings.weight_decay),
-            "temperature": self._adam([self.log_temperature], device, 0.0),
-        }
+        critics = [self.stacks["critics"].flat] if "critics" in self.stacks else list(self.critics.parameters())
+
+        def adam(weight_decay: float, **learned: list[nn.Parameter]) -> dict[str, torch.optim.Optimizer]:
+            kind = partial(torch.optim.AdamW, eps=settings.adam_eps, capturable=device.type == "cuda")
+            return optimizers_of(learned, device, kind, lr=settings.learning_rate, weight_decay=weight_decay)
+
+        self.optimizers = adam(settings.weight_decay, actor=[self.stacks["actor"].flat], critics=critics)
+        self.optimizers |= adam(0.0, temperature=[self.log_temperature])
         self.noise = torch_generator(training.seed, RandomStream.NOISE)
         self._way = context.way
         self._beside = Beside(threads_for(training, read_host().cores) if self._way == NATIVE else 1)
         self.launch(self._way)
-
-    def _adam(
-        self, parameters: Iterable[nn.Parameter], device: torch.device, weight_decay: float
-    ) -> torch.optim.Optimizer:
-        rate, eps, fused_too = self.settings.learning_rate, self.settings.adam_eps, device.type in {"cpu", "cuda"}
-        on_gpu = device.type == "cuda"
-        return torch.optim.AdamW(
-            parameters, lr=rate, eps=eps, weight_decay=weight_decay, fused=fused_too, capturable=on_gpu
-        )
-
-    # --- acting, and what an update works on --------------------------------------------------------------------------
 
     @torch.no_grad()
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         if step < self.settings.random_steps:
             return self.off_policy.random_actions(len(task))
         distribution, device = self.policy.distribution, self.device
-        tasks = to_device(torch.from_numpy(task.astype(np.int64)), device)
-        outputs = self.policy({STATE: to_device(torch.from_numpy(obs[STATE]), device)}, tasks)
+        outputs = self.policy.outputs(obs, task)
         noise = to_device(distribution.noise(len(outputs), self.noise), device)
         return must_be_finite(distribution.draw(outputs, noise).cpu().numpy(), step)
 
@@ -144,8 +134,6 @@ class MTSAC(Algorithm):
             return self.optimizer_steps(inputs_of(of, device))
 
         return self.move_targets(self.off_policy.take_steps(steps, sample, self.step_optimizer))
-
-    # --- the update ---------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def update_of(self, inputs: Inputs) -> Tensor:
@@ -229,7 +217,7 @@ class MTSAC(Algorithm):
         q, layers = self.plain_values("critics", x, action)
         td_error = q - target
         self.stacks["critics"].backward(layers, (2 / len(target) * td_error).unsqueeze(-1) * self.chosen(x))
-        return self._gradient("critics"), td_error.square().mean(dim=1).sum(), q.mean()
+        return [self.stacks["critics"].gradient], td_error.square().mean(dim=1).sum(), q.mean()
 
     def critic_loss(self, x: Tensor, action: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """(the sum of the critics' mean losses, Q [2, B] of `action`), by torch: of any critics."""
@@ -251,7 +239,7 @@ class MTSAC(Algorithm):
         output_gradient = fused.output_gradient(current, -action_gradient / rows, temperature / rows)
         self.stacks["actor"].backward(layers, output_gradient.unsqueeze(0))
         loss = (temperature * current.log_prob - q_value).mean()
-        return self._gradient("actor"), loss, current.log_prob
+        return [self.stacks["actor"].gradient], loss, current.log_prob
 
     def q_value_and_gradient(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """What the actor climbs: (Q [B], its derivative by the action [B, A]); the critics get no gradients."""
@@ -297,8 +285,6 @@ class MTSAC(Algorithm):
                 target.lerp_(critic, self.settings.tau)
         return torch.stack([measured[name] for name in self.METRICS])
 
-    # --- the nets -----------------------------------------------------------------------------------------------------
-
     def drawn(self, x: Tensor, noise: Tensor) -> tuple[Draw, list[Tensor]]:
         """Actions for `x` [B, O + K] by standard normal `noise` [B, A], and the values of the actor's layers."""
         layers = self.stacks["actor"].forward(x)
@@ -313,19 +299,10 @@ class MTSAC(Algorithm):
         """[B, outputs]: 1 for the output of a plain critic that is Q for the row's task, else 0."""
         return cast("Critic", self.critics[0]).chosen(x)
 
-    def _gradient(self, name: str) -> list[Tensor]:
-        """What a net's `backward` left, of all of it together."""
-        return [cast("Tensor", self.stacks[name].flat.grad)]
-
     def launch(self, way: str, record: Record = record_cuda_graph) -> None:
         """Make updates that `way` from here on."""
-        self._update: Callable[[Inputs], Tensor]
-        if way == NATIVE:
-            self._update = NativeUpdates(self, self._beside).learn
-        else:
-            self._update = Updates(self.update_of, self.device, way, record).update
-
-    # --- for everybody else -------------------------------------------------------------------------------------------
+        recorded = Updates(self.update_of, self.device, way, record)
+        self._update = NativeUpdates(self, self._beside).learn if way == NATIVE else recorded.update
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Each task's entropy temperature."""

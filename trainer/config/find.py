@@ -93,7 +93,7 @@ def find(kind: Kind, name: str) -> Any:
         module, _, cls = kind.protocol.partition(":")
         raise ValueError(
             f"the {kind.file} {name!r} ({getattr(found, '__qualname__', found)}) lacks {', '.join(lacks)}: see the "
-            f"class {cls} in {module.replace('.', '/')}.py"
+            f"protocol {cls} in {module.replace('.', '/')}.py"
         )
     return found
 

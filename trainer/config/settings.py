@@ -117,9 +117,7 @@ class AlgorithmSettings(TrainingSettings):
     """Environments, at least, where nobody says how many."""
 
     SHARES: ClassVar[bool] = False
-    """Whether it learns in several shards: its algorithm is then an `OnPolicy` or an `OffPolicy`
-    (`trainer.algorithms.common`).
-    """
+    """Whether it learns in several shards (`trainer.algorithms.common.sharding`, or `.rollouts`)."""
     READS_STATE_ALONE: ClassVar[bool] = False
     """Whether it reads the numbers of a state as they are, and no pictures."""
 
@@ -158,9 +156,7 @@ class AlgorithmSettings(TrainingSettings):
 
     @property
     def unmixable(self) -> str | None:
-        """Why its nets cannot be averaged with those of another slot; None: its algorithm is a
-        `trainer.algorithms.base.Mixing`.
-        """
+        """Why its nets cannot be averaged with those of another slot; None: its algorithm has `weights` and `probe`."""
         return f"{self.name} does not say which of its numbers can be averaged; mtsac, sac, td3 and drqv2 do"
 
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from trainer.config.network import Network
-from trainer.envs.spaces import Spaces
+from trainer.envs.spaces import Obs, Spaces
 from trainer.nets import weights
 from trainer.nets.distributions import DISTRIBUTIONS
 from trainer.nets.encoders.base import arch_of, encoder_for
@@ -115,6 +117,12 @@ class PolicyNet(nn.Module):
     def forward(self, obs: Mapping[str, Tensor], task: Tensor) -> Tensor:
         """[B, P] parameters of the distribution, for [B, *shape] of each key and [B] tasks."""
         return self.of_inputs(self.inputs(self.prepared(obs), task))
+
+    def outputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> Tensor:
+        """[N, P], for arrays as environments give them."""
+        device = next(self.parameters()).device
+        seen = {key: torch.as_tensor(obs[key], device=device) for key in self.spec.spaces.obs}
+        return self(seen, torch.as_tensor(task, dtype=torch.int64, device=device))  # type: ignore[no-any-return]
 
     def prepared(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Observations as `inputs` reads them: on a common scale, and where an encoder is frozen its features."""

@@ -42,7 +42,7 @@ class Drift(Algorithm):
         self.noise = torch_generator(training.seed, RandomStream.PLUGIN)
         spec = PolicySpec(context.spaces, training.network, "squashed-normal")
         first = torch_generator(training.seed_of_nets, RandomStream.NETS)
-        self.policy = PolicyNet(spec, first).to(self.device)
+        self.policy = PolicyNet(spec, first).to(context.device)
         self.rollout: list[tuple[dict[str, Any], I32, F32, F32]] = []
         self.left = 0
 
@@ -105,6 +105,4 @@ class Drift(Algorithm):
 
     def _mode(self, obs: Obs, task: I32) -> Tensor:
         """What the policy does where nothing is to be tried, [N, A]."""
-        read = {key: torch.from_numpy(array).to(self.device) for key, array in obs.items()}
-        outputs = self.policy(read, torch.from_numpy(task.astype(np.int64)).to(self.device))
-        return self.policy.distribution.mode(outputs)
+        return self.policy.distribution.mode(self.policy.outputs(obs, task))

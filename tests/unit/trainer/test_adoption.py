@@ -136,7 +136,7 @@ def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_pa
     assert adoptions.found is not None
     assert adoptions.found[0].slot == adoptions.found[1].slot == 3
     assert read_taken(jobs[1], adoptions.kept) == b"three"
-    entry = adoptions.enter(run_of(SimpleNamespace(), step=100), lambda _: True)
+    entry = adoptions.enter(run_of(SimpleNamespace(weights=dict), step=100), lambda _: True)
     assert entry is not None
     assert (entry.adopt, adoptions.found, adoptions.kept) == (3, None, "")  # the entry says what is needed
 
@@ -179,7 +179,7 @@ def test_the_same_learner_is_not_taken_over_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(adopting, "put_in", lambda *_: "done")
     adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
     adoptions._look()
-    entry = adoptions.enter(run_of(object(), step=2), lambda _: True)
+    entry = adoptions.enter(run_of(SimpleNamespace(weights=dict), step=2), lambda _: True)
     later = {row["step"]: row for row in rows(0.1, 0.1, 0.1, 0.1, 0.1)}
     adoptions._new = later
     adoptions._look()
@@ -316,7 +316,10 @@ def test_the_average_of_the_actor_begins_anew():
 
 def test_what_comes_to_nothing_is_a_sentence():
     entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
-    assert put_in(run_of(object()), entry, b"") == "what slot 2 has learned is not taken over: this algorithm cannot"
+    assert (
+        put_in(run_of(SimpleNamespace(weights=dict)), entry, b"")
+        == "what slot 2 has learned is not taken over: this algorithm cannot"
+    )
     assert put_in(run_of(made("sac", 0, 0)), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
     with pytest.raises(ValueError, match=r"\S"):
         tensors_in(b"torn")

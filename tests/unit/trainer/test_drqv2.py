@@ -161,12 +161,12 @@ def test_critics_that_see_the_state_read_no_pictures_and_leave_the_encoder_to_th
     algorithm = made(SEEING, name, random_shift=0, **more)
     rng = np.random.default_rng(0)
     batch = batch_of(rng, SEEING)
-    inputs, _ = algorithm.inputs(batch.obs, batch.task)
+    inputs, _ = algorithm.nets.inputs(batch.obs, batch.task)
     other = {**batch.obs, IMAGE: 255 - batch.obs[IMAGE]}
-    assert torch.equal(algorithm.inputs(other, batch.task)[0].critics, inputs.critics)
+    assert torch.equal(algorithm.nets.inputs(other, batch.task)[0].critics, inputs.critics)
     other = {**batch.obs, PRIVILEGED: -batch.obs[PRIVILEGED]}
-    assert torch.equal(algorithm.inputs(other, batch.task)[0].policy, inputs.policy)
-    assert not torch.equal(algorithm.inputs(other, batch.task)[0].critics, inputs.critics)
+    assert torch.equal(algorithm.nets.inputs(other, batch.task)[0].policy, inputs.policy)
+    assert not torch.equal(algorithm.nets.inputs(other, batch.task)[0].critics, inputs.critics)
     assert PRIVILEGED not in algorithm.policy.spec.spaces.obs
     before = {key: value.clone() for key, value in algorithm.policy.state_dict().items()}
     learn(algorithm, batch)

@@ -369,7 +369,9 @@ class TestABarrier:
         for data in (b"torn", safetensors.torch.save({"policy.a": torch.zeros(1)})):
             assert mix_in(slot.state, entry, [data]).startswith("the weights of slot 1 are not mixed in: ")
         assert are_equal(before, slot.learner.weights())
-        assert mix_in(SimpleNamespace(algorithm=object()), entry, [b""]).endswith("this algorithm cannot")
+        assert mix_in(SimpleNamespace(algorithm=SimpleNamespace(weights=dict)), entry, [b""]).endswith(
+            "this algorithm cannot"
+        )
 
 
 # --- who is looked at -----------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def moved(kind: str, by: Callable[[torch.optim.Optimizer], None]) -> dict[str, t
         parameter.grad = torch.full((64,), 1.0 if step == 0 else 0.0)
         parameter.grad[0] = 1.0
         by(optimizer)
-    return {name: moment for name, moment in moments_of("all", optimizer).items() if moment.ndim}
+    return {name: moment for name, moment in moments_of(optimizer).items() if moment.ndim}
 
 
 def denormals(moments: dict[str, torch.Tensor]) -> int:
@@ -82,4 +82,4 @@ def test_a_moment_that_is_not_finite_stays() -> None:
     for _ in range(200):
         parameter.grad = torch.tensor([float("nan"), 1.0])
         optimizer_step(optimizer)
-    assert all(bool(moment[0].isnan()) for moment in moments_of("all", optimizer).values() if moment.ndim)
+    assert all(bool(moment[0].isnan()) for moment in moments_of(optimizer).values() if moment.ndim)

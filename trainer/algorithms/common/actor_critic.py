@@ -33,7 +33,7 @@ _LAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluated:
     """What both nets say of B rows, and what the way back needs: the values of their layers."""
 
     policy: Derivatives
@@ -117,16 +117,16 @@ class ActorCritic:
         return log_prob, self._critic_stack.forward(inputs.critics)[-1][0, :, 0]
 
     @torch.no_grad()
-    def evaluate(self, inputs: NetInputs, action: Tensor) -> Evaluation:
+    def evaluate(self, inputs: NetInputs, action: Tensor) -> Evaluated:
         """Of B rows in which `action` was done."""
         actor_layers = self._actor_stack.forward(inputs.policy.detach())
         critic_layers = self._critic_stack.forward(inputs.critics.detach())
         outputs = self.actor.with_free(actor_layers[-1][0])
-        return Evaluation(self.actor.distribution.derivatives(outputs, action), actor_layers, critic_layers)
+        return Evaluated(self.actor.distribution.derivatives(outputs, action), actor_layers, critic_layers)
 
     @torch.no_grad()
     def backward(
-        self, inputs: NetInputs, now: Evaluation, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
+        self, inputs: NetInputs, now: Evaluated, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
     ) -> None:
         """Leave the gradients of all that is learned: of a loss with these derivatives [B] by `now.log_prob` and
         `now.value`, less `entropy_bonus` times the sum of `now.entropy`.
