@@ -27,7 +27,7 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.tasknames import MT10
 from trainer.machine import device as machine
-from trainer.nets.inputs import with_task
+from trainer.nets.mlp import with_task
 
 #: Name → widths of all nets, batch.
 SHAPES = {"256x2, batch 256": ((256, 256), 256), "400x3, batch 1280": ((400, 400, 400), 1280)}

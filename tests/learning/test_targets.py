@@ -14,7 +14,7 @@ from train_point_mass import section
 
 from trainer.buffers.rows import Batch
 from trainer.envs.step import Observed, Step
-from trainer.nets.inputs import with_task
+from trainer.nets.mlp import with_task
 from trainer.training.run import advance, fresh
 
 pytestmark = pytest.mark.trainer

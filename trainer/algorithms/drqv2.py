@@ -28,8 +28,8 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, I32, Actions, Obs, Spaces
 from trainer.machine.device import on_device, to_device
+from trainer.nets.critics import NetInputs
 from trainer.nets.mlp import MLP, orthogonal
-from trainer.nets.twins import NetInputs
 from trainer.streams import RandomStream
 
 _DISTRIBUTION = "tanh-noise"

@@ -7,10 +7,9 @@ net as a one-hot vector after the observation.
 
 The critics are of one of two kinds. Squared: each gives a number, learns by squared error, and the smaller of the two
 counts. Categorical (`common.categorical`): each gives a distribution over a fixed grid, learns by cross-entropy, the
-average of the two counts, and rewards are scaled task by task so that returns stay on the grid.
-
-Derivatives of plain nets are written by hand (`trainer.nets.fused`). On a CPU the same update is made in C where it can
-be (`common.native`): other numbers in the last digits, so a run keeps to one of them.
+average of the two counts, and rewards are scaled task by task so that returns stay on the grid. Derivatives of plain
+nets are written by hand (`trainer.nets.fused`). On a CPU the same update is made in C where it can be
+(`common.native`): other numbers in the last digits, so a run keeps to one of them.
 
 Shapes: B transitions, K tasks, O observation numbers, A action numbers; x = [obs, one-hot task] is [B, O + K].
 """
@@ -45,10 +44,10 @@ from trainer.envs.spaces import I32, Actions, Obs, Spaces
 from trainer.machine.device import on_device, to_device
 from trainer.machine.host import read_host
 from trainer.nets import fused
-from trainer.nets.critic import Critic
+from trainer.nets.critics import Critic
 from trainer.nets.distributions import usual_entropy
 from trainer.nets.fused import Draw, Stacked, min_q_input_gradient
-from trainer.nets.inputs import with_task
+from trainer.nets.mlp import with_task
 from trainer.state import State
 from trainer.streams import RandomStream
 
@@ -68,14 +67,13 @@ class MTSAC(Algorithm):
         self.num_tasks, self.seed = len(spaces.tasks), training.seed
         wanted = settings.target_entropy
         self.target_entropy = usual_entropy(spaces.action) if wanted is None else wanted
-        self.policy, self.critics = actor_and_critics(
-            training, spaces, torch_generator(training.seed_of_nets, RandomStream.NETS)
-        )
+        init = torch_generator(training.seed_of_nets, RandomStream.NETS)
+        self.policy, self.critics = actor_and_critics(training, spaces, init)
         self.policy.to(device)
         self.critics.to(device)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(requires_grad=False)
-        start = torch.full((self.num_tasks,), settings.init_temperature, device=device).log()
-        self.log_temperature = nn.Parameter(start)
+        initial = torch.full((self.num_tasks,), settings.init_temperature, device=device)
+        self.log_temperature = nn.Parameter(initial.log())
         #: [K] the largest |reward| of any batch so far: what categorical critics scale by, over the grid `values`.
         self.largest_reward = torch.zeros(self.num_tasks, device=device)
         self.values: Tensor | None = None
@@ -262,13 +260,12 @@ class MTSAC(Algorithm):
         loss). A shared one is as many equal numbers, which get the same gradient.
         """
         missing_entropy = log_prob + self.target_entropy
-        of_rows = self.log_temperature[task]
         if self.settings.shared_temperature:
             gradient = -missing_entropy.mean().expand_as(self.log_temperature).contiguous()
         else:
             by_task = torch.zeros_like(self.log_temperature)
             gradient = by_task.index_add_(0, task, missing_entropy, alpha=-1 / len(task))
-        return [gradient], -(of_rows * missing_entropy).mean()
+        return [gradient], -(self.log_temperature[task] * missing_entropy).mean()
 
     def step_optimizer(self, name: str, gradients: Sequence[Tensor]) -> None:
         """One Adam step of "critics", "actor" or "temperature". Only nets' gradients are clipped."""

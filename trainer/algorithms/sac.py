@@ -28,8 +28,8 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import I32, Actions, Box, Obs, Spaces
 from trainer.errors import NotFiniteError
 from trainer.machine.device import on_device, to_device
+from trainer.nets.critics import NetInputs, TwinCritics
 from trainer.nets.distributions import usual_entropy
-from trainer.nets.twins import NetInputs, TwinCritics
 from trainer.streams import RandomStream
 
 

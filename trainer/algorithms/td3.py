@@ -34,8 +34,8 @@ from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, I32, Actions, Obs, Spaces
 from trainer.machine.device import on_device, to_device
+from trainer.nets.critics import NetInputs
 from trainer.nets.encoders.base import kept_spaces
-from trainer.nets.twins import NetInputs
 from trainer.state import State
 from trainer.streams import RandomStream
 

@@ -1,4 +1,4 @@
-"""Plain multi-layer perceptrons, initialised from an explicit generator."""
+"""Plain multi-layer perceptrons, initialised from an explicit generator, and what they read beside observations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-
-from trainer.nets.room import make_room
 
 #: What stands between the layers, by the name that a config has for it.
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
@@ -61,3 +59,42 @@ def orthogonal(net: MLP, generator: torch.Generator, last: float, gain: float = 
         for layer in cast("list[nn.Linear]", list(net.layers)):
             nn.init.orthogonal_(layer.weight, last if layer is net.layers[-1] else gain, generator=generator)
             layer.bias.zero_()
+
+
+class Trunk(nn.Module):
+    """[B, inputs] → [B, outputs] between -1 and 1: linear, layer normalisation, tanh. It brings many features down to a
+    few before plain layers (DrQ-v2, Yarats et al. 2021, arXiv 2107.09645).
+
+    Without a generator it has shapes and no numbers, as an `MLP`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, generator: torch.Generator | None) -> None:
+        super().__init__()
+        self.linear = MLP(inputs, (), outputs, generator)
+        self.norm = nn.LayerNorm(outputs, device="meta" if generator is None else "cpu")
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Evaluate it."""
+        return torch.tanh(self.norm(self.linear(features)))
+
+
+def with_task(obs: Tensor, task: Tensor, num_tasks: int) -> Tensor:
+    """[B, O] and [B] → [B, O + K]: the observation and the one-hot task."""
+    # Not by `one_hot`, which reads the smallest and the largest task back.
+    one_hot = task.unsqueeze(-1) == torch.arange(num_tasks, device=task.device)
+    return torch.cat([obs, one_hot.to(obs.dtype)], dim=-1)
+
+
+def make_room(module: nn.Module) -> None:
+    """Memory on the CPU, with whatever is in it, for what of `module` is on the meta device.
+
+    As `nn.Module.to_empty`, which imports sympy for it: 800 modules at each job's start.
+    """
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            if parameter.is_meta:
+                room = torch.empty(parameter.shape, dtype=parameter.dtype)
+                setattr(part, name, nn.Parameter(room, requires_grad=parameter.requires_grad))
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            if buffer.is_meta:
+                setattr(part, name, torch.empty(buffer.shape, dtype=buffer.dtype))

@@ -20,10 +20,8 @@ from trainer.envs.spaces import Obs, Spaces
 from trainer.nets import weights
 from trainer.nets.distributions import DISTRIBUTIONS
 from trainer.nets.encoders.base import arch_of, encoder_for
-from trainer.nets.inputs import with_task
-from trainer.nets.mlp import MLP
+from trainer.nets.mlp import MLP, Trunk, with_task
 from trainer.nets.normalise import Normaliser
-from trainer.nets.trunk import Trunk
 
 #: How tensors of frozen encoders are named in a `state_dict`.
 FROZEN = "frozen."

@@ -7,9 +7,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from trainer.nets.critic import Critic
+from trainer.nets.critics import EMBEDDING, Critic, ResidualCritic
 from trainer.nets.fused import Stacked, min_q_input_gradient
-from trainer.nets.residual import EMBEDDING, ResidualCritic
 
 pytestmark = pytest.mark.trainer
 TASKS = 3

@@ -17,8 +17,8 @@ from trainer.algorithms.common.diagnostics import DELTA, TAU, dormant, effective
 from trainer.algorithms.common.multitask import diagnose, measure_batch
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
+from trainer.nets.critics import ResidualCritic
 from trainer.nets.mlp import MLP
-from trainer.nets.residual import ResidualCritic
 from trainer.training import run as run_state
 from trainer.training.run import capture, row
 

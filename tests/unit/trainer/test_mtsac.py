@@ -19,8 +19,7 @@ from trainer.envs.spaces import STATE, ArraySpec
 from trainer.errors import ConfigError
 from trainer.machine import products
 from trainer.nets.distributions import gaussian, sample
-from trainer.nets.inputs import with_task
-from trainer.nets.mlp import MLP
+from trainer.nets.mlp import MLP, with_task
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")

@@ -35,7 +35,7 @@ from trainer.errors import ConfigError, UndecidedError
 from trainer.machine import building, products
 from trainer.machine.building import NoLibraryError, find_or_build
 from trainer.nets import distributions
-from trainer.nets.inputs import with_task
+from trainer.nets.mlp import with_task
 
 try:
     library.load()

@@ -20,12 +20,12 @@ from trainer.algorithms.common.parts import count, torch_generator
 from trainer.config.settings import OnPolicySettings
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, I32, Box, Obs, Spaces
+from trainer.nets.critics import NetInputs, StateReader
 from trainer.nets.distributions import Derivatives
 from trainer.nets.fused import Stacked
 from trainer.nets.mlp import MLP, orthogonal
 from trainer.nets.normalise import RunningMoments
 from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.nets.twins import NetInputs, StateReader
 from trainer.streams import RandomStream
 
 #: The gain of the policy's last layer: its first actions are near the middle, and all alike (detail 2 of the "37").

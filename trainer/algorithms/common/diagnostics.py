@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from trainer.nets.critics import ResidualCritic
 from trainer.nets.mlp import MLP
-from trainer.nets.residual import ResidualCritic
 
 #: A neuron whose mean activity is at most this part of its layer's mean is dormant. Sokar et al. 2023 (arXiv
 #: 2302.12902) use 0 to 0.1; McLean et al. 2025 report multi-task agents at 0.1.

@@ -28,11 +28,10 @@ from trainer.config.training import Training
 from trainer.envs.spaces import STATE, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.machine.device import on_device
-from trainer.nets.critic import Critic
+from trainer.nets.critics import Critic, ResidualCritic
 from trainer.nets.fused import Draw, Stacked
-from trainer.nets.inputs import with_task
+from trainer.nets.mlp import with_task
 from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.nets.residual import ResidualCritic
 from trainer.streams import RandomStream, seeds_of
 
 #: Rows of one contributor in its probe: the error's mean is known to a tenth.

@@ -14,9 +14,9 @@ import torch
 
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, I64, Obs, Spaces, picked
+from trainer.nets.critics import NetInputs, StateReader
 from trainer.nets.normalise import Normaliser, RunningMoments
 from trainer.nets.policy import PolicyNet
-from trainer.nets.twins import NetInputs, StateReader
 
 
 class FeatureCache:

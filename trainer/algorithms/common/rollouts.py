@@ -33,9 +33,9 @@ from trainer.envs.sharded import rows_of, step_of
 from trainer.envs.spaces import F32, F64, I32, Actions, Bools, Obs, go_on_from, picked
 from trainer.errors import NotFiniteError
 from trainer.machine.device import to_device
+from trainer.nets.critics import NetInputs
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.normalise import CLIP, RunningMoments, summed_up
-from trainer.nets.twins import NetInputs
 from trainer.state import State, of_shards, shard_of, shared_of
 from trainer.streams import RandomStream
 

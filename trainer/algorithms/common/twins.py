@@ -28,9 +28,9 @@ from trainer.config.training import Training
 from trainer.envs.spaces import I32, Box, Obs, Spaces
 from trainer.errors import ConfigError
 from trainer.machine.device import on_device
+from trainer.nets.critics import NetInputs, StateReader, TwinCritics
 from trainer.nets.policy import PolicyNet, PolicySpec
 from trainer.nets.shift import drawn_moves, shifted
-from trainer.nets.twins import NetInputs, StateReader, TwinCritics
 from trainer.streams import RandomStream
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from trainer.config.network import RGB, refusal
 from trainer.envs.spaces import ArraySpec
-from trainer.nets.room import make_room
+from trainer.nets.mlp import make_room
 
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001 - the base of all three
 _UINT8_WHITE = 255.0
