@@ -142,7 +142,7 @@ class Algorithm(ABC):
     @property
     def device(self) -> torch.device:
         """Where it learns."""
-        return next(self.policy.parameters()).device
+        return self.policy.device
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Numbers of each task, [K] each, for the row of metrics."""

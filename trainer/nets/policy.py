@@ -116,9 +116,14 @@ class PolicyNet(nn.Module):
         """[B, P] parameters of the distribution, for [B, *shape] of each key and [B] tasks."""
         return self.of_inputs(self.inputs(self.prepared(obs), task))
 
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return self.body.layers[0].weight.device  # type: ignore[return-value]
+
     def outputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> Tensor:
         """[N, P], for arrays as environments give them."""
-        device = next(self.parameters()).device
+        device = self.device
         seen = {key: torch.as_tensor(obs[key], device=device) for key in self.spec.spaces.obs}
         return self(seen, torch.as_tensor(task, dtype=torch.int64, device=device))  # type: ignore[no-any-return]
 

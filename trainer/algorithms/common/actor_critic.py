@@ -59,7 +59,8 @@ class Evaluated:
 class ActorCritic:
     """Both nets, all that is `learned` with them, and the scales of what is seen and paid: all that shards share.
 
-    Both nets are differentiated by hand (`trainer.nets.fused`), and what reads pictures by torch.
+    Both nets are differentiated by hand (`trainer.nets.fused`), where torch records nothing, and what reads pictures by
+    torch.
     """
 
     def __init__(self, context: Context) -> None:
@@ -109,14 +110,12 @@ class ActorCritic:
         values: F32 = stack.forward(reads.inputs(seen, tasks_64).critics)[-1][0, :, 0].cpu().numpy()
         return values
 
-    @torch.no_grad()
     def log_prob_and_value(self, inputs: NetInputs, action: Tensor) -> tuple[Tensor, Tensor]:
         """([B] of `action`, [B])."""
         outputs = self.actor.with_free(self._actor_stack.forward(inputs.policy)[-1][0])
         log_prob = self.actor.distribution.log_prob(outputs, action)
         return log_prob, self._critic_stack.forward(inputs.critics)[-1][0, :, 0]
 
-    @torch.no_grad()
     def evaluate(self, inputs: NetInputs, action: Tensor) -> Evaluated:
         """Of B rows in which `action` was done."""
         actor_layers = self._actor_stack.forward(inputs.policy.detach())
@@ -124,7 +123,6 @@ class ActorCritic:
         outputs = self.actor.with_free(actor_layers[-1][0])
         return Evaluated(self.actor.distribution.derivatives(outputs, action), actor_layers, critic_layers)
 
-    @torch.no_grad()
     def backward(
         self, inputs: NetInputs, now: Evaluated, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
     ) -> None:

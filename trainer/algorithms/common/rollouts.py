@@ -70,6 +70,7 @@ class Rollouts:
         each = context.num_envs // len(own)
         self.is_sharded = training.plays_in_shards
         self.shards = {shard: ShardRollout(context, nets, each, shard) for shard in own}
+        self._first = self.shards[own[0]]
         self._rows = [slice(at * each, (at + 1) * each) for at in range(len(own))]
         self._envs = each * self._settings.shards
         #: The place in a rollout, and steps of the training.
@@ -106,15 +107,14 @@ class Rollouts:
     @property
     def is_full(self) -> bool:
         """Whether they are whole, and not learned from."""
-        return next(iter(self.shards.values())).rollout.full
+        return self._first.rollout.full
 
     def mean_over_shards(self, gradients: Callable[[Minibatch], Tensor]) -> Tensor:
         """Leave the mean `gradients` of the next B steps of all shards in `nets.learned`; the mean of the metrics [M]
         that it measures.
         """
         if not self.is_sharded:
-            (shard,) = self.shards.values()
-            return gradients(shard.minibatch(self.at, self._batch_size))
+            return gradients(self._first.minibatch(self.at, self._batch_size))
         learned, rows = self._nets.learned, []
         for shard in self.shards.values():
             measured = gradients(shard.minibatch(self.at, self._batch_size))
@@ -128,7 +128,7 @@ class Rollouts:
 
     def advance(self, *, is_over: bool) -> None:
         """Behind the steps that were looked at; `is_over`: nothing more is learned from the rollout."""
-        steps = len(next(iter(self.shards.values())).order)
+        steps = len(self._first.order)
         self.at = min(self.at + self._batch_size, steps)
         if is_over:
             self.epoch, self.at = self._epochs - 1, steps
