@@ -70,6 +70,8 @@ MORE = {
             ("slow encoder", {"encoder": {**SEEN["encoder"], "lr_scale": 0.1}}, PICTURES),
         )
     },
+    "heads": ("mtsac", {"grad_clip": 0.5}, {"critic_net": "heads"}, {}),
+    "residual": ("mtsac", {"critic_loss": "categorical", "value_bins": 11}, {"critic_net": "residual"}, {}),
     "demonstrations": ("mtsac", SHOWN, {}, {}),
     "demonstrations, three steps": ("td3", {**SHOWN, "n_step": 3}, {}, {}),
     "demonstrations, clips": (
@@ -178,6 +180,13 @@ def test_what_was_captured_does_not_change_when_the_run_goes_on(training):
     for _ in range(10):
         advance(run)
     assert json.dumps(parts_of(contents), default=str) == kept
+
+
+def test_nothing_is_drawn_from_the_global_stream(training):
+    run, before = fresh(training, CPU, envs_of(training)), torch.get_rng_state()
+    while run.updates < 2:
+        advance(run)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_as_many_updates_are_made_as_are_owed(training):

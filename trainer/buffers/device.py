@@ -36,7 +36,7 @@ class DeviceReplay(Replay):
         super().__init__(capacity, num_tasks, fields)
 
     def gathered(self, parts: Sequence[Drawn]) -> Batch:
-        """As above; the batch lies on the device, but for its tasks."""
+        """A batch of `parts`, which lies on the device, but for its tasks."""
         own, *others = parts
         batch = Batch.of(self._taken(own.places), own.task)
         return joined(batch, others[0].ring.gathered(others)) if others else batch
@@ -46,7 +46,7 @@ class DeviceReplay(Replay):
         return {name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}
 
     def rows_of(self, task: int) -> dict[str, npt.NDArray[Any]]:
-        """As above, copied."""
+        """The ring itself, field by field, copied to the host."""
         return self._copied(task * self.capacity + np.arange(int(self.sizes[task])))
 
     def _made(self) -> None:

@@ -170,8 +170,8 @@ class FrameReplay(Ring):
         return self._known > _NONE
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
-        """As above; of each task every step that is whole is as likely as the others. Errors: ValueError where there is
-        none.
+        """`counts[k]` transitions of each task k: every step that is whole is as likely as the others. Errors: ValueError
+        where there is none.
         """
         task = np.repeat(np.arange(self.num_tasks), counts)
         return self._batch(task, *self._drawn(task, rng))
@@ -187,7 +187,7 @@ class FrameReplay(Ring):
         return self._batch(task, *self._chains(task, number)[:2])
 
     def put_back(self, block: Block) -> int:
-        """As above."""
+        """As `Ring.put_back`; a row that points to one that never was is refused, too."""
         task, number = block.numbers
         back = np.asarray(block.arrays.get("back", _NONE), np.int64)
         if back.shape != number.shape or ((back < 0) | (back > number)).any():

@@ -218,7 +218,7 @@ class Replay(Ring):
         self._lay(self._places(task, number), rows)
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
-        """As above, any row."""
+        """`counts[k]` transitions of each task k, any of its rows."""
         return self.gathered([self.drawn(counts, rng)])
 
     def drawn(self, counts: I64, rng: np.random.Generator) -> Drawn:

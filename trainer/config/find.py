@@ -119,18 +119,26 @@ def _class_of(kind: Kind, name: str) -> Any:
 
 
 def _lacks(found: Any, kind: Kind) -> list[str]:
-    """What of the protocol `found` does not have, or inherits without a body. Properties are left out: an instance may
-    set them.
+    """What of the protocol `found` does not have: its methods, or, where it is a class to inherit from, that class and
+    its methods without a body. Properties are left out: an instance may set them.
     """
     module, _, cls = kind.protocol.partition(":")
-    methods = vars(getattr(importlib.import_module(module), cls))
-    return [
-        f"`{name}`"
-        for name, value in methods.items()
+    protocol = getattr(importlib.import_module(module), cls)
+    required = protocol.__abstractmethods__
+    methods = [
+        name
+        for name, value in vars(protocol).items()
         if not name.startswith("_")
         and isinstance(value, FunctionType | classmethod)
-        and getattr(getattr(found, name, None), "__isabstractmethod__", not hasattr(found, name))
+        and (name in required or not required)
     ]
+    inherits = not required or (isinstance(found, type) and issubclass(found, protocol))
+    lacking = [
+        name
+        for name in methods
+        if getattr(getattr(found, name, None), "__isabstractmethod__", not hasattr(found, name))
+    ]
+    return [f"`{name}`" for name in (*(() if inherits else (f"({cls})",)), *lacking)]
 
 
 @cache

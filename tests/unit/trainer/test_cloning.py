@@ -82,7 +82,7 @@ def test_every_tenth_episode_is_held_out_and_the_best_policy_is_kept(demos):
     run = begun(cloning_of(demos, training(), steps=40, learning_rate=1e-2))
     algorithm = run.algorithm
     lengths = [told.actions for told in demos.manifest.episodes]
-    assert len(algorithm._held.whole(0)) == sum(lengths[1::10])
+    assert len(algorithm._held_out.whole(0)) == sum(lengths[1::10])
     assert len(algorithm._shown.whole(0)) == sum(lengths) - sum(lengths[1::10])
     told = []
     for _ in range(12):

@@ -39,7 +39,10 @@ def test_a_class_that_lacks_methods_is_told_which_ones():
     assert "`make`" not in str(told.value)
     assert "`spaces`" not in str(told.value), "an instance may set what is a property elsewhere"
     assert str(told.value).endswith("see the protocol Suite in trainer/envs/suite.py")
-    with pytest.raises(ValueError, match=r"lacks `choose_launch_mode`.* in trainer/algorithms/base.py"):
+    with pytest.raises(
+        ValueError,
+        match=r"lacks `\(Algorithm\)`, `act`, `observe`, `update`, `parts`: .* in trainer/algorithms/base.py",
+    ):
         find(ALGORITHMS, f"{__name__}:Halfway")
 
 

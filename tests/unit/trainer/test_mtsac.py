@@ -338,34 +338,6 @@ def test_every_task_sees_its_own_one_hot():
     assert x[:, 39:].tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 
 
-def test_the_same_seed_makes_the_same_learner_whatever_the_global_stream():
-    torch.manual_seed(1)
-    first = everything(a_learner())
-    torch.manual_seed(2)
-    assert equal(first, everything(a_learner()))
-    assert not equal(first, everything(a_learner(seed=1)))
-
-
-def test_nothing_takes_from_the_global_stream():
-    before = torch.get_rng_state()
-    learner = a_learner()
-    learn(learner, a_batch())
-    learner.act(state_of(np.zeros((3, 39), np.float32)), np.arange(3), 10**6)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("fields", [{}, {"critic_net": "heads"}, CATEGORICAL], ids=["plain", "heads", "categorical"])
-def test_a_restored_learner_goes_on_bit_by_bit(fields):
-    learner, copy = a_learner(**fields), a_learner(seed=5, **fields)
-    for seed in range(5):
-        learn(learner, a_batch(seed=seed))
-    copy.load(learner.state())
-    for seed in range(5, 10):
-        measured = [learn(each, a_batch(seed=seed)) for each in (learner, copy)]
-        assert torch.equal(*measured)
-    assert equal(everything(learner), everything(copy))
-
-
 @pytest.mark.parametrize("route", [products.PLAIN, products.ONEDNN])
 def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_library(route):
     """Nets so wide, and batches so large, that both libraries share the products out."""
@@ -382,16 +354,6 @@ def test_a_restored_learner_goes_on_bit_by_bit_on_two_threads_with_either_librar
         assert equal(everything(learner), everything(copy))
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
-
-
-def test_what_a_checkpoint_took_does_not_change_when_the_learner_goes_on():
-    learner = a_learner()
-    learn(learner, a_batch())
-    taken = everything(learner)
-    frozen = {name: tensor.clone() for name, tensor in taken.items()}
-    learn(learner, a_batch(seed=1))
-    assert equal(taken, frozen)
-    assert not equal(taken, everything(learner))
 
 
 def test_playing_greedily_takes_no_noise_and_ignores_the_batch_around_it():

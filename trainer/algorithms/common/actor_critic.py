@@ -33,7 +33,7 @@ _LAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedSteps:
     """What both nets say of B rows, and what the way back needs: the values of their layers."""
 
     policy: Derivatives
@@ -116,15 +116,15 @@ class ActorCritic:
         log_prob = self.actor.distribution.log_prob(outputs, action)
         return log_prob, self._critic_stack.forward(inputs.critics)[-1][0, :, 0]
 
-    def evaluate(self, inputs: NetInputs, action: Tensor) -> Evaluated:
+    def evaluate(self, inputs: NetInputs, action: Tensor) -> EvaluatedSteps:
         """Of B rows in which `action` was done."""
         actor_layers = self._actor_stack.forward(inputs.policy.detach())
         critic_layers = self._critic_stack.forward(inputs.critics.detach())
         outputs = self.actor.with_free(actor_layers[-1][0])
-        return Evaluated(self.actor.distribution.derivatives(outputs, action), actor_layers, critic_layers)
+        return EvaluatedSteps(self.actor.distribution.derivatives(outputs, action), actor_layers, critic_layers)
 
     def backward(
-        self, inputs: NetInputs, now: Evaluated, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
+        self, inputs: NetInputs, now: EvaluatedSteps, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
     ) -> None:
         """Leave the gradients of all that is learned: of a loss with these derivatives [B] by `now.log_prob` and
         `now.value`, less `entropy_bonus` times the sum of `now.entropy`.
