@@ -170,8 +170,8 @@ class FrameReplay(Ring):
         return self._known > _NONE
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
-        """`counts[k]` transitions of each task k: every step that is whole is as likely as the others. Errors: ValueError
-        where there is none.
+        """`counts[k]` transitions of each task k: each whole step is as likely as the others. Errors: ValueError where
+        there is none.
         """
         task = np.repeat(np.arange(self.num_tasks), counts)
         return self._batch(task, *self._drawn(task, rng))
