@@ -93,7 +93,7 @@ class MTSAC(Algorithm):
         self.optimizers = adam(settings.weight_decay, actor=[self.stacks["actor"].flat], critics=critics)
         self.optimizers |= adam(0.0, temperature=[self.log_temperature])
         self.noise = torch_generator(training.seed, RandomStream.NOISE)
-        self._way = context.way
+        self._way, self._device = context.way, device
         self._beside = Beside(threads_for(training, read_host().cores) if self._way == NATIVE else 1)
         self.launch(self._way)
 
@@ -101,7 +101,7 @@ class MTSAC(Algorithm):
     def act(self, obs: Obs, task: I32, step: int) -> Actions:
         if step < self.settings.random_steps:
             return self.off_policy.random_actions(len(task))
-        distribution, device = self.policy.distribution, self.device
+        distribution, device = self.policy.distribution, self._device
         outputs = self.policy.outputs(obs, task)
         noise = to_device(distribution.noise(len(outputs), self.noise), device)
         return must_be_finite(distribution.draw(outputs, noise).cpu().numpy(), step)
@@ -122,7 +122,7 @@ class MTSAC(Algorithm):
 
     def learn(self, sample: Sample) -> Tensor:
         """One shard's is made as recorded, or natively, where it is."""
-        device = self.device
+        device = self._device
         if self.settings.shards == 1:
             with self.off_policy.rounding():
                 return self._update(inputs_of(sample, device))
@@ -298,7 +298,7 @@ class MTSAC(Algorithm):
 
     def launch(self, way: str, record: Record = record_cuda_graph) -> None:
         """Make updates that `way` from here on."""
-        recorded = Updates(self.update_of, self.device, way, record)
+        recorded = Updates(self.update_of, self._device, way, record)
         self._update = NativeUpdates(self, self._beside).learn if way == NATIVE else recorded.update
 
     def measures(self) -> Mapping[str, Sequence[float]]:
