@@ -113,6 +113,7 @@ def test_who_has_the_token_gets_a_picture_and_then_what_changes(port: int) -> No
     "message",
     [
         '{"token": "wrong"}',
+        '{"token": ""}',
         '{"token": null}',
         "{}",
         "[]",
