@@ -35,7 +35,7 @@ def relay_gaps(hand_overs: int) -> list[float]:
             "lead_seconds": 5,
             "slurm": {"time_limit": "0:01:00"},
             "training": {"max_runtime_seconds": JOB_S},
-            "command": [sys.executable, "count.py", str(int(hand_overs * JOB_S / 0.05))],
+            "command": [sys.executable, "count.py", str(int((hand_overs + 0.5) * JOB_S / 0.05))],
         }
         (folder / "cluster_config.json").write_text(json.dumps(config))
         command = [sys.executable, "-m", "orchestrator", "start"]

@@ -22,6 +22,7 @@ from orchestrator.config import parse_config
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import Attempt, Ledger, Slot, Submission, SubmissionState, Verdict, make_token
 from orchestrator.executors.base import Accounting, JobRequest, JobRow, JobState, Poll, Submitted
+from orchestrator.run.code import fix_code
 from orchestrator.run.lease import Lease
 from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import Run, RunDir, save_run
@@ -117,8 +118,8 @@ def make_run(folder: Path, slots: int, executor: Memory) -> Controller:
     ).model_copy(update={"slots": slots})  # beyond what a config may ask for, to see the growth
     run = Run(
         run_id="many-0123abcd", revision=0, created_at=time.time(), executor="slurm", config=config,
-        config_path=str(folder / "cluster_config.json"), folder=str(folder), python=sys.executable, code="0" * 16,
-        identity=None, env={},
+        config_path=str(folder / "cluster_config.json"), folder=str(folder), python=sys.executable,
+        code=fix_code(run_dir.code), identity=None, env={},
     )  # fmt: skip
     for path in (run_dir.lease, run_dir.jobs, run_dir.control):
         path.mkdir(parents=True)
