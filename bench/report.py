@@ -457,12 +457,12 @@ of them within 0.05 of nobody's, with an honest one not below.
 
 @{poison}
 
-Not all of the five seeds a side are made yet (`python bench/poison.py 5 --replace` goes on where it stopped), and they
-are too few to say anything about success: seeds of one kind differ by 0.4. What they show: of 95 copies of one true
-episode, each moved by up to 9.5 mm (`shifted`), one entered; and at the end experience that flees its goal had a
-hundredth of its share of a batch (`weight`), that of a hand that stands still a tenth, and the honest one all of it.
-`shifted` came to 0.32, 0.52 and 0.92, nobody to 0.70 to 0.83: lower by 0.18 with a standard error of 0.14, so nothing
-is shown of it. Only the lie that is believed is lower by more than 0.05 and two standard errors.
+The claim holds for all but two: experience that flees its goal (`fleeing`: 0.13 and 0.47 in two of five seeds) and a
+shifted episode (0.32 and 0.52 in two of five) end lower by more than 0.05, though by less than two standard errors. Of
+95 copies of that episode, each moved by up to 9.5 mm, one entered, so its seeds show what chance alone does here. At
+the end fleeing experience has a hundredth of its share of a batch (`weight`), a hand that stands still a tenth, the
+honest one all of it; what is learned from it before the share has fallen is what may harm. Only the lie that is believed
+is lower by more than two standard errors.
 
 Before a contributor's share fell where its rows pay less, and before near-duplicates were known by their actions:
 
