@@ -461,8 +461,8 @@ The claim holds for all but two: experience that flees its goal (`fleeing`: 0.13
 shifted episode (0.32 and 0.52 in two of five) end lower by more than 0.05, though by less than two standard errors. Of
 95 copies of that episode, each moved by up to 9.5 mm, one entered, so its seeds show what chance alone does here. At
 the end fleeing experience has a hundredth of its share of a batch (`weight`), a hand that stands still a tenth, the
-honest one all of it; what is learned from it before the share has fallen is what may harm. Only the lie that is believed
-is lower by more than two standard errors.
+honest one all of it; what is learned from it before the share has fallen is what may harm. Only the lie that is
+believed is lower by more than two standard errors.
 
 Before a contributor's share fell where its rows pay less, and before near-duplicates were known by their actions:
 
