@@ -45,8 +45,8 @@ from trainer.envs.suite import spaces_of, suite_of  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
+from trainer.training.begin import choose_workers  # noqa: E402
 from trainer.training.run import advance, as_begun, drain  # noqa: E402
-from trainer.training.workers import choose_workers  # noqa: E402
 
 SB3, CLEANRL = "stable-baselines3", "CleanRL's manner"
 OURS, ALONE, MTSAC, MTSAC_ALONE = "ours", "ours, one process", "ours, mtsac", "ours, mtsac, one process"

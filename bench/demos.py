@@ -30,7 +30,7 @@ from trainer.envs.suite import spaces_of
 from trainer.evaluation.playable import of_checkpoint
 from trainer.nets.encoders.base import encoder_for
 from trainer.training.begin import run
-from trainer.training.progress import Silent
+from trainer.training.features.progress import Silent
 
 ENV = {"name": "arm", "observation": "both", "goals": "box", "horizon": 40}
 #: Where hand and goal stand in the whole state.

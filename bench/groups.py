@@ -57,14 +57,14 @@ from trainer.envs.vector import VectorEnv
 from trainer.history.read import read_evaluations
 from trainer.sharing.adoption import OtherLearner
 from trainer.sharing.episodes import Giving
-from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.journal import append
 from trainer.sharing.judge import encode
 from trainer.sharing.segment import Segment
 from trainer.training.begin import run
-from trainer.training.intake import Intake
-from trainer.training.mixing import Mixes
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.giving import EpisodeGiver
+from trainer.training.features.inflow.intake import Intake
+from trainer.training.features.inflow.mixing import Mixes
+from trainer.training.features.progress import TrainingDisplay
 from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,13 +119,14 @@ def of(preset: str, steps: int) -> list[list[str]]:
             state = as_begun(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
-            giver = EpisodeGiver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
-            giver.know(0, 0, 0)
+            giver = EpisodeGiver(jobs[0], training)
+            giver.open(envs.spaces, is_fresh=False)
+            giver.on_version(0, 0, 0)
             intake = Intake(jobs[0], training, None)
             assert intake.peers is not None
             for slot in range(1, SLOTS):
                 intake.peers._versions_of(slot).know(0, 0, 0)  # noqa: SLF001 - no policy is published here
-            intake.begin()
+            intake.open()
             before = beside(lambda: [advance(state) for _ in range(steps // 10)]) / (steps // 10)
             times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}
             others_too = partial(others_give, others, episodes)

@@ -49,8 +49,8 @@ from trainer.sharing import ingest
 from trainer.sharing.recorder import Recorder, SegmentOrigin
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import Segment, encode, name_of
-from trainer.training import intake
-from trainer.training.intake import Intake
+from trainer.training.features.inflow import intake
+from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
 
 SEEDS, PROCESSES = 5, 1

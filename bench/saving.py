@@ -39,7 +39,7 @@ from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.history.journal import METRICS
 from trainer.training.begin import choose_numerics
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.progress import TrainingDisplay
 from trainer.training.run import TrainingRun, capture, fresh
 
 CADENCE_S = 600.0
@@ -108,7 +108,7 @@ def saves(run_dir: Path, training: Training, times: int) -> list[tuple[float, fl
 
 #: What a job of `guide` has imported at its first update, where updates and steps are made in C.
 IMPORTED = (
-    "trainer.cli", "trainer.training.begin", "trainer.training.progress", "trainer.envs.group",
+    "trainer.cli", "trainer.training.begin", "trainer.training.features.progress", "trainer.envs.group",
     "trainer.algorithms.common.native.update", "metaworld", "torch.utils.tensorboard",
 )  # fmt: skip
 

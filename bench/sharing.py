@@ -28,7 +28,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import encode, name_of
 from trainer.sharing.publisher import Publisher, snapshot
 from trainer.sharing.resimulation import Resimulator
-from trainer.training.intake import Intake
+from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,7 +99,7 @@ def main() -> None:
             intake = Intake(job, training, None, lambda: Resimulator(replace(suite, seed=42)))  # `honest`'s
             assert intake.ingester is not None
             intake.ingester.know(0, 0, 0)
-            intake.begin()
+            intake.open()
             friend.start()
             others = None
             for _ in range(rounds):

@@ -49,9 +49,9 @@ from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.live.folder import LiveFolder  # noqa: E402
 from trainer.live.framebuffer import BATCH_S, FrameBuffer  # noqa: E402
-from trainer.training import attempt  # noqa: E402
 from trainer.training.begin import run  # noqa: E402
-from trainer.training.progress import TrainingDisplay  # noqa: E402
+from trainer.training.features import frames  # noqa: E402
+from trainer.training.features.progress import TrainingDisplay  # noqa: E402
 
 PAIRS = 8
 #: Of training in one way; what is between the wish and the first picture is not counted.
@@ -157,19 +157,19 @@ def trained(pairs: int) -> dict[bool, list[tuple[float, float]]]:
     with tempfile.TemporaryDirectory() as folder, TrainingDisplay(live=False) as display:
         job = Job.standalone(Path(folder) / "run")
         place = job.shared_dir / "v1/runs" / job.run_id / FILE
-        real = attempt.frame_recorder_of  # type: ignore[attr-defined]
+        real = frames.frame_recorder_of  # type: ignore[attr-defined]
 
         def frame_recorder_of(*given: Any) -> Any:
             made.append(Turns(real(*given), place, pairs))
             return made[0]
 
-        attempt.frame_recorder_of = frame_recorder_of  # type: ignore[assignment, attr-defined]
+        frames.frame_recorder_of = frame_recorder_of  # type: ignore[assignment, attr-defined]
         try:
             run(job, resolve(section), display)
         except _OverError:
             pass
         finally:
-            attempt.frame_recorder_of = real  # type: ignore[attr-defined]
+            frames.frame_recorder_of = real  # type: ignore[attr-defined]
     return made[0].found
 
 

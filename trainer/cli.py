@@ -157,8 +157,7 @@ def evaluate(
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from trainer.evaluation.checkpoints import evaluate_checkpoint  # noqa: PLC0415 - torch and the simulator
-    from trainer.training.progress import show_evaluation  # noqa: PLC0415
+    from trainer.evaluation.checkpoints import evaluate_checkpoint, show_evaluation  # noqa: PLC0415 - torch and the simulator
 
     aside = set_aside() if as_json else contextlib.nullcontext()
     with aside, Console(stderr=True).status("reading the checkpoint") as status:  # on a terminal only
@@ -241,11 +240,11 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     from trainer.envs.early import begin_early  # noqa: PLC0415 - numpy
 
     if group is None:
-        begin_early(asked.training)
+        begin_early(asked.training.env, asked.training.seed)
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
     from trainer.training.begin import run  # noqa: PLC0415 - torch and the simulator
+    from trainer.training.features.progress import Silent, TrainingDisplay  # noqa: PLC0415
     from trainer.training.memory import shortage  # noqa: PLC0415 - numpy
-    from trainer.training.progress import Silent, TrainingDisplay  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()

@@ -12,7 +12,7 @@ from orchestrator.run.history import read_events
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.rundir import Run, RunDir
 
-#: What our trainer leaves of a complete training (`trainer.exporting.final`).
+#: What our trainer leaves of a complete training (`trainer.training.features.final`).
 FINAL = "final.safetensors"
 
 

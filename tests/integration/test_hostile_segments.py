@@ -27,9 +27,9 @@ from trainer.sharing.judge import encode
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import MALFORMED
 from trainer.sharing.spotcheck import FIRST
-from trainer.training import intake
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.inflow import intake
+from trainer.training.features.progress import TrainingDisplay
 from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer

@@ -86,7 +86,8 @@ def put_back(slot: Path, name: str) -> dict[str, Any]:
     assert isinstance(envs.spaces.action, Discrete) == (name in DISCRETE)
     try:
         state = resumed(training, CPU, envs, contents, experience)
-        return by_part(capture(state, contents.numeric))
+        wanted = contents.parts["run"].numbers["wanted"]
+        return by_part(capture(state, contents.numeric, {"wanted": wanted}))
     finally:
         envs.close()
 

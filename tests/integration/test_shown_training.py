@@ -27,11 +27,10 @@ from trainer.envs.shown import bodies_shown, parts_of, poses_of
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.live import recorder as recorder_module
 from trainer.live.folder import LiveFolder
-from trainer.training import attempt
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features import frames
+from trainer.training.features.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "door-open-v3", "drawer-open-v3")
@@ -187,8 +186,8 @@ def train(run_dir, way, monkeypatch, *, watched=True, said=None, **fields):
     training = resolve(TrainingSection(**{**FIELDS, **fields}))
     job = Job.standalone(run_dir)
 
-    def eager(*given):
-        recorder = recorder_module.frame_recorder_of(*given)
+    def eager(*given, recorder_of=frames.frame_recorder_of):
+        recorder = recorder_of(*given)
         if recorder is not None:
             wait_for(lambda: recorder._wanted, "the recorder hears of the wish")
         return recorder
@@ -201,7 +200,7 @@ def train(run_dir, way, monkeypatch, *, watched=True, said=None, **fields):
         if not watched:
             assert run(job, training, display, make_envs=make_envs) == 0
         else:
-            patched.setattr(attempt, "frame_recorder_of", eager)
+            patched.setattr(frames, "frame_recorder_of", eager)
             with watcher(job, Wish(0, "any", 30), Wish(0, "t1", 60)):
                 assert run(job, training, display, make_envs=make_envs) == 0
     return slot_digest(run_dir / "slots/0"), folder

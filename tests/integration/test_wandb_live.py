@@ -18,6 +18,7 @@ from wandb_server import API_KEY
 
 from anchorleg.job import Job
 from trainer.training.features import wandb as live
+from trainer.training.features.base import EndReason
 from trainer.training.features.wandb import curves_of
 
 pytest.importorskip("wandb")
@@ -47,11 +48,11 @@ class Watched:
             self._env(name, value)
         job = Job(self.run.folder, 0, number, run_id=RUN, scratch=scratch)
         [self.curves] = curves_of(job, {"batch_size": 64}, environ, self.said.append)
-        self.curves.begin()
+        self.curves.begin(None)
         try:
             yield self
         finally:
-            self.curves.end()
+            self.curves.end(None, EndReason.FAILED)
             self.curves.tell(self.said.append)
 
     def write(self, number, *values):
@@ -59,7 +60,7 @@ class Watched:
         for value in values:
             is_row = "tasks" in value
             self.run.add(number, "metrics" if is_row else "evaluations", value)
-            (self.curves.on_row if is_row else self.curves.on_evaluation)(value)
+            (self.curves.on_row if is_row else self.curves.on_evaluation)(None, value)
 
     def wait_for_steps(self, *expected):
         """Rows at `expected`; evaluations where the step is given as -step."""
@@ -222,7 +223,7 @@ def test_a_service_that_is_stopped_holds_up_nobody(watched, monkeypatch):
         watched.wait_for_steps(100)
         os.kill(watched.service(), signal.SIGSTOP)
         for row in rows(*range(200, 100 * (3 * live.MOST_WAITING), 100)):
-            watched.curves.on_row(row | {"pad": [0.0] * 100})
+            watched.curves.on_row(None, row | {"pad": [0.0] * 100})
         monkeypatch.setattr(live, "FLUSH_S", 1.0)
     assert NOT_ALL in watched.said[-1]
     watched.wait_for_silence()

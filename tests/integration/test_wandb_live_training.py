@@ -85,10 +85,10 @@ from trainer.training.features.wandb import curves_of
 
 job = Job(Path({run_dir!r}), 0, 0, run_id="mt10-0123abcd")
 [curves] = curves_of(job, {{}}, os.environ, print)
-curves.begin()
+curves.begin(None)
 input()
 wandb.FLUSH_S = 0.5
-curves.end()
+curves.end(None, None)
 curves.tell(print)
 """
 

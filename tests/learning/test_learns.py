@@ -82,7 +82,7 @@ def undisturbed(tmp_path_factory):
     pytest.importorskip("metaworld")
     from anchorleg.job import Job
     from trainer.training.begin import run
-    from trainer.training.progress import TrainingDisplay
+    from trainer.training.features.progress import TrainingDisplay
 
     @cache
     def slot_of(seed):
@@ -119,7 +119,7 @@ def test_three_forced_hand_overs_give_the_same_curve_bit_by_bit(undisturbed, tmp
     from anchorleg.job import HANDED_OVER, Job, attempt_numbers
     from trainer.envs.vector import VectorEnv
     from trainer.training.begin import run
-    from trainer.training.progress import TrainingDisplay
+    from trainer.training.features.progress import TrainingDisplay
 
     training = tiny(0)
     for steps in (4_321, 3_210, 7_654, None):

@@ -31,7 +31,8 @@ from trainer.cli import main
 from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import summarise
 from trainer.sharing import journal, peers
-from trainer.training import adopting, begin, intake
+from trainer.training import begin
+from trainer.training.features.inflow import adopting, intake
 from trainer.training.run import TrainingRun
 
 #: Of a vector step: so that slots are still at work while the others look for what they gave.

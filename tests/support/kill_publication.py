@@ -44,7 +44,7 @@ def go_on(run_dir: Path, guillotine: Guillotine) -> int:
     for _ in range(25):
         advance(state)
     contents = capture(state, {})
-    saver = Saver(job, training, start.manifest.segments, start.ref.step)
+    saver = Saver.after(job, training, start)
     rows = saver.unsaved(state.experience)
     guillotine.install()
     saver._save(contents, rows, frozenset())  # in this very thread, so that the count is the same every time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.training.progress import TrainingProgress
+from trainer.training.features.progress import TrainingProgress
 
 
 class Listener:

@@ -47,7 +47,7 @@ class PointRun:
             advance(self.state)
         return self
 
-    def captured(self) -> tuple[Contents, Unsaved]:
+    def captured(self) -> tuple[Contents, dict[str, Unsaved]]:
         return capture(self.state, {"threads": 1}), self.saver.unsaved(self.state.experience)
 
     def publish(self) -> Path:

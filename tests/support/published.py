@@ -68,7 +68,7 @@ def draft_of(
         "updates": step,
         "created_at": time.time() if created_at is None else created_at,
         "policy": store.PolicyFields.model_validate(policy.spec.as_json()),
-        "suite": suite_fields(training),
+        "suite": suite_fields(training.env, training.seed),
         "lineage": store.Lineage(identity="0" * 64),
         "golden": golden_of(policy, seq, 1e-3),
         "score": None if success is None else store.Score(step=step, mean_success=success, goals_per_task=50),

@@ -31,9 +31,9 @@ from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
 from trainer.sharing.judge import Segment, encode, name_of
 from trainer.sharing.removals import Removals, Why
-from trainer.training import intake
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.inflow import intake
+from trainer.training.features.progress import TrainingDisplay
 
 #: Short episodes make short segments; the point masses do not care.
 HORIZON = 10

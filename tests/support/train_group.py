@@ -36,9 +36,9 @@ from trainer.sharing import journal as intakelog
 from trainer.sharing import peers
 from trainer.sharing.recorder import Dispatch
 from trainer.state import State
-from trainer.training import adopting, intake, mixing
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.inflow import adopting, intake, mixing
+from trainer.training.features.progress import TrainingDisplay
 
 #: As `point_mass.HORIZON`, which is what its episodes have.
 HORIZON = 20
@@ -117,7 +117,7 @@ def found_by(mixes: mixing.Mixes) -> bool:
     """
     if not mixes._known:
         mixes._begin_looking()
-    return bool(mixes._known) and mixes._looks.is_idle()
+    return bool(mixes._known) and mixes.is_idle()
 
 
 def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:

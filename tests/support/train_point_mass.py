@@ -33,10 +33,10 @@ from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
 from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import Evaluation, summarise
-from trainer.training import run as state
 from trainer.training.begin import run
+from trainer.training.features import diagnostics
 from trainer.training.features import wandb as curves
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.progress import TrainingDisplay
 
 TASKS = ("reach-v3", "push-v3", "door-open-v3")
 SMALL: dict[str, Any] = {
@@ -143,7 +143,7 @@ def in_a_process_of_its_own(work: Callable[[], int]) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        state.INTERVAL_UPDATES = 50  # a few hundred updates are to be enough for diagnosed rows
+        diagnostics.INTERVAL_UPDATES = 50  # a few hundred updates are to be enough for diagnosed rows
         code = 70
         try:
             code = work()

@@ -23,7 +23,7 @@ from trainer.machine.group import Group
 from trainer.machine.launching import LOOPBACK, RankPlace
 from trainer.training import begin
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.progress import TrainingDisplay
 
 TRAINING = json.loads(sys.argv[3])
 #: Instead of a signal's number: the rank whose processor is another one.

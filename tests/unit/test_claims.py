@@ -19,8 +19,8 @@ from syncd.wire import arrivals, feed, protocol
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES
 from trainer.evaluation import process as evaluating
 from trainer.sharing import ingest, selection, takings
-from trainer.training import intake
 from trainer.training.features import wandb as curves
+from trainer.training.features.inflow import intake
 from trainer.tuning import training as tuning
 from viewer.server import http, serve
 

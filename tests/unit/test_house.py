@@ -357,6 +357,17 @@ def test_metaworlds_shapes_stand_below_metaworld(path: Path) -> None:
     assert not words or "metaworld" in path.parts or path.parent.name == "config" or name_of(path) in OF_METAWORLD
 
 
+def test_the_loop_of_a_training_knows_no_feature_and_none_knows_another() -> None:
+    room, base = "trainer.training.features", "trainer.training.features.base"
+    loop = ROOT / "trainer/training/loop.py"
+    assert {name for name in imports_of(loop) if name.startswith(room)} == {base}
+    assert len(loop.read_text(encoding="utf-8").splitlines()) <= 250
+    for path in modules_of("trainer/training/features"):
+        own = ".".join(name_of(path).split(".")[:4])
+        others = {name for name in imports_of(path) if name.startswith(room) and not name.startswith(own)}
+        assert others <= {base}, shown(path)
+
+
 @each_of(EVERY_MODULE)
 def test_a_file_fits_in_a_head(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES

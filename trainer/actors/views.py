@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from anchorleg.words import counted, duration
-from trainer.training.progress import PLAIN_EVERY_S
 
 #: The table is drawn anew this often: quick enough to follow, and 0.2 % of a core.
 LIVE_EVERY_S = 0.5
+#: In a pipe: few enough for a log.
+PLAIN_EVERY_S = 10.0
 #: Columns that one task takes in the live table: the longest name (without its -v3) and its numbers.
 _TASK_COLUMNS = 40
 #: Reasons of refusals that one line names.

@@ -33,14 +33,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from anchorleg.files import make_folder, publish_folder, read_regular, write_json
-from trainer.checkpoints.rows import RowsFile
+from trainer.checkpoints.rows import CONTRIBUTED, OWN, PEERS, RowsFile
 from trainer.config.training import Training, identity
 from trainer.errors import DamagedCheckpointError
 from trainer.state import State
 
 FORMAT = 2
-#: Written by version 0.1: its nets are read for playing, and nothing else of it.
-OLD_FORMAT = 1
 MANIFEST = "manifest.json"
 #: Some 200 bytes a file of rows, and the training section: a thousand times what there is.
 MOST_MANIFEST_BYTES = 64 * 2**20
@@ -57,8 +55,6 @@ AVERAGED = "averaged"
 _COLLECTOR = "collector"
 #: The part that the policy belongs to.
 _LEARNS = "algorithm"
-#: What format 1 called the policy.
-_ACTOR = "actor."
 
 #: Packages whose versions decide whether a resume can be bit-equal.
 _PACKAGES = ("anchorleg", "torch", "numpy", "mujoco", "metaworld", "gymnasium")
@@ -108,6 +104,11 @@ class CheckpointManifest(BaseModel):
     policy: dict[str, Any] = {}
     digest: str = ""
 
+    @property
+    def rows(self) -> dict[str, tuple[RowsFile, ...]]:
+        """The files of its rings, by their kind."""
+        return {OWN: self.segments, CONTRIBUTED: self.contributed, PEERS: self.peers}
+
     def sealed(self) -> Self:
         """The same with its digest."""
         return self.model_copy(update={"digest": self._digest()})
@@ -138,15 +139,13 @@ def publish(
     attempt_dir: Path,
     contents: Contents,
     training: Training,
-    segments: tuple[RowsFile, ...],
-    contributed: tuple[RowsFile, ...] = (),
-    peers: tuple[RowsFile, ...] = (),
+    rows: Mapping[str, tuple[RowsFile, ...]],
     before_rename: Callable[[], None] = lambda: None,
 ) -> Path:
     """Make `contents` a checkpoint, whole or not at all; returns its folder.
 
-    `segments`, `contributed`, `peers`: the row files of the rings: own rows, others', other slots'.
-    `before_rename` is the last word: what it raises stops the publication. Errors: OSError; no part remains then.
+    `rows`: the files of its rings, by their kind. `before_rename` is the last word: what it raises stops the
+    publication. Errors: OSError; no part remains then.
     """
     folder = attempt_dir / "checkpoints"
     make_folder(folder)
@@ -165,9 +164,9 @@ def publish(
             training=training.model_dump(mode="json"),
             versions=versions(),
             files={name: FileRecord(sha256=_sha256(data), bytes=len(data)) for name, data in files.items()},
-            segments=segments,
-            contributed=contributed,
-            peers=peers,
+            segments=rows.get(OWN, ()),
+            contributed=rows.get(CONTRIBUTED, ()),
+            peers=rows.get(PEERS, ()),
             policy=dict(contents.policy),
         ).sealed()
         _write(temporary / MANIFEST, manifest.model_dump_json(indent=1).encode())
@@ -194,17 +193,14 @@ def read_manifest(folder: Path) -> CheckpointManifest:
         raise DamagedCheckpointError(f"{MANIFEST} is torn or foreign") from error
     if not manifest.is_whole():
         raise DamagedCheckpointError(f"{MANIFEST} does not match its own digest")
-    if manifest.format not in {OLD_FORMAT, FORMAT}:
+    if manifest.format != FORMAT:
         raise DamagedCheckpointError(f"its format {manifest.format} is not the {FORMAT} that this version reads")
     return manifest
 
 
 def read_nets(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor]:
     """The policy's tensors, `policy.…`, verified. Errors: DamagedCheckpointError."""
-    found = _tensors(folder, manifest, NETS)
-    if manifest.format == OLD_FORMAT:
-        return {f"{POLICY}{name.removeprefix(_ACTOR)}": t for name, t in found.items() if name.startswith(_ACTOR)}
-    return found
+    return _tensors(folder, manifest, NETS)
 
 
 def read_averaged(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor] | None:

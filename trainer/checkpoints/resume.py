@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -18,25 +19,29 @@ from anchorleg.parents import read_parent
 from anchorleg.rollback import rollbacks
 from trainer.buffers.experience import CPU, Experience
 from trainer.checkpoints.checkpoint import (
-    OLD_FORMAT,
     CheckpointManifest,
     Contents,
     read_contents,
     read_manifest,
     versions,
 )
-from trainer.checkpoints.patience import patiently
-from trainer.checkpoints.rows import read_into
+from trainer.checkpoints.rows import read_into, rings_of
 from trainer.config.section import trained
 from trainer.config.training import Training, differences, identity
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import spaces_of
-from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError
+from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, OtherIdentityError, UnreadCheckpointError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.nets.policy import PolicySpec
 
+#: What cannot be read for a moment is read again after so many seconds each.
+PAUSES_S = (1.0, 2.0, 4.0)
+#: Where these stay, a checkpoint counts as damaged: a bad block of a disk is no reason to stop a slot for ever.
+_STAYS = (errno.EIO, errno.EACCES)
 #: A checkpoint that can be resumed.
 _Loaded = tuple[CheckpointManifest, Contents, Experience | None]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,29 @@ def find_start(
     return None
 
 
+def patiently(ref: CheckpointRef, load: Callable[[], _T], pause: Callable[[float], None] = time.sleep) -> _T:
+    """`load()`, which reads the checkpoint `ref`; some times more where that cannot be read for a moment.
+
+    Errors: those of `load`; UnreadCheckpointError where it cannot be read now: to pass it over would be to lose it.
+    """
+    for seconds in PAUSES_S:
+        try:
+            return load()
+        except DamagedCheckpointError as error:
+            if error.unread is None:
+                raise
+        pause(seconds)
+    try:
+        return load()
+    except DamagedCheckpointError as error:
+        if error.unread is None or error.unread in _STAYS:
+            raise
+        raise UnreadCheckpointError(
+            f"the checkpoint of step {ref.step} in {ref.path} cannot be read now ({error}); nothing was decided, for "
+            "it may be good: start again when it can be read"
+        ) from error
+
+
 def begun_with(job: Job, setting: str, pause: Callable[[float], None] = time.sleep) -> Any:
     """What `setting`, such as `algorithm.demos_sha256`, was to the training that made the newest checkpoint of the
     job's line; None where there is none, or no such setting. Errors: as `find_start`, but of the identity.
@@ -106,8 +134,6 @@ def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.
     manifest = read_manifest(ref.path)
     if manifest.kind == "policy":
         return None
-    if manifest.format == OLD_FORMAT:
-        raise NoGoodCheckpointError(_old_sentence(ref))
     if manifest.identity != identity(training):
         raise OtherIdentityError(_identity_sentence(ref, manifest, training))
     check = partial(_check_spaces, ref, training)
@@ -178,11 +204,8 @@ def load_exact(
         return contents, None
     experience = Experience(training, kept_spaces(spaces_of(training), training.network), device)
     experience.load(saved)
-    read_into(experience.own, slot_dir, manifest.segments)
-    if experience.others is not None:
-        read_into(experience.others.ring, slot_dir, manifest.contributed)
-    if experience.peers is not None:
-        read_into(experience.peers.ring, slot_dir, manifest.peers)
+    for kind, (ring, _) in rings_of(experience).items():
+        read_into(ring, slot_dir, manifest.rows[kind])
     return contents, experience
 
 
@@ -201,9 +224,6 @@ def training_of(manifest: CheckpointManifest) -> Training:
 
 def spec_of(manifest: CheckpointManifest) -> PolicySpec:
     """What the policy of a checkpoint is built from. Errors: DamagedCheckpointError, as `training_of`."""
-    if manifest.format == OLD_FORMAT:
-        training = training_of(manifest)
-        return PolicySpec(spaces_of(training), training.network, "squashed-normal")
     try:
         return PolicySpec.from_json(manifest.policy)
     except (KeyError, TypeError, ValueError) as error:
@@ -237,13 +257,6 @@ def _falls_otherwise(ref: CheckpointRef, manifest: CheckpointManifest, training:
     left = max(0.0, 1 - ref.step / now) if now else 1.0
     rate = f"the learning rate goes on at {left:.0%} of its first value and falls to 0 by the new end"
     return (f"total_steps {then:,} → {now:,}: {rate}",)
-
-
-def _old_sentence(ref: CheckpointRef) -> str:
-    return (
-        f"the checkpoint of step {ref.step} in {ref.path} was written by anchorleg 0.1: finish the run with that "
-        "version, or begin a new one; `evaluate` and `play` still read it"
-    )
 
 
 def _identity_sentence(ref: CheckpointRef, manifest: CheckpointManifest, training: Training) -> str:

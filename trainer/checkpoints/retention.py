@@ -109,12 +109,8 @@ def tidy(
     for kept in decision.policies:  # after these: it writes a manifest, and the disk may be full
         if kept.manifest:
             attempt(lambda kept=kept: downgrade(kept.ref.path, kept.manifest), kept.ref.path)  # type: ignore[misc]
-    listed = {
-        segment.path
-        for kept in decision.exact
-        if kept.manifest
-        for segment in (*kept.manifest.segments, *kept.manifest.contributed, *kept.manifest.peers)
-    } | unlisted
+    manifests = [kept.manifest for kept in decision.exact if kept.manifest]
+    listed = {file.path for manifest in manifests for files in manifest.rows.values() for file in files} | unlisted
     whole = [kept.ref.step for kept in decision.exact if kept.in_line]
     oldest = min(whole) if len(whole) >= keep_exact else -1
     stays = [kept for kept in found if kept.manifest is None and kept not in decision.deleted]

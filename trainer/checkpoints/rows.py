@@ -17,6 +17,7 @@ import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field
 
 from anchorleg.files import make_folder, read_regular, write_bytes
+from trainer.buffers.experience import Experience
 from trainer.buffers.packing import packed, unpacked
 from trainer.buffers.replay import Block, Ring
 from trainer.errors import DamagedCheckpointError
@@ -43,6 +44,15 @@ class RowsFile(BaseModel):
     def ends(self) -> tuple[int, ...]:
         """The number of the row after the last, of each task."""
         return tuple(start + count for start, count in zip(self.starts, self.counts, strict=True))
+
+
+def rings_of(experience: Experience | None) -> dict[str, tuple[Ring, int]]:
+    """Those that there are, by the kind of their rows, and how often each was built anew."""
+    if experience is None:
+        return {}
+    foreign = {CONTRIBUTED: experience.others, PEERS: experience.peers}
+    found = {kind: (others.ring, others.restarts) for kind, others in foreign.items() if others is not None}
+    return {OWN: (experience.own, 0), **found}
 
 
 def saved_until(segments: tuple[RowsFile, ...], num_tasks: int) -> tuple[int, ...]:

@@ -182,7 +182,7 @@ def fit(
     from trainer.demos.store import Demos  # noqa: PLC0415
     from trainer.history.read import read  # noqa: PLC0415
     from trainer.training.begin import run  # noqa: PLC0415
-    from trainer.training.progress import Silent, TrainingDisplay  # noqa: PLC0415
+    from trainer.training.features.progress import Silent, TrainingDisplay  # noqa: PLC0415
 
     found = Demos.open(demos)
     training = fitting.cloning_of(

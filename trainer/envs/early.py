@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from trainer.config.find import SUITES, find
-from trainer.config.training import Training
-from trainer.envs.suite import Suite, suite_of
+from trainer.config.settings import EnvSettings
+from trainer.envs.suite import Suite, SuiteRef
 
 
 class EarlySuite(Suite, Protocol):
@@ -23,13 +23,13 @@ class EarlySuite(Suite, Protocol):
 _begun: list[EarlySuite] = []
 
 
-def begin_early(training: Training) -> None:
+def begin_early(env: EnvSettings, seed: int) -> None:
     """Have the suite begin. What goes wrong here is told where it is needed."""
-    if training.env.draws != "no":
+    if env.draws != "no":
         return  # how MuJoCo draws it must be told before it is loaded
     with suppress(ValueError, ImportError):
-        if hasattr(find(SUITES, training.env.name), "begin_early"):
-            suite = cast("EarlySuite", suite_of(training).open())
+        if hasattr(find(SUITES, env.name), "begin_early"):
+            suite = cast("EarlySuite", SuiteRef(env, seed).open())
             suite.begin_early()
             _begun.append(suite)
 

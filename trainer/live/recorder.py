@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from anchorleg.job import Job
 from anchorleg.live.batches import ORIGIN_TRAINING
-from anchorleg.live.wanted import ANY, FILE, LANE, LOOK_EVERY_S, Asked
+from anchorleg.live.wanted import ANY, LANE, LOOK_EVERY_S, Asked
 from anchorleg.notices import Notices
-from syncd import store
-from trainer.config.training import Training
 from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import I32
 from trainer.envs.vector import VectorEnv
@@ -310,22 +307,6 @@ def chosen(lane: str, playing: Sequence[int], shown_at: Mapping[int, float]) -> 
     return min(
         candidates, key=lambda index: (shown_at.get(playing[index], float("-inf")), playing[index]), default=None
     )
-
-
-def frame_recorder_of(job: Job, training: Training, envs: object) -> FrameRecorder | None:
-    """The recorder of a training; None: it may not be watched, or its environments cannot."""
-    if not training.stream or not isinstance(envs, VectorEnv):
-        return None
-    place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
-    given = RecorderInputs(
-        live_file=place.path.parent / FILE,
-        folder=place.path / LIVE,
-        slot=job.slot,
-        attempt=job.attempt,
-        tasks=training.env.tasks,
-        tells_success=tells_success(envs),
-    )
-    return FrameRecorder(envs, given)
 
 
 def tells_success(envs: VectorEnv) -> bool:

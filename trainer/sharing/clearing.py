@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.config.training import Training
+from trainer.config.group import GroupSettings
 
 #: Old policies are cleared away this often; at one publication each 3 s that is 20 files a time.
 COLLECT_EVERY_S = 60.0
@@ -57,14 +57,14 @@ class Clearing:
             return False
 
 
-def clear_over(job: Job, training: Training, clock: Callable[[], float] = time.time) -> list[str]:
+def clear_over(job: Job, group: GroupSettings, clock: Callable[[], float] = time.time) -> list[str]:
     """The training is complete, and no experience of older policies is judged any more: the newest alone stay. Returns
     a sentence for each thing that could not be done; nothing goes where a newer attempt has begun. Errors: OSError.
 
     Where slots give each other rows, another one that is behind may still judge what this one gave: they stay, until a
     learner of the run clears them away a day later.
     """
-    if (training.group.rows and job.slots > 1) or job.superseded_by() is not None:
+    if (group.rows and job.slots > 1) or job.superseded_by() is not None:
         return []
     place, now = store.Shared(job.shared_dir).slot(job.run_id, job.slot), clock()
     troubles = store.collect(place, now=now, keep=store.LEARNERS.last())

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from syncd import store
 from trainer.config.find import SUITES, names, settings_of
 from trainer.config.settings import EnvSettings
-from trainer.config.training import SEEDS, Training
+from trainer.config.training import SEEDS
 from trainer.envs.spaces import I32, Actions, ArraySpec, Discrete, Obs, Spaces
-from trainer.envs.suite import SuiteRef, suite_of
+from trainer.envs.suite import SuiteRef
 from trainer.errors import ConfigError
 from trainer.history.read import mean_return, tells_success
 from trainer.machine.device import is_of_the_gpu
@@ -221,14 +221,14 @@ def score_of(evaluation: Mapping[str, Any]) -> store.Score:
     return store.Score(mean_return=mean_return(evaluation), return_error=evaluation.get("return_error", 0.0), **where)
 
 
-def suite_fields(training: Training) -> store.SuiteFields:
-    """What `training` trains in, as a manifest says it."""
+def suite_fields(env: EnvSettings, seed: int) -> store.SuiteFields:
+    """Where a policy was trained, as a manifest says it."""
     return store.SuiteFields(
-        name=training.env.name,
-        version=training.env.VERSION,
-        settings=training.env.model_dump(mode="json"),
-        seed=training.seed,
-        packages=dict(suite_of(training).open().versions),
+        name=env.name,
+        version=env.VERSION,
+        settings=env.model_dump(mode="json"),
+        seed=seed,
+        packages=dict(SuiteRef(env, seed).open().versions),
     )
 
 

@@ -103,7 +103,7 @@ class Publisher:
     ) -> None:
         self._job = job
         self._training = training
-        self._suite = suite_fields(training)
+        self._suite = suite_fields(training.env, training.seed)
         self._place = store.Shared(job.shared_dir).slot(job.run_id, job.slot)
         self._evaluation = evaluation
         self._evaluation_averaged = None if evaluation_averaged is None else of_average(evaluation_averaged)
@@ -329,7 +329,7 @@ class Publisher:
                 self._is_done(self._collect_over, _NOT_CLEARED)
 
     def _collect_over(self) -> None:
-        self._notices.note(*clear_over(self._job, self._training, self._clock))
+        self._notices.note(*clear_over(self._job, self._training.group, self._clock))
 
     def _look(self) -> None:
         above = self._job.superseded_by()

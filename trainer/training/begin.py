@@ -1,6 +1,6 @@
 """What an attempt starts from: its checkpoint, its environments, and what the bits of its numbers depend on.
 
-The training itself is `trainer.training.attempt`.
+The training itself is `trainer.training.loop`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start, find_start
+from trainer.checkpoints.saver import Saver
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.network import told
 from trainer.config.training import Training
@@ -28,20 +29,20 @@ from trainer.envs.collector import Envs
 from trainer.envs.early import drop_early
 from trainer.envs.foreign import decide
 from trainer.envs.pictures import ready_to_draw
+from trainer.envs.quick import is_quick
 from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import spaces_of, suite_of
+from trainer.envs.suite import SuiteRef, spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
 from trainer.evaluation.past import read_past
 from trainer.evaluation.process import Begin, EvaluatorProcess
-from trainer.exporting.final import leave_final
 from trainer.machine import device as machine
 from trainer.machine import products
 from trainer.machine.group import Group
 from trainer.machine.host import read_host
-from trainer.machine.launching import check_ranks
+from trainer.machine.launching import check_ranks, cores_of_rank
 from trainer.machine.processor import processor, variables
 from trainer.nets.encoders.base import encoder_for, kept_spaces
 from trainer.sharing.clearing import clear_over
@@ -49,16 +50,21 @@ from trainer.sharing.episodes import clear_all
 from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
-from trainer.training.attempt import TrainingAttempt
-from trainer.training.demonstrations import with_demos
-from trainer.training.features.base import Feature
+from trainer.training.features.base import Feature, RunningAttempt
+from trainer.training.features.diagnostics import Diagnostics
+from trainer.training.features.evaluation import Evaluations
+from trainer.training.features.final import FinalExport, leave_final
+from trainer.training.features.frames import ShownFrames
+from trainer.training.features.giving import EpisodeGiver
+from trainer.training.features.inflow.intake import Intake
+from trainer.training.features.progress import ProgressReports, Reporter
+from trainer.training.features.publication import Publication
 from trainer.training.features.rows import MetricsJournal, TensorBoardEvents
 from trainer.training.features.wandb import curves_of
-from trainer.training.pretrained import with_weights
-from trainer.training.progress import Reporter
+from trainer.training.inputs import with_demos, with_weights
+from trainer.training.loop import Loop
 from trainer.training.ranks import Order, assist, follow, hand_out
 from trainer.training.run import TrainingRun, fresh, resumed
-from trainer.training.workers import choose_workers
 
 ONE_KIND = ", and so would what they learn; ask for nodes of one kind (slurm.constraint, slurm.gpu_type)"
 MakeEnvs = Callable[[VectorSpec, int], Envs]
@@ -113,7 +119,7 @@ def run(
     assists = training.uses_experience and not group.is_first
     start = None if assists else find_start(job, training, chosen)
     if not training.uses_experience:
-        group.must_agree("the newest good checkpoint", _seen(start))
+        group.must_agree("the newest good checkpoint", _digest([start.ref.attempt, start.ref.step] if start else None))
     if group.is_first:
         _begin_attempt(job, training, start, show, doubt, keep_weights, keep_demos)
     if group.tell(int(start is not None and is_complete(job, training, start))):
@@ -146,10 +152,10 @@ def run(
             follow(state, numeric)
             return 0
         hand_out(state)
-        features = _features(job, training, step, environ or {}, show)
-        code = TrainingAttempt(
-            job, training, show, state, start, numeric, evaluator, partial(resimulate, spec), features
-        ).run()
+        saver = Saver.after(job, training, start)
+        features = _features(job, training, start, numeric, evaluator, partial(resimulate, spec), environ or {}, show)
+        attempt = RunningAttempt(job, training, state, start, saver, show.say, features)
+        code = Loop(attempt, numeric).to_the_end()
         decide(code)
         group.tell(Order.END)
         return code
@@ -158,15 +164,33 @@ def run(
 
 
 def _features(
-    job: Job, training: Training, step: int, environ: Mapping[str, str], show: Reporter
+    job: Job,
+    training: Training,
+    start: Start | None,
+    numeric: Mapping[str, Any],
+    evaluator: Begin,
+    resimulate: Callable[[], Redo | None],
+    environ: Mapping[str, str],
+    show: Reporter,
 ) -> tuple[Feature, ...]:
-    """What the training does beside learning, in the order in which each is called. `step`: of its parent."""
-    shown = training.model_dump(mode="json")
-    return (
+    """What the training does beside learning, in the order in which each is called."""
+    features = (
+        Evaluations(job, training, evaluator, numeric["workers"]),
+        FinalExport(),  # before a report says that the last step is saved: that ends the slot
+        ProgressReports(show),
+        Publication(),
+        *([EpisodeGiver(job, training)] if training.group.rows else []),
+        Intake(job, training, start, resimulate),
+        ShownFrames(),
+        Diagnostics(),
         MetricsJournal(job),
-        TensorBoardEvents(job.slot_dir / "tb", after=step),
-        *curves_of(job, shown, environ, show.say),
+        TensorBoardEvents(job.slot_dir / "tb", after=start.ref.step if start else 0),
+        *curves_of(job, training.model_dump(mode="json"), environ, show.say),
     )
+    if start is not None:
+        for feature in features:
+            feature.load(start.contents.parts["run"].numbers)
+    return features
 
 
 def must_learn_alike(training: Training, group: Group) -> None:
@@ -222,7 +246,7 @@ def _leave_complete(job: Job, training: Training, start: Start, show: Reporter) 
     say_over(job, step, show.say)
     with contextlib.suppress(OSError):  # they take room alone
         clear_all(job)
-        clear_over(job, training)
+        clear_over(job, training.group)
     job.report(step=step, total=training.total_steps, checkpoint_step=step)
     show.say(f"nothing left to do: {step:,} of {training.total_steps:,} steps are trained and evaluated")
 
@@ -236,19 +260,25 @@ def _numerics_of_all(
         group.share(json.dumps(numeric).encode())
     else:
         numeric = choose(json.loads(group.share()))
-    group.must_agree("the processor, its variables, the GPU or the products", _kind(numeric), ONE_KIND)
+    kind = [numeric.get(name) for name in ("device", "processor", "variables", "products")]
+    group.must_agree("the processor, its variables, the GPU or the products", _digest(kind), ONE_KIND)
     return numeric
 
 
-def _kind(numeric: Mapping[str, Any]) -> bytes:
-    """32 bytes that tell one kind of machine from another, as far as bits depend on it."""
-    asked = [numeric.get(name) for name in ("device", "processor", "variables", "products")]
-    return hashlib.sha256(json.dumps(asked).encode()).digest()
+def _digest(told: Any) -> bytes:
+    """32 bytes by which ranks compare what each of them sees."""
+    return hashlib.sha256(json.dumps(told).encode()).digest()
 
 
-def _seen(start: Start | None) -> bytes:
-    """32 bytes that tell one start from another."""
-    return hashlib.sha256(f"{start.ref.attempt} {start.ref.step}".encode() if start else b"").digest()
+def choose_workers(training: Training, suite: SuiteRef, ranks: int = 1) -> int:
+    """What was asked for, else as many as pay on this machine, which `ranks` share: none where a step of all is a
+    matter of moments.
+
+    Errors: EnvError where an environment that is timed hangs.
+    """
+    if training.num_workers is None and is_quick(suite, training.num_envs):
+        return 0
+    return machine.default_workers(training.num_workers, training.num_envs, cores_of_rank(read_host().cores, ranks))
 
 
 def _envs_of(spec: VectorSpec, workers: int, training: Training, group: Group, make_envs: MakeEnvs) -> Envs:

@@ -17,7 +17,6 @@ from torch import Tensor
 from trainer.algorithms.base import Algorithm, Context
 from trainer.algorithms.common.adoption import learned_of
 from trainer.algorithms.common.cuda_graph import KERNELS
-from trainer.algorithms.common.diagnostics import INTERVAL_UPDATES
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
@@ -28,8 +27,8 @@ from trainer.machine.group import Group
 from trainer.nets.average import MovingAverage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
-from trainer.training.demonstrations import lay_down
 from trainer.training.gathering import gathered, must_be_the_same
+from trainer.training.inputs import lay_down
 from trainer.training.meter import Meter, ShardedMeter
 
 
@@ -38,11 +37,9 @@ class TrainingRun:
     """A run at a barrier.
 
     `experience`: what an off-policy algorithm learns from, else None. `average`: of the actor's weights, None where
-    `averaging` is 0. `wanted`: the steps that were chosen for an evaluation, ascending; which are made is for
-    `trainer.evaluation` to know. `episodes`: how many have ended; counted, and kept in checkpoints, where slots are a
-    group. `adopted`, `mixed`: how often another slot's learner was taken over, and others' weights were mixed in.
-    `measured`: metrics of updates on their way to the meter (left on the device, so that an update waits for no copy).
-    `group`: its ranks.
+    `averaging` is 0. `adopted`, `mixed`: how often another slot's learner was taken over, and others' weights were
+    mixed in. `measured`: metrics of updates on their way to the meter (left on the device, so that an update waits for
+    no copy). `group`: its ranks.
     """
 
     training: Training
@@ -53,10 +50,8 @@ class TrainingRun:
     average: MovingAverage | None = None
     step: int = 0
     updates: int = 0
-    episodes: int = 0
     adopted: int = 0
     mixed: int = 0
-    wanted: list[int] = field(default_factory=list)
     measured: list[Tensor] = field(default_factory=list)
     group: Group = field(default_factory=Group.alone)
 
@@ -64,6 +59,11 @@ class TrainingRun:
     def ring_rows(self) -> int:
         """Rows that others sent in."""
         return self.experience.ring_rows if self.experience is not None else 0
+
+    @property
+    def learners(self) -> dict[str, int]:
+        """How often those of other slots came in, where they did."""
+        return {name: count for name, count in (("adopted", self.adopted), ("mixed", self.mixed)) if count}
 
 
 def fresh(
@@ -107,8 +107,8 @@ def resumed(
         run.average.load(parts[AVERAGED])
     run.step = contents.step
     numbers = parts["run"].numbers
-    run.updates, run.wanted = numbers["updates"], list(numbers["wanted"])
-    run.episodes, run.adopted, run.mixed = (numbers.get(name, 0) for name in ("episodes", "adopted", "mixed"))
+    run.updates = numbers["updates"]
+    run.adopted, run.mixed = numbers.get("adopted", 0), numbers.get("mixed", 0)
     if experience is not None:
         experience.peer_share = training.group.share
     return run
@@ -168,8 +168,6 @@ def advance(run: TrainingRun) -> Transition | None:
     step = transition.step
     run.meter.add_episodes(step.finished, step.task, step.episode_return, step.episode_success, step.episode_measures)
     run.step += run.training.num_envs
-    if run.training.group.rows:
-        run.episodes += int(step.finished.sum())
     return transition
 
 
@@ -207,62 +205,27 @@ def drain(run: TrainingRun) -> None:
 
 
 def row(run: TrainingRun) -> dict[str, Any]:
-    """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError.
-
-    In the first row past each multiple of `INTERVAL_UPDATES` updates there is more, from
-    `trainer.algorithms.common.diagnostics`: `diagnostics` of the nets, and `q` and `td_error` of each task.
-    `contributed` is in it once others sent something in: rows in the ring, their share of a batch now, segments taken
-    since the row before and how many steps behind their policies were; with the diagnostics each one's `td_error`.
-    `group` is in it once other slots gave something: of their rows the same, and `group_rows`, those of each slot; how
-    often another's learner was `adopted`, and others' weights were `mixed` in.
-    """
+    """The row of metrics that ends here; the sums start anew. Errors: NotFiniteError."""
     drain(run)
-    before = run.updates - run.meter.updates
-    value = run.meter.row(run.step, run.algorithm.measures())
-    found = run.algorithm.diagnose(run.step) if crossed(before, run.updates, INTERVAL_UPDATES) else None
-    if found is not None:
-        value["diagnostics"] = _readable(found.nets)
-        for of_task, measured in zip(value["tasks"].values(), found.tasks, strict=True):
-            of_task.update(_readable(measured))
-    others = run.experience.others_row(run.training.off_policy.batch_size) if run.experience is not None else None
-    if others:
-        value["contributed"] = others
-        if found is not None:
-            others["td_error"] = _readable(run.algorithm.diagnose_contributors(run.step))
-    peers = run.experience.group_row(run.training.off_policy.batch_size) if run.experience is not None else None
-    if given := {**(peers or {}), **_learners(run)}:
-        value["group"] = given
-    return value
+    return run.meter.row(run.step, run.algorithm.measures())
 
 
-def _learners(run: TrainingRun) -> dict[str, int]:
-    """How often those of other slots came in, where they did."""
-    return {name: count for name, count in (("adopted", run.adopted), ("mixed", run.mixed)) if count}
-
-
-def _readable(values: Mapping[str, float]) -> dict[str, float]:
-    """Six digits of each, which say all that a probe can; without those that are not finite, which JSON has no word
-    for (whether a training goes on is for its losses and parameters to say).
-    """
-    return {name: float(f"{value:.6g}") for name, value in values.items() if math.isfinite(value)}
-
-
-def capture(run: TrainingRun, numeric: Mapping[str, Any]) -> Contents:
+def capture(run: TrainingRun, numeric: Mapping[str, Any], of_features: Mapping[str, Any] | None = None) -> Contents:
     """A checkpoint's contents, copied, so that the run may go on at once. Changes no number of the run.
 
-    `numeric`: the choices that bit equality also depends on. Where there are several ranks, rank 0's has the shards of
-    all. Errors: NotFiniteError; RanksError where the ranks have come to different numbers.
+    `numeric`: the choices that bit equality also depends on; `of_features`: the numbers of features. Where there are
+    several ranks, rank 0's has the shards of all. Errors: NotFiniteError; RanksError where the ranks have come to
+    different numbers.
     """
     drain(run)
     learned = run.algorithm.state()
     for name, tensor in learned.tensors.items():
         if not name.startswith("adam.") and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(f"{name} is not finite at step {run.step}", what=[name])
-    episodes = {"episodes": run.episodes} if run.training.group.rows else {}
-    counts = {"updates": run.updates, **episodes, **_learners(run)}
-    told = {"wanted": list(run.wanted), "numeric": dict(numeric), "spaces": run.collector.envs.spaces.words}
+    numbers = {"updates": run.updates, **run.learners, **(of_features or {})}
+    told = {"numeric": dict(numeric), "spaces": run.collector.envs.spaces.words}
     parts = {
-        "run": State({}, {**counts, **told}),
+        "run": State({}, {**numbers, **told}),
         "algorithm": learned,
         "collector": run.collector.state(),
         "meter": run.meter.state(),

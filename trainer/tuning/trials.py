@@ -31,8 +31,8 @@ from trainer.machine.host import Host, read_host
 from trainer.machine.shortage import words_of_shortage
 from trainer.nets.encoders.base import kept_spaces
 from trainer.training import memory
+from trainer.training.begin import choose_workers
 from trainer.training.run import TrainingRun, advance, as_begun, drain, fresh
-from trainer.training.workers import choose_workers
 from trainer.tuning.training import Memory, Setting, Trial, explore, thread_counts, worker_counts
 
 #: Rates settle within a few updates; the first steps of an environment and the first calls of a kernel are slower.

@@ -27,9 +27,10 @@ from trainer.nets.average import MovingAverage
 from trainer.sharing.adoption import LEAD, OtherLearner, is_allowed, is_finite, tensors_in, whom_to_follow
 from trainer.sharing.episodes import read_taken
 from trainer.sharing.journal import Adopted, append, entries
-from trainer.training import adopting
-from trainer.training.adopting import put_in
-from trainer.training.run import row
+from trainer.training.features.inflow import adopting
+from trainer.training.features.inflow.adopting import put_in
+from trainer.training.features.inflow.intake import rows_from_outside
+from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
 
@@ -111,15 +112,11 @@ def test_what_was_adopted_in_an_attempt_that_is_lost_counts_no_more(tmp_path):
     assert adoptions.may(150)
 
 
-def test_a_row_of_metrics_says_that_a_learner_came_in(monkeypatch):
-    run = SimpleNamespace(
-        updates=0, step=10, adopted=2, mixed=0, experience=None, measured=[], meter=SimpleNamespace(
-            updates=0, row=lambda *_: {"tasks": {}}
-        ), algorithm=SimpleNamespace(measures=dict)
-    )  # fmt: skip
-    assert row(run)["group"] == {"adopted": 2}
+def test_a_row_of_metrics_says_that_a_learner_came_in():
+    run = TrainingRun(None, None, None, None, None, adopted=2)
+    assert rows_from_outside(run)["group"] == {"adopted": 2}
     run.adopted = 0
-    assert "group" not in row(run)
+    assert "group" not in rows_from_outside(run)
 
 
 def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_path, monkeypatch):
@@ -196,11 +193,11 @@ def test_nobody_is_looked_for_when_the_job_is_about_to_end(tmp_path):
     training = section(group={"adopt": True})
     adoptions = adopting.Adoptions(job, training, [])
     adoptions.evaluated(rows(0.0)[0], training.total_steps)
-    assert adoptions._looks._thread is None
+    assert adoptions._thread is None
     adoptions.evaluated(rows(0.0)[0], 10)
-    assert adoptions._looks._thread is not None
+    assert adoptions._thread is not None
     adoptions.close(60.0)
-    assert adoptions._looks.is_idle()
+    assert adoptions.is_idle()
 
 
 def made(name, seed, updates=3, **fields):

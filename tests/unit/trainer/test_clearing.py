@@ -23,7 +23,7 @@ from trainer.config.group import GroupSettings
 from trainer.sharing import publisher as publishing
 from trainer.sharing.clearing import COLLECT_EVERY_S, OTHERS_EVERY_S, Clearing, clear_over
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer
 
@@ -143,16 +143,16 @@ def test_a_slot_whose_group_may_be_behind_keeps_its_last_day(learning):
     learning.job.slots = 2
     alone = learning.training
     together = alone.model_copy(update={"group": GroupSettings(rows=True)})
-    assert clear_over(learning.job, together, lambda: NOW) == []
+    assert clear_over(learning.job, together.group, lambda: NOW) == []
     assert count_of(learning.place) == 300
-    assert clear_over(learning.job, alone, lambda: NOW) == []
+    assert clear_over(learning.job, alone.group, lambda: NOW) == []
     assert count_of(learning.place) == KEPT
 
 
 def test_who_has_a_successor_clears_nothing(learning, tmp_path):
     past(learning.place, NOW)
     Learning(tmp_path / "toy")
-    assert clear_over(learning.job, learning.training, lambda: NOW) == []
+    assert clear_over(learning.job, learning.training.group, lambda: NOW) == []
     assert count_of(learning.place) == 300
 
 

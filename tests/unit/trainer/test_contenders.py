@@ -20,7 +20,7 @@ from trainer.errors import ConfigError
 from trainer.nets.weights import WEIGHTS
 from trainer.showing.comparetable import not_apart
 from trainer.showing.contenders import contenders_at
-from trainer.training.demonstrations import DEMOS
+from trainer.training.inputs import DEMOS
 from trainer.tuning import contest
 
 pytestmark = pytest.mark.trainer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from daemons import PATIENCE_S
@@ -27,7 +26,7 @@ from trainer.sharing.episodes import keep_taken
 from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Taken, TakenFromPeer, append, copies_of, inherited
 from trainer.sharing.judge import Accepted
 from trainer.sharing.segment import encode, name_of
-from trainer.training.intake import Intake
+from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
@@ -79,15 +78,15 @@ def test_they_stay_until_two_checkpoints_have_them_whatever_the_slot_takes_by_no
     for data in (*(data for _, data in made), b"learner", b"one", b"another", b"never taken"):
         keep_taken(slot.first, name_of(data), data)
     intake = slot.intake()
-    intake.begin()
+    intake.open()
     intake._copies.close(PATIENCE_S)
     ahead, of_newest = [made[2][0].sha256], [made[1][0].sha256, *copies_of([adopted, mixed])]
     assert slot.copies == sorted(ahead + of_newest)
     intake.take(state(400))
-    intake.counted(400)
+    intake.on_checkpoint(400)
     intake._copies.close(PATIENCE_S)
     assert slot.copies == ahead
-    intake.counted(500)
+    intake.on_checkpoint(500)
     intake.close()
     assert slot.copies == []
     said: list[str] = []
@@ -102,10 +101,10 @@ def test_one_of_a_learner_that_is_taken_over_twice_stays_for_the_second_time(tmp
     slot = Resumed(tmp_path, *(Adopted(step, 0, 0, 90, sha256, 0.3) for step in steps), adopt=True)
     keep_taken(slot.first, sha256, b"learner")
     intake = slot.intake()
-    intake.begin()
+    intake.open()
     if again == "about to be":
         intake.adoptions.kept = sha256
-    intake.counted(400)
+    intake.on_checkpoint(400)
     intake._copies.close(PATIENCE_S)
     assert slot.copies == ([] if again == "never" else [sha256])
 
@@ -183,7 +182,7 @@ def test_nothing_of_a_complete_training_stays_whether_it_was_taken_or_not(tmp_pa
         keep_taken(slot.job, name_of(data), data)
     keep_taken(slot.first, slot_file := from_peer(290, 290)[0].sha256, from_peer(290, 290)[1])
     intake = slot.intake()
-    intake.begin()
+    intake.open()
     intake._copies.close(PATIENCE_S)
     assert slot.copies == [slot_file]
     intake.complete(400)
@@ -314,7 +313,7 @@ def test_a_segment_that_the_newest_checkpoint_alone_has_stays_in_the_inbox_and_i
     intake = Intake(job, section(horizon=HORIZON), Start(line.ref(0, 150), None, None, None, ()))
     intake.ingester.one_round()
     assert [step for step, path in paths.items() if path.exists()] == [130]
-    intake.counted(200)
+    intake.on_checkpoint(200)
     intake.ingester.one_round()
     assert not paths[130].exists()
     assert intake.summary() == {"accepted": 0, "refused": 0}
@@ -325,14 +324,13 @@ def test_files_of_others_rows_are_listed_as_long_as_the_ring_has_any_of_them(tmp
     training = section(horizon=HORIZON, buffer_size=1500, group={"rows": True})
     job, experience = Job.standalone(tmp_path / "run", 1), Experience(training, SPACES)
     job.start_from(None)
-    saver, peers = Saver(job, training, (), None), experience.join()
+    saver, peers = Saver(job, training), experience.join()
     for number in range(3 * peers.capacity // HORIZON):
         rows = made_up("run", number)
         taken = Accepted(rows, 0, f"{number:064x}", 0).rows()
         peers.add(str(2 * (number % 2)), taken, task=0, content=f"{number}", policy_step=0, step=number)
-        unsaved = saver.unsaved(experience).foreign[PEERS]
-        saver.foreign[PEERS] = saver._with_foreign(SimpleNamespace(step=number), PEERS, unsaved)
-        has = sum(sum(file.counts) for file in saver.foreign[PEERS])
+        saver.rows[PEERS] = saver._written(number, PEERS, saver.unsaved(experience)[PEERS])
+        has = sum(sum(file.counts) for file in saver.rows[PEERS])
         assert peers.ring_rows <= has < peers.ring_rows + 4 * HORIZON
     assert peers.ring_rows == 2 * peers.ring.capacity
     saver.close()

@@ -37,7 +37,7 @@ from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError, UndecidedError
 from trainer.machine.group import Group
 from trainer.training import begin
-from trainer.training.demonstrations import DEMOS, with_demos
+from trainer.training.inputs import DEMOS, with_demos
 from trainer.training.memory import check
 from trainer.training.run import advance, fresh
 
@@ -332,7 +332,7 @@ def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentenc
         ConfigError, match=r"there are no demonstrations in .*nowhere \(algorithm.demos\), and .* no copy"
     ):
         with_demos(job, training(demos).changed(demos=str(tmp_path / "nowhere")), Group.alone())
-    with pytest.raises(ConfigError, match=r"has other demonstrations than algorithm\.demos_sha256 names"):
+    with pytest.raises(ConfigError, match=r"is not what algorithm\.demos_sha256 names"):
         with_demos(job, training(demos, demos_sha256="ab" * 32), Group.alone())
 
 

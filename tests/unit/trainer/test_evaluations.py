@@ -19,13 +19,13 @@ from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import read_manifest
 from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
-from trainer.evaluation import queue
 from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import EvaluatorError, spare_workers
-from trainer.evaluation.queue import MAX_JOBS, MAX_PENDING, NICE
 from trainer.history.journal import EVALUATIONS
 from trainer.history.read import read_evaluations
 from trainer.training.begin import run
+from trainer.training.features import evaluation as queue
+from trainer.training.features.evaluation import MAX_JOBS, MAX_PENDING, NICE
 
 pytestmark = pytest.mark.trainer
 

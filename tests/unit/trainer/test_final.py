@@ -24,10 +24,10 @@ from anchorleg.rollback import Rollback, roll_back, rollbacks
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable
 from trainer.exporting import export as exporting
-from trainer.exporting import final
 from trainer.exporting.card import NAME, Card
-from trainer.training import attempt
 from trainer.training.begin import run
+from trainer.training.features import final
+from trainer.training.features import progress as reports
 
 pytestmark = pytest.mark.trainer
 
@@ -68,7 +68,7 @@ def test_a_complete_training_leaves_the_policy_of_its_last_checkpoint(tmp_path):
 
 
 def test_a_training_that_was_told_to_go_back_is_not_complete(tmp_path, monkeypatch):
-    monkeypatch.setattr(attempt, "REPORT_S", 0.0)
+    monkeypatch.setattr(reports, "REPORT_S", 0.0)
 
     class Decider(Listener):
         def progress(self, progress):
@@ -144,7 +144,7 @@ def test_kill_9_around_the_export_loses_neither_it_nor_a_bit(tmp_path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "write_bytes", killed)
-        patch.setattr(attempt, "REPORT_S", float("inf"))  # what a report says depends on when it is due
+        patch.setattr(reports, "REPORT_S", float("inf"))  # what a report says depends on when it is due
         code = in_a_process_of_its_own(lambda: train(tmp_path / "killed")[0])
     assert code == -signal.SIGKILL
     progress = json.loads((tmp_path / "killed/slots/0/attempts/0/progress.json").read_text())

@@ -29,7 +29,6 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
 from trainer.sharing import episodes, peers, segment
-from trainer.sharing import giver as giver_module
 from trainer.sharing.episodes import (
     GivenEpisode,
     Giving,
@@ -41,9 +40,10 @@ from trainer.sharing.episodes import (
     read_given,
     read_taken,
 )
-from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import encode, name_of
+from trainer.training.features import giving as giver_module
+from trainer.training.features.giving import EpisodeGiver
 
 pytestmark = pytest.mark.trainer
 TRAINING = section(horizon=HORIZON, contribution_max_lag=500, group={"rows": True, "every": 3})
@@ -240,6 +240,12 @@ class TestWhatIsGiven:
                 assert look() == []
 
 
+def opened(job, training, *, finished, is_fresh):
+    giver = EpisodeGiver(job, training, finished)
+    giver.open(spaces_of(), is_fresh=is_fresh)
+    return giver
+
+
 class TestGiving:
     def test_the_newest_are_kept_and_older_attempts_folders_go(self, tmp_path):
         first = slot(tmp_path, 0)
@@ -308,8 +314,8 @@ class TestGiving:
         written: list[int] = []
         monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
         job = slot(tmp_path, 0)
-        giver = EpisodeGiver(job, TRAINING, spaces_of(), finished=10, is_fresh=is_fresh)
-        giver.know(0, 1, 0)
+        giver = opened(job, TRAINING, finished=10, is_fresh=is_fresh)
+        giver.on_version(0, 1, 0)
         for step in range(2 * HORIZON):  # four episodes at once, numbers 11 to 14, then 15 to 18
             giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
         giver._dispatch.close(60)
@@ -320,8 +326,8 @@ class TestGiving:
         given: list[int] = []
         monkeypatch.setattr(EpisodeGiver, "_give", lambda _self, one: given.append(one.episode))
         training = TRAINING.changed(group={"rows": True, "every": every})
-        giver = EpisodeGiver(slot(tmp_path, 0), training, spaces_of(), finished=0, is_fresh=True)
-        giver.know(0, 1, 0)
+        giver = opened(slot(tmp_path, 0), training, finished=0, is_fresh=True)
+        giver.on_version(0, 1, 0)
         tasks, of_each = 10, 40
         for _ in range(tasks * of_each * every // TRAINING.num_envs):
             giver.add(one_step(ends=True))
@@ -334,7 +340,7 @@ class TestGiving:
     def test_what_was_done_before_any_policy_was_published_is_not_given(self, tmp_path, monkeypatch):
         written: list[int] = []
         monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
-        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
         for step in range(HORIZON):
             giver.add(one_step(ends=step == HORIZON - 1))
         giver._dispatch.close(60)
@@ -345,8 +351,8 @@ class TestGiving:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(episodes.Giving, "give", full)
-        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
-        giver.know(0, 1, 0)
+        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
+        giver.on_version(0, 1, 0)
         for step in range(HORIZON):
             giver.add(one_step(ends=step == HORIZON - 1))
         giver._dispatch.close(60)
@@ -358,7 +364,7 @@ class TestGiving:
     def test_an_episode_that_is_no_segment_is_said_once_and_the_next_is_given(self, tmp_path, monkeypatch):
         written: list[int] = []
         monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
-        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
+        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
         decoded = iter([False, False, False, True])
 
         def decode(data, spaces):
@@ -367,7 +373,7 @@ class TestGiving:
             raise segment.BadSegmentError(segment.Reason.SIZE, "it would unpack to much")
 
         monkeypatch.setattr(giver_module, "decode", decode)
-        giver.know(0, 1, 0)
+        giver.on_version(0, 1, 0)
         said: list[str] = []
         for step in range(3 * HORIZON):
             giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
@@ -382,8 +388,8 @@ class TestGiving:
             raise RuntimeError("no")
 
         monkeypatch.setattr(episodes.Giving, "give", broken)
-        giver = EpisodeGiver(slot(tmp_path, 0), TRAINING, spaces_of(), finished=0, is_fresh=True)
-        giver.know(0, 1, 0)
+        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
+        giver.on_version(0, 1, 0)
         said: list[str] = []
         for round_ in range(3):
             for step in range(HORIZON):

@@ -49,7 +49,7 @@ from trainer.sharing.journal import Removed, Taken
 from trainer.sharing.judge import judge
 from trainer.sharing.segment import encode, name_of
 from trainer.sharing.spotcheck import Redone
-from trainer.training.intake import Intake
+from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun
 
 pytestmark = pytest.mark.trainer
@@ -76,7 +76,7 @@ class Alone:
 
 def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(job):
     intake = Intake(job, resolve(TrainingSection(algorithm=f"{__name__}:Alone")), None)
-    intake.begin()
+    intake.open()
     assert intake.ingester is None
     said: list[str] = []
     intake.tell(said.append)
@@ -626,7 +626,7 @@ class TestTheJournal:
         assert intakelog.entries(tmp_path) == good
 
     def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
-        from trainer.training import intake
+        from trainer.training.features.inflow import intake
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
         made, state, said = Intake(job, TRAINING, None), _state(104), []
@@ -845,7 +845,7 @@ class TestWhatIsNotTrue:
         assert list(reasons(job).values()) == ["dropped"]
 
     def test_a_removal_that_cannot_be_journaled_waits_and_the_training_goes_on(self, job, monkeypatch):
-        from trainer.training import intake
+        from trainer.training.features.inflow import intake
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
         made, state, said = Intake(job, TRAINING, None), _state(104), []
@@ -865,7 +865,7 @@ class TestWhatIsNotTrue:
         assert any("No space left" in line for line in said)
 
     def test_going_back_that_the_disk_refuses_is_said_once_and_tried_again(self, job, monkeypatch):
-        from trainer.training import intake, rollback
+        from trainer.training.features.inflow import intake, rollback
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
         monkeypatch.setattr(intake, "REMOVE_AGAIN_S", 0.0)
@@ -898,10 +898,10 @@ class TestWhatIsNotTrue:
         assert made.ingester.removals.next() is None
 
     def test_going_back_does_not_wait_for_another_slots_journal(self, job, monkeypatch):
-        from trainer.training import intake
+        from trainer.training.features.inflow import intake, rollback
 
         monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
-        monkeypatch.setattr(intake, "learned_with", _full_disk)
+        monkeypatch.setattr(rollback, "learned_with", _full_disk)
         (job.attempt_dir / "checkpoints" / "100").mkdir(parents=True)
         made, state, said = Intake(job, TRAINING.changed(contribution_rollback="auto"), None), _state(104), []
         made.ingester = Door(job)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from trainer.training.progress import TrainingDisplay, TrainingProgress
+from trainer.training.features.progress import TrainingDisplay, TrainingProgress
 
 
 def test_a_narrow_terminal_shows_all_of_where_the_training_stands(monkeypatch, capsys):

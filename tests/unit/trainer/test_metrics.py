@@ -178,9 +178,9 @@ def test_tensorboard_that_cannot_be_loaded_here_is_told_and_stops_nothing(tmp_pa
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Broken())
     events = TensorBoardEvents(tmp_path, after=0)
-    events.begin()
-    events.on_row({"to": 10, "q": 1.0, "tasks": {}})
-    events.end()
+    events.begin(None)
+    events.on_row(None, {"to": 10, "q": 1.0, "tasks": {}})
+    events.end(None, base.EndReason.FAILED)
     assert "no TensorBoard events: Descriptors cannot" in caplog.text
 
 
@@ -192,13 +192,13 @@ def test_tensorboards_thread_prints_no_traceback_on_a_full_disk(tmp_path, monkey
     monkeypatch.setattr(threading, "excepthook", printed.append)
     base.silence.cache_clear()
     events = TensorBoardEvents(tmp_path, after=0)
-    events.begin()
+    events.begin(None)
     thread = events._writer._get_file_writer().event_writer._async_writer._worker
     monkeypatch.setattr(thread._record_writer, "write", full)
-    events.on_row({"to": 1, "q": 1.0, "tasks": {}})
+    events.on_row(None, {"to": 1, "q": 1.0, "tasks": {}})
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    events.end()
+    events.end(None, base.EndReason.FAILED)
     assert printed == []
 
 

@@ -36,8 +36,8 @@ from trainer.sharing.mixing import (
 )
 from trainer.sharing.segment import name_of
 from trainer.state import State
-from trainer.training import mixing
-from trainer.training.mixing import REFUSALS, REST, Mixes, mix_in
+from trainer.training.features.inflow import mixing
+from trainer.training.features.inflow.mixing import REFUSALS, REST, Mixes, mix_in
 
 pytestmark = pytest.mark.trainer
 

@@ -52,7 +52,7 @@ def test_what_cannot_be_compiled_is_told_to_who_wants_it(tmp_path: Path, begun: 
 
 def test_the_environments_of_a_training_take_all_that_it_began(begun: dict[str, Any]) -> None:
     training = resolve(TrainingSection(preset="guide"))
-    early.begin_early(training)
+    early.begin_early(training.env, training.seed)
     assert len(begun) == 8
     opened = suite_of(training).open()
     kept = [opened.make(task) for task in range(len(opened.spaces.tasks))]
@@ -62,7 +62,7 @@ def test_the_environments_of_a_training_take_all_that_it_began(begun: dict[str, 
 
 
 def test_what_nobody_takes_is_dropped(begun: dict[str, Any]) -> None:
-    early.begin_early(resolve(TrainingSection(preset="guide")))
+    early.begin_early(resolve(TrainingSection(preset="guide")).env, 0)
     early.drop_early()
     assert begun == {}
     early.drop_early()
@@ -85,7 +85,7 @@ def test_where_there_is_no_thread_nothing_is_begun(begun: dict[str, Any], monkey
 @pytest.mark.parametrize("preset", ["reach-pixels", "arm-sac", "cartpole-ppo"])
 def test_of_what_draws_and_of_other_suites_nothing_is_begun(begun: dict[str, Any], preset: str) -> None:
     """How MuJoCo draws must be told before it is loaded."""
-    early.begin_early(resolve(TrainingSection(preset=preset)))
+    early.begin_early(resolve(TrainingSection(preset=preset)).env, 0)
     assert begun == {}
 
 
@@ -96,5 +96,5 @@ def test_a_suite_that_cannot_be_opened_is_told_of_where_it_is_needed(
         raise ValueError("the suite lacks `describe`")
 
     monkeypatch.setattr(early, "find", missing)
-    early.begin_early(resolve(TrainingSection(preset="guide")))
+    early.begin_early(resolve(TrainingSection(preset="guide")).env, 0)
     assert begun == {}

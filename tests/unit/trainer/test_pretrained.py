@@ -23,7 +23,7 @@ from trainer.machine.group import Group
 from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
 from trainer.training import begin
-from trainer.training.pretrained import with_weights
+from trainer.training.inputs import with_weights
 
 pytestmark = pytest.mark.trainer
 ENV = {"name": "spots:Spots", "observation": "cameras", "image_size": 16}

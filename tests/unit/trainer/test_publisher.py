@@ -38,7 +38,7 @@ from trainer.sharing import policies as policy
 from trainer.sharing.curves import PublishedCurves
 from trainer.sharing.publisher import AVERAGED_EVERY, Publisher, snapshot
 from trainer.training.begin import run
-from trainer.training.progress import TrainingDisplay
+from trainer.training.features.progress import TrainingDisplay
 
 pytestmark = pytest.mark.trainer
 

@@ -19,14 +19,14 @@ from trainer.checkpoints import retention, saver
 from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
 from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, SaveError, SupersededError
-from trainer.training.rollback import newest_before
+from trainer.training.features.inflow.rollback import newest_before
 
 pytestmark = pytest.mark.trainer
 
 
 def a_checkpoint(step, kind="exact", *, in_line=True, damaged=False, is_passed_over=False):
     manifest = CheckpointManifest(
-        format=1, kind=kind, step=step, identity="", training={}, versions={}, files={}, segments=()
+        format=2, kind=kind, step=step, identity="", training={}, versions={}, files={}, segments=()
     ).sealed()
     return Kept(CheckpointRef(0, step, Path(f"/{step}")), None if damaged else manifest, in_line, is_passed_over)
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from trainer.commands import plot
 from trainer.config.suites import Gymnasium
 from trainer.envs.suite import SuiteRef
+from trainer.evaluation.checkpoints import show_evaluation
 from trainer.evaluation.protocol import Evaluation, evaluate
 from trainer.history.read import best_evaluation, mean_return, score_of, success_of
 from trainer.history.scalars import evaluation_scalars
@@ -24,7 +25,7 @@ from trainer.showing.learning import curves_of
 from trainer.showing.plot import draw
 from trainer.showing.summary import summaries
 from trainer.showing.tables import as_json, show
-from trainer.training.progress import TrainingProgress, show_evaluation
+from trainer.training.features.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from trainer.evaluation.checkpoints import show_evaluation
 from trainer.history.scalars import evaluation_scalars
-from trainer.training.progress import show_evaluation
 
 RESULT = {
     "step": 400,

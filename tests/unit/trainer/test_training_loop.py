@@ -29,10 +29,11 @@ from trainer.envs.suite import suite_of
 from trainer.errors import ConfigError, NotFiniteError, SaveError
 from trainer.history.read import read, read_evaluations
 from trainer.sharing import publisher
-from trainer.training import attempt, begin
+from trainer.training import begin
 from trainer.training.begin import run
+from trainer.training.features import progress as reports
 from trainer.training.features.base import Feature
-from trainer.training.progress import TrainingProgress
+from trainer.training.features.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
 
@@ -173,7 +174,7 @@ class TakesLong(Judged):
 
 
 def test_what_is_saved_is_said_while_the_last_evaluation_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(attempt, "REPORT_S", 0.0)
+    monkeypatch.setattr(reports, "REPORT_S", 0.0)
     code, listener, _ = train(tmp_path, evaluator=lambda request: TakesLong(judge(request).result))
     assert code == 0
     [saved] = {one.checkpoint_step for one in listener.reports if one.doing.startswith("evaluating step 600")}
@@ -211,13 +212,13 @@ def test_what_the_slot_goes_back_from_is_not_its_best(tmp_path):
 def test_a_long_lesson_at_the_end_is_no_silence(tmp_path, monkeypatch):
     """All steps are made, updates go on: the relay takes who reports nothing for stalled."""
     seen = []
-    report = attempt.TrainingAttempt.report
+    look = reports.ProgressReports.look
 
-    def watched(self, *, now=False):
-        seen.append((self.state.step, self.state.updates))
-        report(self, now=now)
+    def watched(self, run):
+        seen.append((run.state.step, run.state.updates))
+        look(self, run)
 
-    monkeypatch.setattr(attempt.TrainingAttempt, "report", watched)
+    monkeypatch.setattr(reports.ProgressReports, "look", watched)
     ppo = {"name": "ppo", "rollout_steps": 50, "batch_size": 40, "epochs": 3}
     shape = {"tasks": TASKS, "num_envs": 4, "total_steps": 400, "actor_hidden": (16,), "critic_hidden": (16,)}
     training = resolve(TrainingSection(algorithm=ppo, evaluation_goals=0, num_workers=0, **shape))
@@ -238,7 +239,7 @@ def test_clearing_away_at_the_end_is_no_silence(tmp_path, monkeypatch):
         seen.append(progress(job))
         return []
 
-    monkeypatch.setattr(attempt, "REPORT_S", 0.0)
+    monkeypatch.setattr(reports, "REPORT_S", 0.0)
     monkeypatch.setattr(publisher, "clear_over", slow)
     assert train(tmp_path)[0] == 0
     assert [(one["step"], one["doing"]) for one in seen] == [(600, "clearing away old policies")] * 2
@@ -250,20 +251,20 @@ class Noted(Feature):
     def __init__(self):
         self.calls, self.rows, self.evaluations = [], [], []
 
-    def begin(self):
+    def begin(self, _):
         self.calls.append("begin")
 
-    def on_row(self, row):
+    def on_row(self, _, row):
         self.rows.append(row["to"])
 
-    def on_evaluation(self, row):
+    def on_evaluation(self, _, row):
         self.evaluations.append(row["step"])
 
     def tell(self, say):
-        if self.calls[-1] == "end":
+        if self.calls[-1:] == ["end"]:
             say("the last word")
 
-    def end(self):
+    def end(self, *_):
         self.calls.append("end")
 
 
@@ -276,7 +277,7 @@ def test_a_feature_is_told_each_row_once_and_ended_whatever_happens(tmp_path, mo
         train(tmp_path, poison=poison)
     slot = tmp_path / "slots" / "0"
     assert noted.calls == ["begin", "end"]
-    assert said.said[-1] == "the last word"
+    assert said.said.count("the last word") == 1
     assert noted.rows == [row["to"] for row in read(slot)]
     assert noted.evaluations == [row["step"] for row in read_evaluations(slot)]
     assert noted.rows

@@ -10,7 +10,7 @@ from typing import Any
 from anchorleg.job import Job
 from trainer.history.journal import METRICS, Journal
 from trainer.history.scalars import evaluation_scalars, scalars
-from trainer.training.features.base import Feature, silence
+from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
 
 #: The class of TensorBoard's thread (tensorboard/summary/writer/event_file_writer.py).
 _ITS_THREAD = "_AsyncWriterThread"
@@ -18,15 +18,15 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsJournal(Feature):
-    """`metrics.jsonl` of the attempt. Evaluations have a journal of their own (`trainer.evaluation.queue`)."""
+    """`metrics.jsonl` of the attempt. Evaluations have a journal of their own (`features/evaluation.py`)."""
 
     def __init__(self, job: Job) -> None:
         self._journal = Journal(job.attempt_dir / METRICS)
 
-    def on_row(self, row: Mapping[str, Any]) -> None:
+    def on_row(self, run: RunningAttempt, row: dict[str, Any]) -> None:
         self._journal.add(row)
 
-    def before_save(self) -> None:
+    def before_save(self, run: RunningAttempt) -> None:
         self._journal.flush()
 
 
@@ -41,7 +41,7 @@ class TensorBoardEvents(Feature):
         self._folder, self._after = folder, after
         self._writer: Any = None
 
-    def begin(self) -> None:
+    def begin(self, run: RunningAttempt) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second that only this needs
 
@@ -50,13 +50,13 @@ class TensorBoardEvents(Feature):
         except Exception as error:  # noqa: BLE001 - with other versions of protobuf or numpy it raises whatever it likes
             _log.warning("no TensorBoard events: %s", error)
 
-    def on_row(self, row: Mapping[str, Any]) -> None:
+    def on_row(self, run: RunningAttempt, row: dict[str, Any]) -> None:
         self._add(row["to"], scalars(row))
 
-    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+    def on_evaluation(self, run: RunningAttempt, row: Mapping[str, Any]) -> None:
         self._add(row["step"], evaluation_scalars(row))
 
-    def end(self) -> None:
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
         try:
             if self._writer:
                 self._writer.close()

@@ -25,7 +25,7 @@ from trainer.config.wandb import WANDB_MODES, wandb_mode
 from trainer.errors import SupersededError
 from trainer.history.read import read_evaluations, rows_of
 from trainer.machine.signals import hand_over_blocked
-from trainer.training.features.base import Feature, silence
+from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
 from trainer.wandb.lines import Destination, Line, lines_of, of_evaluation, of_row, send
 from trainer.wandb.upload import library, quiet
 
@@ -69,7 +69,7 @@ class WandbCurves(Feature):
         self._begun_at = 0.0
         self._is_ending = False
 
-    def begin(self) -> None:
+    def begin(self, run: RunningAttempt) -> None:
         self._state, self._begun_at = "connecting", time.monotonic()
         try:
             with hand_over_blocked():  # the thread's mask is its service's: `scancel` signals every process of a job
@@ -77,11 +77,11 @@ class WandbCurves(Feature):
         except RuntimeError as error:  # the system's limit of processes counts threads, too
             self._give_up(str(error))
 
-    def on_row(self, row: Mapping[str, Any]) -> None:
+    def on_row(self, run: RunningAttempt, row: dict[str, Any]) -> None:
         with contextlib.suppress(Full):
             self._queue.put_nowait((of_row, {**row, "at": round(time.time(), 3)}))
 
-    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+    def on_evaluation(self, run: RunningAttempt, row: Mapping[str, Any]) -> None:
         with contextlib.suppress(Full):
             self._queue.put_nowait((of_evaluation, {**row, "at": round(time.time(), 3)}))
 
@@ -90,7 +90,7 @@ class WandbCurves(Feature):
             self._notices.trouble("W&B: no answer yet; the training goes on, and the curves are sent when there is one")
         self._notices.tell(say)
 
-    def end(self) -> None:
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
         self._is_ending = True
         while True:
             try:

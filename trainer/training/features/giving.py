@@ -8,8 +8,9 @@ step waits for the disk.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,12 @@ from anchorleg.notices import Notices
 from trainer.config.training import Training, group_identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import Spaces
+from trainer.envs.suite import suite_of
+from trainer.sharing.admission import why_none
 from trainer.sharing.episodes import Giving
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.sharing.segment import BadSegmentError, Segment, decode
+from trainer.training.features.base import EndReason, Feature, RunningAttempt
 
 #: Episodes that wait for the disk, or as many as there are environments, which may all end at once. What comes beyond
 #: is not given: toys end hundreds a second.
@@ -29,39 +33,60 @@ WAITING = 64
 _NONE_YET = (-1, -1)
 
 
-class EpisodeGiver:
-    """For the loop's thread, but for `know`. `finished`: episodes that the slot has finished so far; `is_fresh`: all
-    environments are at the beginning of theirs.
+class EpisodeGiver(Feature):
+    """For the loop's thread, but for `on_version`. It counts the episodes that have ended, which decide what is given,
+    also where nothing can be given.
     """
 
-    def __init__(self, job: Job, training: Training, spaces: Spaces, *, finished: int, is_fresh: bool) -> None:
-        self._every = training.group.every
-        self._number = finished
-        self._whole = np.full(training.num_envs, is_fresh)
+    def __init__(self, job: Job, training: Training, finished: int = 0) -> None:
+        self._job, self._training = job, training
+        self._finished = self._number = finished
         self._version = _NONE_YET
-        self._spaces = spaces
-        origin = SegmentOrigin(job.run_id, job.slot, spaces, actor=f"{job.attempt:08x}")
-        self._recorder = Recorder(origin, training.num_envs)
-        self._giving = Giving(job, group_identity(training))
+        self._recorder: Recorder | None = None
         self._dispatch = Dispatch(self._write, max(WAITING, training.num_envs))
         self._why = ""
         self._is_waiting = self._has_ended = self._is_refused = False
         self._notices = Notices()
 
-    def know(self, attempt: int, seq: int, _step: int) -> None:
-        """A policy is about to be seen: what acts from now on is called by it."""
-        self._version = (attempt, seq)
+    def begin(self, run: RunningAttempt) -> None:
+        if why_none(run.training, suite_of(run.training).open()) is None:
+            self.open(run.state.collector.envs.spaces, is_fresh=run.start is None)
+
+    def open(self, spaces: Spaces, *, is_fresh: bool) -> None:
+        """Give what ends from now on. `is_fresh`: all environments are at the beginning of their episodes."""
+        job, training = self._job, self._training
+        self._whole = np.full(training.num_envs, is_fresh)
+        self._spaces = spaces
+        origin = SegmentOrigin(job.run_id, job.slot, spaces, actor=f"{job.attempt:08x}")
+        self._recorder = Recorder(origin, training.num_envs)
+        self._giving = Giving(job, group_identity(training))
+
+    def after_step(self, run: RunningAttempt, transition: Transition | None) -> None:
+        if transition is not None:
+            self._finished += int(transition.step.finished.sum())
+            self.add(transition)
 
     def add(self, transition: Transition) -> None:
         """One vector step."""
+        if self._recorder is None:
+            return
         for segment in self._recorder.add(transition.obs, transition.action, transition.step, self._version):
             self._number += 1
             is_whole, self._whole[segment.env] = self._whole[segment.env], True
-            if is_whole and is_given(self._number, self._every) and segment.version.min() >= 0:
+            if is_whole and is_given(self._number, self._training.group.every) and segment.version.min() >= 0:
                 self._give(replace(segment, episode=self._number))
 
+    def state(self) -> Mapping[str, Any]:
+        return {"episodes": self._finished}
+
+    def load(self, numbers: Mapping[str, Any]) -> None:
+        self._finished = self._number = numbers.get("episodes", 0)
+
+    def on_version(self, attempt: int, seq: int, step: int) -> None:
+        """What acts from now on is called by it."""
+        self._version = (attempt, seq)
+
     def tell(self, say: Callable[[str], None]) -> None:
-        """Hand out what there is to say."""
         if self._dispatch.trouble is not None:
             self._is_waiting = True
             sentence = f"other slots get no episodes of this one now ({self._why}); the training goes on"
@@ -70,6 +95,10 @@ class EpisodeGiver:
             self._is_waiting = False
             self._notices.over("other slots get episodes of this one again")
         self._notices.tell(say)
+
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        """Write what waits, for a moment."""
+        self._dispatch.close()
 
     def _give(self, segment: Segment) -> None:
         try:
@@ -90,10 +119,6 @@ class EpisodeGiver:
                 self._is_refused = True
                 self._notices.note(f"other slots do not get all episodes of this one: one is no segment ({error})")
         return True
-
-    def close(self) -> None:
-        """Write what waits, for a moment."""
-        self._dispatch.close()
 
 
 def is_given(number: int, every: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from anchorleg.job import Job
 from anchorleg.notices import Notices
 from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
+from trainer.envs.collector import Transition
 from trainer.envs.suite import suite_of
 from trainer.sharing.admission import why_none
 from trainer.sharing.again import HungError, in_time, read_segment
@@ -41,11 +42,12 @@ from trainer.sharing.journal import (
 from trainer.sharing.judge import Accepted, BadSegmentError, decode
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.spotcheck import Redo
-from trainer.sharing.takings import say_useless
-from trainer.training.adopting import Adoptions, put_in
-from trainer.training.mixing import Mixes, mix_in, named
+from trainer.sharing.takings import say_over, say_useless
+from trainer.training.features.base import EndReason, Feature, RunningAttempt
+from trainer.training.features.inflow.adopting import Adoptions, put_in
+from trainer.training.features.inflow.mixing import Mixes, mix_in, named
+from trainer.training.features.inflow.rollback import unlearn
 from trainer.training.ranks import hand_out
-from trainer.training.rollback import advice, first_taken, learned_with, newest_before, roll_back_to
 from trainer.training.run import TrainingRun
 
 #: Rows enter this often at most, so that the journal's fsync (some ms) costs the training less than one in a hundred.
@@ -58,33 +60,26 @@ REMOVE_AGAIN_S = 60.0
 CLOSE_WAIT_S = 5.0
 
 
-class Intake:
-    """What enters from outside, for one attempt. All methods are for the loop's thread. `meanwhile` is called now and
-    then while what entered before is read again.
+class Intake(Feature):
+    """What enters from outside, for one attempt. All methods are for the loop's thread.
 
     `ends_unsaved`: the attempt ends at this barrier, and saves nothing more: the slot goes on from an older checkpoint,
     or what entered at this step before could not be read in the time that is left.
     """
 
     def __init__(
-        self,
-        job: Job,
-        training: Training,
-        start: Start | None,
-        resimulate: Callable[[], Redo | None] = lambda: None,
-        meanwhile: Callable[[], None] = lambda: None,
+        self, job: Job, training: Training, start: Start | None, resimulate: Callable[[], Redo | None] = lambda: None
     ) -> None:
         before = inherited(job, start)
         schedule = before.later
-        self._job = job
-        self._training = training
-        self._meanwhile = meanwhile
+        self._job, self._training = job, training
+        self._meanwhile: Callable[[], None] = lambda: None
         self._schedule: deque[Entry] = deque(schedule)
         self._uncounted: list[Taken | OfSlots] = [*before.held]
         self._copies = Copies(job)
         self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._given_at: dict[str, float] = {}
-        self._published_step = start.ref.step if start else 0
+        self._published_step = step = start.ref.step if start else 0
         self._took_at = float("-inf")
         self._remove_at: dict[str, float] = {}
         self.ends_unsaved = False
@@ -100,47 +95,75 @@ class Intake:
             if whose:
                 self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
             if job.accepts_contributions:
-                say_useless(job, start.ref.step if start else 0, self._notices.note)
+                say_useless(job, step, self._notices.note)
             return
         experience = start.experience if start is not None else None
         if training.group.rows:
-            peers = experience.peers if experience is not None else None
-            self.peers = PeerReader(
-                job,
-                training,
-                step=start.ref.step if start else 0,
-                seen=[
-                    *(peers.recent if peers is not None else ()),
-                    *(entry.content for entry in schedule if isinstance(entry, TakenFromPeer)),
-                ],
-            )
+            known = experience.peers.recent if experience is not None and experience.peers is not None else ()
+            given = [entry.content for entry in schedule if isinstance(entry, TakenFromPeer)]
+            self.peers = PeerReader(job, training, step=step, seen=[*known, *given])
         others = experience.others if experience is not None else None
         from_others = [entry for entry in (*before.held, *schedule) if isinstance(entry, Taken | Removed)]
         if job.accepts_contributions or from_others or others is not None:
             self.ingester = Ingester(
                 job,
                 training,
-                step=start.ref.step if start else 0,
-                start=(start.ref.attempt, start.ref.step) if start else None,
+                step=step,
+                start=(start.ref.attempt, step) if start else None,
                 seen=others.recent if others is not None else (),
                 counted=before.counted,
-                taken=[entry for entry in (*before.held, *schedule) if isinstance(entry, Taken)],
+                taken=[entry for entry in from_others if isinstance(entry, Taken)],
                 unwanted=before.unwanted,
                 resimulate=resimulate,
             )
 
-    def begin(self) -> None:
-        """Write down what was inherited, and open the door. Errors: OSError."""
+    @property
+    def _doors(self) -> list[Ingester | PeerReader]:
+        return [door for door in (self.ingester, self.peers) if door is not None]
+
+    def begin(self, run: RunningAttempt) -> None:
+        self._meanwhile = partial(run.wait_for, "waiting for the files of what entered before")
+        self.open()
+
+    def open(self) -> None:
+        """Write down what was inherited, and open the doors. Errors: OSError."""
         begin(self._job.attempt_dir, self._schedule)
         self._copies.begin(set(copies_of([*self._uncounted, *self._schedule])))
-        for door in (self.ingester, self.peers):
-            if door is not None:
-                door.begin()
+        for door in self._doors:
+            door.begin()
+
+    def after_step(self, run: RunningAttempt, transition: Transition | None) -> None:
+        self.take(run.state)
+        run.ends_unsaved |= self.ends_unsaved
+
+    def on_row(self, run: RunningAttempt, row: dict[str, Any]) -> None:
+        row |= rows_from_outside(run.state)
+
+    def on_evaluation(self, run: RunningAttempt, row: Mapping[str, Any]) -> None:
+        if self.adoptions is not None:
+            self.adoptions.evaluated(row, run.state.step)
+
+    def on_version(self, attempt: int, seq: int, step: int) -> None:
+        if self.ingester is not None:
+            self.ingester.know(attempt, seq, step)
+
+    def facts(self, run: RunningAttempt) -> Mapping[str, Any]:
+        rows, found = run.state.ring_rows, dict[str, Any]()
+        if self._job.accepts_contributions or rows:
+            found = {"contributed_rows": rows, "accepted": 0, "refused": 0, **self.summary()}
+            found["contributors"] = self.ingester.takings.by_contributor if self.ingester is not None else {}
+        return found | ({"group": self.group_of(run.state)} if self._training.group.rows else {})
+
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        if reason is EndReason.FINISHED:
+            self.complete(run.state.step)  # first: it says again and again that experience is taken
+            say_over(self._job, run.state.step, run.say)
+        else:
+            self.close()
 
     def take(self, state: TrainingRun) -> None:
         """At a barrier: what is due from the schedule, else what is ready. Costs next to nothing where nothing is."""
-        doors = [door for door in (self.ingester, self.peers) if door is not None]
-        for door in doors:
+        for door in self._doors:
             door.step = state.step
         if self._schedule:
             self._take_due(state)
@@ -151,7 +174,7 @@ class Intake:
                 hand_out(state)
                 if isinstance(entry, Adopted) and self._mixes is not None:
                     self._mixes.begin_anew()
-        waiting = [door for door in doors if door.has_something]
+        waiting = [door for door in self._doors if door.has_something]
         if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
         self._took_at = time.monotonic()
@@ -164,12 +187,13 @@ class Intake:
 
     def _take_due(self, state: TrainingRun) -> None:
         while self._schedule and self._schedule[0].step <= state.step:
+            entry = self._schedule[0]
             try:
-                self._take_again(self._schedule[0], state)
+                self._take_again(entry, state)
             except HungError:
                 self.ends_unsaved = True
                 self._notices.note(
-                    f"what entered at step {self._schedule[0].step:,} before cannot be read in the time that is left: "
+                    f"what entered at step {entry.step:,} before cannot be read in the time that is left: "
                     "the job hands over without another checkpoint, and the next one tries again"
                 )
                 return
@@ -177,7 +201,7 @@ class Intake:
         if not self._schedule:
             self._say_gone()
 
-    def counted(self, step: int) -> None:
+    def on_checkpoint(self, step: int) -> None:
         """The checkpoint of `step` is published: what the one before it holds need not be kept for a resume.
 
         What only this one holds is needed where it turns out damaged, and a resume walks back.
@@ -191,21 +215,14 @@ class Intake:
 
     def _not_needed(self, files: Iterable[str]) -> None:
         """These copies may go, but for those of what is not counted yet or waits: the same may be taken twice."""
-        needed = set(copies_of((*self._uncounted, *self._schedule)))
-        needed |= {self.adoptions.kept} if self.adoptions is not None else set()
-        needed |= self._mixes.kept if self._mixes is not None else set()
-        self._copies.counted(set(files) - needed)
+        waiting = {self.adoptions.kept} if self.adoptions is not None else set()
+        waiting |= self._mixes.kept if self._mixes is not None else set()
+        self._copies.counted({*files} - waiting - {*copies_of((*self._uncounted, *self._schedule))})
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
-        if self.ingester is None:
-            return {}
-        return {"accepted": self.ingester.accepted, "refused": sum(self.ingester.refused.values())}
-
-    @property
-    def contributors(self) -> dict[str, Any]:
-        """Who gave this slot what, in all its attempts: see `Takings.by_contributor`."""
-        return self.ingester.takings.by_contributor if self.ingester is not None else {}
+        door = self.ingester
+        return {} if door is None else {"accepted": door.accepted, "refused": sum(door.refused.values())}
 
     def group_of(self, state: TrainingRun) -> dict[str, Any]:
         """Which slot gave this one what, in all its attempts, and when (unix seconds) this one took the last of it."""
@@ -218,24 +235,20 @@ class Intake:
     def tell(self, say: Callable[[str], None]) -> None:
         """Hand out what there is to say."""
         self._notices.tell(say)
-        for door in (self.ingester, self.peers, self.adoptions, self._mixes, self._copies):
-            if door is not None:
-                door.tell(say)
+        for each in (*self._doors, self.adoptions, self._mixes, self._copies):
+            if each is not None:
+                each.tell(say)
 
     def close(self) -> None:
         """End the threads. What is ready and not taken lies in the inbox, and with its giver, for the next attempt."""
-        for door in (self.ingester, self.peers):
-            if door is not None:
-                door.close(CLOSE_WAIT_S)
-        for learners in (self.adoptions, self._mixes):
-            if learners is not None:
-                learners.close(CLOSE_WAIT_S)
-        self._copies.close(CLOSE_WAIT_S)
+        for each in (*self._doors, self.adoptions, self._mixes, self._copies):
+            if each is not None:
+                each.close(CLOSE_WAIT_S)
         self._say_gone()
 
     def complete(self, step: int) -> None:
         """The last checkpoint, of `step`, is published: `close`, and keep nothing for a resume."""
-        self.counted(step)  # once more: nobody goes on from a checkpoint before this one
+        self.on_checkpoint(step)  # once more: nobody goes on from a checkpoint before this one
         self.close()
         self._copies.end(CLOSE_WAIT_S)
 
@@ -272,10 +285,8 @@ class Intake:
             self._unlearn(who)
         except OSError as error:
             if who not in self._remove_at:
-                why = error.strerror or str(error)
-                self._notices.note(
-                    f"what the training learned from {who} cannot be seen to now ({why}): it is tried again"
-                )
+                words = f"what the training learned from {who} cannot be seen to now ({error.strerror or error})"
+                self._notices.note(f"{words}: it is tried again")
             self._remove_at[who] = now + REMOVE_AGAIN_S
             return False
         except ValueError as error:
@@ -284,33 +295,9 @@ class Intake:
         return True
 
     def _unlearn(self, who: str) -> None:
-        """What was learned from rows of `who` is still there: go back to before, or say how. Errors: OSError, with
-        nothing said; ValueError.
-        """
+        """Errors: as `unlearn`."""
         wanted = self._training.contribution_rollback
-        first = first_taken(self._job, who) if wanted != "never" else None
-        if first is not None:
-            ref = newest_before(self._job, first)
-            if wanted == "ask" or ref is None:
-                self._notices.note(advice(self._job, ref, who, first))
-            elif self._job.superseded_by() is None:
-                roll_back_to(self._job, ref, who)
-                self.ends_unsaved = True
-                self._notices.note(
-                    f"the training has learned from rows of {who} since step {first:,}: the next job goes on from step "
-                    f"{ref.step:,}, without them"
-                )
-        try:
-            learned = learned_with(self._job, who)
-        except OSError as error:  # another slot's journal: nothing of ours waits for it
-            why = error.strerror or error
-            self._notices.note(f"whether what another slot had learned came of rows of {who} cannot be told ({why})")
-            return
-        if learned is not None:
-            self._notices.note(
-                f"what slot {learned[0]} had learned, taken over at step {learned[1]:,}, came of rows of {who} too: "
-                "only going back to before that step undoes it (docs/trust.md)"
-            )
+        self.ends_unsaved |= unlearn(self._job, wanted, who, self._notices.note)
 
     def _written(self, entries: list[Any]) -> bool:
         """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""
@@ -340,10 +327,8 @@ class Intake:
 
     def _learn_again(self, entry: Adopted | Mixed, state: TrainingRun) -> None:
         try:
-            data = [
-                in_time(partial(read_taken, self._job, sha256), self._job, self._meanwhile)
-                for sha256 in copies_of([entry])
-            ]
+            reads = [partial(read_taken, self._job, sha256) for sha256 in copies_of([entry])]
+            data = [in_time(read, self._job, self._meanwhile) for read in reads]
         except (OSError, ValueError) as error:
             self._gone.append((entry, error))
             if self.adoptions is not None and isinstance(entry, Adopted):
@@ -381,6 +366,24 @@ class Intake:
             who, ring, paid = entry.who, experience.welcome(), experience.pays(task, rows["reward"])
         ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step, paid=paid)
         self._uncounted.append(entry)
+
+
+def rows_from_outside(state: TrainingRun) -> dict[str, Any]:
+    """What a row of metrics says of them.
+
+    `contributed`, once others sent something in: rows in the ring, their share of a batch now, segments taken since the
+    row before and how many steps behind their policies were. `group`, once other slots gave something: of their rows
+    the same, and `group_rows`, those of each slot; how often another's learner was `adopted`, and others' weights were
+    `mixed` in.
+    """
+    experience, found = state.experience, dict[str, Any]()
+    given = state.learners
+    if experience is not None:
+        batch = state.training.off_policy.batch_size
+        if others := experience.others_row(batch):
+            found["contributed"] = others
+        given = {**(experience.group_row(batch) or {}), **given}
+    return found | ({"group": given} if given else {})
 
 
 def _entry_of(one: Ready, step: int, *, is_peer: bool) -> Taken | TakenFromPeer:

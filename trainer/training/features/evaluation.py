@@ -2,7 +2,7 @@
 
 Nothing is skipped: a history that has some evaluations or others, depending on how busy the machine was, can be
 compared with no other. Where evaluations take longer than training from one to the next, the loop waits once more than
-`MAX_PENDING` are open (`TrainingAttempt.wait_for_evaluations`). That takes as long in all as letting them pile up until
+`MAX_PENDING` are open. That takes as long in all as letting them pile up until
 the end would, and bounds the nets that are kept for them.
 
 An evaluation that ends badly is made once more, then left out. One that several jobs began and none ended is left out
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from anchorleg.job import CheckpointRef, Job, candidates_before
@@ -23,7 +23,10 @@ from trainer.evaluation.past import EVALUATING, read_past
 from trainer.evaluation.process import Begin, EvaluationRequest, EvaluatorError, Running, spare_workers
 from trainer.evaluation.protocol import MIN_LANES
 from trainer.history.journal import EVALUATIONS, Journal
+from trainer.history.read import mean_return, success_of
 from trainer.machine.host import read_host
+from trainer.training.features.base import EndReason, Feature, RunningAttempt
+from trainer.training.run import crossed
 
 #: One under way and one waiting. With more the loop waits.
 MAX_PENDING = 2
@@ -41,92 +44,96 @@ MAX_JOBS = 3
 LOOK_AGAIN_S = 1.0
 #: For so long a training that is over waits for it; then the slot's next job evaluates.
 UNREAD_WAIT_S = 60.0
+#: While the training waits for an evaluation it looks this often whether it should hand over.
+LOOK_S = 0.1
 
-OnResult = Callable[[Mapping[str, Any]], None]
 
+class Evaluations(Feature):
+    """`workers`: processes that step the environments of the training, or of each rank."""
 
-class Evaluations:
-    """All methods are for the loop's thread and return at once, but `wait`.
-
-    `wanted`: all steps that the run has chosen so far. `busy`: the cores that the training has here.
-    `on_result` gets each new row of `evaluations.jsonl`, `say` the sentences for the user.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        training: Training,
-        wanted: Sequence[int],
-        *,
-        begin: Begin,
-        busy: int,
-        say: Callable[[str], None],
-        on_result: OnResult,
-    ) -> None:
-        past = read_past(job.slot_dir)
-        self.last: Mapping[str, Any] | None = past.evaluations[-1] if past.evaluations else None
-        self.last_averaged = next((row for row in reversed(past.evaluations) if "averaged" in row), None)
-        self._chosen = list(wanted)
-        self._job = job
-        self._training = training
-        self._begin = begin
-        self._busy = busy
-        self._say = say
-        self._on_result = on_result
+    def __init__(self, job: Job, training: Training, evaluator: Begin, workers: int) -> None:
+        self._job, self._training, self._evaluator, self._workers = job, training, evaluator, workers
+        self._chosen: list[int] = []
         self._results = Journal(job.attempt_dir / EVALUATIONS)
         self._journal = Journal(job.attempt_dir / EVALUATING)
-        self._unfinished = past.unfinished
-        self._open = deque(past.pending(wanted) if training.evaluation_goals else ())
         self._running: Running | None = None
         self._tries = 0
         self._look_at: float | None = None
         self._unread_since = 0.0
 
-    @property
-    def pending(self) -> tuple[int, ...]:
-        """The steps whose evaluation is still to be made, oldest first; the first one may be under way."""
-        return tuple(self._open)
+    def begin(self, run: RunningAttempt) -> None:
+        self._run, here = run, run.state.group.here
+        # Each rank here has threads, and workers unless it only assists.
+        workers = self._workers * (1 if self._training.uses_experience else here)
+        self._busy = here * self._training.threads + workers
+        past = read_past(self._job.slot_dir)
+        self._last: Mapping[str, Any] | None = past.evaluations[-1] if past.evaluations else None
+        self._unfinished = past.unfinished
+        #: The steps whose evaluation is still to be made, oldest first; the first one may be under way.
+        self._open = deque(past.pending(self._chosen) if self._training.evaluation_goals else ())
 
-    @property
-    def is_worth_waiting(self) -> bool:
-        """Whether one is under way, or tries again in a moment to begin."""
-        tries = self._look_at is not None and time.monotonic() - self._unread_since < UNREAD_WAIT_S
-        return self._running is not None or tries
+    def is_due(self, run: RunningAttempt) -> bool:
+        if not run.training.evaluation_goals or not run.is_at(run.training.checkpoint_interval):
+            return False
+        last = self._chosen[-1] if self._chosen else 0
+        return run.is_trained or crossed(last, run.state.step, run.training.evaluation_interval)
 
-    @property
-    def words(self) -> str:
-        """What is being done."""
-        if not self._open:
-            return ""
-        more = f" ({self._running.words})" if self._running is not None and self._running.words else ""
-        return f"evaluating step {self._open[0]:,}{more}"
+    def act(self, run: RunningAttempt) -> None:
+        """Evaluate the checkpoint of this step, as soon as it is published."""
+        self._chosen.append(run.state.step)
+        self._open.append(run.state.step)
 
-    def want(self, step: int) -> None:
-        """Evaluate the checkpoint of `step`, as soon as it is published."""
-        self._chosen.append(step)
-        self._open.append(step)
+    def state(self) -> Mapping[str, Any]:
+        return {"wanted": list(self._chosen)}
 
-    def poll(self, published_step: int | None) -> None:
-        """Count in what has come, and begin what is next. `published_step`: the newest checkpoint's."""
-        if self._running is not None:
-            self._take(self._running)
-        while self._running is None and self._open and published_step is not None and self._open[0] <= published_step:
-            if not self._next(self._open[0], alone=published_step >= self._training.total_steps):
-                break
+    def load(self, numbers: Mapping[str, Any]) -> None:
+        self._chosen = list(numbers["wanted"])
 
-    def wait(self, seconds: float) -> None:
-        """Until the one under way has ended, and no longer than that."""
-        if self._running is not None:
-            self._running.wait(seconds)
-        else:
-            time.sleep(seconds)
-
-    def flush(self) -> None:
-        """Write what waits in memory. Errors: OSError."""
+    def before_save(self, run: RunningAttempt) -> None:
+        if run.is_ending:
+            self._end()
         self._results.flush()
         self._journal.flush()
+        run.needed = tuple(self._open)
 
-    def end(self) -> None:
+    def look(self, run: RunningAttempt) -> None:
+        """Count in what has come, and begin what is next."""
+        if run.is_ending:
+            return
+        if self._running is not None:
+            self._take(self._running)
+        published = run.saver.published_step
+        while self._running is None and self._open and published is not None and self._open[0] <= published:
+            if not self._next(self._open[0], alone=published >= self._training.total_steps):
+                break
+
+    def waits(self, run: RunningAttempt) -> bool:
+        """For one that is under way, or about to be: what cannot be written must not stop the training."""
+        if len(self._open) <= (0 if run.is_trained else MAX_PENDING):
+            return False
+        if self._running is None:
+            if self._look_at is None or time.monotonic() - self._unread_since >= UNREAD_WAIT_S:
+                return False
+            time.sleep(LOOK_S)
+            return True
+        more = f" ({self._running.words})" if self._running.words else ""
+        run.doing = f"evaluating step {self._open[0]:,}{more}"
+        self._running.wait(LOOK_S)
+        return True
+
+    def is_complete(self, run: RunningAttempt) -> bool:
+        return not self._open
+
+    def facts(self, run: RunningAttempt) -> Mapping[str, Any]:
+        if (last := self._last) is None:
+            return {}
+        told = {"success": success_of(last), "return": mean_return(last), "evaluation_goals": last["goals_per_task"]}
+        return {name: value for name, value in told.items() if value is not None}
+
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        self._end()
+
+    def _end(self) -> None:
         """Take the result if there is one, else stop the evaluation that is under way: the next attempt makes it."""
         if self._running is not None:
             self._take(self._running)
@@ -146,9 +153,10 @@ class Evaluations:
         self._close()
         row = {"step": step, **result.as_json()}
         self._results.add(row)
-        self.last = row
-        self._on_result(row)
-        self._say(f"evaluated step {step:,}: {result.summary()}")
+        self._last = row
+        for feature in self._run.features:
+            feature.on_evaluation(self._run, row)
+        self._run.say(f"evaluated step {step:,}: {result.summary()}")
 
     def _next(self, step: int, *, alone: bool) -> bool:
         """Begin the evaluation of `step`, or leave it out. `alone`: the training is over and waits for it. False:
@@ -165,7 +173,7 @@ class Evaluations:
             if self._look_at is None:
                 self._unread_since = time.monotonic()
                 why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                self._say(f"the evaluation of step {step:,} waits ({why}); trying again, the training goes on")
+                self._run.say(f"the evaluation of step {step:,} waits ({why}); trying again, the training goes on")
             self._look_at = time.monotonic() + LOOK_AGAIN_S
             return False
         self._look_at = None
@@ -185,7 +193,7 @@ class Evaluations:
             nice=0 if alone else NICE,
         )
         try:
-            self._running = self._begin(request)
+            self._running = self._evaluator(request)
         except EvaluatorError as error:
             self._failed(step, error)
         return True
@@ -204,14 +212,14 @@ class Evaluations:
         self._running = None
         self._tries += 1
         if self._tries < MAX_TRIES:
-            self._say(f"the evaluation of step {step:,} failed ({error}); it is made once more")
+            self._run.say(f"the evaluation of step {step:,} failed ({error}); it is made once more")
         else:
             self._leave_out(step, f"it failed {MAX_TRIES} times ({error})")
 
     def _leave_out(self, step: int, why: str) -> None:
         self._close()
         self._journal.add({"step": step, "left_out": why})
-        self._say(f"the evaluation of step {step:,} is left out: {why}; the training goes on")
+        self._run.say(f"the evaluation of step {step:,} is left out: {why}; the training goes on")
 
     def _close(self) -> None:
         self._open.popleft()

@@ -1,23 +1,28 @@
-"""What a user sees: a live bar on a terminal, plain lines in a pipe, one table for evaluations."""
+"""How far a training is: `progress.json` for the orchestrator, a live bar on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Column, Table
+from rich.table import Column
 
 from anchorleg.words import duration
-from trainer.history.read import tells_success
+from trainer.machine.device import GpuMeter
+from trainer.training.features.base import TRAINING, EndReason, Feature, RunningAttempt
 
 #: Plain lines this far apart tell enough and keep a job's log small (1,440 lines in four hours).
 PLAIN_EVERY_S = 10.0
+#: `progress.json` (two fsyncs) and the display are renewed this often: the orchestrator looks every 1-30 s.
+REPORT_S = 3.0
+#: Rates are taken over this long: shorter jumps with every checkpoint, longer hides a stall.
+RATE_WINDOW_S = 30.0
 #: In 80 columns the rest still fits on two lines.
 _BAR = 16
 
@@ -37,7 +42,7 @@ class TrainingProgress:
     gpu_percent: float | None = None
     success: float | None = None
     mean_return: float | None = None
-    doing: str = "training"
+    doing: str = TRAINING
     contributed_rows: int = 0
     accepted: int = 0
     refused: int = 0
@@ -64,7 +69,7 @@ class TrainingProgress:
             parts.append(f"return {self.mean_return:,.1f}")
         if self.contributed_rows or self.accepted or self.refused:
             parts.append(f"{self.contributed_rows:,} rows from others ({self.refused:,} segments refused)")
-        if self.doing != "training":
+        if self.doing != TRAINING:
             parts.append(self.doing)
         return " · ".join(parts)
 
@@ -87,6 +92,68 @@ class Silent:
 
     def progress(self, progress: TrainingProgress) -> None:
         """Nothing."""
+
+
+class ProgressReports(Feature):
+    """Every few seconds, also while the training stands still: who reports nothing is taken for stalled."""
+
+    def __init__(self, show: Reporter) -> None:
+        self._show = show
+        self._marks: deque[tuple[float, int, int]] = deque()
+        self._reported_at = float("-inf")
+
+    def begin(self, run: RunningAttempt) -> None:
+        self._gpu = GpuMeter(run.state.algorithm.device)
+
+    def look(self, run: RunningAttempt) -> None:
+        if time.monotonic() - self._reported_at >= REPORT_S:
+            self._report(run)
+
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        self._gpu.close()
+        if reason is not EndReason.FAILED:
+            self._report(run)
+
+    def _report(self, run: RunningAttempt) -> None:
+        at = self._reported_at = time.monotonic()
+        rates = {**self._rates(run, at), "gpu_percent": self._gpu.percent}
+        facts = {name: value for feature in run.features for name, value in feature.facts(run).items()}
+        told = {"save_s": run.saver.save_s, "doing": run.doing, **rates, **facts}
+        saved = run.saver.published_step or 0
+        with contextlib.suppress(OSError):  # a full disk is told by the checkpoints
+            run.job.report(
+                step=run.state.step,
+                total=run.training.total_steps,
+                checkpoint_step=saved,
+                **{name: value for name, value in told.items() if value is not None},
+            )
+        for feature in run.features:
+            feature.tell(run.say)
+        shown = ("success", "contributed_rows", "accepted", "refused")
+        self._show.progress(
+            TrainingProgress(
+                step=run.state.step,
+                total=run.training.total_steps,
+                checkpoint_step=saved,
+                doing=run.doing,
+                mean_return=None if "success" in facts else facts.get("return"),
+                **rates,
+                **{name: facts[name] for name in shown if name in facts},
+            )
+        )
+
+    def _rates(self, run: RunningAttempt, at: float) -> dict[str, Any]:
+        self._marks.append((at, run.state.step, run.state.updates))
+        while len(self._marks) > 2 and at - self._marks[1][0] >= RATE_WINDOW_S:
+            self._marks.popleft()
+        then, step, updates = self._marks[0]
+        if at <= then:
+            return {}
+        seconds = at - then
+        return {
+            "steps_per_s": round((run.state.step - step) / seconds, 2),
+            "updates_per_s": round((run.state.updates - updates) / seconds, 2),
+        }
 
 
 class TrainingDisplay:
@@ -137,40 +204,3 @@ class TrainingDisplay:
         elif time.monotonic() - self._last_line_at >= PLAIN_EVERY_S:
             self._last_line_at = time.monotonic()
             self.say(f"step {progress.step:,} of {progress.total:,} · {progress.words()}")
-
-
-#: What an evaluation may have beside it, and what that is called.
-_BESIDE = {"unseen": "unseen goals", "averaged": "averaged"}
-
-
-def show_evaluation(result: Mapping[str, Any], summary: str) -> None:
-    """The table of one evaluation, on standard output."""
-    console = Console(emoji=False, highlight=False)
-    if not tells_success(result):
-        for task, earned in result["returns"].items():
-            print(task, f"{earned:.1f}", sep="\t")
-        print(summary)
-        return
-    beside = {words: result[name]["success"] for name, words in _BESIDE.items() if name in result}
-    if console.is_terminal:
-        table = Table("task", "success", "return", "solved in steps", *beside)
-        for task, success in result["success"].items():
-            steps = result["steps_to_success"].get(task)
-            table.add_row(
-                task,
-                f"{100 * success:.0f} %",
-                f"{result['returns'][task]:,.0f}",
-                "" if steps is None else f"{steps:.0f}",
-                *(f"{100 * found[task]:.0f} %" for found in beside.values()),
-            )
-        console.print(table)
-    else:
-        for task, success in result["success"].items():
-            steps = result["steps_to_success"].get(task)
-            more = [f"{found[task]:.3f}" for found in beside.values()]
-            print(
-                *(task, f"{success:.3f}", f"{result['returns'][task]:.1f}", "" if steps is None else f"{steps:.1f}"),
-                *more,
-                sep="\t",
-            )
-    print(summary)

@@ -12,18 +12,18 @@ from anchorleg.notices import Notices
 
 
 class Looks:
-    """One look at a time, and what there is to say of what was found."""
+    """One look at a time, and what there is to say of what was found. `trouble`: what cannot be told of whom."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, trouble: str) -> None:
         self._notices = Notices()
-        self._name = name
+        self._name, self._trouble = name, trouble
         self._thread: threading.Thread | None = None
 
     def is_idle(self) -> bool:
         """Whether no look is under way."""
         return self._thread is None or not self._thread.is_alive()
 
-    def begin(self, look: Callable[[], None]) -> None:
+    def begin_look(self, look: Callable[[], None]) -> None:
         """Call `look` in a thread; only while there `is_idle`."""
         self._thread = threading.Thread(target=look, name=self._name, daemon=True)
         self._thread.start()
@@ -46,10 +46,10 @@ class Looks:
         self._notices.tell(say)
 
     @contextmanager
-    def at(self, where: str, trouble: str) -> Iterator[None]:
-        """Whatever is raised in here is said, with the words of `trouble`, and no more."""
+    def at(self, where: str) -> Iterator[None]:
+        """Whatever is raised in here is said, and no more."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - as it says
             kind = type(error).__name__
-            self.say_once(f"{trouble} ({kind}: {error}); the training goes on", f"{where} {kind}")
+            self.say_once(f"{self._trouble.format(where)} ({kind}: {error}); the training goes on", f"{where} {kind}")

@@ -18,8 +18,17 @@ from trainer.errors import ConfigError, TrainerError
 from trainer.evaluation.playable import of_checkpoint
 from trainer.exporting.card import NAME, Card
 from trainer.exporting.export import export
+from trainer.training.features.base import EndReason, Feature, RunningAttempt
 
 FINAL = "final.safetensors"
+
+
+class FinalExport(Feature):
+    """Writes it where the training is complete."""
+
+    def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        if reason is EndReason.FINISHED:
+            leave_final(run.job, run.say)
 
 
 def leave_final(job: Job, say: Callable[[str], None]) -> None:

@@ -1,5 +1,5 @@
 """Weights of the other slots, mixed into the own ones at fixed updates: read and copied beside the training, mixed and
-judged at a barrier. By how much, `trainer.sharing.mixing` says; the journal is `trainer.training.intake`'s.
+judged at a barrier. By how much, `trainer.sharing.mixing` says; the journal is that of `intake.py`.
 
 What is mixed: all weights that are learned, with their targets and the temperatures. An actor without its critics would
 be one that they do not know; targets follow critics, and go along. Adam's moments, scales, rows, streams and counters
@@ -9,7 +9,6 @@ stay the own ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -25,14 +24,14 @@ from trainer.sharing.episodes import keep_taken, peers_of
 from trainer.sharing.journal import Entry, Mixed, MixedPeer, copies_of, of_line
 from trainer.sharing.mixing import WeighedPeer, Weights, counted, is_harmless, is_worse, misfit, mixed, share_of
 from trainer.sharing.segment import name_of
-from trainer.training.looking import Looks
+from trainer.training.features.inflow.looking import Looks
 from trainer.training.run import TrainingRun, crossed
 
 #: After so many means in a row that own rows spoke against, the slot keeps to itself for so many intervals.
 REFUSALS, REST = 3, 10
 
 
-class Mixes:
+class Mixes(Looks):
     """For the loop's thread. `found`: the others' weights that wait for the next barrier at which they are mixed in, in
     the order of their slots; `kept`: the names of their copies. The other slots are looked at from the middle of an
     interval on, unless something waits, and each of their checkpoints counts once: one that is away pulls nobody.
@@ -42,6 +41,7 @@ class Mixes:
     def __init__(
         self, job: Job, training: Training, ahead: Iterable[Entry], drop: Callable[[Iterable[str]], None]
     ) -> None:
+        super().__init__("mixing", "the weights of {} cannot be read now")
         self.found: list[OtherLearner] = []
         self.kept: set[str] = set()
         self._drop = drop
@@ -53,7 +53,6 @@ class Mixes:
         self._at = 0
         self._refusals = 0
         self._rests_until = 0
-        self._looks = Looks("mixing")
 
     def enter(self, state: TrainingRun, write: Callable[[list[Entry]], bool]) -> Mixed | None:
         """At a barrier: mix in what was found, where it is due. `write` journals it, or says False; what was not
@@ -86,14 +85,6 @@ class Mixes:
         """The learner was replaced: what it moved until now is not its own."""
         self._since = {}
 
-    def close(self, wait_s: float) -> None:
-        """Wait for a look under way."""
-        self._looks.close(wait_s)
-
-    def tell(self, say: Callable[[str], None]) -> None:
-        """Hand out what there is to say."""
-        self._looks.tell(say)
-
     def _mix(
         self,
         state: TrainingRun,
@@ -121,7 +112,7 @@ class Mixes:
         self._refusals = 0
         self._since = copied(learner.weights())
         state.mixed += 1
-        self._looks.say_once(f"the weights of {whom} are mixed in from step {state.step:,} on", cause="first")
+        self.say_once(f"the weights of {whom} are mixed in from step {state.step:,} on", cause="first")
         return entry
 
     def _weighed(self, own: Weights, one: OtherLearner) -> WeighedPeer | None:
@@ -129,32 +120,32 @@ class Mixes:
         counts = counted(self._at, one.updates, self._every)
         why = misfit(own, weights) if counts else None
         if why is not None:
-            self._looks.say_once(f"the weights of slot {one.slot} are not mixed in: {why}", cause=f"{one.slot} {why}")
+            self.say_once(f"the weights of slot {one.slot} are not mixed in: {why}", cause=f"{one.slot} {why}")
         return WeighedPeer(weights, counts) if counts and why is None else None
 
     def _refuse(self, words: str) -> None:
         self._refusals += 1
-        self._looks.say_once(words, cause="refused")
+        self.say_once(words, cause="refused")
         if self._refusals == REFUSALS:
             self._refusals, self._rests_until = 0, self._at + REST * self._every
-            self._looks.say_once(
+            self.say_once(
                 f"own rows spoke against {REFUSALS} means in a row: no weights are mixed in until update "
                 f"{self._rests_until:,}",
                 cause="rests",
             )
 
     def _begin_looking(self) -> None:
-        if not self.found and self._looks.is_idle() and self._job.hand_over_reason() is None:
-            self._looks.begin(partial(self._look, self._at, self._since.keys()))
+        if not self.found and self.is_idle() and self._job.hand_over_reason() is None:
+            self.begin_look(partial(self._look, self._at, self._since.keys()))
 
     def _look(self, updates: int, names: Collection[str]) -> None:
         slots: list[int] = []
         own: Sequence[Mapping[str, Any]] = ()
         found: list[OtherLearner] = []
-        with self._looking_at("the other slots"):
+        with self.at("the other slots"):
             slots, own = peers_of(self._job), read_evaluations(self._job.slot_dir)
         for slot in slots:
-            with self._looking_at(f"slot {slot}"):
+            with self.at(f"slot {slot}"):
                 folder = self._job.run_dir / "slots" / str(slot)
                 one = find_learner(folder, slot, self._training, names.__contains__, self._known.get(slot))
                 if one is None:
@@ -166,9 +157,6 @@ class Mixes:
                     keep_taken(self._job, name, one.data)
                     found.append(one)
         self.found = found
-
-    def _looking_at(self, where: str) -> AbstractContextManager[None]:
-        return self._looks.at(where, f"the weights of {where} cannot be read now")
 
 
 def mix_in(state: TrainingRun, entry: Mixed, data: Sequence[bytes]) -> str:

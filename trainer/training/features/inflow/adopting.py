@@ -1,11 +1,10 @@
 """A slot that is far behind takes another's learner over: the decision is made beside the training, and waits for a
-barrier. What it is, and when, `trainer.sharing.adoption` says; journal and barrier are `trainer.training.intake`'s.
+barrier. What it is, and when, `trainer.sharing.adoption` says; journal and barrier are those of `intake.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,17 @@ from trainer.sharing.adoption import (
 from trainer.sharing.episodes import keep_taken, peers_of
 from trainer.sharing.journal import Adopted, Entry, of_line
 from trainer.sharing.segment import name_of
-from trainer.training.looking import Looks
+from trainer.training.features.inflow.looking import Looks
 from trainer.training.run import TrainingRun
 
 
-class Adoptions:
+class Adoptions(Looks):
     """For the loop's thread. `found`: a learner to take over, copied, and how far its slot led; None: none. `kept`: the
     newest copy, by its sha256; it may be about to be taken over.
     """
 
     def __init__(self, job: Job, training: Training, ahead: Iterable[Entry]) -> None:
+        super().__init__("adopting", "whether {} is better cannot be told now")
         self.found: tuple[OtherLearner, Leader] | None = None
         self.kept = ""
         self._job, self._training = job, training
@@ -42,14 +42,13 @@ class Adoptions:
         self._steps = {entry.step for entry in before}
         self._known = {entry.adopt: (entry.attempt, entry.of) for entry in before}
         self._new: dict[int, Mapping[str, Any]] = {}
-        self._looks = Looks("adopting")
 
     def evaluated(self, row: Mapping[str, Any], step: int) -> None:
         """A row of `evaluations.jsonl` was made, and the training is at `step`: look whom to follow."""
         self._new[int(row["step"])] = row
         is_ending = step >= self._training.total_steps or self._job.hand_over_reason() is not None
-        if self._looks.is_idle() and not is_ending and self.found is None and self.may(step):
-            self._looks.begin(self._look)
+        if self.is_idle() and not is_ending and self.found is None and self.may(step):
+            self.begin_look(self._look)
 
     def may(self, step: int) -> bool:
         """Whether a learner may be taken over at `step`."""
@@ -70,7 +69,7 @@ class Adoptions:
         self._steps.add(entry.step)
         self._known[entry.adopt] = (entry.attempt, entry.of)
         self.found, self.kept = None, ""  # from now on the entry says that the copy is needed
-        self._looks.say(put_in(state, entry, learner.data))
+        self.say(put_in(state, entry, learner.data))
         return entry
 
     def lost(self, entry: Adopted) -> None:
@@ -78,26 +77,18 @@ class Adoptions:
         self._steps.discard(entry.step)
         self._known.pop(entry.adopt, None)
 
-    def close(self, wait_s: float) -> None:
-        """Wait for a look under way."""
-        self._looks.close(wait_s)
-
-    def tell(self, say: Callable[[str], None]) -> None:
-        """Hand out what there is to say."""
-        self._looks.tell(say)
-
     def _look(self) -> None:
         job, rows, folders = self._job, list[Mapping[str, Any]](), dict[int, Path]()
-        with self._looking_at("another slot"):
+        with self.at("another slot"):
             own = {row["step"]: row for row in read_evaluations(job.slot_dir)} | self._new
             rows = [own[step] for step in sorted(own) if step > (self._last or 0)]
             folders = {slot: job.run_dir / "slots" / str(slot) for slot in peers_of(job)}
         leaders: list[Leader] = []
         for slot, folder in folders.items():
-            with self._looking_at(f"slot {slot}"):
+            with self.at(f"slot {slot}"):
                 leaders += whom_to_follow(rows, {slot: read_evaluations(folder)})
         for leader in furthest_first(leaders):  # some are of another group
-            with self._looking_at(f"slot {leader.slot}"):
+            with self.at(f"slot {leader.slot}"):
                 learner = find_learner(
                     folders[leader.slot], leader.slot, self._training, known=self._known.get(leader.slot)
                 )
@@ -106,9 +97,6 @@ class Adoptions:
                     keep_taken(job, self.kept, learner.data)
                     self.found = (learner, leader)
                     return
-
-    def _looking_at(self, whose: str) -> AbstractContextManager[None]:
-        return self._looks.at(whose, f"whether {whose} is better cannot be told now")
 
 
 def _entry_of(learner: OtherLearner, leader: Leader, step: int) -> Adopted:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from anchorleg.job import CheckpointRef, Job, attempt_numbers, candidates_before
 from anchorleg.rollback import Rollback, can_go_on, roll_back
@@ -52,21 +54,30 @@ def newest_before(job: Job, step: int) -> CheckpointRef | None:
     return next((ref for ref in line if ref.step < step and can_go_on(ref.path)), None)
 
 
-def roll_back_to(job: Job, ref: CheckpointRef, who: str) -> None:
-    """From the next attempt on the slot goes on from `ref`, without the experience of `who`. Errors: OSError."""
-    why = f"experience of {who} was not true"
-    roll_back(job.slot_dir, Rollback(job.attempt, ref.step, time.time(), why, who))
-
-
-def advice(job: Job, ref: CheckpointRef | None, who: str, first: int) -> str:
-    """What a person can do about rows of `who` that were learned from since step `first`."""
-    if ref is None:
-        return (
-            f"the training has learned from rows of {who} since step {first:,}; no checkpoint from before is left, so "
-            "what it learned stays"
-        )
-    back = f"orchestrator rollback {job.slot} --to {ref.step} --without {who} --run {job.run_name}"
-    return (
-        f"the training has learned from rows of {who} since step {first:,}; the newest checkpoint from before is that "
-        f"of step {ref.step:,}: `{back}` goes back to it"
-    )
+def unlearn(job: Job, wanted: Literal["never", "ask", "auto"], who: str, say: Callable[[str], None]) -> bool:
+    """What was learned from rows of `who` is still there: from the next attempt on the slot goes on from a checkpoint
+    before (True: this attempt ends, unsaved), or the user is told how. Errors: OSError, with nothing said; ValueError.
+    """
+    first, ends = first_taken(job, who) if wanted != "never" else None, False
+    if first is not None:
+        ref, learned = newest_before(job, first), f"the training has learned from rows of {who} since step {first:,}"
+        if ref is None:
+            say(f"{learned}; no checkpoint from before is left, so what it learned stays")
+        elif wanted == "ask":
+            back = f"orchestrator rollback {job.slot} --to {ref.step} --without {who} --run {job.run_name}"
+            say(f"{learned}; the newest checkpoint from before is that of step {ref.step:,}: `{back}` goes back to it")
+        elif job.superseded_by() is None:
+            why = f"experience of {who} was not true"
+            roll_back(job.slot_dir, Rollback(job.attempt, ref.step, time.time(), why, who))
+            ends = True
+            say(f"{learned}: the next job goes on from step {ref.step:,}, without them")
+    try:
+        if (found := learned_with(job, who)) is not None:
+            say(
+                f"what slot {found[0]} had learned, taken over at step {found[1]:,}, came of rows of {who} too: "
+                "only going back to before that step undoes it (docs/trust.md)"
+            )
+    except OSError as error:  # another slot's journal: nothing of ours waits for it
+        why = error.strerror or str(error)
+        say(f"whether what another slot had learned came of rows of {who} cannot be told ({why})")
+    return ends

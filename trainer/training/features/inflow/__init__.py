@@ -1,0 +1,1 @@
+"""What enters a training from outside: experience of other machines and slots, and what other slots have learned."""
