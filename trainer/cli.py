@@ -197,12 +197,12 @@ app.command()(actors)
 def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, *, accepts_contributions: bool) -> Job:
     folder = (run_dir or Path("runs") / (asked.run_name or asked.training.preset)).resolve()
     if (folder / "run.json").exists():
-        raise ConfigError(f"{folder} is kept by the orchestrator; train elsewhere with --run-dir, or use its `start`")
+        raise ConfigError("run.kept-by-orchestrator", folder=folder)
     try:
         shared = shared_dir.resolve() if shared_dir else None
         job = Job.standalone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
+        raise ConfigError("run.unwritable", folder=folder, why=error.strerror) from None
     with contextlib.suppress(OSError):  # a training goes on, whoever reads of it
         print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
     return job
@@ -259,13 +259,11 @@ def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
         if short is not None:
             raise short from error
         if machine.is_of_the_gpu(error):
-            raise DeviceError(
-                f"its GPU cannot go on ({' '.join(str(error).split())[:160]}); the last checkpoint is good"
-            ) from error
+            raise DeviceError("gpu.failed", why=" ".join(str(error).split())[:160]) from error
         if not isinstance(error, OSError):
             raise
         place = error.filename or job.attempt_dir
-        raise SaveError(f"{place}: {error.strerror or error}; the last checkpoint is untouched") from error
+        raise SaveError("save.unwritable", path=place, why=error.strerror or error) from error
 
 
 def _tell(sentence: str) -> None:
@@ -292,9 +290,9 @@ def _of_memory_or_gpu(error: BaseException) -> TrainerError | None:
     from trainer.machine.device import is_of_the_gpu  # noqa: PLC0415 - torch
 
     if (words := words_of_shortage(error)) is not None:
-        return OutOfMemoryError(f"out of memory ({words}): ask for more, or try --device cpu where a GPU is full")
+        return OutOfMemoryError("memory.short", why=words)
     if is_of_the_gpu(error):
-        return DeviceError(f"the GPU cannot be used ({' '.join(str(error).split())[:160]}): try --device cpu")
+        return DeviceError("gpu.unusable", why=" ".join(str(error).split())[:160])
     return None
 
 
@@ -318,7 +316,7 @@ def main() -> None:
     except (MemoryError, RuntimeError, OSError) as error:
         known = _of_memory_or_gpu(error)
         if known is None and isinstance(error, OSError):
-            known = SaveError(words_of(error))
+            known = SaveError("output.unwritable", why=words_of(error))
         if known is None:
             raise
         end_with_error("trainer", known, known.exit_code)

@@ -4,6 +4,7 @@
 
     TrainerError (1)
     ├── ConfigError (2)            the configuration or the command line; nothing was started or written
+    │   └── FieldError (2)       one setting, for pydantic, which adds its place (`trainer.config.read.sentences`)
     ├── NoGoodCheckpointError (3)  there are checkpoints to go on from, and all of them are damaged
     ├── OtherIdentityError (4)     the checkpoint was trained with another configuration
     ├── SaveError (5)              the last checkpoint could not be written: disk full, quota, permission
@@ -19,13 +20,14 @@
 
 Other exit codes: 0 complete; 1 a defect of this program (please report it); 75 handed over: checkpointed, or superseded
 by a newer attempt: give it another job; 130 interrupted before the training listened.
-Every message is one sentence for the user: what, where, what to do.
+The sentences (what, where, what to do) stand in `errors.toml`.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from typing import Any
 
 from anchorleg.errors import NamedError
 from anchorleg.job import DO_NOT_REQUEUE
@@ -41,10 +43,30 @@ def may_pass(error: OSError) -> bool:
     return error.errno not in {None, *_FOR_GOOD}
 
 
-class TrainerError(Exception):
-    """Something that a user is told in one sentence, without a traceback."""
+#: The identifier of a plain sentence.
+UNCONVERTED = "trainer.unconverted"
 
-    exit_code = 1
+
+class _NamedHereError(NamedError):
+    """An error of this catalogue, or a plain sentence: a plug-in's, and for now those of `trainer/algorithms`,
+    `trainer/buffers`, `trainer/nets` and `trainer/training`; no other folder may raise one.
+    """
+
+    def __init__(self, name: str, /, **fields: Any) -> None:
+        if " " in name:
+            name, fields = UNCONVERTED, {"sentence": name, **fields}
+        super().__init__(name, **fields)
+
+    def _template(self) -> str:
+        return "{sentence}" if self.id == UNCONVERTED else super()._template()
+
+    def with_id(self) -> str:
+        """As `NamedError`; a plain sentence alone."""
+        return str(self) if self.id == UNCONVERTED else super().with_id()
+
+
+class TrainerError(_NamedHereError):
+    """Something that a user is told in one sentence, without a traceback."""
 
 
 class ConfigError(TrainerError):
@@ -53,8 +75,8 @@ class ConfigError(TrainerError):
     exit_code = 2
 
 
-class FieldError(NamedError, ValueError):
-    """One field of a config cannot be used. Validators raise it, `trainer.config.read.sentences` finds it."""
+class FieldError(ConfigError, ValueError):
+    """A setting is wrong. pydantic takes it as a ValueError of a validator, and keeps it."""
 
 
 class NoGoodCheckpointError(TrainerError):
@@ -82,20 +104,14 @@ class UnreadCheckpointError(TrainerError):
 
 
 class UndecidedError(TrainerError):
-    """What a training begins with (its library of updates, a file of weights, demonstrations) cannot be read or built
-    now. It does not mean that it cannot be later. Nothing was decided.
-    """
+    """What a training begins with cannot be read or built now. It does not mean that it cannot be later."""
 
     exit_code = 5
 
 
 def unread(what: str, error: OSError) -> UndecidedError:
     """`what`, which a training begins with, cannot be read now."""
-    return UndecidedError(
-        f"{what} cannot be read ({error.strerror or error}), and nothing was decided: let this account read it, or, "
-        "where storage failed, start again; where it stays so and it is a slot's copy of what is elsewhere still, "
-        "remove it"
-    )
+    return UndecidedError("start.unread", what=what, why=error.strerror or error)
 
 
 class EnvironmentFailedError(TrainerError):
@@ -123,10 +139,10 @@ class DeviceError(TrainerError):
 
 
 class ElsewhereError(TrainerError):
-    """Another rank failed, and said why."""
+    """Another rank failed, and said why: `why` is its sentence, `code` its exit code, which is this one's, too."""
 
-    def __init__(self, sentence: str, code: int) -> None:
-        super().__init__(sentence)
+    def __init__(self, name: str, /, *, code: int, **fields: Any) -> None:
+        super().__init__(name, code=code, **fields)
         self.exit_code = code
 
 
@@ -144,13 +160,12 @@ class NotFiniteError(TrainerError):
 
     exit_code = DO_NOT_REQUEUE
 
-    def __init__(self, sentence: str, *, what: Sequence[str], update: int | None = None) -> None:
-        super().__init__(sentence)
-        self.what = tuple(what)
-        self.update = update
+    def __init__(self, name: str, /, *, what: Sequence[str], update: int | None = None, **fields: Any) -> None:
+        super().__init__(name, what=tuple(what), update=update, **fields)
+        self.what, self.update = tuple(what), update
 
 
-class DamagedCheckpointError(Exception):
+class DamagedCheckpointError(_NamedHereError):
     """One checkpoint cannot be loaded, and why. The loader goes on to the one before it."""
 
     @property

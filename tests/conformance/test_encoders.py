@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from refused import refused
 
 from trainer.config.find import ENCODERS, find, names
 from trainer.config.network import ARCHES, EncoderSettings, Network
@@ -186,5 +187,5 @@ def test_a_picture_is_read_by_one_where_none_is_named_and_so_is_a_clip():
 
 
 def test_an_encoder_that_there_is_not_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="there is no encoder 'natur'"):
+    with refused("plugin.unknown", word="encoder", name="natur"):
         encoder_for("image", pictures(3, 64, 64), NETWORK.model_copy(update={"encoders": {"image": "natur"}}), None)

@@ -7,6 +7,7 @@ as its sources have it (huggingface/lerobot 7427f31: dataset_metadata, dataset_w
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -20,6 +21,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 from demos import all_of, film, recorded, silent
 from pyarrow import parquet
+from refused import refused
 
 from trainer.commands import demos as commands
 from trainer.demos import lerobot, lerobot_export, store
@@ -121,7 +123,7 @@ def test_what_nobody_knows_of_success_is_not_told(demos, tmp_path):
 
 def test_an_episode_that_is_too_long_is_refused_before_anything_is_decoded(written, tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.demos.lerobot.MAX_EPISODE_BYTES", 3 * 32 * 32)
-    with pytest.raises(ConfigError, match=r"episode 0 has .* frames, by 2 cameras .*: lower --size, or choose with"):
+    with refused("lerobot.episode-too-long", episode=0, cameras="2 cameras"):
         import_lerobot(written, tmp_path / "out", 32, (), silent)
     assert not (tmp_path / "out").exists()
 
@@ -323,7 +325,7 @@ def test_an_action_that_is_one_of_several_comes_back(tmp_path):
     others = import_lerobot(dataset, tmp_path / "others", 32, (), silent)
     assert others.manifest.opened.action == Discrete(4)  # as far as anybody can see
     changed(dataset, features={**features, "action": {**features["action"], "info": {"choices": 3}}})
-    with pytest.raises(ConfigError, match=r"action has whole numbers that are not all one of 3, from 0 on"):
+    with refused("lerobot.no-choices", most=3):
         import_lerobot(dataset, tmp_path / "wrong", 32, (), silent)
 
 
@@ -334,7 +336,7 @@ def test_grey_pictures_become_coloured_ones_and_others_are_refused(tmp_path):
     assert again.manifest.frame == (3, 32, 32)
     off = np.abs(found[IMAGE].astype(int) - shown[IMAGE][:12].astype(int))
     assert off.mean() < 6
-    with pytest.raises(ConfigError, match=r"^a frame has 2 channels of 1 camera, and a film has three colours, or one"):
+    with refused("demos.channels-no-film", channels=2, cameras="1 camera"):
         export(choosing(tmp_path / "two", channels=2), tmp_path / "none", silent)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "dataset", "grey", "two"]
 
@@ -350,7 +352,7 @@ def test_what_is_seen_under_other_names_is_left_out_and_named(tmp_path, capsys):
 @pytest.mark.parametrize("version", ["v2.1", "v2.0", "v4.0", None])
 def test_another_version_is_refused_by_its_name(dataset, tmp_path, version):
     changed(dataset, codebase_version=version)
-    with pytest.raises(ConfigError, match=rf"a LeRobotDataset of version {version}, and v3\.0 is read"):
+    with refused("lerobot.other-version", version=version):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
@@ -358,7 +360,7 @@ def test_another_version_is_refused_by_its_name(dataset, tmp_path, version):
 @pytest.mark.parametrize("template", ["../../{video_key}/{chunk_index:03d}.mp4", "/etc/{chunk_index:0999999999d}", 3])
 def test_files_lie_where_upstream_puts_them_or_are_not_read(dataset, tmp_path, name, template):
     changed(dataset, **{name: template})
-    with pytest.raises(ConfigError, match=rf"info\.json is damaged, or of another form \({name}: "):
+    with refused("lerobot.damaged", why=re.compile(f"^{name}: ")):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
@@ -366,13 +368,13 @@ def test_files_lie_where_upstream_puts_them_or_are_not_read(dataset, tmp_path, n
 def test_a_camera_is_a_name(dataset, tmp_path, key):
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
     changed(dataset, features={**features, key: features["observation.images.above"]})
-    with pytest.raises(ConfigError, match=r"can be no camera's name") as told:
+    with refused("lerobot.camera-name") as told:
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
     assert str(told.value).isprintable()
 
 
 def test_a_camera_that_is_not_there_is_told_with_those_that_are(written, tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no camera 'front'; it has observation\.images\.above, "):
+    with refused("lerobot.unknown-camera", camera="front"):
         import_lerobot(written, tmp_path / "out", 32, ["front"], silent)
 
 
@@ -387,10 +389,10 @@ def test_episodes_of_one_task_are_taken_by_its_name_and_another_task_is_another_
     found = [arrays["action"] for _, arrays in all_of(one)]
     assert len(found) == len(wanted) == 2
     assert all(np.array_equal(mine, theirs[: len(mine)]) for mine, theirs in zip(found, wanted, strict=True))
-    with pytest.raises(ConfigError, match=r"there is no task 'midle'; did you mean \"middle\"\?"):
+    with refused("lerobot.unknown-task", task="midle", hint='did you mean "middle"?'):
         import_lerobot(folder, out, point_demos.SIZE, (), silent, "midle")
     for other in ("left", None):
-        with pytest.raises(ConfigError, match="holds other demonstrations"):
+        with refused("demos.others-there"):
             import_lerobot(folder, out, point_demos.SIZE, (), silent, other)
 
 
@@ -401,9 +403,7 @@ def test_single_images_are_refused_by_name(dataset, tmp_path):
         for key, feature in features.items()
     }
     changed(dataset, features=images)
-    with pytest.raises(
-        ConfigError, match=r"no camera whose films could be read \(observation\.images\.above is kept as"
-    ):
+    with refused("lerobot.no-camera"):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
@@ -418,7 +418,7 @@ def test_single_images_are_refused_by_name(dataset, tmp_path):
 def test_what_is_said_in_another_form_is_damage(dataset, wrong):
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
     changed(dataset, features={**features, **wrong})
-    with pytest.raises(ConfigError, match=rf"damaged, or of another form \(features\.{next(iter(wrong))}"):
+    with refused("lerobot.damaged", why=re.compile(rf"^features\.{next(iter(wrong))}")):
         lerobot.LerobotInfo.read(dataset)
 
 
@@ -438,14 +438,14 @@ def test_names_of_tasks_in_another_form_are_damage(dataset, tmp_path, tasks):
     table = parquet.read_table(path)
     at = table.column_names.index("tasks")
     parquet.write_table(table.set_column(at, "tasks", pa.array([tasks] * 7)), path)
-    with pytest.raises(ConfigError, match=r"file-000\.parquet is damaged"):
+    with refused("lerobot.damaged"):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
 def test_a_film_that_is_shorter_than_its_episodes_is_refused_with_the_second(dataset, tmp_path):
     path = dataset / "videos/observation.images.above/chunk-000/file-000.mp4"
     film(path, np.zeros((9, 3, 32, 32), np.uint8), fps=30)
-    with pytest.raises(ConfigError, match=r"file-000\.mp4 ends at its second 0\.3, and episode \d needs it up to"):
+    with refused("lerobot.film-short"):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
@@ -468,26 +468,24 @@ def test_rows_that_are_not_finite_or_too_few_are_refused(dataset, tmp_path):
     path = dataset / "data/chunk-000/file-000.parquet"
     table = parquet.read_table(path)
     parquet.write_table(table.slice(0, table.num_rows - 1), path)
-    with pytest.raises(ConfigError, match=r"episode 6 has \d rows by its table, and others in its data"):
+    with refused("lerobot.other-rows", episode=6):
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
     reward = pa.array(np.full(table.num_rows, np.nan, np.float32))
     at = table.column_names.index("next.reward")
     parquet.write_table(table.set_column(at, "next.reward", reward), path)
-    with pytest.raises(
-        ConfigError, match=r"next\.reward has rows of another length than 1, or numbers that are not finite"
-    ):
+    with refused("lerobot.bad-numbers", length=1):
         import_lerobot(dataset, tmp_path / "other", 32, (), silent)
 
 
 def test_what_a_data_set_cannot_hold_is_refused_and_leaves_nothing(demos, tmp_path):
     (tmp_path / "there").mkdir()
-    with pytest.raises(ConfigError, match="is there already"):
+    with refused("demos.out-exists"):
         export(demos, tmp_path / "there", silent)
     episodes = demos.manifest.blocks[0].episodes
     uneven = demos.manifest.blocks[0].model_copy(
         update={"episodes": (episodes[0].model_copy(update={"fps": 29.97}), *episodes[1:])}
     )
     odd = Demos(demos.folder, demos.manifest.model_copy(update={"blocks": (uneven,)}))
-    with pytest.raises(ConfigError, match=r"the episodes have 29\.97 and 30 pictures a second"):
+    with refused("demos.fps-not-whole", rates="29.97 and 30"):
         export(odd, tmp_path / "out", silent)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

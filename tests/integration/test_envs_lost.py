@@ -19,6 +19,7 @@ from vector_bytes import as_bytes
 pytest.importorskip("torch")
 pytest.importorskip("metaworld")
 
+from refused import refused
 from slot_digest import slot_digest
 
 from trainer.config.suites import Gymnasium
@@ -164,7 +165,7 @@ def test_a_worker_of_what_nobody_can_repeat_is_not_replaced(has_snapshot):
         if has_snapshot:
             envs.snapshot()
         os.kill(envs.worker_pids[0], signal.SIGKILL)
-        with pytest.raises(EnvError, match="what environments 0, 1 did cannot be done again"):
+        with refused("env.not-repeatable", envs="0, 1"):
             envs.step(action)
 
 
@@ -213,7 +214,7 @@ def test_where_no_process_can_be_started_one_sentence_says_what_to_lower(spec, m
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(workers.subprocess, "Popen", refused)
-    with pytest.raises(EnvError, match=r"^3 environment workers cannot be started \(Resource .*: use fewer"):
+    with refused("env.workers-not-started"):
         VectorEnv(spec, 3, "python")
 
 

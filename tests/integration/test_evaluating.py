@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ pytest.importorskip("metaworld")
 
 from daemons import PATIENCE_S, WORK_S, started_at, wait_for
 from point_run import PointRun
+from refused import refused
 from suites import act_deterministic, metaworld
 
 from trainer.evaluation import process
 from trainer.evaluation.checkpoints import evaluate_checkpoint
-from trainer.evaluation.process import EvaluationRequest, EvaluatorError, EvaluatorProcess
+from trainer.evaluation.process import EvaluationRequest, EvaluatorProcess
 from trainer.evaluation.protocol import evaluate, unseen_seed
 
 pytestmark = pytest.mark.trainer
@@ -84,7 +86,7 @@ def test_a_killed_one_says_of_what_it_died(run):
     assert running.poll() is None
     os.kill(running.pid, signal.SIGKILL)
     running.wait(PATIENCE_S)
-    with pytest.raises(EvaluatorError, match=r"^its process was killed by SIGKILL$"):
+    with refused("evaluator.ended", how="was killed by SIGKILL"):
         running.poll()
 
 
@@ -92,7 +94,7 @@ def test_one_that_fails_says_its_last_words(run):
     asked = request_of(run)
     (asked.checkpoint / "manifest.json").write_text("{")
     running = EvaluatorProcess(asked)
-    with pytest.raises(EvaluatorError, match=r"exited with status 1: no checkpoint at .*manifest.json is torn"):
+    with refused("evaluator.ended", how=re.compile("^exited with status 1: no checkpoint .*manifest.json is torn")):
         result_of(running)
 
 
@@ -146,7 +148,7 @@ def test_where_no_thread_can_be_started_it_is_an_evaluation_that_failed(endless,
 
     monkeypatch.setattr(process, "_start", lambda: child)
     monkeypatch.setattr(process.threading.Thread, "start", refused)
-    with pytest.raises(EvaluatorError, match="listened to: can't start new thread"):
+    with refused("evaluator.no-thread"):
         EvaluatorProcess(endless)
     assert child.returncode == -signal.SIGKILL
 
@@ -155,6 +157,6 @@ def test_one_that_hangs_is_ended_and_says_so(endless, monkeypatch):
     running = EvaluatorProcess(endless)
     assert running.poll() is None
     monkeypatch.setattr(process, "SILENCE_S", 0.0)
-    with pytest.raises(EvaluatorError, match="said nothing for 0 minutes and was ended"):
+    with refused("evaluator.silent"):
         running.poll()
     assert started_at(running.pid) is None

@@ -152,7 +152,7 @@ class Building:
         try:
             stage = Stage(manifest, plan)
         except OSError as error:
-            self._error = EnvError(f"the environments cannot be started ({error.strerror or error})")
+            self._error = EnvError("env.not-started", why=error.strerror or error)
             return
         except Exception as error:  # noqa: BLE001 - raised again by `take`
             self._error = error
@@ -205,10 +205,7 @@ class Actors:
             self.counts.records(outbox, dispatch)
             while not (stop.asked or self._has_ended(began) or follower.is_over):
                 if plan.deposit is not None and plan.deposit.is_dropped:
-                    raise DroppedError(
-                        f"whoever owns {plan.shared.path} takes nothing from {plan.deposit.who} any more; ask them, "
-                        "then start again"
-                    )
+                    raise DroppedError("actors.dropped", path=plan.shared.path, contributor=plan.deposit.who)
                 follower.tell(self.show.say)
                 if self._streaming is not None:
                     self._streaming.tell(self.show.say)
@@ -317,8 +314,7 @@ class Actors:
         self._break_off(dispatch)
         if len(self._restarts) > MAX_RESTARTS:
             raise EnvironmentFailedError(
-                f"{words}; that is {len(self._restarts)} times within {RESTARTS_WITHIN_S / 60:.0f} minutes: "
-                "try fewer environments (--num-envs), and look for lack of memory"
+                "actors.restarted-too-often", why=words, times=len(self._restarts), minutes=RESTARTS_WITHIN_S / 60
             ) from error
         self.show.say(f"{words}; starting new environments")
 

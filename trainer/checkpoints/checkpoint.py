@@ -188,13 +188,13 @@ def read_manifest(folder: Path) -> CheckpointManifest:
         data = read_regular(folder / MANIFEST, MOST_MANIFEST_BYTES, follow=True)
         manifest = CheckpointManifest.model_validate_json(data)
     except OSError as error:
-        raise DamagedCheckpointError(f"{MANIFEST}: {error.strerror}") from error
+        raise DamagedCheckpointError("damaged.file-unreadable", name=MANIFEST, why=error.strerror) from error
     except ValidationError as error:
-        raise DamagedCheckpointError(f"{MANIFEST} is torn or foreign") from error
+        raise DamagedCheckpointError("damaged.manifest-torn") from error
     if not manifest.is_whole():
-        raise DamagedCheckpointError(f"{MANIFEST} does not match its own digest")
+        raise DamagedCheckpointError("damaged.manifest-digest")
     if manifest.format != FORMAT:
-        raise DamagedCheckpointError(f"its format {manifest.format} is not the {FORMAT} that this version reads")
+        raise DamagedCheckpointError("damaged.other-format", format=manifest.format, wanted=FORMAT)
     return manifest
 
 
@@ -216,7 +216,7 @@ def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
         numbers = json.loads(_verified(folder, manifest, STATE))["parts"]
         envs = safetensors.numpy.load(_verified(folder, manifest, ENVS))
     except (ValueError, safetensors.SafetensorError) as error:
-        raise DamagedCheckpointError(str(error)) from error
+        raise DamagedCheckpointError("damaged.contents", why=str(error)) from error
     tensors: dict[str, dict[str, Any]] = {name: {} for name in numbers}
     tensors[_COLLECTOR] = envs
     if AVERAGED in numbers:
@@ -269,24 +269,24 @@ def _tensors(folder: Path, manifest: CheckpointManifest, name: str) -> dict[str,
     try:
         tensors: dict[str, Tensor] = safetensors.torch.load(_verified(folder, manifest, name))
     except safetensors.SafetensorError as error:
-        raise DamagedCheckpointError(f"{name}: {error}") from error
+        raise DamagedCheckpointError("damaged.file-unreadable", name=name, why=error) from error
     return tensors
 
 
 def _verified(folder: Path, manifest: CheckpointManifest, name: str) -> bytes:
     record = manifest.files.get(name)
     if record is None:
-        raise DamagedCheckpointError(f"{name} is not in its manifest")
+        raise DamagedCheckpointError("damaged.not-in-manifest", name=name)
     try:
         data = read_regular(folder / name, record.bytes + 1, follow=True)
     except OSError as error:
-        raise DamagedCheckpointError(f"{name}: {error.strerror}") from error
+        raise DamagedCheckpointError("damaged.file-unreadable", name=name, why=error.strerror) from error
     if len(data) > record.bytes:
-        raise DamagedCheckpointError(f"{name} has more than its {record.bytes} bytes")
+        raise DamagedCheckpointError("damaged.file-longer", name=name, bytes=record.bytes)
     if len(data) != record.bytes:
-        raise DamagedCheckpointError(f"{name} has {len(data)} of {record.bytes} bytes")
+        raise DamagedCheckpointError("damaged.file-cut", name=name, found=len(data), bytes=record.bytes)
     if _sha256(data) != record.sha256:
-        raise DamagedCheckpointError(f"{name} is not what was written (sha256 differs)")
+        raise DamagedCheckpointError("damaged.file-changed", name=name)
     return data
 
 

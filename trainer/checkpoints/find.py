@@ -34,10 +34,8 @@ def find_policy(
             continue
         return ref, manifest, nets, walked_back(damaged, ref)
     if damaged:
-        raise NoGoodCheckpointError(f"no checkpoint at {path} can be loaded: {'; '.join(damaged)}")
-    raise ConfigError(
-        f"there is no checkpoint at {path}; give the folder of a checkpoint, or of an attempt, slot or run that has one"
-    )
+        raise NoGoodCheckpointError("checkpoint.all-damaged", path=path, damaged="; ".join(damaged))
+    raise ConfigError("checkpoint.none", path=path)
 
 
 def best_candidate(path: Path) -> CheckpointRef:
@@ -50,12 +48,12 @@ def best_candidate(path: Path) -> CheckpointRef:
     slots = [path] if (path / "attempts").is_dir() else _numbered(path / "slots") if (path / "slots").is_dir() else []
     bests = [(found, slot) for slot in slots if (found := best_left(slot, read_evaluations(slot))) is not None]
     if not bests:
-        raise ConfigError(f"nothing was evaluated yet at {path}; give the folder of a slot or run that has evaluations")
+        raise ConfigError("checkpoint.never-evaluated", path=path)
     row, slot = max(bests, key=lambda pair: (score_of(pair[0]), pair[0]["step"]))
     for ref in policy_candidates(slot):
         if ref.step == row["step"]:
             return ref
-    raise ConfigError(f"the best checkpoint at {slot}, of step {row['step']}, is gone; leave out --best")
+    raise ConfigError("checkpoint.best-gone", slot=slot, step=row["step"])
 
 
 def policy_candidates(path: Path) -> Iterator[CheckpointRef]:

@@ -78,15 +78,9 @@ def find_start(
         notes = (*walked_back(damaged, ref), *_changed(manifest), *_falls_otherwise(ref, manifest, training))
         return Start(ref, manifest, contents, experience, notes)
     if damaged:
-        raise NoGoodCheckpointError(
-            f"no checkpoint under {job.slot_dir} can be loaded: {'; '.join(damaged)}; restore one from a backup, or "
-            "move the slot's folder away to start from scratch"
-        )
+        raise NoGoodCheckpointError("checkpoint.none-good", folder=job.slot_dir, damaged="; ".join(damaged))
     if lost := _lost_step(job.slot_dir, job.attempt):
-        raise NoGoodCheckpointError(
-            f"step {lost} was saved under {job.slot_dir}, and no checkpoint that can be resumed is left: restore it "
-            "from a backup, or move the slot's folder away to start from scratch"
-        )
+        raise NoGoodCheckpointError("checkpoint.lost", step=lost, folder=job.slot_dir)
     return None
 
 
@@ -107,10 +101,7 @@ def patiently(ref: CheckpointRef, load: Callable[[], _T], pause: Callable[[float
     except DamagedCheckpointError as error:
         if error.unread is None or error.unread in _STAYS:
             raise
-        raise UnreadCheckpointError(
-            f"the checkpoint of step {ref.step} in {ref.path} cannot be read now ({error}); nothing was decided, for "
-            "it may be good: start again when it can be read"
-        ) from error
+        raise UnreadCheckpointError("checkpoint.unread", step=ref.step, path=ref.path, why=error) from error
 
 
 def begun_with(job: Job, setting: str, pause: Callable[[float], None] = time.sleep) -> Any:
@@ -135,7 +126,12 @@ def _load(ref: CheckpointRef, slot_dir: Path, training: Training, device: torch.
     if manifest.kind == "policy":
         return None
     if manifest.identity != identity(training):
-        raise OtherIdentityError(_identity_sentence(ref, manifest, training))
+        raise OtherIdentityError(
+            "checkpoint.other-training",
+            step=ref.step,
+            path=ref.path,
+            what=", ".join(differences(manifest.training, training)) or "another version of the algorithm",
+        )
     check = partial(_check_spaces, ref, training)
     return manifest, *load_exact(ref.path, slot_dir, manifest, training.replay_on, device, check)
 
@@ -149,8 +145,7 @@ def _check_spaces(ref: CheckpointRef, training: Training, contents: Contents) ->
     then = then or Spaces.from_json(contents.policy["spaces"]).of_policy.words
     if then != now:
         raise OtherIdentityError(
-            f"the checkpoint of step {ref.step} in {ref.path} is of another environment ({training.env.name} gave "
-            f"{then}, and now gives {now}); bring back the one that it was trained on, or use another run folder"
+            "checkpoint.other-spaces", step=ref.step, path=ref.path, suite=training.env.name, then=then, now=now
         )
 
 
@@ -163,7 +158,7 @@ def _check_parents(slot_dir: Path) -> None:
             read_parent(slot_dir, attempt)
         rollbacks(slot_dir)  # after those: it reads some of them
     except ValueError as error:
-        raise NoGoodCheckpointError(str(error)) from error
+        raise NoGoodCheckpointError("checkpoint.parents-unreadable", why=str(error)) from error
 
 
 def _lost_step(slot_dir: Path, attempt: int) -> int:
@@ -216,10 +211,7 @@ def training_of(manifest: CheckpointManifest) -> Training:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise DamagedCheckpointError(
-            f"another version of this program wrote it, or a package is missing here: training.{field} does not fit "
-            f"({first['msg']})"
-        ) from error
+        raise DamagedCheckpointError("damaged.other-training", field=field, why=first["msg"]) from error
 
 
 def spec_of(manifest: CheckpointManifest) -> PolicySpec:
@@ -227,7 +219,7 @@ def spec_of(manifest: CheckpointManifest) -> PolicySpec:
     try:
         return PolicySpec.from_json(manifest.policy)
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedCheckpointError(f"another version of this program wrote it: policy: {error}") from error
+        raise DamagedCheckpointError("damaged.other-policy", why=error) from error
 
 
 def walked_back(damaged: list[str], taken: CheckpointRef) -> tuple[str, ...]:
@@ -257,11 +249,3 @@ def _falls_otherwise(ref: CheckpointRef, manifest: CheckpointManifest, training:
     left = max(0.0, 1 - ref.step / now) if now else 1.0
     rate = f"the learning rate goes on at {left:.0%} of its first value and falls to 0 by the new end"
     return (f"total_steps {then:,} → {now:,}: {rate}",)
-
-
-def _identity_sentence(ref: CheckpointRef, manifest: CheckpointManifest, training: Training) -> str:
-    what = ", ".join(differences(manifest.training, training)) or "another version of the algorithm"
-    return (
-        f"the checkpoint of step {ref.step} in {ref.path} belongs to another training ({what}); "
-        "use the old values, or another run folder"
-    )

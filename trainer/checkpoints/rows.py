@@ -101,21 +101,21 @@ def read_into(ring: Ring, slot_dir: Path, segments: tuple[RowsFile, ...]) -> Non
         try:
             placed += ring.put_back(_read(ring, slot_dir, segment))
         except (ValueError, safetensors.SafetensorError) as error:
-            raise DamagedCheckpointError(f"{segment.path}: {error}") from error
+            raise DamagedCheckpointError("damaged.file-unreadable", name=segment.path, why=error) from error
     if placed != int(ring.sizes.sum()):
-        raise DamagedCheckpointError(f"its row files hold {placed} of the ring's {int(ring.sizes.sum())} rows")
+        raise DamagedCheckpointError("damaged.rows-missing", placed=placed, rows=int(ring.sizes.sum()))
 
 
 def _read(ring: Ring, slot_dir: Path, segment: RowsFile) -> Block:
     if PurePosixPath(segment.path).is_absolute() or ".." in PurePosixPath(segment.path).parts:
-        raise DamagedCheckpointError(f"{segment.path} lies outside the slot's folder")
+        raise DamagedCheckpointError("damaged.rows-outside", path=segment.path)
     try:
         data = read_regular(slot_dir / segment.path, segment.bytes + 1, follow=True)
     except OSError as error:
-        raise DamagedCheckpointError(f"{segment.path}: {error.strerror}") from error
+        raise DamagedCheckpointError("damaged.file-unreadable", name=segment.path, why=error.strerror) from error
     if len(data) != segment.bytes or hashlib.sha256(data).hexdigest() != segment.sha256:
-        raise DamagedCheckpointError(f"{segment.path} is not what was written ({len(data)} of {segment.bytes} bytes)")
+        raise DamagedCheckpointError("damaged.rows-changed", path=segment.path, found=len(data), bytes=segment.bytes)
     if not all(0 <= count <= ring.capacity for count in segment.counts):
-        raise DamagedCheckpointError(f"{segment.path} has more rows of a task than a ring of {ring.capacity}")
+        raise DamagedCheckpointError("damaged.rows-too-many", path=segment.path, capacity=ring.capacity)
     arrays = unpacked(safetensors.numpy.load(data), ring.fields, sum(segment.counts))
     return Block(segment.starts, segment.counts, arrays)

@@ -88,9 +88,9 @@ def actors(
     if job is not None:
         job.listen()  # before the slow imports
     if direct and not contribute:
-        raise ConfigError("--direct says where the experience goes; give --contribute with it")
+        raise ConfigError("cli.direct-without-contribute")
     if direct and stream:
-        raise ConfigError("--stream goes over syncd's connection, which --direct does without: leave one of them out")
+        raise ConfigError("cli.direct-and-stream")
     wanted = _count(num_envs)
     folder = _folder(shared_dir)
     from syncd import store  # noqa: PLC0415 - with the rest
@@ -161,7 +161,7 @@ def _count(text: str) -> int | None:
     if text == "auto":
         return None
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 4096:
-        raise ConfigError(f"--num-envs {text!r} is neither auto nor a number from 1 to 4096")
+        raise ConfigError("cli.num-envs-no-number", value=text)
     return int(text)
 
 
@@ -172,13 +172,9 @@ def _folder(shared_dir: Path | None) -> Path:
     try:
         is_there = folder.is_dir()
     except PermissionError:
-        raise ConfigError(f"{folder} is closed to this account; ask whoever owns it to let you in") from None
+        raise ConfigError("shared.closed", folder=folder) from None
     if not is_there:
-        first = "`syncd pull` makes it, or " if shared_dir is None else ""
-        raise ConfigError(
-            f"{folder} is no folder; {first}give --shared-dir what `syncd pull` or `syncd watch` mirrors into, or the "
-            "shared folder of a run"
-        )
+        raise ConfigError("shared.no-folder", folder=folder)
     return folder
 
 
@@ -195,7 +191,7 @@ def _device(wanted: str, threads: int = 1) -> torch.device:
     from trainer.machine import device as machine  # noqa: PLC0415 - torch
 
     if wanted not in {"auto", "cpu", "cuda", "mps"}:
-        raise ConfigError(f"there is no device {wanted!r}; use auto, cpu, cuda or mps")
+        raise ConfigError("cli.unknown-device", device=wanted)
     machine.set_deterministic(threads)
     return machine.choose_device(wanted, asked_by="--device")
 
@@ -224,10 +220,7 @@ def check_room(advice: Recommendation, host: Host) -> None:
 
     there, need = host.memory_bytes, need_bytes(advice.num_envs, advice.workers)
     if there is not None and advice.num_envs > 1 and need > there:
-        raise ConfigError(
-            f"--num-envs {advice.num_envs}: they need about {need / 2**30:.0f} GB of memory, and this machine has "
-            f"{there / 2**30:.1f} GB; give fewer, or auto"
-        )
+        raise ConfigError("cli.num-envs-above-memory", num_envs=advice.num_envs, need=need / 2**30, have=there / 2**30)
 
 
 def _summary(last: Playing, *, stopped: bool, is_over: bool, direct: bool) -> str:

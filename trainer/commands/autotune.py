@@ -67,11 +67,11 @@ def autotune(
     """
     if config is not None or preset is not None or settings:
         if user_id is not None or again:
-            raise ConfigError("--user-id and --again are for actors, of whom the numbers are kept; leave them out here")
+            raise ConfigError("cli.autotune-of-actors")
         _training(config, preset, settings or [], budget or TRAINING_S, save=save, as_json=as_json)
         return
     if save:
-        raise ConfigError("--save writes into a training's config; give it with --config FILE")
+        raise ConfigError("cli.save-without-config")
     from trainer.machine.host import read_host  # noqa: PLC0415
     from trainer.tuning.autotune import cache_file, recommend  # noqa: PLC0415
 
@@ -142,13 +142,11 @@ def _training(
 
     asked = read_section(config, preset, settings)
     if save and config is None:
-        raise ConfigError("--save writes into a training's config; give it with --config FILE")
+        raise ConfigError("cli.save-without-config")
     if save and (preset is not None or settings):
-        raise ConfigError("--save writes what was tuned for --config FILE alone; leave out --preset and --set")
+        raise ConfigError("cli.save-of-other-settings")
     if save and config is not None and config.suffix.lower() in YAML_SUFFIXES:
-        raise ConfigError(
-            f"--save writes JSON, and would lose the comments of {config}: leave it out, and set them there"
-        )
+        raise ConfigError("cli.save-loses-comments", config=config)
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
         _say("this is no Slurm job: what is measured is this machine, not the one that the training will run on")
     _announce(budget_s)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from anchorleg.errors import SEVERAL
 from anchorleg.output import set_aside
 from anchorleg.words import did_you_mean
 from trainer.config.find import ALGORITHMS, checked, find
@@ -17,7 +18,7 @@ from trainer.config.find import names as known
 from trainer.config.presets import PRESETS, by_task
 from trainer.config.read import LoadedSection, read_section
 from trainer.config.training import Training
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, FieldError
 
 RunsArgument = Annotated[
     list[Path] | None,
@@ -82,7 +83,7 @@ def compare(
             unused = [name for name in _OF_TRAINING if is_given(context, name)]
             if unused:
                 options = ", ".join("--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in unused)
-                raise ConfigError(f"{options}: the runs that are named were trained; leave it out, or the runs")
+                raise ConfigError("compare.options-of-runs", options=options)
         else:
             from trainer.envs.suite import spaces_of  # noqa: PLC0415
             from trainer.tuning.contest import entries, train_all  # noqa: PLC0415
@@ -96,7 +97,7 @@ def compare(
                 try:
                     find(ALGORITHMS, one.algorithm.name).sizes(one, spaces_of(one))  # what cannot be trained says so
                 except ValueError as error:
-                    raise ConfigError(f"{name}: {error}") from error
+                    raise ConfigError("compare.not-here", name=name, why=error) from error
             found = entries(chosen, seeds, run_dir)
             train_all(found, jobs, Console(stderr=True) if as_json else console)
             runs = [entry.folder for entry in found]
@@ -128,11 +129,11 @@ def chosen_of(
     """What each of them is trained with, by its name. Errors: ConfigError."""
     names = [name.strip() for name in algorithms if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise ConfigError("--algorithms: give each name once, such as ppo,a2c,sac")
+        raise ConfigError("compare.algorithms-once")
     for setting in settings:
         field = setting.partition("=")[0].removeprefix("training.")
         if field in _SAID:
-            raise ConfigError(f"--set {setting}: {_SAID[field]} says that of each training; leave it out")
+            raise ConfigError("compare.set-of-option", setting=setting, option=_SAID[field])
     settings = [*settings, f"total_steps={steps}"]
     return {name: _with_a_curve(_asked_of(name, settings, config, preset)) for name in names}
 
@@ -141,14 +142,13 @@ def _asked_of(name: str, settings: list[str], config: Path | None, preset: str |
     """What the contender `name` is asked to be. Errors: ConfigError."""
     if name in PRESETS:
         if preset is not None:
-            raise ConfigError(f"--algorithms: {name} is a preset; leave out --preset, or name algorithms alone")
+            raise ConfigError("compare.two-presets", name=name)
         return _read(name, config, name, settings)
     try:
         checked(ALGORITHMS, name)
-    except ValueError as error:
+    except FieldError:
         hint = did_you_mean(name, [*known(ALGORITHMS), *PRESETS])
-        words = str(error) if ":" in name else f"there is no algorithm and no preset {name!r}; {hint}"
-        raise ConfigError(f"--algorithms: {words}") from None
+        raise ConfigError("compare.unknown-algorithm", name=name, hint=hint) from None
     return _read(name, config, preset, [f"algorithm={name}", *settings])
 
 
@@ -157,7 +157,8 @@ def _read(name: str, config: Path | None, preset: str | None, settings: list[str
     try:
         return read_section(config, preset, settings)
     except ConfigError as error:
-        raise ConfigError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
+        errors = error.fields["errors"] if error.id == SEVERAL else (error,)
+        raise ConfigError.all_of([ConfigError.at(name, "", each) for each in errors]) from None
 
 
 def _with_a_curve(asked: LoadedSection) -> Training:

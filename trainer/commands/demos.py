@@ -73,11 +73,11 @@ def import_(
     with _progress("episodes") as progress:
         if is_dataset(source):
             if fps is not None:
-                raise ConfigError("--fps is for films: a LeRobotDataset has an action for each of its frames")
+                raise ConfigError("demos.fps-of-dataset")
             demos = import_lerobot(source, out, size, camera or [], progress, task)
         elif camera or task is not None:
             option = "--camera" if camera else "--task"
-            raise ConfigError(f"{option} chooses among a LeRobotDataset's; {source} is a folder of films")
+            raise ConfigError("demos.option-of-dataset", option=option, source=source)
         else:
             demos = import_films(source, out, size, fps, progress, _say)
     _show(demos, as_json=as_json)
@@ -121,7 +121,7 @@ def record(
             from trainer.evaluation.playable import find_playable  # noqa: PLC0415 - torch
 
             if config or preset or settings:
-                raise ConfigError("a trained policy plays where it was trained: leave out --config, --preset and --set")
+                raise ConfigError("demos.settings-of-trained")
             found = find_playable(policy, None, device)
             chosen = found.goal_seed if seed is None else seed
             teacher = recording.trained(found, camera or [], size)
@@ -170,10 +170,7 @@ def fit(
     it hands over as `trainer train` does.
     """
     if without_actions:
-        raise ConfigError(
-            "--without-actions is gone, nothing is learned from films alone: record what is done (`trainer demos "
-            "record`), or begin with published weights (docs/encoders.md)"
-        )
+        raise ConfigError("demos.without-actions-gone")
     job = Job.from_environment()
     if job is not None:
         job.listen()  # before the slow imports
@@ -215,11 +212,11 @@ def fit(
 
 def _alone(folder: Path) -> Job:
     if (folder / "run.json").exists():
-        raise ConfigError(f"{folder} is kept by the orchestrator; choose another --run-dir")
+        raise ConfigError("run.kept-by-orchestrator", folder=folder)
     try:
         return Job.standalone(folder)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}; choose another --run-dir") from None
+        raise ConfigError("run.unwritable", folder=folder, why=error.strerror) from None
 
 
 def _say(sentence: str) -> None:

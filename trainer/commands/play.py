@@ -74,10 +74,7 @@ def play(
         print(note, file=sys.stderr)
     if found.env.name != "metaworld":
         if camera is not None or size is not None:
-            raise ConfigError(
-                f"--camera and --size are for Meta-World, and {found.env.name} draws itself in its own size: "
-                "leave them out"
-            )
+            raise ConfigError("play.size-of-other-suite", suite=found.env.name)
         _watch(found, task, episodes, goal, out)
         return
     drawing.prepare()  # before anything loads mujoco

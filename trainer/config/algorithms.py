@@ -13,6 +13,7 @@ from trainer.config.fields import CountInt, Finding, Finite, NotNegative, Positi
 from trainer.config.network import Network
 from trainer.config.pictures import PictureSettings
 from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
+from trainer.errors import FieldError
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Discount = Annotated[float, Field(ge=0, lt=1)]
@@ -61,29 +62,24 @@ class Mtsac(OffPolicySettings):
         """Beside the batch and the buffer: the critics' layers and loss."""
         super().check(env, network, num_envs)
         if network.activation != "relu":
-            raise ValueError(f"activation {network.activation}: mtsac's derivatives are written for relu; leave it out")
+            raise FieldError("network.activation-not-relu", activation=network.activation)
         if network.encoders:
-            raise ValueError("encoders: mtsac reads the numbers of a state as they are; leave them out")
+            raise FieldError("network.encoders-of-state-learner")
         if isinstance(env, PictureSettings) and env.has_pictures:
-            raise ValueError(
-                f"observation {env.observation}: mtsac reads the numbers of a state; use sac, ppo or drqv2"
-            )
+            raise FieldError("env.observation-of-state-learner", observation=env.observation)
         if network.trunk:
-            raise ValueError(f"trunk {network.trunk}: mtsac has plain layers; leave it out")
+            raise FieldError("network.trunk-of-mtsac", trunk=network.trunk)
         if network.critic_net == "residual" and len(set(network.critic_hidden)) > 1:
-            raise ValueError(
-                f"critic_hidden {list(network.critic_hidden)} has different widths: blocks of a residual critic_net "
-                "are added to each other and need one width, such as [512, 512]"
-            )
+            raise FieldError("network.critic-widths-differ", widths=list(network.critic_hidden))
         if self.critic_loss == "categorical" and network.critic_net != "residual":
-            raise ValueError("critic_loss categorical needs critic_net residual; set both, or use critic_loss squared")
+            raise FieldError("algorithm.categorical-needs-residual")
 
     @property
-    def unmixable(self) -> str | None:
+    def unmixable(self) -> FieldError | None:
         """As above: categorical critics scale rewards by the largest that the slot itself has seen."""
         if self.critic_loss == "squared":
             return None
-        return "critic_loss categorical: each slot's critics count in units of its own; use squared, or leave mix out"
+        return FieldError("mix.categorical-critics")
 
 
 class Ppo(OnPolicySettings):
@@ -110,9 +106,12 @@ class Ppo(OnPolicySettings):
         """As above: a rollout is cut into whole batches but for the last one."""
         super().check(env, network, num_envs)
         if self.batch_size > self.rollout_steps * num_envs:
-            raise ValueError(
-                f"batch_size {self.batch_size} is larger than a rollout, rollout_steps {self.rollout_steps} of "
-                f"{num_envs} environments; use {self.rollout_steps * num_envs} or less"
+            raise FieldError(
+                "algorithm.batch-above-rollout",
+                batch_size=self.batch_size,
+                rollout_steps=self.rollout_steps,
+                num_envs=num_envs,
+                most=self.rollout_steps * num_envs,
             )
 
 
@@ -156,25 +155,19 @@ class PlainOffPolicy(OffPolicySettings):
         """As above: its critics are plain nets, and what is read once is not moved."""
         super().check(env, network, num_envs)
         if self.random_shift and network.freezes("image"):
-            raise ValueError(
-                f"random_shift {self.random_shift}: a frozen encoder reads each picture once; set random_shift 0, or "
-                "network.encoder.freeze false"
-            )
+            raise FieldError("algorithm.shift-of-frozen-encoder", random_shift=self.random_shift)
         if network.critic_net != "mlp":
-            raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
+            raise FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
         """Refuses moved pictures where there are none; the default value is in every dump, and is allowed."""
         yield from super().refusals(env, num_envs)
         if env.sees == "none" and self.random_shift not in {0, type(self).model_fields["random_shift"].default}:
-            words = (
-                f"random_shift {self.random_shift} moves pictures, and the policy sees none: set env.observation to "
-                "cameras, both or clips, or leave it out"
-            )
-            yield ("algorithm", "random_shift"), words, self.random_shift
+            error = FieldError("algorithm.shift-without-pictures", random_shift=self.random_shift)
+            yield ("algorithm", "random_shift"), error, self.random_shift
 
     @property
-    def unmixable(self) -> str | None:
+    def unmixable(self) -> FieldError | None:
         """As above: nothing is against it."""
         return None
 
@@ -246,9 +239,8 @@ class Td3(PlainOffPolicy):
         """As above: of two deviations the second is not the smaller one."""
         super().check(env, network, num_envs)
         if self.exploration_noise_max is not None and self.exploration_noise_max < self.exploration_noise:
-            raise ValueError(
-                f"exploration_noise_max {self.exploration_noise_max:g} is smaller than exploration_noise "
-                f"{self.exploration_noise:g}: use that or more, or leave it out"
+            raise FieldError(
+                "algorithm.noise-max-below-noise", most=self.exploration_noise_max, noise=self.exploration_noise
             )
 
 
@@ -265,7 +257,7 @@ class Cloning(AlgorithmSettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
         """There must be something to imitate."""
         if self.demos is None:
-            raise ValueError("demos is missing: give the folder that `trainer demos record` or `import` made")
+            raise FieldError("algorithm.no-demos")
 
 
 class Drqv2(PlainOffPolicy):

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from trainer.errors import FieldError
+
 #: The type of errors that are a sentence of ours at a place of ours.
 SENTENCE = "sentence"
 
@@ -26,19 +28,19 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-#: The place of a setting, a sentence about it, and its value.
-Finding = tuple[tuple[int | str, ...], str, Any]
+#: The place of a setting, what is wrong with it, and its value.
+Finding = tuple[tuple[int | str, ...], FieldError, Any]
 
 
-def refused(place: tuple[int | str, ...], words: str, value: Any) -> ValidationError:
+def refused(place: tuple[int | str, ...], error: FieldError, value: Any) -> ValidationError:
     """What pydantic would raise for it."""
-    return all_refused([(place, words, value)])
+    return all_refused([(place, error, value)])
 
 
 def all_refused(findings: Iterable[Finding]) -> ValidationError:
     """What pydantic would raise for them."""
     details = [
-        InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": words}), loc=place, input=value)
-        for place, words, value in findings
+        InitErrorDetails(type=PydanticCustomError(SENTENCE, "{error}", {"error": error}), loc=place, input=value)
+        for place, error, value in findings
     ]
     return ValidationError.from_exception_data("settings", details)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from anchorleg.words import did_you_mean
 from trainer.config.fields import TrainingSettings
+from trainer.errors import FieldError
 
 
 class Kind(NamedTuple):
@@ -74,32 +75,37 @@ def names(kind: Kind) -> list[str]:
 
 
 def checked(kind: Kind, name: str) -> str:
-    """`name`, where it may be found. Errors: ValueError, with the nearest known name."""
+    """`name`, where it may be found. Errors: FieldError, with the nearest known name."""
     if ":" not in name and name not in files_of(kind) and name not in names(kind):
         word = kind.file
         there = names(kind)
         all_of_them = f"known here: {', '.join(there)}"
         near = did_you_mean(name, there, all_of_them)
         more = "" if near == all_of_them else f" ({all_of_them})"  # a near name need not be what was meant
-        raise ValueError(f"there is no {word} {name!r}; {near}{more}")
+        raise FieldError("plugin.unknown", word=word, name=name, near=near, more=more)
     return name
 
 
 def find(kind: Kind, name: str) -> Any:
-    """The class. Errors: ValueError, which says what is wrong with the name or the package that it is from."""
+    """The class. Errors: FieldError, which says what is wrong with the name or the package that it is from."""
     checked(kind, name)
     found = _class_of(kind, name)
     if name not in files_of(kind) and kind.protocol and (lacks := _lacks(found, kind)):
         module, _, cls = kind.protocol.partition(":")
-        raise ValueError(
-            f"the {kind.file} {name!r} ({getattr(found, '__qualname__', found)}) lacks {', '.join(lacks)}: see the "
-            f"protocol {cls} in {module.replace('.', '/')}.py"
+        raise FieldError(
+            "plugin.lacks-methods",
+            word=kind.file,
+            name=name,
+            cls=getattr(found, "__qualname__", found),
+            methods=", ".join(lacks),
+            protocol=cls,
+            module=module.replace(".", "/"),
         )
     return found
 
 
 def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
-    """The class of its settings. Errors: ValueError, as `find`, also where there are no settings."""
+    """The class of its settings. Errors: FieldError, as `find`, also where there are no settings."""
     checked(kind, name)
     own = f"{kind.settings}:{name.capitalize()}" if name in files_of(kind) else None
     group = f"{kind.group}.settings"
@@ -108,9 +114,7 @@ def settings_of(kind: Kind, name: str) -> type[TrainingSettings]:
     else:
         found = _loaded(kind, name, own, group)
     if not (isinstance(found, type) and issubclass(found, TrainingSettings)):
-        raise ValueError(  # noqa: TRY004 - as for every other name that cannot be used
-            f"the {kind.file} {name!r} has no class called Settings (a trainer.config.settings.TrainingSettings)"
-        )
+        raise FieldError("plugin.no-settings", word=kind.file, name=name)
     return found
 
 
@@ -154,8 +158,8 @@ def _loaded(kind: Kind, name: str, own: str | None, group: str) -> Any:
             return getattr(importlib.import_module(module), attribute)
         return _points(group, tuple(sys.path))[name].load()
     except (Exception, SystemExit) as error:  # it may be anybody's
-        why = f"the {kind.file} {name!r} cannot be loaded ({error_location(error, __file__)})"
-        raise ValueError(f"{why}; install its package here, or mend it") from error
+        why = error_location(error, __file__)
+        raise FieldError("plugin.not-loaded", word=kind.file, name=name, why=why) from error
 
 
 def error_location(error: BaseException, *callers: str) -> str:

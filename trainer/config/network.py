@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from trainer.config.fields import CountInt, Finding, NotNegative, PositiveInt, Sha256, TrainingSettings, refused
 from trainer.config.find import ENCODERS, checked
+from trainer.errors import FieldError
 
 Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=16)]
 CriticNet = Literal["mlp", "heads", "residual"]
@@ -104,7 +105,7 @@ ARCHES = {
 }  # fmt: skip
 
 
-def refusal(name: str, shape: Sequence[int]) -> str | None:
+def refusal(name: str, shape: Sequence[int]) -> FieldError | None:
     """Why the encoder `name` reads no observation of `shape` ([C, H, W], or [T, C, H, W]), and what would do; None: it
     does, or it is none of ours.
     """
@@ -112,52 +113,38 @@ def refusal(name: str, shape: Sequence[int]) -> str | None:
     if arch is None:
         return None
     if len(shape) not in {3, 4}:
-        return f"{name} reads {arch.reads}, and not numbers of shape {tuple(shape)}: name no encoder for them"
+        return FieldError("encoder.reads-no-numbers", arch=name, reads=arch.reads, shape=str(tuple(shape)))
     seen = "clips" if len(shape) == 4 else "pictures"
     if seen != arch.reads:
         others = " or ".join(other for other, it in ARCHES.items() if it.reads == seen)
         still = '"cameras" or "both" ("state" where the environment gives pictures itself)'
         way = '"clips"' if arch.reads == "clips" else still
-        return (
-            f"{name} reads {arch.reads}, and these are {seen}: set env.observation to {way}, or network.encoder.arch "
-            f"to {others}"
-        )
+        return FieldError("encoder.other-kind", arch=name, reads=arch.reads, seen=seen, way=way, others=others)
     channels, height, width = shape[-3:]
     if min(height, width) < arch.least:
-        return (
-            f"{name} reads pictures of {arch.least} by {arch.least} pixels or more, and these have {height} by "
-            f"{width}: raise env.image_size"
-        )
+        return FieldError("encoder.picture-too-small", arch=name, least=arch.least, height=height, width=width)
     square = arch.square(min(height, width))
     if height % square or width % square:
         lower = min(height, width) // square * square
-        return (
-            f"{name} cuts pictures into squares of {square} by {square} pixels, and {height} by {width} cannot be: set "
-            f"env.image_size to {lower} or {lower + square}"
+        return FieldError(
+            "encoder.squares", arch=name, square=square, height=height, width=width, lower=lower, upper=lower + square
         )
     if arch.is_rgb and channels % RGB:
-        return f"{name} reads colours, {RGB} channels a camera, and these pictures have {channels}"
+        return FieldError("encoder.no-colours", arch=name, channels=channels)
     return None
 
 
-def _how_to_get(arch: str) -> str:
+def _how_to_get(arch: str) -> FieldError:
     """What a user is told who wants pretrained weights and gives no file: which, from where, and how it gets there."""
     if arch == AUTO:
-        return "name the encoder (network.encoder.arch), and give the file of its weights (network.encoder.weights)"
+        return FieldError("weights.which-encoder")
     if arch not in ARCHES:
-        return "give the file of its weights (network.encoder.weights)"
+        return FieldError("weights.no-file")
     published = ARCHES[arch].weights
     if published is None:
         having = " and ".join(name for name, it in ARCHES.items() if it.weights is not None)
-        return (
-            f"nobody publishes weights of {arch} ({having} have some): leave it out, or make a file by `trainer demos "
-            "fit` and give it (network.encoder.weights)"
-        )
-    return (
-        f"nothing is downloaded here, as nodes of clusters seldom have internet: fetch {published.file} "
-        f"({published.megabytes} MB) on your laptop from {published.url}, copy it to the cluster (rsync "
-        f"{published.file} LOGIN_NODE:weights/) and give its path there (network.encoder.weights)"
-    )
+        return FieldError("weights.none-published", arch=arch, having=having)
+    return FieldError("weights.where", file=published.file, megabytes=published.megabytes, url=published.url)
 
 
 class EncoderSettings(TrainingSettings):
@@ -193,13 +180,10 @@ class EncoderSettings(TrainingSettings):
         if self.pretrained and self.weights is None:
             raise refused(("pretrained",), _how_to_get(self.arch), self.pretrained)
         if self.weights is not None and self.arch == AUTO:
-            raise refused(("arch",), "name the encoder that the file of weights is of", self.arch)
+            raise refused(("arch",), FieldError("encoder.weights-without-arch"), self.arch)
         if self.features is not None and known is not None and not known.chosen:
-            words = (
-                f"{self.arch} makes as many as it does, {known.features} of a camera of {known.size} by {known.size}: "
-                "leave it out (network.trunk brings features down to fewer)"
-            )
-            raise refused(("features",), words, self.features)
+            error = FieldError("encoder.fixed-features", arch=self.arch, features=known.features, size=known.size)
+            raise refused(("features",), error, self.features)
         return self
 
     @property
@@ -245,8 +229,8 @@ class Network(TrainingSettings):
         for place, name in named.items():
             try:
                 checked(ENCODERS, name)
-            except ValueError as error:
-                raise refused(place, str(error), name) from None
+            except FieldError as error:
+                raise refused(place, error, name) from None
         if shape is not None and "image" not in self.encoders:
             auto = AUTO_CLIPS if len(shape) == 4 else AUTO_PICTURES
             arch = auto if self.encoder.arch == AUTO else self.encoder.arch
@@ -260,30 +244,18 @@ class Network(TrainingSettings):
         """
         encoder = self.encoder
         other = self.encoders.get("image") if sees == "pictures" else None
-        found = {}
+        found: dict[str, FieldError] = {}
         if encoder.weights is None and encoder.weights_sha256 is not None:
-            found["weights_sha256"] = (
-                "this is the sum of a file that is not given: give the file (network.encoder.weights), or leave it out"
-            )
+            found["weights_sha256"] = FieldError("weights.sum-without-file")
         if encoder.weights is None and encoder.freeze and other is not None and not state_alone:
-            found["freeze"] = (
-                f"{other} reads the pictures (network.encoders), and learns: only network.encoder.arch can be frozen; "
-                "name it there, or leave freeze out"
-            )
+            found["freeze"] = FieldError("encoder.freeze-of-other", arch=other)
         if encoder.weights is not None and state_alone:
-            found["weights"] = (
-                f"{state_alone} reads the numbers of a state, and no file: leave it out, or use sac, ppo or drqv2"
-            )
+            found["weights"] = FieldError("weights.of-state-learner", algorithm=state_alone)
         elif encoder.weights is not None and sees == "none":
-            found["weights"] = (
-                "the policy sees no pictures, so nothing reads this file: set env.observation to cameras, both or "
-                "clips, or leave it out"
-            )
+            found["weights"] = FieldError("weights.without-pictures")
         elif encoder.weights is not None and other is not None:
-            found["weights"] = (
-                f"{other} reads the pictures (network.encoders), and nothing this file: leave one of both out"
-            )
-        return ((("network", "encoder", name), words, getattr(encoder, name)) for name, words in found.items())
+            found["weights"] = FieldError("weights.of-other-encoder", arch=other)
+        return ((("network", "encoder", name), error, getattr(encoder, name)) for name, error in found.items())
 
     def warnings_of(self, usual: Mapping[str, Any], *, sees_nothing: bool) -> Iterator[tuple[str, str]]:
         """(field, what it comes to) of what is said of encoders, and does nothing. `usual`: the algorithm's own."""

@@ -11,6 +11,7 @@ from anchorleg.words import did_you_mean
 from trainer.config.fields import refused
 from trainer.config.network import RGB
 from trainer.config.settings import EnvSettings
+from trainer.errors import FieldError
 
 Observation = Literal["state", "cameras", "both", "clips"]
 ImageSize = Annotated[int, Field(ge=16, le=1024)]
@@ -130,13 +131,17 @@ class PictureSettings(EnvSettings):
         """Frames from the oldest to the newest that is seen, both counted."""
         return (self.frame_stack - 1) * self.frame_stride + 1
 
-    def longer_than_an_episode(self, steps: int, by: str = "horizon") -> str | None:
+    def longer_than_an_episode(self, steps: int, by: str = "horizon") -> FieldError | None:
         """Why an episode that `by` gives `steps` shows not all frames that are asked for; None: it does."""
         if self.frame_reach <= steps:
             return None
-        return (
-            f"{self.frame_stack} frames, {self.frame_stride} steps apart, reach over {self.frame_reach} steps, and "
-            f"an episode has {steps} ({by}): lower frame_stack or frame_stride"
+        return FieldError(
+            "frames.longer-than-episode",
+            frame_stack=self.frame_stack,
+            frame_stride=self.frame_stride,
+            reach=self.frame_reach,
+            steps=steps,
+            limit=by,
         )
 
     @model_validator(mode="before")
@@ -150,16 +155,16 @@ class PictureSettings(EnvSettings):
     def _pictures_can_be_taken(self) -> PictureSettings:
         for name in () if self.has_pictures else self.REFUSED_WITH_STATE:
             if getattr(self, name) != type(self).model_fields[name].get_default():
-                words = f"{name} is for pictures: set observation to cameras, both or clips, or leave it out"
-                raise refused((name,), words, getattr(self, name))
+                error = FieldError("env.setting-of-pictures", name=name)
+                raise refused((name,), error, getattr(self, name))
         for name in self.cameras if self.KNOWN_CAMERAS else ():
             if name not in self.KNOWN_CAMERAS:
-                words = f"there is no camera {name!r}; {did_you_mean(name, self.KNOWN_CAMERAS)}"
-                raise refused(("cameras",), words, name)
+                error = FieldError("camera.unknown", camera=name, hint=did_you_mean(name, self.KNOWN_CAMERAS))
+                raise refused(("cameras",), error, name)
         if len(set(self.cameras)) < len(self.cameras):
-            raise refused(("cameras",), "each camera is named once", self.cameras)
+            raise refused(("cameras",), FieldError("camera.named-twice"), self.cameras)
         if (why := self.longer_than_an_episode(self.horizon)) is not None:
             raise refused(("frame_stack",), why, self.frame_stack)
         if self.observation == "clips" and self.frame_stack == 1:
-            raise refused(("frame_stack",), "a clip has 2 frames at least; cameras and both show one", 1)
+            raise refused(("frame_stack",), FieldError("frames.clip-of-one"), 1)
         return self

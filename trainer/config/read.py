@@ -48,7 +48,7 @@ _PLAIN = {
 _FOREIGN = set("\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u00a0\u202f\u200b\ufeff")
 
 
-class DocumentError(Exception):
+class DocumentError(NamedError):
     """The text cannot be used: a clause to be put behind the file's name, with ", line 3, column 5: " or ": " first."""
 
 
@@ -80,13 +80,12 @@ def read_section(config: Path | None, preset: str | None, settings: list[str]) -
         section = TrainingSection.model_validate(value)
     except ValidationError as error:
         found = sentences(error, TrainingSection)
-        prefix = "training." if is_cluster else ""
-        raise ConfigError(str(located(FieldError, found, config, dict(typed), prefix))) from None
+        raise located(ConfigError, found, config, dict(typed), "training." if is_cluster else "") from None
     try:
         wandb = WandbSection.model_validate(file.get("wandb") or {} if is_cluster else {})
     except ValidationError as error:
         found = [(f"wandb.{place}", why) for place, why in sentences(error, WandbSection)]
-        raise ConfigError(str(located(FieldError, found, config))) from None
+        raise located(ConfigError, found, config) from None
     run_name = file.get("run_name")
     training = resolve(section)
     warnings = tuple(f"{name}: {why}" for name, why in training.warnings_of())
@@ -97,19 +96,19 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_document(path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}): name a file with --config") from None
+        raise ConfigError("config.unreadable", path=path, why=error.strerror) from None
     except DocumentError as error:
-        raise ConfigError(f"{path}{error}") from None
+        raise ConfigError("config.document", path=path, why=error) from None
 
 
 def _training_in(file: Mapping[str, Any], path: Path | None) -> dict[str, Any]:
     section = file.get("training") or {}
     if not isinstance(section, dict):
-        raise ConfigError(f"{path}: training must be a section of its own: its fields by name")
+        raise ConfigError("config.training-no-section", path=path)
     # The other sections are the orchestrator's, which refuses what it does not know.
     others = file.keys() - {"training"}
     if not section and (near := difflib.get_close_matches("training", others, n=1, cutoff=0.7)):
-        raise ConfigError(f'{path}: {near[0]}: there is no such section; did you mean "training"?')
+        raise ConfigError("config.unknown-section", path=path, section=near[0])
     return section
 
 
@@ -118,8 +117,7 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, words = text.partition("=")
     name = name.removeprefix("training.")
     if not equals or not name.rpartition(".")[2]:
-        lacks = "names no field" if equals else "has no '='"
-        raise ConfigError(f"--set {text!r} {lacks}; write it as --set batch_size=256")
+        raise ConfigError("cli.set-without-field" if equals else "cli.set-without-equals", setting=text)
     try:
         value = json.loads(words)
     except (ValueError, RecursionError):
@@ -152,18 +150,18 @@ def read_document(path: Path) -> dict[str, Any]:
     with open(path, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise DocumentError(f": cannot be a config: it is longer than {MOST_BYTES >> 20} MiB")
+        raise DocumentError("document.too-long")
     text, is_yaml = text_of(data), path.suffix.lower() in YAML_SUFFIXES
     try:
         value = _of_yaml(text) if is_yaml else _of_json(text)
     except RecursionError:
-        raise DocumentError(": nested too deeply") from None
+        raise DocumentError("document.nested") from None
     except ValueError as error:  # a number of more digits than Python makes a number of
-        raise DocumentError(f": not a config: {error}") from None
+        raise DocumentError("document.no-number", why=error) from None
     if not isinstance(value, dict):
         kind = "a YAML mapping, `name: value` lines" if is_yaml else "a JSON object in braces"
         kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "empty (null)"}
-        raise DocumentError(f": a config is {kind}; this is {kinds.get(type(value), 'a number')}")
+        raise DocumentError("document.no-mapping", wanted=kind, found=kinds.get(type(value), "a number"))
     return value
 
 
@@ -173,7 +171,7 @@ def text_of(data: bytes) -> str:
         return data.decode(json.detect_encoding(data))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DocumentError(f", line {line}: it is not in UTF-8: save the file as UTF-8 in your editor") from None
+        raise DocumentError("document.no-utf8", line=line) from None
 
 
 def _of_json(text: str) -> Any:
@@ -181,18 +179,18 @@ def _of_json(text: str) -> Any:
         found: dict[str, Any] = {}
         for name, value in pairs:
             if name in found:
-                raise DocumentError(f': "{name}" is written twice in one object')
+                raise DocumentError("document.twice-in-object", name=name)
             found[name] = value
         return found
 
     if not text.strip():
-        raise DocumentError(": the file is empty")
+        raise DocumentError("document.empty")
     try:
         return json.loads(text, object_pairs_hook=without_doubles)
     except json.JSONDecodeError as error:
         behind_comma = text[: error.pos].rstrip().endswith(",") and text[error.pos :][:1] in {"}", "]"}
         why = "remove the comma before it" if behind_comma else _foreign(text[error.pos :][:1]) or error.msg
-        raise DocumentError(f", line {error.lineno}, column {error.colno}: not valid JSON: {why}") from None
+        raise DocumentError("document.no-json", line=error.lineno, column=error.colno, why=why) from None
 
 
 def _foreign(letter: str) -> str:
@@ -210,13 +208,13 @@ def _of_yaml(text: str) -> Any:
         return _loader()(text).get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _at(mark, f"not valid YAML: {error.problem or error.context}") from None
+        raise DocumentError("document.no-yaml", **_at(mark), why=error.problem or error.context) from None
     except yaml.YAMLError as error:  # a character that no text has
-        raise DocumentError(f": not valid YAML: {str(error).splitlines()[0]}") from None
+        raise DocumentError("document.yaml-character", why=str(error).splitlines()[0]) from None
 
 
-def _at(mark: Any, words: str) -> DocumentError:
-    return DocumentError(f", line {mark.line + 1}, column {mark.column + 1}: {words}")
+def _at(mark: Any) -> dict[str, int]:
+    return {"line": mark.line + 1, "column": mark.column + 1}
 
 
 @cache
@@ -230,32 +228,32 @@ def _loader() -> Any:
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 alias = self.peek_event()
-                raise _at(alias.start_mark, f"*{alias.anchor} stands for another value: write that one out")
+                raise DocumentError("document.alias", **_at(alias.start_mark), name=alias.anchor)
             return super().compose_node(parent, index)
 
         def construct_scalar(self, node: Any) -> str:
             if node.style is None and (why := _foreign(node.value[:1]) or _foreign(node.value[-1:])):
-                raise _at(node.start_mark, why)
+                raise DocumentError("document.foreign-letter", **_at(node.start_mark), why=why)
             return str(super().construct_scalar(node))
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:  # noqa: ARG002 - PyYAML's
             found: dict[str, Any] = {}
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise _at(key.start_mark, "a name is one word, not a list or a mapping")
+                    raise DocumentError("document.no-name", **_at(key.start_mark))
                 name = self.construct_scalar(key)
                 if name in found:
-                    raise _at(key.start_mark, f'"{name}" is written twice in one mapping')
+                    raise DocumentError("document.twice-in-mapping", **_at(key.start_mark), name=name)
                 found[name] = self.construct_object(value, deep=True)
             return found
 
         def whole_number(self, node: Any) -> int:
             if len(node.value) > _MOST_DIGITS:
-                raise _at(node.start_mark, f"a number of {len(node.value):,} digits")
+                raise DocumentError("document.digits", **_at(node.start_mark), digits=len(node.value))
             return int(node.value, 0 if node.value[:2] in {"0o", "0x"} else 10)
 
         def nothing_of_json(self, node: Any) -> Any:
-            raise _at(node.start_mark, f"{node.tag} is no type that a config has: leave the tag out")
+            raise DocumentError("document.tag", **_at(node.start_mark), tag=node.tag)
 
     Loader.yaml_constructors = {
         "null": lambda *_: None,

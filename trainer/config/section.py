@@ -53,7 +53,7 @@ class TrainingSection(BaseModel):
     @classmethod
     def _preset_is_known(cls, value: str) -> str:
         if value not in PRESETS:
-            raise ValueError(f"there is no preset {value!r}; {did_you_mean(value, PRESETS)}")
+            raise FieldError("preset.unknown", name=value, hint=did_you_mean(value, PRESETS))
         return value
 
     @model_validator(mode="after")
@@ -209,8 +209,8 @@ def _classes(*layers: Mapping[str, Any]) -> dict[str, type[TrainingSettings]]:
         name = next(filter(None, (_name_in(layer.get(section)) for layer in reversed(layers))), usual)
         try:
             found[section] = settings_of(NAMED[section], str(name))
-        except ValueError as error:
-            raise refused((section,), str(error), name) from None
+        except FieldError as error:
+            raise refused((section,), error, name) from None
     return found
 
 
@@ -261,16 +261,11 @@ def _where_written(
         if place and place[0] in SECTIONS and (place[1] in written if len(place) > 1 else place[0] not in written):
             place = place[1:]
         if kind == "extra_forbidden":
-            kind, more = (
-                SENTENCE,
-                {"error": FieldError("config.unknown-field", near=did_you_mean(str(place[-1]), known))},
-            )
+            near = did_you_mean(str(place[-1]), known)
+            kind, more = SENTENCE, {"error": FieldError("config.unknown-field", near=near)}
             if place[-1] in _OF_DEMOS and issubclass(classes["algorithm"], OnPolicySettings):
                 who = classes["algorithm"].model_fields["name"].default
-                more["error"] = (
-                    f"{who} learns from its own steps alone, and demonstrations are learned from beside kept ones: use "
-                    "sac, mtsac, td3 or drqv2, or teach its encoder before (`trainer demos fit`)"
-                )
+                more["error"] = FieldError("demos.on-policy", algorithm=who)
         if kind == SENTENCE:
             kind, more = PydanticCustomError(SENTENCE, "{error}", more), {}
         details.append(InitErrorDetails(type=kind, loc=place, input=problem["input"], ctx=more))

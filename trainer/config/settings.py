@@ -9,13 +9,14 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 
 from trainer.config.fields import CountInt, Finding, NotNegative, PositiveInt, Sha256, Share, TrainingSettings, refused
 from trainer.config.network import Network
+from trainer.errors import FieldError
 
 
 def _steps_or_total(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     try:
         return handler(value)
     except ValidationError:
-        raise ValueError(f'{value!r} is no length: give a number of steps, "total", or 0') from None
+        raise FieldError("algorithm.no-length", value=value) from None
 
 
 #: A number of steps, or as many as the training has.
@@ -45,10 +46,10 @@ class EnvSettings(TrainingSettings):
     @model_validator(mode="after")
     def _tasks_are_told_apart(self) -> Self:
         if not self.tasks:
-            raise refused(("tasks",), "the list of tasks is empty; name one at least", self.tasks)
+            raise refused(("tasks",), FieldError("env.no-tasks"), self.tasks)
         for name in self.tasks:
             if (times := self.tasks.count(name)) > 1:
-                raise refused(("tasks",), f"task {name!r} is listed {times} times; list each task once", self.tasks)
+                raise refused(("tasks",), FieldError("env.task-twice", task=name, times=times), self.tasks)
         return self
 
     @property
@@ -129,21 +130,20 @@ class AlgorithmSettings(TrainingSettings):
     )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """Errors: ValueError, a sentence, where these settings do not fit to those of the other sections."""
+        """Errors: FieldError where these settings do not fit to those of the other sections."""
 
     def check_shards(self, num_envs: int) -> None:
-        """Errors: ValueError, a sentence, where a training of them cannot be cut into its shards."""
+        """Errors: FieldError where a training of them cannot be cut into its shards."""
         if self.shards > 1 and not self.SHARES:
-            raise ValueError(f"shards {self.shards}: {self.name} learns in one alone: leave it out")
+            raise FieldError("algorithm.unsharded", shards=self.shards, algorithm=self.name)
         cut = {"batch_size": getattr(self, "batch_size", self.shards)}
         if not isinstance(self, OffPolicySettings):
             cut["num_envs"] = num_envs
         for name, number in cut.items():
             if number % self.shards:
                 nearest = -(-number // self.shards) * self.shards
-                raise ValueError(
-                    f"{name} {number} is not cut evenly into {self.shards} shards; use {nearest}, or another number of "
-                    "shards"
+                raise FieldError(
+                    "algorithm.uneven-shards", name=name, number=number, shards=self.shards, nearest=nearest
                 )
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:  # noqa: ARG002 - for those above it
@@ -155,9 +155,9 @@ class AlgorithmSettings(TrainingSettings):
         yield from ()
 
     @property
-    def unmixable(self) -> str | None:
+    def unmixable(self) -> FieldError | None:
         """Why its nets cannot be averaged with those of another slot; None: its algorithm has `weights` and `probe`."""
-        return f"{self.name} does not say which of its numbers can be averaged; mtsac, sac, td3 and drqv2 do"
+        return FieldError("mix.unknown-algorithm", algorithm=self.name)
 
 
 def _unlearned(total_steps: int) -> str:
@@ -188,9 +188,9 @@ class OnPolicySettings(AlgorithmSettings):
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
         """As above: the nets are plain ones."""
         if network.critic_net != "mlp":
-            raise ValueError(f"critic_net {network.critic_net} is for mtsac; {self.name} has plain ones: leave it out")
+            raise FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
         if network.trunk:
-            raise ValueError(f"trunk {network.trunk} is for sac, td3 and drqv2; {self.name} has none: leave it out")
+            raise FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name)
 
     def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
         """Warns of a training that ends before its first update, or whose last steps teach nothing."""
@@ -244,20 +244,20 @@ class OffPolicySettings(AlgorithmSettings):
         """As above: of each task there must be a row in each batch, and room for what one step brings."""
         tasks = len(env.tasks)
         if self.batch_size < tasks:
-            raise ValueError(
-                f"batch_size {self.batch_size} is smaller than the number of tasks {tasks}: "
-                f"each task needs a share of every batch; use {tasks} or more"
-            )
+            raise FieldError("algorithm.batch-below-tasks", batch_size=self.batch_size, tasks=tasks)
         if self.buffer_size < tasks * num_envs:
-            raise ValueError(
-                f"buffer_size {self.buffer_size} is too small for {tasks} tasks and {num_envs} "
-                f"environments; use {tasks * num_envs} or more"
+            raise FieldError(
+                "algorithm.buffer-too-small",
+                buffer_size=self.buffer_size,
+                tasks=tasks,
+                num_envs=num_envs,
+                least=tasks * num_envs,
             )
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
         """Refuses what the settings say cannot fit the frames."""
-        if (reach := env.frames_seen) and (words := self.short_of_frames(len(env.tasks), num_envs, reach)):
-            yield ("algorithm", "buffer_size"), words, self.buffer_size
+        if (reach := env.frames_seen) and (error := self.short_of_frames(len(env.tasks), num_envs, reach)):
+            yield ("algorithm", "buffer_size"), error, self.buffer_size
 
     def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
         """Warns of a training that ends before its first update, and of settings that nothing reads."""
@@ -272,7 +272,7 @@ class OffPolicySettings(AlgorithmSettings):
             why["demos_share"] = "there are no demonstrations (demos)"
         yield from ((name, why[name]) for name in self.model_dump(include=set(why), exclude_defaults=True))
 
-    def short_of_frames(self, tasks: int, num_envs: int, reach: int) -> str | None:
+    def short_of_frames(self, tasks: int, num_envs: int, reach: int) -> FieldError | None:
         """Why a replay of frames is too small for a policy that sees those of `reach` steps; None: it is not.
 
         A step can be drawn while the frames that are seen before it and the steps summed up behind it are all kept. Of
@@ -283,8 +283,11 @@ class OffPolicySettings(AlgorithmSettings):
         if self.buffer_size >= least:
             return None
         sees, lower = ("one step", "") if reach == 1 else (f"{reach:,} steps", ", frame_stack or frame_stride")
-        return (
-            f"buffer_size {self.buffer_size:,} is too small for {num_envs:,} environments whose policy sees frames of "
-            f"{sees}: they would be overwritten before they are learned from; use {least:,} or more, or lower "
-            f"num_envs{lower}"
+        return FieldError(
+            "replay.too-small-for-frames",
+            buffer_size=self.buffer_size,
+            num_envs=num_envs,
+            sees=sees,
+            least=least,
+            lower=lower,
         )

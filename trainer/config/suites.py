@@ -12,6 +12,7 @@ from trainer.config.fields import PositiveInt, refused
 from trainer.config.pictures import ImageSize, Observation, PictureSettings
 from trainer.config.settings import EnvSettings
 from trainer.config.tasknames import BENCHMARKS, MAX_HORIZON, MT10, checked_tasks
+from trainer.errors import FieldError
 
 
 class Metaworld(PictureSettings):
@@ -50,11 +51,13 @@ class Metaworld(PictureSettings):
         if not isinstance(value, dict) or value.get("benchmark") is None:
             return value
         if value.get("tasks") is not None:
-            raise ValueError("benchmark and tasks exclude each other; keep one of them")
+            raise FieldError("env.benchmark-and-tasks")
         name = str(value["benchmark"]).upper()
         if name not in BENCHMARKS:
-            words = f"there is no benchmark {value['benchmark']!r}; {did_you_mean(name, BENCHMARKS)}"
-            raise refused(("benchmark",), words, value["benchmark"])
+            error = FieldError(
+                "env.unknown-benchmark", benchmark=value["benchmark"], hint=did_you_mean(name, BENCHMARKS)
+            )
+            raise refused(("benchmark",), error, value["benchmark"])
         return {**{key: kept for key, kept in value.items() if key != "benchmark"}, "tasks": BENCHMARKS[name]}
 
     @field_validator("tasks")
@@ -160,7 +163,7 @@ class Gymnasium(PictureSettings):
     @classmethod
     def _views_are_its_own(cls, value: Any) -> Any:
         if value:
-            raise ValueError("only the environment knows its cameras and lights: say in kwargs what its class takes")
+            raise FieldError("env.views-not-its-own")
         return value
 
     @property
@@ -172,7 +175,7 @@ class Gymnasium(PictureSettings):
     @classmethod
     def _id_can_be_one(cls, value: str) -> str:
         if not _ID.fullmatch(value):
-            raise ValueError(f"{value!r} is no id; write CartPole-v1, module:Env-v0 or package.module:Name")
+            raise FieldError("env.no-id", id=value)
         return value
 
     @model_validator(mode="before")
@@ -187,7 +190,7 @@ class Gymnasium(PictureSettings):
     @classmethod
     def _has_one_task(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(value) != 1:
-            raise ValueError(f"{len(value)} tasks; an id is one task: leave tasks out, or give it one name")
+            raise FieldError("env.several-tasks", count=len(value))
         return value
 
     def distrusted(self) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anchorleg.words import did_you_mean
+from trainer.errors import FieldError
 
 #: The ten tasks of MT10. A task's place here is its index, which the one-hot id is made of.
 MT10: tuple[str, ...] = (
@@ -39,9 +40,9 @@ MAX_HORIZON = 500
 
 
 def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` if they are v3 tasks. Errors: ValueError with the nearest known name."""
+    """`names` if they are v3 tasks. Errors: FieldError with the nearest known name."""
     for name in names:
         if name not in MT50:
             hint = did_you_mean(name, MT50, "task names end in -v3, such as 'reach-v3'")
-            raise ValueError(f"there is no task {name!r}; {hint}")
+            raise FieldError("env.unknown-task", task=name, hint=hint)
     return tuple(names)

@@ -24,6 +24,7 @@ from trainer.config.group import GroupSettings
 from trainer.config.network import Network
 from trainer.config.settings import AlgorithmSettings, EnvSettings, OffPolicySettings, OnPolicySettings
 from trainer.config.tasknames import GOALS_PER_TASK
+from trainer.errors import FieldError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 #: torch and numpy both take seeds of 32 bits in every one of their generators.
@@ -148,19 +149,13 @@ class Training(TrainingSettings):
         if not self.uses_experience:
             alone = f"{self.algorithm.name} learns from its own steps alone"
             if self.replay_on == "device":
-                raise refused(("replay_on",), f"{alone} and keeps no replay: leave it out", self.replay_on)
+                raise refused(("replay_on",), FieldError("replay.none-kept", alone=alone), self.replay_on)
             for way in self.group.ways[:1]:
-                why = (
-                    f"{alone}, so its slots cannot be a group: several processes train one agent as ranks in one job "
-                    "(trainer train --ranks N), and --slots N trains N apart"
-                )
+                why = FieldError("group.on-policy", alone=alone)
                 raise refused(("group", way), why, True)
         unmixable = self.algorithm.unmixable
         if unmixable is None and self.init_seed is None:
-            unmixable = (
-                "nets that began with different values have no average that plays: set training.init_seed, such as to "
-                "0, in a new run"
-            )
+            unmixable = FieldError("mix.needs-init-seed")
         if self.group.mix and unmixable is not None:
             raise refused(("group", "mix"), unmixable, True)
         return self
@@ -175,8 +170,8 @@ class Training(TrainingSettings):
         ]  # fmt: skip
         steps = self.num_envs * self.env.horizon  # an episode is as old as the policy of its first step
         if self.group.rows and steps > self.contribution_max_lag:
-            words = f"an episode may last {steps:,} steps of all environments, and no other slot's is taken then; set "
-            found.append((("contribution_max_lag",), f"{words}{2 * steps:,}", self.contribution_max_lag))
+            error = FieldError("group.episodes-too-long", steps=steps, wanted=2 * steps)
+            found.append((("contribution_max_lag",), error, self.contribution_max_lag))
         if found:
             raise all_refused(found)
 
@@ -258,7 +253,8 @@ def in_sections(values: Mapping[str, Any], classes: Mapping[str, type[TrainingSe
         having = [section for section in SECTIONS if not is_own and name in classes[section].model_fields]
         if len(having) > 1:
             places = " or ".join(f"{section}.{name}" for section in having)
-            raise refused((name,), f"{' and '.join(having)} both have it: write {places}", value)
+            words = " and ".join(having)
+            raise refused((name,), FieldError("config.short-name-of-several", sections=words, places=places), value)
         if having:
             short.setdefault(having[0], {})[name] = value
         elif name in NAMED and isinstance(value, str):

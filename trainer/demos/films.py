@@ -153,14 +153,14 @@ class Film:
     def _unread(self, cause: object) -> FilmError:
         words = printable(str(getattr(cause, "strerror", cause)), WORDS)
         if not self.second:
-            return FilmError(f"{self._path} is no film that can be read, from its second 0 on ({words}); leave it out")
-        return FilmError(f"{self._path} cannot be read from its second {self.second:.1f} on ({words}); leave it out")
+            return FilmError("film.unreadable", path=self._path, why=words)
+        return FilmError("film.cut", path=self._path, second=self.second, why=words)
 
 
 def films_in(folder: Path) -> list[str]:
     """The films below `folder`, by their paths in it, sorted. Errors: ConfigError where there are none."""
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; give one with films, or a LeRobotDataset's")
+        raise ConfigError("demos.no-folder", folder=folder)
     names = sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
@@ -168,11 +168,11 @@ def films_in(folder: Path) -> list[str]:
     )
     for name in names:
         if name.encode(errors="replace").decode() != name:  # no JSON could say it
-            raise ConfigError(f"{folder}: the name {name!a} is not UTF-8; rename this film")
+            raise ConfigError("demos.name-not-utf8", folder=folder, name=ascii(name))
     if not names:
-        raise ConfigError(f"there is no film in {folder}; those end in {', '.join(sorted(SUFFIXES))}")
+        raise ConfigError("demos.no-films", folder=folder, suffixes=", ".join(sorted(SUFFIXES)))
     if len(names) > _MOST_FILMS:
-        raise ConfigError(f"{folder} has {len(names):,} films; at most {_MOST_FILMS:,} are taken at once")
+        raise ConfigError("demos.too-many-films", folder=folder, count=len(names), most=_MOST_FILMS)
     return names
 
 
@@ -195,10 +195,7 @@ def import_films(folder: Path, out: Path, size: int, fps: float | None, progress
             frames: list[Frame] = []
             for frame in film.frames():
                 if len(frames) == most:
-                    raise ConfigError(
-                        f"{name} has more than {most:,} frames, and no episode may: lower --fps (it has {film.fps:g}) "
-                        "or --size, or cut it into several"
-                    )
+                    raise ConfigError("demos.film-too-long", name=name, most=most, fps=film.fps)
                 frames.append(frame)
             if film.was_cut:
                 whole = f" of its {film.seconds:.1f}" if film.seconds else ""

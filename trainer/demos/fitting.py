@@ -16,12 +16,13 @@ from pydantic import ValidationError
 from anchorleg.files import make_folder, write_bytes
 from trainer.buffers.frames import is_picture
 from trainer.config.network import told
+from trainer.config.read import sentences
 from trainer.config.training import Training
 from trainer.demos.matching import rows_of
 from trainer.demos.store import Demos
 from trainer.envs.spaces import IMAGE, Spaces
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError, SaveError
+from trainer.errors import ConfigError, FieldError, SaveError
 from trainer.evaluation.playable import of_checkpoint
 from trainer.nets.encoders.base import arch_of
 
@@ -45,9 +46,11 @@ def cloning_of(asked: Training, demos: Demos, out: Path | None, *, steps: int, e
         training = Training.model_validate(value)
         spaces = spaces_of(training)
     except ValidationError as error:
-        raise ConfigError(f"this training cannot imitate: {error.errors()[0]['msg']}") from None
+        raise ConfigError("demos.cannot-imitate", why=FieldError.at("", *sentences(error, Training)[0])) from None
+    except FieldError:
+        raise
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError("demos.fit-refused", why=error) from None
     if out is not None:
         _check_out(out, spaces)
     rows_of(demos.manifest, spaces, imitates=True)
@@ -57,16 +60,13 @@ def cloning_of(asked: Training, demos: Demos, out: Path | None, *, steps: int, e
 def _check_out(out: Path, spaces: Spaces) -> None:
     """Errors: ConfigError for a path that no weights can go to, and where there are none."""
     if out.suffix != _SUFFIX or os.path.isdir(out):
-        raise ConfigError(f"--out {out}: give the name of a file that ends in {_SUFFIX}")
+        raise ConfigError("demos.out-suffix", out=out)
     if IMAGE in spaces.obs:
         return
     others = ", ".join(key for key, spec in spaces.of_policy.obs.items() if is_picture(spec))
-    seen = f"no pictures called {IMAGE}, but {others}" if others else "no pictures"
-    settings = "cameras or both" if others else "cameras, both or clips"
-    raise ConfigError(
-        f"this training sees {seen}: set env.observation to {settings} (--set env.observation=both), or leave --out "
-        "out: then the policy alone is learned"
-    )
+    if others:
+        raise ConfigError("demos.out-of-other-pictures", others=others)
+    raise ConfigError("demos.out-without-pictures")
 
 
 def held_out(row: Mapping[str, Any]) -> float:
@@ -100,5 +100,5 @@ def write_weights(out: Path, slot_dir: Path, demos: Demos, asked: Training) -> M
         # In one entry: safetensors writes several in an order that is another in each process.
         write_bytes(out, safetensors.torch.save(tensors, metadata={_ABOUT: json.dumps(about)}))
     except OSError as error:
-        raise SaveError(f"{out} cannot be written: {error.strerror}; the same command writes it again") from error
+        raise SaveError("output.weights-unwritable", out=out, why=error.strerror) from error
     return about

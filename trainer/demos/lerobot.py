@@ -97,26 +97,23 @@ class LerobotInfo(BaseModel):
         path = own(folder, INFO)
         try:
             if path.stat().st_size > _MOST_JSON_BYTES:
-                raise ConfigError(f"{path} is larger than any such file")
+                raise ConfigError("lerobot.too-large", path=path)
             value = json.loads(path.read_bytes())
             version = value.get("codebase_version")
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+            raise ConfigError("lerobot.unreadable", path=path, why=error.strerror) from None
         except (ValueError, RecursionError, AttributeError) as error:
-            raise ConfigError(f"{path} is no JSON object ({error})") from None
+            raise ConfigError("lerobot.no-json", path=path, why=error) from None
         if version != VERSION:
-            raise ConfigError(
-                f"{folder} is a LeRobotDataset of version {printable(str(version), WORDS)}, and {VERSION} is read: "
-                "LeRobot's own script convert_dataset_v21_to_v30 brings a v2.1 to it"
-            )
+            raise ConfigError("lerobot.other-version", folder=folder, version=printable(str(version), WORDS))
         info = _validated(cls, value, path)
         if not info.cameras:
             kept = [key for key, feature in info.features.items() if feature.dtype == "image"]
             more = f" ({printable(kept[0], WORDS)} is kept as single images)" if kept else ""
-            raise ConfigError(f"{folder} has no camera whose films could be read{more}")
+            raise ConfigError("lerobot.no-camera", folder=folder, more=more)
         wrong = next((key for key in info.cameras if "/" in key or not key.isprintable()), None)
         if wrong is not None:
-            raise ConfigError(f"{path}: {printable(wrong, WORDS)} can be no camera's name")
+            raise ConfigError("lerobot.camera-name", path=path, camera=printable(wrong, WORDS))
         return info
 
     @property
@@ -129,7 +126,7 @@ class LerobotInfo(BaseModel):
         names = {key.removeprefix(IMAGES): key for key in self.cameras} | {key: key for key in self.cameras}
         for name in wanted:
             if name not in names:
-                raise ConfigError(f"there is no camera {name!r}; it has {', '.join(self.cameras)}")
+                raise ConfigError("lerobot.unknown-camera", camera=name, cameras=", ".join(self.cameras))
         return tuple(dict.fromkeys(names[name] for name in wanted)) or self.cameras
 
     @property
@@ -189,7 +186,7 @@ def own(folder: Path, name: str) -> Path:
     path, real = folder / name, os.path.realpath(folder / name)
     if Path(real).is_relative_to(os.path.realpath(folder)) and (os.path.isfile(real) or not os.path.lexists(path)):
         return path
-    raise ConfigError(f"{path} is a link to elsewhere, or no file: copy the files themselves with cp -rL")
+    raise ConfigError("lerobot.link", path=path)
 
 
 def import_lerobot(
@@ -207,9 +204,11 @@ def import_lerobot(
     for row in rows:  # before hours of them are decoded
         if row.length * prod(frame) > MAX_EPISODE_BYTES:
             raise ConfigError(
-                f"episode {row.episode_index} has {row.length:,} frames, by {counted(len(chosen), 'camera')} "
-                f"{sized(row.length * prod(frame))}; an episode has at most {sized(MAX_EPISODE_BYTES)}: lower --size, "
-                "or choose with --camera"
+                "lerobot.episode-too-long",
+                episode=row.episode_index,
+                frames=row.length,
+                cameras=counted(len(chosen), "camera"),
+                size=sized(row.length * prod(frame)),
             )
     action, spaces = info.action(), None
     if action == Discrete(0):
@@ -261,7 +260,7 @@ def _of_task(rows: list[_Row], task: str | None) -> list[_Row]:
     if task is not None and not found:
         names = sorted({row.task for row in rows})
         shown = f"it has {', '.join(map(repr, names[:_NAMES]))}{', …' if names[_NAMES:] else ''}"
-        raise ConfigError(f"--task: there is no task {task!r}; {did_you_mean(task, names, shown)}")
+        raise ConfigError("lerobot.unknown-task", task=task, hint=did_you_mean(task, names, shown))
     return found
 
 
@@ -280,7 +279,7 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[_Row]:
         if len(rows) > _MOST_EPISODES:
             break
     if not 0 < len(rows) <= _MOST_EPISODES:
-        raise ConfigError(f"{folder / EPISODES} tells of {len(rows):,} episodes")
+        raise ConfigError("lerobot.no-episodes", folder=folder / EPISODES, count=len(rows))
     return sorted(rows, key=lambda row: row.episode_index)
 
 
@@ -291,7 +290,7 @@ def _validated(model: type[M], value: Any, path: Path) -> M:
         first = error.errors()[0]
         place = printable(".".join(map(str, first["loc"])), WORDS)
         words = printable(first["msg"], WORDS)
-        raise ConfigError(f"{path} is damaged, or of another form ({place}: {words})") from None
+        raise ConfigError("lerobot.damaged", path=path, why=f"{place}: {words}") from None
 
 
 def _frames(folder: Path, info: LerobotInfo, row: _Row, camera: str, size: int) -> npt.NDArray[np.uint8]:
@@ -303,8 +302,11 @@ def _frames(folder: Path, info: LerobotInfo, row: _Row, camera: str, size: int) 
         frames = list(islice(read.frames(start_s), row.length))
         if len(frames) < row.length:
             raise ConfigError(
-                f"{path} ends at its second {read.second:.1f}, and episode {row.episode_index} needs it up to "
-                f"{second + row.length / info.fps:.1f}: the film is cut short; fetch it again"
+                "lerobot.film-short",
+                path=path,
+                second=read.second,
+                episode=row.episode_index,
+                needed=second + row.length / info.fps,
             )
     return np.stack(frames)
 
@@ -321,17 +323,15 @@ def _numbers(folder: Path, info: LerobotInfo, chunk: int, file: int) -> dict[str
     for ours, shape, dtype in columns:
         theirs = THEIRS.get(ours, ours)
         if theirs not in table.column_names:
-            raise ConfigError(f"{path} has no column {theirs}")
+            raise ConfigError("lerobot.no-column", path=path, column=theirs)
         column = table.column(theirs).combine_chunks()
         flat = (column.flatten() if hasattr(column, "flatten") else column).to_numpy(zero_copy_only=False)
         if flat.dtype.kind not in "biuf" or flat.size != table.num_rows * prod(shape) or not np.isfinite(flat).all():
-            raise ConfigError(
-                f"{path}: {theirs} has rows of another length than {prod(shape)}, or numbers that are not finite"
-            )
+            raise ConfigError("lerobot.bad-numbers", path=path, column=theirs, length=prod(shape))
         found[ours] = flat.reshape(-1, *shape).astype(dtype)
     most = action.n if isinstance(action, Discrete) and action.n else _MOST_CHOICES
     if not isinstance(action, Box) and not ((found[ACTION] >= 0) & (found[ACTION] < most)).all():
-        raise ConfigError(f"{path}: {THEIRS[ACTION]} has whole numbers that are not all one of {most:,}, from 0 on")
+        raise ConfigError("lerobot.no-choices", path=path, most=most)
     return found
 
 
@@ -339,9 +339,7 @@ def _of_episode(numbers: Arrays, row: _Row) -> dict[str, npt.NDArray[Any]]:
     """Those of an episode. Errors: ConfigError."""
     at = slice(first := int(np.searchsorted(numbers["index"], row.dataset_from_index)), first + row.length)
     if not np.array_equal(numbers["index"][at], row.dataset_from_index + np.arange(row.length)):
-        raise ConfigError(
-            f"episode {row.episode_index} has {row.length} rows by its table, and others in its data: it is damaged"
-        )
+        raise ConfigError("lerobot.other-rows", episode=row.episode_index, rows=row.length)
     return {name: array[at] for name, array in numbers.items() if name != "index"}
 
 
@@ -352,9 +350,9 @@ def _table(path: Path, columns: list[str]) -> Any:
 
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
-            raise ConfigError(f"{path} is larger than any file of such a data set")
+            raise ConfigError("lerobot.too-large", path=path)
         return parquet.ParquetFile(path).read(columns=columns)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror or error})") from None
+        raise ConfigError("lerobot.unreadable", path=path, why=error.strerror or error) from None
     except pa.ArrowException as error:
-        raise ConfigError(f"{path} is damaged ({printable(str(error), WORDS)})") from None
+        raise ConfigError("lerobot.damaged", path=path, why=printable(str(error), WORDS)) from None

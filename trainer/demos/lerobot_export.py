@@ -60,7 +60,9 @@ def export(demos: Demos, out: Path, progress: Progress) -> Path:
         fsync_tree(unfinished)
         publish_folder(unfinished, out)
     except OSError as error:
-        raise SaveError(f"{error.filename or out}: {error.strerror or error}; nothing was written to {out}") from error
+        raise SaveError(
+            "demos.not-exported", path=error.filename or out, why=error.strerror or error, out=out
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return out
@@ -74,24 +76,16 @@ def left_out(told: DemosManifest) -> list[str]:
 def _whole_fps(told: DemosManifest, out: Path) -> int:
     """Pictures a second. Errors: ConfigError for what cannot be exported."""
     if os.path.exists(out):
-        raise ConfigError(f"{out} is there already: choose another --out, or remove it")
+        raise ConfigError("demos.out-exists", out=out)
     rates = sorted({episode.fps for episode in told.episodes})
     if len(rates) > 1 or rates[0] != int(rates[0]):
         words = " and ".join(f"{rate:g}" for rate in rates[:3])
-        raise ConfigError(
-            f"the episodes have {words} pictures a second, and such a data set has one whole number of them: import "
-            "them with --fps"
-        )
+        raise ConfigError("demos.fps-not-whole", rates=words)
     channels, height, width = told.frame
     if channels not in {len(told.cameras), COLOURS * len(told.cameras)}:
-        raise ConfigError(
-            f"a frame has {channels} channels of {counted(len(told.cameras), 'camera')}, and a film has three colours, "
-            "or one grey, of each: such pictures cannot be exported"
-        )
+        raise ConfigError("demos.channels-no-film", channels=channels, cameras=counted(len(told.cameras), "camera"))
     if height % 2 or width % 2:
-        raise ConfigError(
-            f"the frames are {height} by {width}, and a film's sides are even: import them with another --size"
-        )
+        raise ConfigError("demos.odd-sides", height=height, width=width)
     return int(rates[0])
 
 

@@ -49,10 +49,7 @@ def must_show(manifest: DemosManifest, spaces: Spaces) -> None:
     seen = spaces.obs[IMAGE]
     if seen.frame != manifest.frame:
         shown, wanted = (" x ".join(map(str, frame)) for frame in (manifest.frame, seen.frame))
-        raise ConfigError(
-            f"a frame of the demonstrations has {shown} numbers ({', '.join(manifest.cameras)}), and the training's "
-            f"{wanted}, three a camera: set env.cameras and env.image_size, or import them with another --size"
-        )
+        raise ConfigError("demos.other-pictures", shown=shown, cameras=", ".join(manifest.cameras), wanted=wanted)
 
 
 def must_act(manifest: DemosManifest, spaces: Spaces, way_out: str) -> None:
@@ -62,17 +59,21 @@ def must_act(manifest: DemosManifest, spaces: Spaces, way_out: str) -> None:
     """
     told = manifest.opened
     if told is None:
-        raise ConfigError(f"these demonstrations have no actions: {_RECORD}, or {way_out}")
+        raise ConfigError("demos.no-actions", way_out=way_out)
     if told.action != spaces.action:
-        raise ConfigError(f"the demonstrations' actions are {told.action}, the training's {spaces.action}: {way_out}")
+        raise ConfigError("demos.other-actions", shown=told.action, wanted=spaces.action, way_out=way_out)
     names = names_of(told, spaces)
     for key, spec in spaces.obs.items():
         there = told.obs.get(names[key])
         if key != IMAGE and (there is None or (there.shape, there.dtype) != (spec.frame, spec.dtype)):
             who = "critics see" if spec.privileged else "policy sees"
             raise ConfigError(
-                f"the training's {who} {key} {spec.frame}, and the demonstrations have "
-                f"{there.shape if there else 'none'}: set env.observation=cameras, or {way_out}"
+                "demos.other-observations",
+                who=who,
+                key=key,
+                wanted=str(spec.frame),
+                shown=str(there.shape) if there else "none",
+                way_out=way_out,
             )
 
 
@@ -81,24 +82,14 @@ def must_teach(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> No
     ConfigError.
     """
     if not imitates and REWARD not in manifest.told:
-        raise ConfigError(
-            "the demonstrations do not tell the reward of each step, and values are learned from it (algorithm.demos): "
-            f"{_RECORD}, or leave algorithm.demos out, and let them teach the encoder (`trainer demos fit`)"
-        )
+        raise ConfigError("demos.no-rewards")
     usable = usable_of(manifest, spaces, imitates=imitates)
     for number, name in enumerate(spaces.tasks):
         shown = usable.count(number)
         if imitates and shown < 2:
-            are = "is" if shown == 1 else "are"
-            raise ConfigError(
-                f"there {are} {counted(shown, 'usable episode')} of the task {name!r}, and two are needed: one is held "
-                "out, and what failed is not imitated"
-            )
+            raise ConfigError("demos.too-few-episodes", shown=shown, task=name)
         if not shown:
-            raise ConfigError(
-                f"the demonstrations show nothing of the task {name!r}, and a part of each task's rows is theirs "
-                "(algorithm.demos): record it as well, or leave it out of env.tasks"
-            )
+            raise ConfigError("demos.task-missing", task=name)
 
 
 def usable_of(manifest: DemosManifest, spaces: Spaces, *, imitates: bool) -> list[int | None]:
@@ -117,10 +108,7 @@ def must_pay_alike(manifest: DemosManifest, env: EnvSettings) -> None:
     then, now = manifest.source.paid_by or {}, env.paid_by
     other = [f"env.{name} {value} → {now.get(name)}" for name, value in then.items() if now.get(name) != value]
     if other:
-        raise ConfigError(
-            f"the demonstrations were recorded with other rewards or ends than the training's ({', '.join(other)}), "
-            f"and values are learned from them (algorithm.demos): {_RECORD} with its env, or leave algorithm.demos out"
-        )
+        raise ConfigError("demos.other-rewards", other=", ".join(other))
 
 
 def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]:
@@ -135,8 +123,7 @@ def tasks_of(manifest: DemosManifest, spaces: Spaces, way_out: str) -> list[int]
     if unknown:
         more = f" and {counted(len(unknown) - 1, 'other')}" if unknown[1:] else ""
         raise ConfigError(
-            f"the demonstrations show the task {unknown[0]!r}{more}, and the training has {', '.join(spaces.tasks)}: "
-            f"set env.tasks, import or record the one that is meant alone (--task), or {way_out}"
+            "demos.other-tasks", task=unknown[0], more=more, tasks=", ".join(spaces.tasks), way_out=way_out
         )
     return [numbers[name] for name in shown]
 
@@ -161,14 +148,11 @@ def bounded(actions: npt.NDArray[Any], space: Box | Discrete, way_out: str) -> n
     if isinstance(space, Box):
         reached = float(np.abs(actions).max(initial=0))
         if reached > ACTION_HIGH + _SLACK:
-            raise ConfigError(
-                f"the demonstrations' actions reach {reached:.3g}, and those of an environment lie in [-1, 1]: "
-                f"{way_out}"
-            )
+            raise ConfigError("demos.actions-outside", reached=reached, way_out=way_out)
         clipped: npt.NDArray[Any] = np.clip(actions, ACTION_LOW, ACTION_HIGH)
         return clipped
     if ((actions < 0) | (actions >= space.n)).any():
-        raise ConfigError(f"the demonstrations' actions are not all one of {space.n}: {way_out}")
+        raise ConfigError("demos.choices-outside", choices=space.n, way_out=way_out)
     return actions
 
 

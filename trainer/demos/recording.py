@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from trainer.buffers.frames import is_picture
 from trainer.config.find import SUITES, find
 from trainer.config.pictures import PictureSettings
+from trainer.config.read import sentences
 from trainer.config.settings import EnvSettings
 from trainer.config.training import SEEDS
 from trainer.demos.films import Progress, Say, digest_of
@@ -39,7 +40,7 @@ from trainer.envs.spaces import I32, IMAGE, PRIVILEGED, STATE, Actions, ArraySpe
 from trainer.envs.step import Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
     from trainer.evaluation.playable import Found
@@ -70,7 +71,7 @@ def filmed(
     Errors: ConfigError where it has none, or not these.
     """
     if not isinstance(env, PictureSettings):
-        raise ConfigError(f"the suite {env.name!r} shows no pictures: there is nothing to record")
+        raise ConfigError("record.no-pictures", suite=env.name)
     more: dict[str, Any] = {"critic_sees": "state"}
     if IMAGE not in (sees or {}):
         more["observation"] = "both" if env.observation in {"state", "legacy", "clips"} else env.observation
@@ -83,20 +84,15 @@ def filmed(
     try:
         return type(env).model_validate({**env.model_dump(mode="json"), **more})
     except ValidationError as error:
-        raise ConfigError(f"env: {error.errors()[0]['msg']}") from None
+        raise ConfigError("record.env", why=FieldError.at("", *sentences(error, type(env))[0])) from None
 
 
 def scripted(env: EnvSettings, cameras: Sequence[str], size: int | None, seed: int) -> Teacher:
     """The suite's own scripted policy. Errors: ConfigError where it has none."""
     settings = filmed(env, cameras, size)
-    try:
-        kind = find(SUITES, env.name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    kind = find(SUITES, env.name)
     if not hasattr(kind, "script"):  # before it is opened, which may draw
-        raise ConfigError(
-            f"the suite {env.name!r} has no scripted policy: give --policy a run, or metaworld or arm as env"
-        )
+        raise ConfigError("record.no-script", suite=env.name)
     suite: Any = SuiteRef(settings, seed).open()
     scripts: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]] = {}
 
@@ -114,7 +110,7 @@ def trained(found: Found, cameras: Sequence[str], size: int | None) -> Teacher:
     own = found.policy.spec.spaces
     sees_pictures = any(is_picture(spec) for spec in own.obs.values())
     if sees_pictures and (cameras or size is not None):
-        raise ConfigError("this policy sees by its own cameras: leave out --camera and --size")
+        raise ConfigError("record.own-cameras")
     settings = filmed(found.env, cameras, size, own.obs)
     try:
         shown = SuiteRef(settings, found.goal_seed).open().spaces
@@ -126,13 +122,10 @@ def trained(found: Found, cameras: Sequence[str], size: int | None) -> Teacher:
         shown = SuiteRef(settings, found.goal_seed).open().spaces
     from_whole = not sees_pictures and own.obs.keys() == {STATE}
     if from_whole and own.obs[STATE].shape != shown.obs[PRIVILEGED].shape:
-        raise ConfigError("this policy does not see the whole state, nor pictures: it cannot be recorded")
+        raise ConfigError("record.sees-otherwise")
     other = [key for key, spec in own.obs.items() if key not in shown.obs or shown.obs[key].shape != spec.shape]
     if other and not from_whole:
-        raise ConfigError(
-            f"beside pictures called {IMAGE}, which a recording has, {other[0]} is not what this policy saw: it cannot "
-            "be recorded"
-        )
+        raise ConfigError("record.other-picture", key=other[0])
 
     def act(obs: Obs, task: I32) -> Actions:
         seen = {STATE: obs[PRIVILEGED]} if from_whole else {key: obs[key] for key in own.obs}
@@ -160,7 +153,7 @@ def record(
     suite: Any = SuiteRef(teacher.env, seed).open()
     spaces: Spaces = suite.spaces
     if task is not None and task not in spaces.tasks:
-        raise ConfigError(f"there is no task {task!r} here; there is {', '.join(spaces.tasks)}")
+        raise ConfigError("record.unknown-task", task=task, tasks=", ".join(spaces.tasks))
     tasks = range(len(spaces.tasks)) if task is None else [spaces.tasks.index(task)]
     keeps_failures |= not suite.tells_success
     kept = _single(spaces)

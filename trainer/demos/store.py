@@ -180,7 +180,7 @@ class Demos:
         """Errors: ConfigError where there are none; as `find`."""
         found = cls.find(folder)
         if found is None:
-            raise ConfigError(f"there are no demonstrations in {folder}: `trainer demos import` or `record` makes them")
+            raise ConfigError("demos.none", folder=folder)
         return found
 
     @classmethod
@@ -192,9 +192,7 @@ class Demos:
         if manifest is None:
             return None
         if not manifest.is_complete:
-            raise ConfigError(
-                f"{folder} holds {len(manifest.episodes)} episodes of more: run what made it again, to its end"
-            )
+            raise ConfigError("demos.incomplete", folder=folder, episodes=len(manifest.episodes))
         return cls(folder, manifest)
 
     def read(self) -> Iterator[tuple[DemoEpisode, Arrays]]:
@@ -227,19 +225,19 @@ class Demos:
         path = self.folder / BLOCKS / block.path
         try:
             if path.stat().st_size != block.bytes:
-                raise DamagedDemosError(f"{path} has {path.stat().st_size} of {block.bytes} bytes: {_AGAIN}")
+                raise DamagedDemosError("demos.block-cut", path=path, found=path.stat().st_size, bytes=block.bytes)
             data = path.read_bytes()
         except OSError as error:
             raise _unread(path, error) from error
         if hashlib.sha256(data).hexdigest() != block.sha256:
-            raise DamagedDemosError(f"{path} is not what was written (sha256 differs): {_AGAIN}")
+            raise DamagedDemosError("demos.block-changed", path=path)
         return data
 
     def _tensors(self, block: DemoBlock) -> Arrays:
         try:
             found: Arrays = safetensors.numpy.load(self._data(block))
         except safetensors.SafetensorError as error:
-            raise DamagedDemosError(f"{self.folder / BLOCKS / block.path}: {error}") from None
+            raise DamagedDemosError("demos.block-damaged", path=self.folder / BLOCKS / block.path, why=error) from None
         return found
 
     def _arrays(self, block: DemoBlock, tensors: Arrays, number: int, episode: DemoEpisode) -> Arrays:
@@ -251,16 +249,25 @@ class Demos:
                 mine, {name: (shape[1:], np.dtype(kind)) for name, (shape, kind) in shapes.items()}, episode.frames
             )
         except ValueError as error:
-            raise DamagedDemosError(f"{self.folder / BLOCKS / block.path}, {episode.name}: {error}") from None
+            raise DamagedDemosError(
+                "demos.block-damaged", path=f"{self.folder / BLOCKS / block.path}, {episode.name}", why=error
+            ) from None
         for name, (shape, kind) in shapes.items():
             where = f"{self.folder / BLOCKS / block.path}: {name} of {episode.name}"
             found = arrays.get(name)
             if found is None:
-                raise DamagedDemosError(f"{where} is missing")
+                raise DamagedDemosError("demos.array-missing", where=where)
             if found.shape != shape or found.dtype != kind:
-                raise DamagedDemosError(f"{where} is {found.dtype} {found.shape}, not {np.dtype(kind)} {shape}")
+                raise DamagedDemosError(
+                    "demos.array-shape",
+                    where=where,
+                    dtype=found.dtype,
+                    shape=str(found.shape),
+                    wanted_dtype=np.dtype(kind),
+                    wanted=str(shape),
+                )
             if found.dtype.kind == "f" and not np.isfinite(found).all():
-                raise DamagedDemosError(f"{where} has numbers that are not finite")
+                raise DamagedDemosError("demos.array-not-finite", where=where)
         return arrays
 
 
@@ -275,10 +282,7 @@ class DemosWriter:
         self.folder = folder
         there = read_manifest(folder)
         if there is not None and there.about.digest != plan.about.digest:
-            raise ConfigError(
-                f"{folder} holds other demonstrations ({there.source.kind} of {there.source.name}, or with other "
-                "settings): choose another --out"
-            )
+            raise ConfigError("demos.others-there", folder=folder, kind=there.source.kind, name=there.source.name)
         self.manifest = there or plan
         self._waiting: list[tuple[DemoEpisode, dict[str, npt.NDArray[Any]]]] = []
         self._waiting_bytes = 0
@@ -304,7 +308,7 @@ class DemosWriter:
         """All are there."""
         self._write()
         if not self.manifest.episodes:
-            raise ConfigError(f"{self.manifest.source.name} holds no episode: nothing was written to {self.folder}")
+            raise ConfigError("demos.nothing-made", source=self.manifest.source.name, folder=self.folder)
         self._say(self.manifest.model_copy(update={"is_complete": True}))
         return Demos(self.folder, self.manifest)
 
@@ -348,7 +352,7 @@ def read_manifest(folder: Path) -> DemosManifest | None:
     path = folder / MANIFEST
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
-            raise DamagedDemosError(f"{path} is larger than any that this program writes")
+            raise DamagedDemosError("demos.manifest-too-large", path=path)
         return DemosManifest.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -357,14 +361,14 @@ def read_manifest(folder: Path) -> DemosManifest | None:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
-        raise DamagedDemosError(f"{path} is damaged, or of another version ({place}: {first['msg']})") from None
+        raise DamagedDemosError("demos.manifest-damaged", path=path, place=place, why=first["msg"]) from None
 
 
 def _unread(path: Path, error: OSError) -> UndecidedError | DamagedDemosError:
     """What it comes to that `path` cannot be read."""
     if may_pass(error):
         return unread(str(path), error)
-    return DamagedDemosError(f"{path} cannot be read: {error.strerror}; {_AGAIN}")
+    return DamagedDemosError("demos.unreadable", path=path, why=error.strerror)
 
 
 def _sweep(blocks: Path) -> None:
@@ -383,11 +387,8 @@ def _size_of(path: Path) -> int | None:
 def _check_bytes(episode: DemoEpisode, size: int) -> None:
     """Errors: ConfigError where an episode is longer than anybody can hold."""
     if size > MAX_EPISODE_BYTES:
-        raise ConfigError(
-            f"{episode.name} has {episode.frames:,} frames, {sized(size)}; an episode has at most "
-            f"{sized(MAX_EPISODE_BYTES)}: lower --fps or --size, or cut it into several"
-        )
+        raise ConfigError("demos.episode-too-long", episode=episode.name, frames=episode.frames, size=sized(size))
 
 
 def _unwritten(folder: Path, error: OSError) -> SaveError:
-    return SaveError(f"{error.filename or folder}: {error.strerror or error}; what was written before it stays")
+    return SaveError("demos.unwritten", path=error.filename or folder, why=error.strerror or error)

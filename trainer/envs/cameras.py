@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from anchorleg.words import did_you_mean
 from trainer.envs.shown import Place
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, FieldError
 from trainer.machine import drawing
 
 Picture = npt.NDArray[np.uint8]
@@ -55,7 +55,7 @@ def camera_number(model: Any, name: str) -> int:
     """Of the camera of that name. Errors: ConfigError where there is none."""
     known = [model.camera(index).name for index in range(model.ncam)]
     if name not in known:
-        raise ConfigError(f"there is no camera {name!r}; {did_you_mean(name, known)}")
+        raise FieldError("camera.unknown", camera=name, hint=did_you_mean(name, known))
     return known.index(name)
 
 
@@ -122,10 +122,7 @@ class Cameras:
         self.picture(data)
         data.geom_xpos[:] = places
         if self.picture(data).tobytes() != first:
-            raise ConfigError(
-                f"the driver {drawing.prepare().driver!r} does not draw the same picture twice, so no training could "
-                f'be repeated or resumed exactly; set {drawing.VARIABLE}=osmesa, or train on numbers: "state"'
-            )
+            raise ConfigError("drawing.not-repeated", driver=drawing.prepare().driver)
 
 
 def _make_current() -> None:
@@ -137,10 +134,7 @@ def _make_current() -> None:
             _own.context, _own.uploaded, _own.idle = maker.GLContext(1, 1), {}, maker.GLContext(1, 1)
         except (ImportError, RuntimeError, mujoco.FatalError) as error:
             words = " ".join(str(error).split()) or type(error).__name__
-            raise ConfigError(
-                f"MuJoCo cannot draw in this process, which has another way than {way!r} loaded ({words}); "
-                f"unset PYOPENGL_PLATFORM, and set {drawing.VARIABLE} before it begins"
-            ) from None
+            raise ConfigError("drawing.other-way-loaded", way=way, why=words) from None
         atexit.register(_free, _own.context, _own.idle, _own.uploaded)
     _own.context.make_current()
 

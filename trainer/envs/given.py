@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from anchorleg.errors import NamedError
 from trainer.config.find import SUITES, files_of
 from trainer.config.settings import EnvSettings
 from trainer.envs.spaces import Obs, Spaces
@@ -19,7 +20,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _FLAGS = ("terminated", "truncated", "success")
 
 
-class EnvFaultError(Exception):
+class EnvFaultError(NamedError):
     """An environment raised, or gave what it must not."""
 
 
@@ -30,19 +31,19 @@ def real_reward(reward: Any) -> float:
     else:
         array = np.asarray(reward)
         if array.dtype.kind not in "fiub" or array.size != 1:
-            raise EnvFaultError(f"the reward is {reward!r}, which is no number")
+            raise EnvFaultError("given.reward-no-number", value=repr(reward))
         value = float(array.ravel()[0])
     if not math.isfinite(value):
-        raise EnvFaultError(f"the reward is {value}")
+        raise EnvFaultError("given.reward-not-finite", value=value)
     if abs(value) > _LARGEST:
-        raise EnvFaultError(f"the reward is {value}, which is no number in single precision")
+        raise EnvFaultError("given.reward-too-large", value=value)
     return value
 
 
 def true_or_false(name: str, value: Any) -> bool:
     """`value`, which is called `name`. Errors: EnvFaultError where it is neither."""
     if not isinstance(value, bool | np.bool_) and value not in (0, 1):
-        raise EnvFaultError(f"{name} is {value!r}, which is neither true nor false")
+        raise EnvFaultError("given.no-flag", name=name, value=repr(value))
     return bool(value)
 
 
@@ -60,40 +61,40 @@ class GivenCheck:
         try:
             self._check_obs(obs)
         except EnvFaultError as error:
-            raise EnvFaultError(f"{when}: {error}") from None
+            raise EnvFaultError("given.at", when=when, why=error) from None
 
     def outcome(self, outcome: Outcome, when: str) -> Outcome:
         """All that a step gave, its reward and flags as Python's own: a checkpoint keeps no others."""
         try:
             return self._checked(outcome)
         except EnvFaultError as error:
-            raise EnvFaultError(f"{when}: {error}") from None
+            raise EnvFaultError("given.at", when=when, why=error) from None
 
     def _checked(self, outcome: Outcome) -> Outcome:
         self._check_obs(outcome.obs)
         reward = real_reward(outcome.reward)
         terminated, truncated, success = (true_or_false(name, getattr(outcome, name)) for name in _FLAGS)
         if len(outcome.measures) != self._measures:
-            raise EnvFaultError(f"it has {len(outcome.measures)} measures, its settings name {self._measures}")
+            raise EnvFaultError("given.measures", found=len(outcome.measures), wanted=self._measures)
         return replace(outcome, reward=reward, terminated=terminated, truncated=truncated, success=success)
 
     def _check_obs(self, obs: Any) -> None:
         if not isinstance(obs, Mapping) or obs.keys() != self._wanted.keys():
             given = list(obs) if isinstance(obs, Mapping) else f"none: it is a {type(obs).__name__}"
-            raise EnvFaultError(f"the observation's keys are {given}, its suite's spaces say {list(self._wanted)}")
+            raise EnvFaultError("given.keys", found=given, wanted=list(self._wanted))
         for key, (shape, dtype) in self._wanted.items():
             array, name = obs[key], f"the observation {key!r}"
             if not isinstance(array, np.ndarray):
-                raise EnvFaultError(f"{name} is a {type(array).__name__}, and no array of NumPy's")
+                raise EnvFaultError("given.no-array", name=name, kind=type(array).__name__)
             if array.shape != shape:
-                raise EnvFaultError(f"{name} has the shape {array.shape}, its suite's spaces say {shape}")
+                raise EnvFaultError("given.shape", name=name, found=str(array.shape), wanted=str(shape))
             if array.dtype != dtype:
                 if not np.can_cast(array.dtype, dtype, "same_kind"):
-                    raise EnvFaultError(f"{name} is of type {array.dtype}, its suite's spaces say {dtype}")
+                    raise EnvFaultError("given.dtype", name=name, found=array.dtype, wanted=dtype)
                 with np.errstate(over="ignore"):
                     array = array.astype(dtype)
             if dtype.kind == "f" and not np.isfinite(array).all():
-                raise EnvFaultError(f"{name} holds NaN or infinity")
+                raise EnvFaultError("given.not-finite", name=name)
 
 
 def check_of(settings: EnvSettings, spaces: Spaces) -> GivenCheck | None:

@@ -95,7 +95,7 @@ class EnvGroup:
         elif message.op == channel.LOOK:
             arrays, meta = self.look(message.meta["index"])
         else:
-            raise EnvError(f"unknown operation {message.op!r}")
+            raise EnvError("env.unknown-operation", operation=message.op)
         return WorkerMessage(channel.DONE, meta, arrays)
 
     def start(self, indices: Iterable[int], attempt: int, tell: Callable[[], object] = lambda: None) -> None:
@@ -265,4 +265,4 @@ class _named:  # noqa: N801 - reads as a word in `with _named(slot)`
             slot = self._slot
             task = "no task yet" if slot.task == NO_TASK else slot.instances.suite.spaces.tasks[slot.task]
             words = str(error) or type(error).__name__
-            raise EnvError(f"environment {slot.number} ({task}) failed: {words}") from error
+            raise EnvError("env.failed", number=slot.number, task=task, why=words) from error

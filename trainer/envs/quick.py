@@ -84,10 +84,7 @@ def _measured(suite: SuiteRef) -> float:
         return inf  # it died
     except TimeoutError:
         workers.dismiss(process)
-        raise EnvError(
-            f"environment 0 ({suite.settings.tasks[0]}) has been silent for {_limit_s(doing):.0f} s while {doing}, "
-            "when its speed was looked at before the training: its stacks above say what it waits for"
-        ) from None
+        raise EnvError("env.silent", task=suite.settings.tasks[0], seconds=_limit_s(doing), doing=doing) from None
     finally:
         worker.close()
         workers.end(process)

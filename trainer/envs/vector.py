@@ -78,7 +78,7 @@ class VectorEnv:
                 self._buffers.close()
                 raise
         except StepperUnavailableError as error:
-            raise EnvError(str(error)) from error
+            raise EnvError("env.no-stepper", why=str(error)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -279,7 +279,7 @@ class VectorEnv:
                 return [self._guarded(self._group.obey, message)]
             with self._limited(longest_s(op), DOING[op]) as tell:
                 return [self._guarded(self._group.obey, message, tell)]
-        raise EnvError("the environments are closed; build new ones and restore the last state")
+        raise EnvError("env.closed")
 
     def _guarded(self, call: Callable[..., T], *arguments: Any) -> T:
         """Whoever failed once is not asked again. Errors: EnvError."""
@@ -307,15 +307,13 @@ class VectorEnv:
 
     def _must_fit(self, meta: Mapping[str, Any]) -> None:
         if meta["format"] != _STATE_FORMAT:
-            raise EnvError(f"the environments' state has format {meta['format']}, this version reads {_STATE_FORMAT}")
+            raise EnvError("env.state-format", found=meta["format"])
         if tuple(meta["tasks"]) != self.spaces.tasks:
             raise EnvError(
-                f"the state is of the tasks {', '.join(meta['tasks'])}, not of {', '.join(self.spaces.tasks)}"
+                "env.state-of-other-tasks", found=", ".join(meta["tasks"]), tasks=", ".join(self.spaces.tasks)
             )
         if other := mismatches(meta["suite"], self.suite.describe()):
-            raise EnvError(
-                f"the state was made with other {other[0]}; use the settings and the seed that it was made with"
-            )
+            raise EnvError("env.state-of-other-settings", what=other[0])
         for name, now in self.suite.versions.items():
             if (then := meta["versions"].get(name)) != now:
                 _log.warning("the state is of %s %s, this is %s: not bit-exact", name, then, now)

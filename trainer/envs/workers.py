@@ -99,10 +99,7 @@ class WorkerPool:
             self._set_up()
         except OSError as error:
             self.close()
-            raise EnvError(
-                f"{num_workers} environment workers cannot be started ({error.strerror or error}): "
-                "use fewer, or raise the limit of processes or memory"
-            ) from error
+            raise EnvError("env.workers-not-started", workers=num_workers, why=error.strerror or error) from error
         except BaseException:
             self.close()
             raise
@@ -155,7 +152,7 @@ class WorkerPool:
     def _set_up(self) -> None:
         _, lost = self._heard(channel.SETUP, self._told(channel.SETUP))
         for worker, how in lost.items():
-            raise EnvError(f"{self._name(worker)} {how}; start again, and look for lack of memory")
+            raise EnvError("env.worker-lost", worker=self._name(worker), how=how)
 
     def _told(
         self, op: bytes, meta: Any = None, arrays: Mapping[str, npt.NDArray[Any]] | None = None
@@ -190,10 +187,7 @@ class WorkerPool:
         while self._replaced and now - self._replaced[0] > REPLACED_WITHIN_S:
             self._replaced.popleft()
         if len(self._replaced) >= MAX_REPLACED:
-            raise EnvError(
-                f"{words}; {MAX_REPLACED} were replaced within {REPLACED_WITHIN_S / 60:.0f} minutes before it: "
-                "go on from the last checkpoint, and look for lack of memory"
-            )
+            raise EnvError("env.workers-replaced", why=words, minutes=REPLACED_WITHIN_S / 60)
         self._replaced.append(now)
         _log.warning("%s; another takes its place", words)
         self._dismiss(worker, words)
@@ -220,10 +214,7 @@ class WorkerPool:
                     # What another program's snapshot had lost already begins anew in the same way each time.
                     other = {*answer.meta["anew"], *(answer.meta["lost"] if deed is self._snapshot else ())}
                 if other and (deed is not self._past[-1] or op in _ASKING):  # what is in progress nobody has seen yet
-                    raise EnvError(
-                        f"{words}; what environments {', '.join(map(str, sorted(other)))} did cannot be done again: "
-                        "go on from the last checkpoint"
-                    )
+                    raise EnvError("env.not-repeatable", why=words, envs=", ".join(map(str, sorted(other))))
             actions[:] = wanted
             if op in _ASKING:
                 doing = op
@@ -232,9 +223,9 @@ class WorkerPool:
         except (EOFError, TimeoutError) as error:
             again = self._how(worker, doing, error)
             self._dismiss(worker, words)
-            raise EnvError(f"{words}; the one in its place {again}: go on from the last checkpoint") from None
+            raise EnvError("env.replacement-lost", why=words, how=again) from None
         except OSError as error:
-            raise EnvError(f"{words}; no other can be started ({error.strerror or error})") from error
+            raise EnvError("env.no-replacement", why=words, cause=error.strerror or error) from error
         _log.warning("worker %d has caught up after %.1f s; nothing is lost", worker, time.monotonic() - now)
         return answer
 
@@ -253,16 +244,13 @@ class WorkerPool:
         while answer.op == channel.DOING:
             answer = self._channels[worker].receive(longest_s(op))
         if answer.op != channel.DONE:
-            raise EnvError(str(answer.meta))
+            raise EnvError("env.in-worker", why=str(answer.meta))
         return answer
 
     def _dismiss(self, worker: int, words: str) -> None:
         """End a lost worker, with its stacks in the log if it is still there. Errors: EnvError where it cannot."""
         if not dismiss(self._processes[worker]):
-            raise EnvError(
-                f"{words}; it cannot be killed, so it waits for a disk or a device: "
-                "go on from the last checkpoint on another machine"
-            )
+            raise EnvError("env.worker-unkillable", why=words)
         self._channels[worker].close()
 
     def _rows(self, worker: int) -> slice:

@@ -51,7 +51,7 @@ def evaluate_checkpoint(
     look. Errors: ConfigError, NoGoodCheckpointError, EnvError.
     """
     if device not in {"auto", "cpu", "cuda", "mps"}:
-        raise ConfigError(f"there is no device {device!r}; use auto, cpu, cuda or mps")
+        raise ConfigError("cli.unknown-device", device=device)
     policy = of_checkpoint(path, device, best=best, averaged=averaged, threads=threads)
     average = averaged_beside(policy, device, threads=threads) if beside else None
     total = len(policy.tasks) * (goals * (1 + (average is not None)) + unseen_goals)

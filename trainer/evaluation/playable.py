@@ -57,9 +57,9 @@ class Playable:
         if task is None and len(self.tasks) == 1:
             return 0
         if task is None:
-            raise ConfigError(f"--task is missing: this policy plays {', '.join(self.tasks)}")
+            raise ConfigError("play.task-missing", tasks=", ".join(self.tasks))
         if task not in self.tasks:
-            raise ConfigError(f"this policy was not trained on {task!r}; {did_you_mean(task, self.tasks)}")
+            raise ConfigError("play.unknown-task", task=task, hint=did_you_mean(task, self.tasks))
         return self.tasks.index(task)
 
 
@@ -98,25 +98,22 @@ def find_playable(
     of what was trained. `slot`: of several that of this number. Errors: ConfigError, NoGoodCheckpointError.
     """
     if device not in _DEVICES:
-        raise ConfigError(f"there is no device {device!r}; use {', '.join(_DEVICES)}")
+        raise ConfigError("cli.unknown-device", device=device)
     path = user_path(text)
     has_slots = slot is not None and (path / "slots").is_dir()
     place = path / "slots" / str(slot) if has_slots else path
     with told_where(place):
         has_checkpoints = place.is_dir() and any(True for _ in policy_candidates(place))
     if slot is not None and not has_slots and (has_checkpoints or path.is_file()):
-        raise ConfigError(f"--slot chooses among the slots of a run folder or mirror; {text} is none")
+        raise ConfigError("play.slot-of-no-run", path=text)
     if has_checkpoints:
         return of_checkpoint(place, device, best=best, averaged=averaged)
     if best:
-        raise ConfigError(f"--best chooses among the checkpoints of a run or slot folder; {text} is none")
+        raise ConfigError("play.best-of-no-run", path=text)
     if path.is_file() and path.suffix == ".json":
         return _of_manifest_file(path, device, averaged=averaged)
     if path.suffix == ".json" and path.parent.name == "manifests" and not path.exists():
-        raise ConfigError(
-            f"{path} is not there: a slot's older policies are cleared away; "
-            "RUN/SLOT with --shared-dir plays its newest"
-        )
+        raise ConfigError("play.manifest-gone", path=path)
     if path.is_dir() and (found := _shared(path)):
         return _of_slots(_numbered(found.slots(), slot), Choice("latest"), path, device, averaged=averaged)
     if path.is_dir() and (path / "manifests").is_dir():
@@ -128,12 +125,9 @@ def find_playable(
     run, slash, number = text.rpartition("/")
     is_path = bool(slash) and ("/" in run or not number.isdigit())  # not RUN/SLOT
     if is_path or (here is None and (path.exists() or slash or shared_dir is None)):
-        raise ConfigError(
-            f"there is no policy at {text}; give a checkpoint, attempt, slot or run folder, a mirror (`syncd pull`), "
-            f"or latest, best, RUN or RUN/SLOT with --shared-dir (looked in {folder})"
-        )
+        raise ConfigError("play.no-policy", path=text, folder=folder)
     if here is None:
-        raise ConfigError(f"{folder} is no shared folder or mirror: it has no v1/runs; `syncd pull` makes one")
+        raise ConfigError("shared.no-mirror", folder=folder)
     return _of_slots(_numbered(here.slots(), slot), Choice.parse(text), folder, device, averaged=averaged)
 
 
@@ -157,10 +151,10 @@ def of_checkpoint(
         above = ref.path.absolute().parents  # checkpoints, <attempt>, attempts, <slot>; a copy may lie anywhere
         tensors |= floats_of(frozen_tensors(spec, above[min(3, len(above) - 1)] / WEIGHTS))
         policy = Policy(spec, tensors, chosen)
-    except NoAverageError as error:
-        raise ConfigError(str(error)) from None
+    except NoAverageError:
+        raise
     except (ConfigError, DamagedCheckpointError, UnusablePolicyError) as error:
-        raise NoGoodCheckpointError(f"{ref.path} cannot be played: {error}") from None
+        raise NoGoodCheckpointError("checkpoint.not-played", path=ref.path, why=error) from None
     return Found(
         name=f"{ref.path}{', averaged' * averaged}",
         step=ref.step,
@@ -182,10 +176,7 @@ def _average_of(folder: Path, manifest: CheckpointManifest) -> dict[str, Tensor]
     """Errors: NoAverageError, DamagedCheckpointError."""
     found = read_averaged(folder, manifest)
     if found is None:
-        raise NoAverageError(
-            f"{folder} has no averaged policy: training.averaging was 0, or it was written by an older version; leave "
-            "out --averaged"
-        )
+        raise NoAverageError("play.checkpoint-not-averaged", folder=folder)
     return found
 
 
@@ -235,26 +226,24 @@ def _slot(folder: Path) -> store.SlotPlace:
             return _slot(folder.parent).averaged
         return store.Shared(folder.parents[3]).slot(folder.parent.name, int(folder.name))
     except (ValueError, IndexError):
-        raise ConfigError(f"{folder} lies in no shared folder: expected …/v1/runs/RUN/SLOT") from None
+        raise ConfigError("play.no-slot-folder", folder=folder) from None
 
 
 def _numbered(slots: Sequence[store.SlotPlace], slot: int | None) -> Sequence[store.SlotPlace]:
     """Those of number `slot`; None: all. Errors: ConfigError where there are others only."""
     chosen = [place for place in slots if slot in {None, place.slot}]
     if slots and not chosen:
-        raise ConfigError(f"there is no slot {slot}; there is {', '.join(f'{p.run_id}/{p.slot}' for p in slots)}")
+        raise ConfigError("play.unknown-slot", slot=slot, slots=", ".join(f"{p.run_id}/{p.slot}" for p in slots))
     return chosen
 
 
 def _of_manifest_file(path: Path, device: str, *, averaged: bool) -> Found:
     version = store.Version.of_file(path.name)
     if version is None or path.resolve().parent.name != "manifests":
-        raise ConfigError(f"{path} is no manifest of a policy; those are …/manifests/<attempt>-<seq>.json")
+        raise ConfigError("play.no-manifest", path=path)
     place = _slot(path.resolve().parent.parent)
     if averaged and not place.is_averaged:
-        raise ConfigError(
-            f"{path} is not averaged; the averaged policies of its slot are in {place.averaged.manifests}"
-        )
+        raise ConfigError("play.manifest-not-averaged", path=path, folder=place.averaged.manifests)
     return _tried(lambda: of_publication(place, store.read_manifest(place, version), device), str(path))
 
 
@@ -263,13 +252,10 @@ def _of_slots(slots: Sequence[store.SlotPlace], choice: Choice, folder: Path, de
     newest = [(manifest, place) for place in asked if (manifest := store.newest(place))]
     chosen = pick([manifest for manifest, _ in newest], choice, None)
     if chosen is None and averaged and any(store.versions(place.slot_itself) for place in asked):
-        raise ConfigError(
-            f"{folder} holds no averaged policy for {choice}: the run publishes none (training.averaging 0, or an "
-            "older version), or `syncd` has not brought one yet; leave out --averaged"
-        )
+        raise ConfigError("play.none-averaged", folder=folder, choice=choice)
     if chosen is None:
         there = ", ".join(f"{place.run_id}/{place.slot}" for place in slots) or "nothing yet"
-        raise ConfigError(f"{folder} holds no policy for {choice}; it has {there}")
+        raise ConfigError("play.none-published", folder=folder, choice=choice, there=there)
     place = next(place for manifest, place in newest if manifest is chosen)
     return _tried(lambda: of_publication(place, chosen, device), f"{chosen.run_id}/{chosen.slot}")
 
@@ -278,6 +264,6 @@ def _tried(read: Callable[[], Found], name: str) -> Found:
     try:
         return read()
     except (UnusablePolicyError, store.DamagedPolicyError) as error:
-        raise NoGoodCheckpointError(f"the policy {name} cannot be played: {error}") from None
+        raise NoGoodCheckpointError("policy.not-played", policy=name, why=error) from None
     except OSError as error:
-        raise NoGoodCheckpointError(f"the policy {name} cannot be read: {error.strerror or error}") from None
+        raise NoGoodCheckpointError("policy.unread", policy=name, why=error.strerror or error) from None

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from anchorleg.children import python_path
+from anchorleg.errors import NamedError
 from trainer.evaluation.protocol import Evaluation
 from trainer.machine.signals import hand_over_blocked
 
@@ -38,7 +39,7 @@ _LAST_WORDS_S = 1.0
 _ENVS_A_WORKER = 2
 
 
-class EvaluatorError(Exception):
+class EvaluatorError(NamedError):
     """An evaluation came to nothing, and how; the sentence goes into another one."""
 
 
@@ -115,7 +116,7 @@ class EvaluatorProcess:
         except RuntimeError as error:  # the system's limit of processes counts threads too
             self._process.kill()
             self._process.wait(_END_S)
-            raise EvaluatorError(f"its process could not be listened to: {error}") from error
+            raise EvaluatorError("evaluator.no-thread", why=error) from error
 
     @property
     def pid(self) -> int:
@@ -137,12 +138,12 @@ class EvaluatorProcess:
             if self._silent_s < SILENCE_S:
                 return None
             self.end()
-            raise EvaluatorError(f"its process said nothing for {SILENCE_S / 60:.0f} minutes and was ended")
+            raise EvaluatorError("evaluator.silent", minutes=SILENCE_S / 60)
         if self._result is not None:
             return self._result
         code = self._process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        raise EvaluatorError(f"its process {how}" + (f": {self._last_words}" if self._last_words else ""))
+        raise EvaluatorError("evaluator.ended", how=how + (f": {self._last_words}" if self._last_words else ""))
 
     def wait(self, seconds: float) -> None:
         """Until it has ended, and no longer than that."""
@@ -194,4 +195,4 @@ def _start() -> subprocess.Popen[bytes]:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
             )
     except OSError as error:
-        raise EvaluatorError(f"its process could not be started: {error.strerror}") from error
+        raise EvaluatorError("evaluator.not-started", why=error.strerror) from error

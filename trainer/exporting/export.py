@@ -34,10 +34,10 @@ def export(found: Found, out: Path) -> Exported:
     """
     kind = kind_of(out)
     if os.path.isdir(out):  # `Path.is_dir` raises for a name that is too long
-        raise ConfigError(f"--out {out} is a folder: give the name of a file")
+        raise ConfigError("export.out-is-folder", out=out)
     module = of_policy(found.policy)
     if not all(tensor.isfinite().all() for tensor in module.state_dict().values()):
-        raise NoGoodCheckpointError(f"the policy {found.name} has weights that are not finite: nothing was written")
+        raise NoGoodCheckpointError("export.not-finite", policy=found.name)
     card = Card.of(found)
     data = kind.make(module, card)
     observation, task = np.array(card.golden.observation, np.float32), np.array(card.golden.task, np.int64)
@@ -48,14 +48,11 @@ def export(found: Found, out: Path) -> Exported:
         text, actions = kind.play(temporary, module, observation, task)
         deviation = Card.model_validate_json(text).deviation(actions)
         if not deviation <= card.golden.tolerance:
-            raise SaveError(
-                f"{out} was not written: read back it acts up to {deviation:.3g} otherwise than the policy (at most "
-                f"{card.golden.tolerance:g}); try another kind of file, and please report it"
-            )
+            raise SaveError("export.acts-otherwise", out=out, deviation=deviation, tolerance=card.golden.tolerance)
 
     try:
         make_folder(out.absolute().parent)
         write_bytes(out, data, check=check)
     except OSError as error:
-        raise SaveError(f"{out} cannot be written: {error.strerror or error}; choose another --out") from None
+        raise SaveError("output.unwritable-file", path=out, why=error.strerror or error) from None
     return Exported(out, card, deviation)

@@ -49,7 +49,7 @@ def kind_of(path: Path) -> FileKind:
         if path.suffix.lower() == kind.suffix:
             return kind
     known = [kind.suffix for kind in KINDS]
-    raise ConfigError(f"--out {path}: give the name of a file that ends in {', '.join(known[:-1])} or {known[-1]}")
+    raise ConfigError("export.out-suffix", out=path, suffixes=", ".join(known[:-1]), last=known[-1])
 
 
 def make_safetensors(module: nn.Module, card: Card) -> bytes:

@@ -17,7 +17,6 @@ from trainer.errors import ConfigError
 from trainer.nets.distributions import Categorical, Normal, TanhNoise, TanhNormal
 from trainer.nets.mlp import ACTIVATIONS
 from trainer.nets.normalise import CLIP, Normaliser
-from trainer.nets.policy import PolicyNet
 from trainer.sharing.policies import Policy
 
 #: What every exported file calls its inputs and its output.
@@ -85,11 +84,14 @@ class Deterministic(nn.Module):
 def of_policy(policy: Policy) -> nn.Module:
     """What `policy.act_deterministic` does, as a module; a copy on the CPU. Nothing of how it explores is in it.
 
-    Errors: ConfigError for a policy that `why_not` refuses.
+    Errors: ConfigError for a policy that cannot be exported.
     """
     spec, net = policy.spec, policy.net
-    if (why := why_not(net)) is not None:
-        raise ConfigError(why)
+    seen = spec.spaces.obs
+    if set(seen) != {STATE} or net.encoders:
+        raise ConfigError("export.other-observation", observations=", ".join(seen))
+    if net.trunk is not None or net.frozen:
+        raise ConfigError("export.trunk-or-frozen")
     *body, last = copy.deepcopy(net.body.layers).cpu()
     assert isinstance(last, nn.Linear)  # noqa: S101 - for the type checker
     low = high = scale = None
@@ -106,20 +108,6 @@ def of_policy(policy: Policy) -> nn.Module:
         [*body, last], len(spec.spaces.tasks), low, high, activation=activation, head=head, scale=scale
     )
     return module.eval().requires_grad_(requires_grad=False)
-
-
-def why_not(net: PolicyNet) -> str | None:
-    """Why a policy of this net cannot be exported, in a sentence; None: it can be."""
-    seen = net.spec.spaces.obs
-    if set(seen) != {STATE} or net.encoders:
-        return (
-            f'only a policy of one observation that is a row of numbers, called "{STATE}", can be exported yet, and '
-            f"this one's is: {', '.join(seen)}; train on an environment that gives one Box of numbers, no Dict or "
-            "Tuple around it"
-        )
-    if net.trunk is not None or net.frozen:
-        return "a policy with a trunk, or with a frozen encoder, cannot be exported yet"
-    return None
 
 
 def _first_rows(layer: nn.Linear, size: int) -> nn.Linear:

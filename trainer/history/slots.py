@@ -58,7 +58,7 @@ def find_histories(path: Path) -> list[History]:
     with told_where(path):
         found = [history for history in _below(path) if any(True for _ in history.rows)]
     if not found:
-        raise ConfigError(f"{path} has no metrics yet: a training writes its first row after metrics_interval steps")
+        raise ConfigError("run.no-metrics", path=path)
     return found
 
 
@@ -68,13 +68,10 @@ def told_where(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+        raise ConfigError("history.unreadable", path=error.filename or path, why=error.strerror) from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         words = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigError(
-            f"{path}: something in it was not written by a training ({words}); "
-            f"look at parent.json, {METRICS} and {EVALUATIONS} in its attempts, and at run.json"
-        ) from None
+        raise ConfigError("history.foreign", path=path, why=words) from None
 
 
 def _below(path: Path) -> list[History]:
@@ -87,7 +84,7 @@ def _below(path: Path) -> list[History]:
         return [_of_place(place) for place in store.Shared(path).slots()]
     if (path / "manifests").is_dir() and path.name.isdigit():
         return [_of_place(store.SlotPlace(path, path.parent.name, int(path.name)))]
-    raise ConfigError(f"there is no run at {path}; give a run folder, a slot's folder, or a mirror (`syncd pull`)")
+    raise ConfigError("run.none-there", path=path)
 
 
 def _of_slot(folder: Path) -> History:

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from anchorleg.errors import NamedError
 from anchorleg.places import own_folder
 from trainer.machine.processor import processor
 from trainer.machine.signals import run_to_its_end
@@ -56,7 +57,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _log = logging.getLogger(__name__)
 
 
-class NoLibraryError(Exception):
+class NoLibraryError(NamedError):
     """A library cannot be had here, and why. It does not mean that its sources are wrong."""
 
 
@@ -123,11 +124,10 @@ def find_or_build(recipe: Recipe, folder: Path) -> Library:
             return _found_or_built(recipe, folder)
         except OSError as error:
             if error.errno is None or error.errno in _FOR_GOOD:
-                advice = "Set HOME or XDG_CACHE_HOME to a folder that can"
-                raise NoLibraryError(f"{folder} cannot be used: {error}. {advice}") from error
+                raise NoLibraryError("library.folder-unusable", folder=folder, why=error) from error
             seconds = next(pauses, None)
             if seconds is None:
-                raise UnreadLibraryError(f"{folder} cannot be used now: {error}") from error
+                raise UnreadLibraryError("library.folder-unread", folder=folder, why=error) from error
         time.sleep(seconds)
 
 
@@ -149,9 +149,9 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise NoLibraryError(f"{folder} belongs to another user, or is a link; remove it")
+        raise NoLibraryError("library.folder-of-another", folder=folder)
     if found.st_mode & _OTHERS_MAY_WRITE:
-        raise NoLibraryError(f"{folder} is not used, as others may write to it: run chmod -R go-w {folder}")
+        raise NoLibraryError("library.folder-open", folder=folder)
 
 
 def _genuine(path: Path, name: str) -> Library | None:
@@ -241,7 +241,7 @@ def _build(recipe: Recipe, folder: Path) -> Library:
         library = Library(folder / _file_name(recipe.name, digest), digest)
         _put(output, library.path)
     if (fault := _fault(recipe, library)) is not None:
-        raise NoLibraryError(f"{library.path} was built and cannot be used: {fault}")
+        raise NoLibraryError("library.unusable", path=library.path, why=fault)
     return library
 
 
@@ -249,7 +249,7 @@ def _compiler() -> list[str]:
     try:
         return shlex.split(os.environ.get("CC", "")) or _USUAL
     except ValueError as error:
-        raise NoLibraryError(f"CC={os.environ['CC']!r} is no command ({error})") from error
+        raise NoLibraryError("library.no-compiler", compiler=os.environ["CC"], why=error) from error
 
 
 def _compile(recipe: Recipe, output: Path, compiler: list[str]) -> None:
@@ -259,13 +259,14 @@ def _compile(recipe: Recipe, output: Path, compiler: list[str]) -> None:
     try:
         status, _, errors = run_to_its_end(command, _COMPILE_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        words = f"the C compiler {compiler[0]!r} is not done with the {recipe.name} after {_COMPILE_TIMEOUT_S:.0f} s"
-        raise UnreadLibraryError(words) from error
+        raise UnreadLibraryError(
+            "library.compiler-slow", compiler=compiler[0], library=recipe.name, seconds=_COMPILE_TIMEOUT_S
+        ) from error
     except OSError as error:
         if error.errno not in _FOR_GOOD:  # no more processes, say
             raise
         if len(compiler) > 1 or compiler == _USUAL:
-            raise NoLibraryError(f"the C compiler {compiler[0]!r} cannot be run: {error}") from error
+            raise NoLibraryError("library.compiler-not-run", compiler=compiler[0], why=error) from error
         # As in a container, which has CC from its host. Flags would be lost by that.
         _log.warning("the C compiler of CC cannot be run (%s): %s is taken", error, _USUAL[0])
         _compile(recipe, output, _USUAL)
@@ -273,4 +274,4 @@ def _compile(recipe: Recipe, output: Path, compiler: list[str]) -> None:
     if status:
         lines = errors.decode(errors="replace").strip().splitlines() or [f"status {status}"]
         cause = next((line for line in lines if "error" in line), lines[-1])  # gcc's last line is "terminated."
-        raise NoLibraryError(f"{compiler[0]} cannot compile the {recipe.name}: {cause}")
+        raise NoLibraryError("library.not-compiled", compiler=compiler[0], library=recipe.name, why=cause)

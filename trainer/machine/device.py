@@ -41,10 +41,7 @@ def choose_device(
     if wanted == "auto":
         return torch.device(next(name for name, present in there.items() if present))
     if not there[wanted]:
-        raise ConfigError(
-            f"{asked_by} is {wanted!r}, but torch {torch.__version__} sees no such device here; "
-            "use 'auto' or 'cpu', or ask for a node that has one"
-        )
+        raise ConfigError("device.none-here", asked_by=asked_by, device=wanted, version=torch.__version__)
     return torch.device(wanted)
 
 
@@ -57,10 +54,7 @@ def device_of_job(
     there = there or devices_here()
     given = next((name for name in _GIVEN if environ.get(name, "").strip() not in _NO_GPUS), None)
     if given is not None and not there["cuda"] and wanted in {"auto", "cuda"}:
-        raise DeviceError(
-            f"this job was given a GPU ({given}), and torch {torch.__version__} can use none: `nvidia-smi` on its node "
-            "says more; or set training.device to cpu"
-        )
+        raise DeviceError("gpu.none-usable", given=given, version=torch.__version__)
     return choose_device(wanted, there)
 
 

@@ -70,7 +70,7 @@ def choose_renderer(
     if stated := environ.get(VARIABLE):
         if (driver := probe(stated)) is not None:
             return Drawing(stated, driver)
-        raise ConfigError(f"MuJoCo cannot draw with {VARIABLE}={stated} here; unset it, and what works is found")
+        raise ConfigError("drawing.way-unusable", way=stated)
     ways: tuple[str, ...] = (
         MAC_WAYS if platform == "darwin" else (*LINUX_WAYS, *(("glfw",) if environ.get("DISPLAY") else ()))
     )
@@ -78,11 +78,8 @@ def choose_renderer(
         if (driver := probe(way)) is not None:
             return Drawing(way, driver)
     if platform == "darwin":
-        raise ConfigError("MuJoCo cannot draw here; `python -m trainer.machine.glprobe` shows why")
-    raise ConfigError(
-        "MuJoCo cannot draw here: neither EGL (a GPU's driver) nor OSMesa works; install the latter "
-        "(Debian, Ubuntu: apt-get install libosmesa6; conda: conda install -c conda-forge mesalib)"
-    )
+        raise ConfigError("drawing.nothing-on-mac")
+    raise ConfigError("drawing.nothing-installed")
 
 
 def prepare() -> Drawing:
@@ -105,7 +102,7 @@ def prepare_for_policies() -> Drawing:
     try:
         return prepare()
     except ConfigError as error:
-        raise ConfigError(f'env.observation shows pictures, and {error}; or train on numbers: "state"') from None
+        raise ConfigError("drawing.pictures-need-it", why=error) from None
 
 
 def _known() -> Drawing | None:

@@ -88,10 +88,7 @@ class Group:
             dist.barrier()
         except (RuntimeError, OSError, ValueError) as error:
             first = str(error).splitlines()[0][:160]
-            raise RanksError(
-                f"rank {rank} of {size} did not meet the others by {folder / MEETING}: {first}; every rank must see "
-                "this folder and reach rank 0's node"
-            ) from error
+            raise RanksError("ranks.not-met", rank=rank, size=size, path=folder / MEETING, why=first) from error
         return cls(rank, size, place.at, place.here, store)
 
     @property
@@ -159,7 +156,7 @@ class Group:
         others = [str(rank) for rank in range(self.size) if not bool((every[rank] == every[0]).all())]
         if others:
             ranks = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {', '.join(others)} differ"
-            raise RanksError(f"{what} of {ranks} from those of rank 0{advice}")
+            raise RanksError("ranks.differ", what=what, ranks=ranks, advice=advice)
 
     def fault(self, error: Exception, code: int) -> None:
         """Leave `error` as the last words of this rank, with its exit code: the others tell it. Never fails.
@@ -196,9 +193,9 @@ class Group:
         if said is not None:
             return said
         is_silent = "timed out" in str(error).lower()
-        silent = f"said nothing for {ANSWER_S / 60:.0f} minutes"
-        how = silent if is_silent else "ended without a word (killed, or its node failed)"
-        return RanksError(f"one of the {self.size} ranks {how}; the last checkpoint is good")
+        if is_silent:
+            return RanksError("ranks.silent", ranks=self.size, minutes=ANSWER_S / 60)
+        return RanksError("ranks.lost", ranks=self.size)
 
     def _last_words(self) -> ElsewhereError | None:
         """What another rank left, as soon as it is there; None: nothing for `LAST_WORDS_S`."""
@@ -258,7 +255,7 @@ def _read(store: Any, rank: int) -> ElsewhereError | None:
         if not store.check([_fault(rank)]):
             return None
         said = json.loads(store.get(_fault(rank)))
-        return ElsewhereError(f"rank {rank}: {said['words']}", int(said["code"]))
+        return ElsewhereError("ranks.other-failed", rank=rank, why=said["words"], code=int(said["code"]))
     except (RuntimeError, OSError, ValueError, KeyError, TypeError):
         return None
 

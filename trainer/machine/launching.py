@@ -65,20 +65,14 @@ def place_of(environ: Mapping[str, str]) -> RankPlace | None:
 def check_ranks(shards: int, ranks: int) -> None:
     """Errors: ConfigError where the shards cannot be shared out evenly."""
     if shards % ranks:
-        raise ConfigError(
-            f"{ranks} ranks cannot share {shards} {'shards' if shards > 1 else 'shard'} evenly: set algorithm.shards "
-            f"to {ranks}, or a multiple of it, in a new run, or take another number of ranks"
-        )
+        raise ConfigError("ranks.uneven-shards", shards=shards, ranks=ranks)
 
 
 def check_starter(environ: Mapping[str, str]) -> None:
     """Errors: ConfigError where torchrun started this process beside others, which would all train into one folder."""
     size = environ.get("WORLD_SIZE", "1") if TORCHRUN in environ else "1"
     if size != "1":
-        raise ConfigError(
-            f"torchrun started {size} of this program, and it cannot give back the exit codes 75 and 93: leave "
-            f"torchrun away and give `trainer train` --ranks {size}, which starts the ranks itself (docs/ranks.md)"
-        )
+        raise ConfigError("ranks.by-torchrun", size=size)
 
 
 def cores_of_rank(cores: int, here: int, environ: Mapping[str, str] = os.environ) -> int:
@@ -102,7 +96,7 @@ def launch(job: Job, ranks: int, environ: Mapping[str, str], command: Sequence[s
     asked_file = job.hand_over_file or job.attempt_dir / "hand-over"
     tasks = int(environ.get("SLURM_NTASKS", "1")) if "SLURM_JOB_ID" in environ else 1
     if tasks not in {1, ranks}:
-        raise ConfigError(f"this job has {tasks} tasks, and --ranks is {ranks}: ask for as many (slurm.ranks)")
+        raise ConfigError("ranks.other-tasks", tasks=tasks, ranks=ranks)
     env = {**environ, **_described(job, asked_file), RANKS: str(ranks)}
     for number in HAND_OVER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the ranks begin so, until they listen
@@ -142,7 +136,7 @@ def _started(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen
     try:
         return subprocess.Popen(list(command), env=dict(env))
     except OSError as error:
-        raise ConfigError(f"{command[0]} could not be started: {error.strerror}") from error
+        raise ConfigError("program.not-started", program=command[0], why=error.strerror) from error
 
 
 def _listen(job: Job, asked_file: Path, started: Sequence[subprocess.Popen[bytes]], slurm_job: str | None) -> None:

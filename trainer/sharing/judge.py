@@ -133,21 +133,21 @@ def step_of(attempt: int, seq: int, versions: Sequence[Published]) -> int | None
 
 def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
     if len(data) > MAX_SEGMENT_BYTES:  # before the hash: nobody makes us read a long file for nothing
-        raise BadSegmentError(Reason.SIZE, f"it has {len(data)} bytes; a segment has at most {MAX_SEGMENT_BYTES}")
+        raise BadSegmentError("segment.too-large", Reason.SIZE, bytes=len(data))
     if name_of(data) != name:
-        raise BadSegmentError(Reason.NAME, f"its name {shown(name)} is not the sha256 of its bytes: torn or changed")
+        raise BadSegmentError("segment.other-name", Reason.NAME, name=shown(name))
     segment = decode(data, expect.spaces)
     task = _belongs(segment, expect)
     _values(segment, expect.bounds)
     _flags(segment, expect.bounds)
     if gap := expect.bounds.gap(_without_the_smallest(segment.obs), segment.task):
-        raise BadSegmentError(Reason.DISCONTINUOUS, gap)
+        raise BadSegmentError("segment.discontinuous", Reason.DISCONTINUOUS, why=gap)
     content = segment.content()
     if content in expect.seen:  # before its policies, which may be cleared away by now
-        raise BadSegmentError(Reason.DUPLICATE, "the same observations, actions and rewards were taken before")
+        raise BadSegmentError("segment.duplicate", Reason.DUPLICATE)
     lag = _lag(segment, expect)
     if expect.traces is not None and expect.traces.has(Trace.of(segment)):
-        raise BadSegmentError(Reason.DUPLICATE, "the same start with nearly the same actions was taken before")
+        raise BadSegmentError("segment.near-duplicate", Reason.DUPLICATE)
     return Accepted(segment, task, content, lag)
 
 
@@ -155,57 +155,53 @@ def _belongs(segment: Segment, expect: Expectation) -> int:
     """The index of its task."""
     if (segment.run_id, segment.slot) != (expect.run_id, expect.slot):
         raise BadSegmentError(
+            "segment.other-run",
             Reason.OTHER_RUN,
-            f"it is for {shown(segment.run_id)} slot {segment.slot}, this is {expect.run_id} slot {expect.slot}",
+            run=shown(segment.run_id),
+            slot=segment.slot,
+            here=expect.run_id,
+            here_slot=expect.slot,
         )
     horizon, tasks = expect.spaces.horizon, expect.spaces.tasks
     if segment.horizon != horizon:
-        raise BadSegmentError(
-            Reason.OTHER_RUN, f"its episodes have {segment.horizon} steps, those of this run {horizon}"
-        )
+        raise BadSegmentError("segment.other-horizon", Reason.OTHER_RUN, horizon=segment.horizon, wanted=horizon)
     if segment.task not in tasks:
-        raise BadSegmentError(Reason.OTHER_TASK, f"its task {shown(segment.task)} is none of this run's")
+        raise BadSegmentError("segment.other-task", Reason.OTHER_TASK, task=shown(segment.task))
     return tasks.index(segment.task)
 
 
 def _values(segment: Segment, bounds: Bounds) -> None:
     for name in ("obs", "action", "reward"):
         if not np.isfinite(getattr(segment, name)).all():
-            raise BadSegmentError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
+            raise BadSegmentError("segment.not-finite", Reason.NOT_FINITE, name=name)
     if (largest := float(np.abs(segment.action).max())) > 1:
-        raise BadSegmentError(Reason.ACTION_RANGE, f"an action of {largest:.6g}; actions lie in [-1, 1]")
+        raise BadSegmentError("segment.action-range", Reason.ACTION_RANGE, largest=largest)
     if (largest := float(np.abs(segment.obs).max())) > bounds.obs:
-        raise BadSegmentError(
-            Reason.OBSERVATION_RANGE, f"an observation of {largest:.6g}; honest ones stay below {bounds.obs:g}"
-        )
+        raise BadSegmentError("segment.observation-range", Reason.OBSERVATION_RANGE, largest=largest, bound=bounds.obs)
     low, high = float(segment.reward.min()), float(segment.reward.max())
     if low < bounds.reward[0] or high > bounds.reward[1]:
         least, most = bounds.reward
-        raise BadSegmentError(
-            Reason.REWARD_RANGE, f"rewards from {low:.6g} to {high:.6g}; honest ones lie in [{least:g}, {most:g}]"
-        )
+        raise BadSegmentError("segment.reward-range", Reason.REWARD_RANGE, low=low, high=high, least=least, most=most)
 
 
 def _flags(segment: Segment, bounds: Bounds) -> None:
     for name, reason in (("success", Reason.SUCCESS), ("truncated", Reason.TRUNCATED)):
         if getattr(segment, name).max() > 1:
-            raise BadSegmentError(reason, f"{name} holds numbers other than 0 and 1")
+            raise BadSegmentError("segment.no-flag", reason, name=name)
     if not bounds.terminates and segment.terminated.any():
-        raise BadSegmentError(Reason.TERMINATED, "it says that an episode terminated; those of this suite are only cut")
+        raise BadSegmentError("segment.terminated", Reason.TERMINATED)
     if segment.terminated[:-1].any() or segment.terminated.max() > 1:
-        raise BadSegmentError(Reason.TERMINATED, "an episode terminates in its last step, and nowhere else")
+        raise BadSegmentError("segment.terminated-early", Reason.TERMINATED)
     end = segment.steps
     if end > segment.horizon:
-        raise BadSegmentError(
-            Reason.TRUNCATED, f"it goes to step {end} of an episode that is cut after {segment.horizon}"
-        )
+        raise BadSegmentError("segment.beyond-horizon", Reason.TRUNCATED, end=end, horizon=segment.horizon)
     if segment.truncated[:-1].any():
-        raise BadSegmentError(Reason.TRUNCATED, "an episode is cut in its last step, and nowhere else")
+        raise BadSegmentError("segment.truncated-early", Reason.TRUNCATED)
     if segment.truncated[-1] and segment.terminated[-1]:
-        raise BadSegmentError(Reason.TRUNCATED, "an episode that terminated is not cut as well")
+        raise BadSegmentError("segment.terminated-and-truncated", Reason.TRUNCATED)
     # Before the horizon a suite may cut an episode itself: rows of that are those of a beginning, which all may send.
     if end == segment.horizon and not (segment.truncated[-1] or segment.terminated[-1]):
-        raise BadSegmentError(Reason.TRUNCATED, "its last step is that of the horizon, and it says of no end there")
+        raise BadSegmentError("segment.no-end", Reason.TRUNCATED)
 
 
 def _lag(segment: Segment, expect: Expectation) -> int:
@@ -214,14 +210,9 @@ def _lag(segment: Segment, expect: Expectation) -> int:
     for attempt, seq in np.unique(segment.version, axis=0).tolist():
         step = step_of(attempt, seq, expect.versions)
         if step is None:
-            raise BadSegmentError(
-                Reason.VERSION_UNKNOWN,
-                f"policy {attempt}-{seq} was never published by this slot as far as is known",
-            )
+            raise BadSegmentError("segment.version-unknown", Reason.VERSION_UNKNOWN, attempt=attempt, seq=seq)
         oldest = min(oldest, step)
     lag = expect.step - oldest
     if lag > expect.max_lag:
-        raise BadSegmentError(
-            Reason.VERSION_LAG, f"its policy is {lag:,} steps behind; at most {expect.max_lag:,} are taken"
-        )
+        raise BadSegmentError("segment.version-lag", Reason.VERSION_LAG, lag=lag, most=expect.max_lag)
     return lag

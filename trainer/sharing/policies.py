@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from anchorleg.errors import NamedError
 from syncd import store
 from trainer.config.find import SUITES, names, settings_of
 from trainer.config.settings import EnvSettings
@@ -45,7 +46,7 @@ _FAR = 100.0
 GOLDEN_ROWS, _MOST_GOLDEN = 8, 64
 
 
-class UnusablePolicyError(Exception):
+class UnusablePolicyError(NamedError):
     """This policy cannot be played here, and why. It does not mean that others of its slot cannot."""
 
 
@@ -55,13 +56,6 @@ class IncompatiblePolicyError(UnusablePolicyError):
 
 class GoldenMismatchError(UnusablePolicyError):
     """It is whole, and acts otherwise here than where it was published: `deviation` is the largest difference."""
-
-    def __init__(self, deviation: float, tolerance: float) -> None:
-        super().__init__(
-            f"its golden actions come out up to {deviation:.3g} off (at most {tolerance:g}): this machine computes "
-            "otherwise than the publisher; try another torch version, or --device cpu"
-        )
-        self.deviation = deviation
 
 
 @contextmanager
@@ -76,7 +70,7 @@ def _odd(what: str) -> Iterator[None]:
             raise OSError(errno.ENOMEM, f"out of memory: {words}") from error
         if is_of_the_gpu(error):
             raise
-        raise IncompatiblePolicyError(f"{what}: {' '.join(str(error).split())[:300]}") from None
+        raise IncompatiblePolicyError("policy.part-odd", what=what, why=" ".join(str(error).split())[:300]) from None
 
 
 def actor_tensors(net: nn.Module) -> dict[str, F32]:
@@ -102,14 +96,16 @@ class Policy:
         try:
             self.net = PolicyNet(spec, None)
         except (ValueError, OverflowError) as error:
-            raise IncompatiblePolicyError(f"its net cannot be built here: {error}") from None
+            raise IncompatiblePolicyError("policy.net-not-built", why=error) from None
         shapes = {name: tuple(tensor.shape) for name, tensor in self.net.state_dict().items()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if found != shapes:
             wrong = next(name for name in sorted({*shapes, *found}) if shapes.get(name) != found.get(name))
             raise IncompatiblePolicyError(
-                f"tensor {wrong} is {found.get(wrong, 'missing')}, its policy.network says "
-                f"{shapes.get(wrong, 'that there is none')}"
+                "policy.tensor",
+                tensor=wrong,
+                found=str(found.get(wrong, "missing")),
+                wanted=str(shapes.get(wrong, "that there is none")),
             )
         self.spec = spec
         self.device = device or torch.device("cpu")
@@ -143,18 +139,20 @@ class Policy:
         spaces, wanted = self.spec.spaces, np.array(golden.action, np.float64)
         count = len(golden.action)
         if wanted.shape != (count, *_row_of(spaces)) or count == 0:
-            raise IncompatiblePolicyError(f"golden has actions {wanted.shape}, not [{count}, {_row_of(spaces)}]")
+            raise IncompatiblePolicyError(
+                "policy.golden-shape", found=str(wanted.shape), count=count, row=str(_row_of(spaces))
+            )
         if count > (most := _most_rows(spaces)):  # before they are drawn
-            raise IncompatiblePolicyError(f"golden has {count} rows; of observations as large as its, at most {most}")
+            raise IncompatiblePolicyError("policy.golden-rows", rows=count, most=most)
         obs, task = golden_rows(spaces, golden.seed, count)
         if golden.obs is not None and golden.task is not None:  # format 1
             ((key, array),) = spaces.obs.items()
             obs, task = {key: np.array(golden.obs, np.float32)}, np.array(golden.task, np.int32)
             if obs[key].shape != (count, *array.shape) or task.min() < 0 or task.max() >= len(spaces.tasks):
-                raise IncompatiblePolicyError("golden has observations or tasks that its policy does not know")
+                raise IncompatiblePolicyError("policy.golden-unknown")
         deviation = float(np.abs(self.compared(obs, task) - wanted).max())
         if not deviation <= golden.tolerance:  # NaN is a mismatch too
-            raise GoldenMismatchError(deviation, golden.tolerance)
+            raise GoldenMismatchError("policy.golden-mismatch", deviation=deviation, tolerance=golden.tolerance)
         return deviation
 
     def _outputs(self, obs: Obs, task: npt.NDArray[np.integer]) -> Tensor:
@@ -240,25 +238,21 @@ def suite_of_manifest(manifest: store.Manifest, cache: Path | None = None) -> Su
     """
     told = manifest.suite
     if told.name not in names(SUITES):
-        raise IncompatiblePolicyError(
-            f"suite.name is {told.name!r}, which is not here: install the package that has it as an entry point"
-        )
+        raise IncompatiblePolicyError("policy.suite-unknown", suite=told.name)
     if told.settings.get("name") != told.name:
-        raise IncompatiblePolicyError(
-            f"suite.settings are those of {told.settings.get('name')!r}, not of {told.name!r}"
-        )
+        raise IncompatiblePolicyError("policy.suite-of-others", found=told.settings.get("name"), suite=told.name)
     with _odd("suite.name"):
         kind = cast("type[EnvSettings]", settings_of(SUITES, told.name))
     if told.version != kind.VERSION:
-        raise IncompatiblePolicyError(f"suite.version is {told.version!r}; this version plays {kind.VERSION!r}")
+        raise IncompatiblePolicyError("policy.suite-version", found=told.version, wanted=kind.VERSION)
     if told.seed >= SEEDS:
-        raise IncompatiblePolicyError(f"suite.seed is {told.seed}; seeds are 0 to {SEEDS - 1}")
+        raise IncompatiblePolicyError("policy.suite-seed", seed=told.seed)
     try:
         settings = kind.model_validate(dict(told.settings))
     except ValueError as error:
-        raise IncompatiblePolicyError(f"suite.settings: {' '.join(str(error).split())[:300]}") from None
+        raise IncompatiblePolicyError("policy.suite-settings", why=" ".join(str(error).split())[:300]) from None
     if (why := settings.distrusted()) is not None:
-        raise IncompatiblePolicyError(f"suite.settings: {why}")
+        raise IncompatiblePolicyError("policy.suite-settings", why=why)
     return SuiteRef(settings, told.seed, cache)
 
 
@@ -268,20 +262,18 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
     try:
         spec = PolicySpec.from_json(told.model_dump(mode="json"))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise IncompatiblePolicyError(f"policy: {' '.join(str(error).split())[:300]}") from None
+        raise IncompatiblePolicyError("policy.unreadable", why=" ".join(str(error).split())[:300]) from None
     hidden, sizes = spec.network.actor_hidden, _sizes(spec.spaces)
     encoder = spec.network.encoder
     if any(":" in name for name in (encoder.arch, *spec.network.encoders.values())):  # as for suites
-        raise IncompatiblePolicyError("policy.network names an encoder that is no entry point of an installed package")
+        raise IncompatiblePolicyError("policy.encoder-unknown")
     if encoder.weights is not None:  # a file of this machine, of whoever wrote it
-        raise IncompatiblePolicyError("policy.network.encoder names a file of weights; a policy brings its own")
+        raise IncompatiblePolicyError("policy.encoder-file")
     if not all(1 <= width <= _MAX_WIDTH for width in hidden) or len(hidden) > _MAX_LAYERS:
-        raise IncompatiblePolicyError(
-            f"policy.network.actor_hidden is {hidden}; at most {_MAX_LAYERS} layers of {_MAX_WIDTH} are read"
-        )
+        raise IncompatiblePolicyError("policy.widths", widths=str(hidden))
     numbers = [*sizes, sum(sizes), *_row_of(spec.spaces)]
     if not all(0 < number <= _MAX_NUMBERS for number in numbers) or not sizes or not spec.spaces.tasks:
-        raise IncompatiblePolicyError("policy.spaces have no observation, no action or no task, or too large ones")
+        raise IncompatiblePolicyError("policy.spaces-bad")
     return spec
 
 
@@ -305,14 +297,11 @@ def must_fit(manifest: store.Manifest) -> None:
     for package in suite.settings.SERIES:
         there, here = manifest.suite.packages.get(package, "unknown"), _installed(package)
         if _series(there) != _series(here):
-            raise IncompatiblePolicyError(
-                f"suite.packages: {package} is {there}, here is {here}: other rewards and observations; "
-                f"it plays where {package} of its series is installed"
-            )
+            raise IncompatiblePolicyError("policy.package", package=package, there=there, here=here)
     with _odd("its environments cannot be made here"):
         opened = suite.open().spaces.of_policy
     if spec.spaces.digest != opened.digest:
-        raise IncompatiblePolicyError(f"policy.spaces are not those of {suite.settings.name} here")
+        raise IncompatiblePolicyError("policy.spaces-differ", suite=suite.settings.name)
 
 
 def differences(suite: store.SuiteFields) -> str | None:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import safetensors
 import zstandard
 
+from anchorleg.errors import NamedError
 from anchorleg.printable import printable
 from trainer.envs.spaces import STATE, Box, Spaces
 
@@ -126,11 +127,11 @@ MALFORMED = frozenset(
 )
 
 
-class BadSegmentError(Exception):
+class BadSegmentError(NamedError):
     """These bytes are no segment: `reason`, and one sentence. It says nothing about the sender's intentions."""
 
-    def __init__(self, reason: Reason, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, name: str, reason: Reason, /, **fields: Any) -> None:
+        super().__init__(name, **fields)
         self.reason = reason
 
 
@@ -196,19 +197,16 @@ def decode(data: bytes, spaces: Spaces) -> Segment:
     """
     words, tensors = _read(_decompressed(data))
     if not isinstance(words, dict) or sorted(words) != sorted(_WORDS):
-        raise BadSegmentError(Reason.SCHEMA, f"its metadata must have exactly the names {', '.join(_WORDS)}")
+        raise BadSegmentError("segment.metadata", Reason.SCHEMA)
     if words["format"] != FORMAT:
-        raise BadSegmentError(
-            Reason.FORMAT,
-            f"its format is {shown(words['format'])}; this version reads {FORMAT}: update one side",
-        )
+        raise BadSegmentError("segment.format", Reason.FORMAT, found=shown(words["format"]))
     if tensors.keys() != _FIELDS.keys():
         missing, more = sorted(_FIELDS.keys() - tensors.keys()), sorted(tensors.keys() - _FIELDS.keys())
-        raise BadSegmentError(Reason.SCHEMA, f"arrays are missing {missing} or too many {shown(', '.join(more))}")
+        raise BadSegmentError("segment.arrays", Reason.SCHEMA, missing=missing, more=shown(", ".join(more)))
     arrays = _arrays(tensors, spaces)
     counts: dict[str, Any] = {name: _count(name, words[name]) for name in _COUNTS}
     if not _ACTOR.fullmatch(words["actor"]):
-        raise BadSegmentError(Reason.SCHEMA, f"its actor {shown(words['actor'])} is no hexadecimal number")
+        raise BadSegmentError("segment.actor", Reason.SCHEMA, actor=shown(words["actor"]))
     return Segment(run_id=words["run_id"], task=words["task"], actor=words["actor"], **counts, **arrays)
 
 
@@ -225,20 +223,18 @@ def _shapes(steps: int, numbers: int, actions: int) -> dict[str, tuple[int, ...]
 
 def _decompressed(data: bytes) -> bytes:
     if not 0 < len(data) <= MAX_SEGMENT_BYTES:
-        raise BadSegmentError(Reason.SIZE, f"it has {len(data)} bytes; a segment has 1 to {MAX_SEGMENT_BYTES}")
+        raise BadSegmentError("segment.size", Reason.SIZE, bytes=len(data))
     try:
         raw_bytes = zstandard.frame_content_size(data)
         if raw_bytes > MAX_RAW_BYTES:
-            raise BadSegmentError(
-                Reason.SIZE, f"it would unpack to {raw_bytes} bytes; a segment has at most {MAX_RAW_BYTES}"
-            )
+            raise BadSegmentError("segment.unpacks-too-large", Reason.SIZE, bytes=raw_bytes)
         if raw_bytes <= 0:  # -1: not stated; without it nobody knows how much memory it will take
-            raise BadSegmentError(Reason.COMPRESSION, "its zstd frame does not state how much it unpacks to")
+            raise BadSegmentError("segment.size-not-stated", Reason.COMPRESSION)
         raw = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise BadSegmentError(Reason.COMPRESSION, f"it is not one whole zstd frame ({error})") from None
+        raise BadSegmentError("segment.no-zstd", Reason.COMPRESSION, why=error) from None
     if len(raw) != raw_bytes:
-        raise BadSegmentError(Reason.COMPRESSION, f"it unpacks to {len(raw)} bytes and states {raw_bytes}")
+        raise BadSegmentError("segment.unpacks-otherwise", Reason.COMPRESSION, raw_bytes=len(raw), stated=raw_bytes)
     return raw
 
 
@@ -246,13 +242,13 @@ def _read(raw: bytes) -> tuple[Any, dict[str, dict[str, Any]]]:
     """(metadata, name → dtype, shape and data of each array): a whole safetensors file without gaps or overlaps."""
     header = raw[_HEAD.size : _HEAD.size + int.from_bytes(raw[: _HEAD.size], "little")]
     if len(header) > MAX_HEADER_BYTES:
-        raise BadSegmentError(Reason.FORMAT, f"its header has {len(header)} bytes, more than {MAX_HEADER_BYTES}")
+        raise BadSegmentError("segment.header", Reason.FORMAT, bytes=len(header))
     try:
         tensors = dict(safetensors.deserialize(raw))  # type: ignore[no-untyped-call]
         return json.loads(header).get("__metadata__"), tensors
     except (safetensors.SafetensorError, ValueError) as error:
         raise BadSegmentError(
-            Reason.FORMAT, f"it is no whole safetensors file ({printable(str(error), _SHOWN_ERROR_CHARS)})"
+            "segment.no-safetensors", Reason.FORMAT, why=printable(str(error), _SHOWN_ERROR_CHARS)
         ) from None
 
 
@@ -260,18 +256,22 @@ def _arrays(tensors: dict[str, dict[str, Any]], spaces: Spaces) -> dict[str, Any
     """The arrays by name; `action` says how many steps they all have."""
     steps = (tensors["action"]["shape"] or [0])[0]
     if steps < 1:
-        raise BadSegmentError(Reason.SHAPE, f"it has {steps} steps")
+        raise BadSegmentError("segment.no-steps", Reason.SHAPE, steps=steps)
     arrays: dict[str, Any] = {}
     shapes = _shapes(steps, *spaces.obs[STATE].shape, *spaces.action.shape)
     for name, (code, kind) in _FIELDS.items():
         tensor = tensors[name]
         if tensor["dtype"] != code:
-            raise BadSegmentError(Reason.DTYPE, f"{name} has the type {tensor['dtype']}, not {code}")
+            raise BadSegmentError("segment.dtype", Reason.DTYPE, name=name, found=tensor["dtype"], wanted=code)
         shape, wanted = tuple(tensor["shape"]), shapes[name]
         if shape != wanted:
             raise BadSegmentError(
+                "segment.shape",
                 Reason.SHAPE,
-                f"{name} has shape {shown(str(list(shape)))}, not {list(wanted)} for its {steps} steps",
+                name=name,
+                found=shown(str(list(shape))),
+                wanted=list(wanted),
+                steps=steps,
             )
         arrays[name] = np.frombuffer(tensor["data"], dtype=kind).reshape(wanted)
     return arrays
@@ -279,5 +279,5 @@ def _arrays(tensors: dict[str, dict[str, Any]], spaces: Spaces) -> dict[str, Any
 
 def _count(name: str, text: str) -> int:
     if not _COUNT.fullmatch(text):
-        raise BadSegmentError(Reason.SCHEMA, f"its {name} {shown(text)} is no whole number")
+        raise BadSegmentError("segment.no-whole-number", Reason.SCHEMA, name=name, text=shown(text))
     return int(text)

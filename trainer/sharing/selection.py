@@ -42,9 +42,7 @@ class Choice:
                 return cls(text)
         run, slash, slot = text.partition("/")
         if not run or (slash and not (slot.isascii() and slot.isdigit())):
-            raise ConfigError(
-                f"--policy {text!r} is neither latest, best, needed, RUN nor RUN/SLOT; a slot is a number"
-            )
+            raise ConfigError("cli.policy-unknown", text=text)
         return cls("named", run, int(slot) if slash else None)
 
     def takes(self, place: store.SlotPlace) -> bool:

@@ -35,7 +35,7 @@ class Camera:
         self._model, self._data = simulation
         self._id = camera_number(self._model, name)
         if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
-            raise ConfigError(f"--size is {size}; use an even number from {MIN_SIZE} to {MAX_SIZE}")
+            raise ConfigError("play.size", size=size)
         buffer = self._model.vis.global_
         buffer.offwidth, buffer.offheight = max(size, buffer.offwidth), max(size, buffer.offheight)
         self.renderer = mujoco.Renderer(self._model, size, size)
@@ -92,7 +92,7 @@ def film(
         path.parent.mkdir(parents=True, exist_ok=True)
         open(temporary, "xb").close()  # ffmpeg has too many words for a folder that cannot be written
     except OSError as error:
-        raise SaveError(f"{path} cannot be written: {error.strerror}; choose another --out") from None
+        raise SaveError("output.unwritable-file", path=path, why=error.strerror) from None
     writer = imageio_ffmpeg.write_frames(
         str(temporary),
         (size, size) if isinstance(size, int) else size,
@@ -115,10 +115,10 @@ def film(
         yield show
         writer.close()
         if _frames_in(temporary) != -(-shown // every):  # ffmpeg's end does not say whether all reached the disk
-            raise SaveError(f"{path} cannot be written: the film came out short; is the disk full?")
+            raise SaveError("film.short", path=path)
         os.replace(temporary, path)
     except OSError as error:  # a full disk ends ffmpeg, and its pipe breaks
-        raise SaveError(f"{path} cannot be written: {error.strerror or 'ffmpeg ended'}; is the disk full?") from None
+        raise SaveError("film.unwritten", path=path, why=error.strerror or "ffmpeg ended") from None
     finally:
         writer.close()
         temporary.unlink(missing_ok=True)
@@ -129,10 +129,7 @@ def _begin(writer: Generator[None, Picture | None]) -> None:
     try:
         writer.send(None)
     except (OSError, RuntimeError) as error:
-        raise ConfigError(
-            f"ffmpeg cannot be run here ({error}); unset IMAGEIO_FFMPEG_EXE, "
-            "or pip install --force-reinstall imageio-ffmpeg"
-        ) from None
+        raise ConfigError("film.no-ffmpeg", why=error) from None
 
 
 def _frames_in(path: Path) -> int:

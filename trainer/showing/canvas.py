@@ -33,7 +33,7 @@ mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no fo
 def figure(out: Path, height_inches: float) -> Any:
     """An empty picture that is to become `out`. Errors: ConfigError where its name says neither PNG nor SVG."""
     if out.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--out {out}: give a name that ends in {' or '.join(FORMATS)}")
+        raise ConfigError("plot.out-suffix", out=out, suffixes=" or ".join(FORMATS))
     return Figure(figsize=(WIDTH_INCHES, height_inches), dpi=DPI, layout="constrained")
 
 
@@ -46,7 +46,7 @@ def save(picture: Any, out: Path, caption: str) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(out, data.getvalue())
     except OSError as error:
-        raise SaveError(f"{out} cannot be written: {error.strerror}; choose another --out") from None
+        raise SaveError("output.unwritable-file", path=out, why=error.strerror) from None
 
 
 def colour_of(index: int) -> str:

@@ -194,10 +194,7 @@ def as_far_as_all(contenders: Sequence[Contender]) -> list[Contender]:
     shared = _shared(seeds)
     if not shared:
         evaluated = ", ".join(f"{one.name} at {_between(one)}" for one in contenders)
-        raise ConfigError(
-            f"there is no step at which all were evaluated ({evaluated}), so nothing is judged: name runs that have "
-            "one, or train them with one evaluation_interval"
-        )
+        raise ConfigError("compare.no-common-step", evaluated=evaluated)
     begun = (seed.evaluations[place].step for seed, place in zip(seeds, shared[0], strict=True))
     cut = (
         replace(seed, evaluations=seed.evaluations[: place + 1], returns=seed.returns[: place + 1])

@@ -46,7 +46,7 @@ def contenders_at(paths: Iterable[Path]) -> list[Contender]:
     histories = {(one.folder, one.slot): one for path in paths for one in find_histories(path)}
     found = [slot for history in histories.values() if (slot := _slot(history)) is not None]
     if not found:
-        raise ConfigError("nothing was evaluated yet: a comparison needs evaluations (evaluation_interval)")
+        raise ConfigError("compare.nothing-evaluated")
     must_share_environment([(f"slot {one.slot} of {one.folder}", one.training) for one in found])
     groups: dict[str, dict[str, list[_Slot]]] = {}
     for one in _samples(found):
@@ -64,10 +64,7 @@ def _slot(history: History) -> _Slot | None:
     """None where nothing was evaluated. Errors: ConfigError."""
     training = training_in(history)
     if training is None:
-        raise ConfigError(
-            f"{history.folder} does not say what was trained in it: give a run of the orchestrator, or one of "
-            "`trainer compare`"
-        )
+        raise ConfigError("compare.no-training", folder=history.folder)
     if not history.evaluations:
         return None
     at, steps, in_group = array("d"), 0, False
@@ -101,9 +98,7 @@ def must_share_environment(named: Sequence[tuple[str, Training]]) -> None:
     for name, training in others:
         if told := differences_in(["env"], reference.model_dump(mode="json"), training):
             what = told[0] if len(told[0]) <= _LONGEST else f"{told[0][:_LONGEST]}…"
-            raise ConfigError(
-                f"{first} and {name} are of different environments ({what}): compare what was trained in the same one"
-            )
+            raise ConfigError("compare.other-env", first=first, second=name, what=what)
 
 
 def _names(algorithm: str, slots: Sequence[_Slot]) -> list[str]:

@@ -14,13 +14,11 @@ KINDS = (".mp4", ".gif")
 def check_name(path: Path) -> None:
     """Errors: ConfigError for a path that cannot be a film's."""
     if path.suffix.lower() not in KINDS or os.path.isdir(path):
-        raise ConfigError(f"--out {path}: give the name of a file that ends in .mp4 or .gif")
+        raise ConfigError("film.out-suffix", path=path)
 
 
 def check_place(path: Path) -> None:
     """As `check_name`, and for a folder that is not there: one made by mistake lies anywhere."""
     check_name(path)
     if not os.path.isdir(path.absolute().parent):
-        raise ConfigError(
-            f"--out {path}: there is no folder {path.absolute().parent}: make it, or choose another --out"
-        )
+        raise ConfigError("film.no-folder", path=path, folder=path.absolute().parent)

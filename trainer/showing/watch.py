@@ -41,7 +41,7 @@ class WatchedTask:
     def __init__(self, policy: Playable, task: str | None) -> None:
         suite: Any = policy.suite(policy.goal_seed).open()
         if not hasattr(suite, "watched"):
-            raise ConfigError(f"the suite {policy.env.name!r} draws no pictures, so there is nothing to watch")
+            raise ConfigError("play.no-pictures", suite=policy.env.name)
         self._policy, self._horizon = policy, suite.spaces.horizon
         self._frames, self._specs = OneEpisode(suite.spaces), suite.spaces.obs
         self._index = policy.task_index(task)
@@ -58,7 +58,7 @@ class WatchedTask:
         try:
             drawn = self._env.picture()
         except Exception as error:
-            raise ConfigError(f"{self.task} cannot be drawn here: {error}") from error
+            raise ConfigError("play.not-drawn", task=self.task, why=error) from error
         even = np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
         return with_views(even, newest_frames(self._specs, self._obs))
 
@@ -68,7 +68,7 @@ class WatchedTask:
         try:
             self._obs = self._frames.begin(self._env.reset(seed))
         except Exception as error:
-            raise EnvironmentFailedError(f"{self.task}, episode {number}: {error}") from error
+            raise EnvironmentFailedError("play.episode-failed", task=self.task, episode=number, why=error) from error
 
     def play(self, number: int, on_step: Callable[[], None]) -> WatchedEpisode:
         """One episode; `on_step` is called at its start and after each step. Errors: EnvironmentFailedError."""
@@ -77,7 +77,7 @@ class WatchedTask:
         except (ConfigError, EnvironmentFailedError):
             raise
         except Exception as error:
-            raise EnvironmentFailedError(f"{self.task}, episode {number}: {error}") from error
+            raise EnvironmentFailedError("play.episode-failed", task=self.task, episode=number, why=error) from error
 
     def close(self) -> None:
         """Free it."""

@@ -186,7 +186,7 @@ def versions_here() -> dict[str, str]:
 def cache_file(user_id: str, environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
     """Where the facts of this machine are kept. Errors: ConfigError for an impossible name."""
     if not _NAME.fullmatch(user_id):
-        raise ConfigError(f"--user-id {user_id!r}: use letters, digits, '.', '_' and '-', such as $(hostname)")
+        raise ConfigError("autotune.user-id", user_id=user_id)
     return own_folder("cache", environ, platform) / f"autotune-{user_id}.json"
 
 
@@ -213,4 +213,4 @@ def write_facts(path: Path, facts: MachineRates) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"format": FORMAT, **asdict(facts)})
     except OSError as error:
-        raise SaveError(f"{path} cannot be written: {error.strerror}; the measurement is not kept") from None
+        raise SaveError("autotune.not-kept", path=path, why=error.strerror) from None

@@ -75,7 +75,7 @@ def entries(chosen: Mapping[str, Training], seeds: int, folder: Path) -> list[Co
     """
     for name, one in chosen.items():
         if one.seed + seeds > SEEDS:
-            raise ConfigError(f"{name}: {seeds} seeds from {one.seed} on end above the largest, {SEEDS - 1}")
+            raise ConfigError("compare.seeds-too-large", name=name, seeds=seeds, first=one.seed)
     return [
         Contestant(folder / f"{name.replace(':', '.')}-{seed}", one.changed(seed=seed))
         for name, one in chosen.items()
@@ -120,11 +120,9 @@ def _prepare(entry: Contestant) -> None:
             make_folder(entry.slot_dir)
             write_json(path, value)
     except OSError as error:
-        raise ConfigError(f"{entry.folder} cannot be used: {error.strerror}; give another --run-dir") from None
+        raise ConfigError("compare.folder-unusable", folder=entry.folder, why=error.strerror) from None
     if known is not None and (others := _other_settings(known, entry.training)):
-        raise ConfigError(
-            f"{entry.folder} was begun with other settings ({others}); give another --run-dir, or remove it"
-        )
+        raise ConfigError("compare.begun-otherwise", folder=entry.folder, others=others)
 
 
 def _other_settings(known: object, training: Training) -> str:
@@ -171,11 +169,13 @@ def _look(
         del running[entry]
         if process.returncode == HANDED_OVER:
             if entry.step() <= reached.get(entry, -1):
-                raise ContestError(f"{entry.name} hands over without a step: {_last_words(entry.log)}")
+                raise ContestError("compare.no-step", name=entry.name, why=_last_words(entry.log))
             reached[entry] = entry.step()
             waiting.insert(0, entry)
         elif process.returncode != 0:
-            raise ContestError(f"{entry.name} failed (exit code {process.returncode}): {_last_words(entry.log)}")
+            raise ContestError(
+                "compare.training-failed", name=entry.name, code=process.returncode, why=_last_words(entry.log)
+            )
         else:
             progress.update(bars[entry], completed=entry.training.total_steps)
     time.sleep(_LOOK_S if running else 0)

@@ -27,4 +27,4 @@ def save(config: Path, values: Mapping[str, int]) -> None:
         text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
         write_bytes(path, text.encode(), mode=stat.S_IMODE(path.stat().st_mode))
     except OSError as error:
-        raise SaveError(f"{config} cannot be written: {error.strerror}; set the values by hand") from None
+        raise SaveError("autotune.not-saved", config=config, why=error.strerror) from None

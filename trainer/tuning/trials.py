@@ -239,10 +239,7 @@ def _collected_in(collector: Collector, seconds: float) -> float:
 def _must_go_on(state: TrainingRun, passed: float, budget_s: float) -> None:
     """Whoever has no replay and never a whole rollout would be waited for without end. Errors: ConfigError."""
     if passed >= budget_s:
-        raise ConfigError(
-            f"autotune times whole rollouts, or updates from a replay, and {state.training.algorithm.name} came to "
-            f"neither in {budget_s:g} s: give it more time (--budget), or choose num_envs and num_workers yourself"
-        )
+        raise ConfigError("autotune.too-short", algorithm=state.training.algorithm.name, budget_s=budget_s)
 
 
 def _update_s(state: TrainingRun, budget_s: float) -> float:

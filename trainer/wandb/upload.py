@@ -67,10 +67,10 @@ def library() -> Any:
         import wandb  # noqa: PLC0415 - optional
     except ImportError as error:
         if error.name != "wandb":
-            raise ConfigError(f"wandb cannot be loaded ({error}): pip install --force-reinstall wandb") from None
-        raise ConfigError(_NOT_INSTALLED) from None
+            raise ConfigError("wandb.not-loaded", why=error) from None
+        raise ConfigError("wandb.not-installed") from None
     if not hasattr(wandb, "init"):  # a folder of that name, such as the one that `write` makes, is an empty package
-        raise ConfigError(_NOT_INSTALLED)
+        raise ConfigError("wandb.not-installed")
     return wandb
 
 
@@ -124,9 +124,7 @@ def write(history: History, out: Path, there: Destination) -> Written:
             for folder in set(older) - {final}:
                 shutil.rmtree(folder)
     except OSError as error:
-        raise SaveError(
-            f"{out.absolute()} cannot be written: {error.strerror or error}; choose another --out"
-        ) from None
+        raise SaveError("output.unwritable-file", path=out.absolute(), why=error.strerror or error) from None
     return replace(written, folder=final, is_new=True)
 
 
@@ -142,9 +140,9 @@ def _record(history: History, scratch: Path, there: Destination) -> Path:
         wandb.teardown()  # its process closes the log after `finish`, and ends here
     except (wandb.errors.UsageError, ValueError) as error:
         words = " ".join(str(error).split())  # of a wrong variable it tells in four lines
-        raise ConfigError(f"wandb refuses to write {place['id']}: {words}") from None
+        raise ConfigError("wandb.refused", id=place["id"], why=words) from None
     except wandb.Error as error:
-        raise SaveError(f"wandb did not write {place['id']}: {error}") from None
+        raise SaveError("wandb.not-written", id=place["id"], why=error) from None
     [made] = (scratch / "wandb").glob("offline-run-*")
     write_bytes(scratch / "room", bytes(_ROOM_BYTES))
     return made

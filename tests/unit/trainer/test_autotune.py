@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from trainer.commands.actors import check_room
 from trainer.commands.autotune import autotune as command
 from trainer.envs.memory import MOST_ENVS, OWNERS_BYTES, by_size, need_bytes, plan_memory
-from trainer.errors import ConfigError
 from trainer.machine import host
 from trainer.machine.host import Host, cpu_quota, mac_free, memory_limit, memory_of, read_host
 from trainer.tuning import autotune, benchmark
@@ -155,7 +155,7 @@ def test_advice_is_what_was_measured_else_by_size(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b"])
 def test_a_name_that_is_no_file_is_refused(name):
-    with pytest.raises(ConfigError, match="--user-id"):
+    with refused("autotune.user-id"):
         cache_file(name)
 
 
@@ -227,7 +227,7 @@ def test_this_machine_can_be_looked_at():
 
 def test_more_environments_than_the_machine_has_memory_for_are_refused_before_anything_is_built():
     """A student's own number is taken, unless there is no such memory at all."""
-    with pytest.raises(ConfigError, match=r"--num-envs 4096: .* about 8\d GB .* has 16\.0 GB"):
+    with refused("cli.num-envs-above-memory", num_envs=4096):
         check_room(Recommendation(4096, 7, 1, "cpu", None), LAPTOP)
     check_room(Recommendation(600, 7, 1, "cpu", None), LAPTOP)
     check_room(Recommendation(4096, 7, 1, "cpu", None), replace(LAPTOP, memory_bytes=None))

@@ -102,7 +102,7 @@ class Slow(Judged):
     def poll(self):
         if self.step in self.attempt.fails:
             self.attempt.fails.remove(self.step)
-            raise EvaluatorError("its process was killed by SIGKILL")
+            raise EvaluatorError("evaluator.ended", how="was killed by SIGKILL")
         if self.left is None:
             return None
         self.left -= 1

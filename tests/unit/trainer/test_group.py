@@ -370,7 +370,7 @@ class TestGiving:
         def decode(data, spaces):
             if next(decoded):
                 return segment.decode(data, spaces)
-            raise segment.BadSegmentError(segment.Reason.SIZE, "it would unpack to much")
+            raise segment.BadSegmentError("segment.unpacks-too-large", segment.Reason.SIZE, bytes=1)
 
         monkeypatch.setattr(giver_module, "decode", decode)
         giver.on_version(0, 1, 0)
@@ -380,7 +380,8 @@ class TestGiving:
             giver.tell(said.append)
         giver._dispatch.close(60)
         giver.tell(said.append)
-        assert said == ["other slots do not get all episodes of this one: one is no segment (it would unpack to much)"]
+        ending = "(it would unpack to 1 bytes; a segment has at most 131072)"
+        assert said == [f"other slots do not get all episodes of this one: one is no segment {ending}"]
         assert written == [9]
 
     def test_giving_that_ended_is_said_once_and_never_contradicted(self, tmp_path, monkeypatch):

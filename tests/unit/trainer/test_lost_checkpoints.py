@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from anchorleg.job import Job
 from trainer.checkpoints.resume import find_start
@@ -25,7 +26,7 @@ def an_attempt(run_dir: Path, number: int, *, saved: int, from_scratch: bool) ->
 
 def test_a_checkpoint_that_was_removed_is_asked_for(tmp_path: Path) -> None:
     an_attempt(tmp_path, 0, saved=500, from_scratch=True)
-    with pytest.raises(NoGoodCheckpointError, match="step 500 was saved"):
+    with refused("checkpoint.lost", step=500):
         find_start(Job(tmp_path, 0, 1), TRAINING)
 
 

@@ -12,11 +12,12 @@ from rich.console import Console
 
 pytest.importorskip("matplotlib")
 
+from refused import refused
+
 from anchorleg.files import write_json
 from anchorleg.shares import wilson
 from syncd import store
 from trainer.config.section import TrainingSection, resolve
-from trainer.errors import ConfigError, SaveError
 from trainer.evaluation.protocol import iqm
 from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
 from trainer.showing.frame import widths
@@ -232,7 +233,7 @@ def test_the_moving_average_is_marked_beside_what_was_trained(tmp_path):
 def test_a_row_that_is_no_trainings_is_one_sentence(tmp_path, name):
     path = a_run(tmp_path / "run", slots=1) / f"slots/0/attempts/0/{name}.jsonl"
     path.write_text(path.read_text() + '{"step": 5, "to": 4000}\n')
-    with pytest.raises(ConfigError, match=f"was not written by a training .*{name}.jsonl"):
+    with refused("history.foreign"):
         find_curves(tmp_path / "run")
 
 
@@ -297,15 +298,15 @@ def test_machines_get_what_the_pictures_show(tmp_path):
 
 
 def test_nothing_to_draw_is_one_sentence(tmp_path):
-    with pytest.raises(ConfigError, match="there is no run at"):
+    with refused("run.none-there"):
         find_curves(tmp_path / "absent")
-    with pytest.raises(ConfigError, match="has no metrics yet"):
+    with refused("run.no-metrics"):
         find_curves(a_run(tmp_path / "run", rows=0))
     runs = summaries(find_curves(a_run(tmp_path / "other")))
-    with pytest.raises(ConfigError, match=r"ends in \.png or \.svg"):
+    with refused("plot.out-suffix"):
         draw(runs, tmp_path / "curves.pdf", "title")
     (tmp_path / "file").write_text("")
-    with pytest.raises(SaveError, match="choose another --out"):
+    with refused("output.unwritable-file"):
         draw(runs, tmp_path / "file" / "curves.png", "title")
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 pytest.importorskip("metaworld")
 
 from published import draft_of, nets_for, training_of
+from refused import refused
 
 from syncd import store
-from trainer.errors import ConfigError
 from trainer.sharing.selection import STALE_S, Choice, key_of, pick
 
 pytestmark = pytest.mark.trainer
@@ -68,7 +68,7 @@ def test_a_run_is_named_by_its_name_or_its_id(tmp_path, text, takes):
 
 @pytest.mark.parametrize("text", ["", "/1", "a/b", "a/", "a/1/2"])
 def test_nonsense_is_one_sentence(text):
-    with pytest.raises(ConfigError, match="neither latest, best"):
+    with refused("cli.policy-unknown"):
         Choice.parse(text)
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 
 from listener import Listener
 from point_mass import PointMasses
+from refused import refused
 from slot_digest import newest, slot_digest
 from train_point_mass import TASKS, Judged, judge, section
 
@@ -26,7 +27,7 @@ from trainer.checkpoints.checkpoint import MANIFEST, read_manifest
 from trainer.checkpoints.find import find_policy
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import suite_of
-from trainer.errors import ConfigError, NotFiniteError, SaveError
+from trainer.errors import NotFiniteError
 from trainer.history.read import read, read_evaluations
 from trainer.sharing import publisher
 from trainer.training import begin
@@ -192,7 +193,7 @@ def test_the_best_checkpoint_keeps_its_nets_to_the_end(tmp_path):
     assert find_policy(tmp_path)[0].step == 900
     for folder in (tmp_path, job.slot_dir):
         assert find_policy(folder, best=True)[0].step == 200
-    with pytest.raises(ConfigError, match="nothing was evaluated yet"):
+    with refused("checkpoint.never-evaluated"):
         find_policy(job.attempt_dir, best=True)
 
 
@@ -353,7 +354,7 @@ def test_while_the_disk_is_full_the_loop_copies_an_interval_s_rows_at_most_and_t
 def test_a_full_disk_at_the_hand_over_is_told_and_is_no_success(tmp_path, monkeypatch):
     train(tmp_path, at=30)
     monkeypatch.setattr(checkpoint, "_write", full_disk)
-    with pytest.raises(SaveError, match=r"step 152 could not be written .*the one before it is good") as caught:
+    with refused("checkpoint.unwritten", step=152) as caught:
         train(tmp_path, at=8)
     assert caught.value.exit_code == 5
     monkeypatch.undo()

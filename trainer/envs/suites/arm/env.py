@@ -153,7 +153,7 @@ class ArmEnv:
         """Go on from there. Errors: EnvError where it is of other settings, or of another version of MuJoCo."""
         tensors, numbers = state.tensors, state.numbers
         if ("noise" in tensors) != self.settings.randomize or tensors["physics"].shape != (state_size(self.model),):
-            raise EnvError("the state is of an arm with other settings, or of another version of MuJoCo")
+            raise EnvError("env.state-of-other-arm")
         for name in COUNTED:
             setattr(self, name, int(numbers[name]))
         if self.settings.randomize:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from trainer.envs.given import EnvFaultError
 from trainer.envs.spaces import IMAGE, STATE, Actions, ArraySpec, Box, Discrete, Obs
 from trainer.errors import ConfigError
 
@@ -24,7 +25,7 @@ from trainer.errors import ConfigError
 MOST_CHOICES = 4096
 
 
-class WrongArrayError(Exception):
+class WrongArrayError(EnvFaultError):
     """An environment gave what its space does not say."""
 
 
@@ -44,27 +45,29 @@ class ObsPart:
             try:
                 value = value[step]
             except (KeyError, IndexError, TypeError):
-                raise WrongArrayError(f"the observation lacks {self.key!r}") from None
+                raise WrongArrayError("given.key-missing", key=self.key) from None
         if isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete):
             return self._choices(value)
         array = np.asarray(value)
         if array.dtype == np.float32 and array.shape == self.space.shape and self.spec.dtype == "float32":
             return self._finite(array.flatten())
         if array.shape != self.space.shape:
-            raise WrongArrayError(f"{self._name} has the shape {array.shape}, its space says {self.space.shape}")
+            raise WrongArrayError(
+                "given.shape-of-space", name=self._name, found=str(array.shape), wanted=str(self.space.shape)
+            )
         if self.spec.dtype == "uint8":
             if array.dtype != np.uint8:
-                raise WrongArrayError(f"{self._name} is of type {array.dtype}, its space says uint8")
+                raise WrongArrayError("given.no-uint8", name=self._name, dtype=array.dtype)
             return np.array(_channels_first(array), order="C")
         if array.dtype.kind not in "fiub":
-            raise WrongArrayError(f"{self._name} is of type {array.dtype}, which is no number")
+            raise WrongArrayError("given.no-number", name=self._name, dtype=array.dtype)
         with np.errstate(over="ignore"):
             row = np.array(array, np.float32).reshape(self.spec.shape)
         return self._finite(row)
 
     def _finite(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.isfinite(row).all():
-            raise WrongArrayError(f"{self._name} holds NaN or infinity")
+            raise WrongArrayError("given.holds-nan", name=self._name)
         return row
 
     @property
@@ -75,10 +78,10 @@ class ObsPart:
         counts, starts = _counts(self.space)
         chosen = np.asarray(value)
         if chosen.dtype.kind not in "iub" or chosen.shape != self.space.shape:
-            raise WrongArrayError(f"{self._name} is {value!r}, its space is {self.space}")
+            raise WrongArrayError("given.outside-space", name=self._name, value=repr(value), space=self.space)
         numbers = chosen.ravel().astype(np.int64) - starts
         if (numbers < 0).any() or (numbers >= counts).any():
-            raise WrongArrayError(f"{self._name} is {value!r}, its space is {self.space}")
+            raise WrongArrayError("given.outside-space", name=self._name, value=repr(value), space=self.space)
         row = np.zeros(self.spec.shape, np.float32)
         row[np.cumsum(counts) - counts + numbers] = 1
         return row
@@ -92,7 +95,7 @@ class Observations:
         self.parts = _parts(space, (), env_id)
         keys = [part.key for part in self.parts]
         if not keys or len(set(keys)) != len(keys):
-            raise ConfigError(f"env.id: the observations of {env_id} have no part, or two of one name: {keys}")
+            raise ConfigError("gym.keys", id=env_id, keys=keys)
 
     @property
     def specs(self) -> dict[str, ArraySpec]:
@@ -110,26 +113,19 @@ class ActionMap:
     def __init__(self, space: spaces.Space[Any], env_id: str) -> None:
         """Errors: ConfigError for an action that nothing here can choose."""
         self._space = space
-        where = f"env.id: the actions of {env_id}"
         if isinstance(space, spaces.Box):
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-                bounded = f"gymnasium.spaces.Box(-1, 1, {space.shape})"
-                raise ConfigError(
-                    f"{where} have no bounds ({space}); bound them, or wrap it into "
-                    f"gymnasium.wrappers.TransformAction(env, lambda action: action, {bounded})"
-                )
+                raise ConfigError("gym.actions-unbounded", id=env_id, space=space, shape=str(space.shape))
             self.space: Box | Discrete = Box(math.prod(space.shape))
             self._low, self._high = space.low.astype(np.float64), space.high.astype(np.float64)
             self._rounds = np.issubdtype(space.dtype, np.integer)
             return
         if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise ConfigError(
-                f"{where} are a {type(space).__name__}; there must be one Box, Discrete, MultiDiscrete or MultiBinary"
-            )
+            raise ConfigError("gym.actions-unknown", id=env_id, space=type(space).__name__)
         self._counts, self._starts = _counts(space)
         choices = math.prod(self._counts.tolist())
         if not 1 <= choices <= MOST_CHOICES:
-            raise ConfigError(f"{where} have {choices:,} combinations; at most {MOST_CHOICES:,} are numbered through")
+            raise ConfigError("gym.too-many-choices", id=env_id, choices=choices)
         self.space = Discrete(choices)
 
     def to_env(self, action: Actions) -> Any:
@@ -155,17 +151,10 @@ def _parts(space: spaces.Space[Any], path: tuple[Any, ...], env_id: str) -> Sequ
     name = ".".join(map(str, path))
     which = f"the part {name!r} of the observations" if name else "the observations"
     if _is_picture(space) and len(space.shape) == 3 and _channels_axis(space.shape) is None:
-        raise ConfigError(
-            f"env.id: {which} of {env_id} are pictures {space.shape}, of which the first axis or the last may be the "
-            "channels; wrap them to [H, W, C] with no more channels than rows"
-        )
+        raise ConfigError("gym.picture-axes", which=which, id=env_id, shape=str(space.shape))
     spec = _spec(space)
     if spec is None:
-        raise ConfigError(
-            f"env.id: {which} of {env_id} are {space}, which no policy here can read; there may be Box (numbers, or "
-            f"pictures of uint8 of up to three axes), MultiBinary, Discrete, MultiDiscrete up to {MOST_CHOICES:,}, "
-            "and Dict and Tuple of them"
-        )
+        raise ConfigError("gym.observations-unreadable", which=which, id=env_id, space=space)
     return [ObsPart(name or (IMAGE if spec.dtype == "uint8" else STATE), path, space, spec)]
 
 

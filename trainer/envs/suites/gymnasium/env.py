@@ -15,7 +15,7 @@ from trainer.envs.exact import SEEDS
 from trainer.envs.given import EnvFaultError, real_reward, true_or_false
 from trainer.envs.spaces import Actions, Obs
 from trainer.envs.suite import Outcome
-from trainer.envs.suites.gymnasium.arrays import ActionMap, WrongArrayError
+from trainer.envs.suites.gymnasium.arrays import ActionMap
 from trainer.envs.suites.gymnasium.sight import Sight
 
 #: Entries of `info` that say what success is.
@@ -74,9 +74,9 @@ class GymnasiumEnv:
         try:
             given = self.upstream.reset(seed=seed % SEEDS)
         except (Exception, SystemExit) as error:
-            raise EnvFaultError(error_location(error)) from error
+            raise EnvFaultError("given.raised", why=error_location(error)) from error
         if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
-            raise EnvFaultError("reset() must give (observation, info); this is Gymnasium's interface since 0.26")
+            raise EnvFaultError("given.reset")
         self._success(given[1])
         return self._read(given[0])
 
@@ -85,9 +85,9 @@ class GymnasiumEnv:
         try:
             given = self.upstream.step(self._actions.to_env(action))
         except (Exception, SystemExit) as error:
-            raise EnvFaultError(error_location(error)) from error
+            raise EnvFaultError("given.raised", why=error_location(error)) from error
         if not (isinstance(given, tuple) and len(given) == 5 and isinstance(given[4], Mapping)):
-            raise EnvFaultError("step() must give (observation, reward, terminated, truncated, info)")
+            raise EnvFaultError("given.step")
         obs, reward, terminated, truncated, info = given
         return Outcome(
             self._read(obs),
@@ -105,9 +105,9 @@ class GymnasiumEnv:
                 viewer.make_context_current()  # Gymnasium draws into whichever context was made last
             drawn = np.asarray(self.upstream.render())
         except (Exception, SystemExit) as error:
-            raise EnvFaultError(error_location(error)) from error
+            raise EnvFaultError("given.raised", why=error_location(error)) from error
         if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
-            raise EnvFaultError(f"render() gives {drawn.dtype} {drawn.shape}, not uint8 [height, width, 3]")
+            raise EnvFaultError("given.render", dtype=drawn.dtype, shape=str(drawn.shape))
         return drawn
 
     def close(self) -> None:
@@ -115,10 +115,7 @@ class GymnasiumEnv:
         free(self.upstream)
 
     def _read(self, obs: Any) -> Obs:
-        try:
-            return self._sight.of(obs, self.picture)
-        except WrongArrayError as error:
-            raise EnvFaultError(str(error)) from None
+        return self._sight.of(obs, self.picture)
 
     def _success(self, info: Mapping[str, Any]) -> bool:
         told = [info[name] for name in SUCCESS if name in info]

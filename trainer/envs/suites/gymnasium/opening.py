@@ -38,12 +38,9 @@ class Maker:
         try:
             env = self._make(**kwargs)
         except (Exception, SystemExit) as error:  # it is not ours
-            given = f" with kwargs {kwargs}" if kwargs else ""
-            raise ConfigError(f"env.id: {self.id} cannot be made{given}: {error_location(error, __file__)}") from error
+            raise ConfigError("gym.not-made", id=self.id, kwargs=kwargs, why=error_location(error, __file__)) from error
         if not isinstance(env, gymnasium.Env):
-            raise ConfigError(
-                f"env.id: {self.id} makes a {type(env).__name__}, which is no gymnasium.Env; derive its class from that"
-            )
+            raise ConfigError("gym.no-env", id=self.id, kind=type(env).__name__)
         return env
 
 
@@ -58,7 +55,7 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
     if spec is not None:
         for field, why in _NOT_KWARGS.items():
             if field in kwargs:
-                raise ConfigError(f"env.kwargs.{field}: {why}")
+                raise ConfigError("gym.kwarg", field=field, why=why)
 
         def made(**more: Any) -> Any:
             # Without a TimeLimit: the vector cuts episodes. Without the checker: every step is looked at here.
@@ -69,8 +66,9 @@ def maker_of(env_id: str, kwargs: Mapping[str, Any]) -> Maker:
         return Maker(env_id, kwargs, None, called)
     known = [*gymnasium.registry, *(vars(found) if module else ())]
     hint = did_you_mean(name, known, "gymnasium.pprint_registry() prints what there is")
-    where = f"the module {module} neither registers nor has {name!r}" if module else f"there is no environment {name!r}"
-    raise ConfigError(f"env.id: {where}; {hint}")
+    if module:
+        raise ConfigError("gym.unknown-in-module", module=module, name=name, hint=hint)
+    raise ConfigError("gym.unknown", name=name, hint=hint)
 
 
 def space_of(env: gymnasium.Env[Any, Any], name: str, env_id: str) -> Any:
@@ -79,9 +77,7 @@ def space_of(env: gymnasium.Env[Any, Any], name: str, env_id: str) -> Any:
         return getattr(env, name)
     except Exception as error:
         why = error_location(error, __file__)
-        raise ConfigError(
-            f"env.id: {env_id} has no {name} before its first reset ({why}): set it in __init__"
-        ) from error
+        raise ConfigError("gym.space-missing", id=env_id, space=name, why=why) from error
 
 
 def versions_of(env: gymnasium.Env[Any, Any], env_id: str) -> dict[str, str]:
@@ -106,4 +102,4 @@ def _imported(module: str, advice: str) -> Any:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         why = error_location(error, __file__)
-        raise ConfigError(f"env.id: the module {module} cannot be imported here ({why}); {advice}") from error
+        raise ConfigError("gym.not-imported", module=module, why=why, advice=advice) from error

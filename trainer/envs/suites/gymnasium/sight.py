@@ -67,22 +67,13 @@ class Sight:
 
 def _check(settings: Gymnasium, pictures: dict[str, ArraySpec], numbers: dict[str, ArraySpec]) -> None:
     if settings.observation in {"cameras", "both"} and IMAGE in pictures:
-        raise ConfigError(
-            f"env.observation is {settings.observation}, and {settings.id} gives pictures itself; set it to state, or "
-            "to clips for encoders of video"
-        )
+        raise ConfigError("gym.pictures-itself", observation=settings.observation, id=settings.id)
     if not settings.has_pictures and not pictures:
         for name in ("image_size", "frame_stack", "frame_stride", "critic_sees"):
             if getattr(settings, name) != type(settings).model_fields[name].get_default():
-                raise ConfigError(
-                    f"env.{name} is for pictures, and {settings.id} gives none; leave it out, or set observation to "
-                    "cameras, both or clips, for what it renders"
-                )
+                raise ConfigError("gym.no-pictures", name=name, id=settings.id)
     if settings.critic_sees == "state" and not numbers:
-        raise ConfigError(
-            f"env.critic_sees is state, and {settings.id} gives nothing but pictures; leave it out: critics then see "
-            "what the policy sees"
-        )
+        raise ConfigError("gym.no-state", id=settings.id)
 
 
 def _first(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:

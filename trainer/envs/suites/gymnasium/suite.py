@@ -77,10 +77,7 @@ def _must_render(opened: _Opened) -> None:
         try:
             env.reset(0)
         except EnvFaultError as error:
-            raise ConfigError(
-                f"env.observation shows what {opened.maker.id} renders, and it cannot be drawn here: {error}; or train "
-                'on what it gives: "state"'
-            ) from None
+            raise ConfigError("gym.not-drawn", id=opened.maker.id, why=error) from None
 
 
 @cache

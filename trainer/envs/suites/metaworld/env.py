@@ -111,7 +111,7 @@ class TaskEnv:
                     "array" if isinstance(value, np.ndarray) else "numpy" if isinstance(value, np.generic) else "python"
                 )
                 if array.dtype.kind not in "fiub":
-                    raise EnvError(f"{self.task}: attribute {name!r} of type {array.dtype} cannot be stored")
+                    raise EnvError("env.attribute-unstored", task=self.task, name=name, dtype=array.dtype)
                 packed.setdefault(array.dtype.name, []).append(array.ravel())
                 layout.append([name, kind, array.dtype.name, list(array.shape)])
             elif value is None or isinstance(value, bool | int | str):
@@ -126,9 +126,9 @@ class TaskEnv:
         physics, model = state.tensors["physics"], state.tensors["model"]
         sizes = [getattr(env.model, name).size for name in MODEL_FIELDS]
         if meta["task"] != self.task:
-            raise EnvError(f"a state of {meta['task']} cannot be restored into {self.task}")
+            raise EnvError("env.state-of-other-task", found=meta["task"], task=self.task)
         if physics.shape != (state_size(env.model),) or model.shape != (sum(sizes),):
-            raise EnvError(f"{self.task}: the state is of another version of Meta-World or MuJoCo; install the old one")
+            raise EnvError("env.state-of-other-version", task=self.task)
         for name, values in zip(MODEL_FIELDS, np.split(model, np.cumsum(sizes)[:-1]), strict=True):
             field = getattr(env.model, name)
             field[:] = values.reshape(field.shape)
