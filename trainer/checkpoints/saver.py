@@ -166,7 +166,7 @@ class Saver:
                 self._tidied(needed, frozenset(file.path for files in self.rows.values() for file in files))
                 listed = self._published(contents, rows)
         except OSError as error:
-            raise unsaved(contents.step, self._job, error) from error
+            raise unwritten(contents.step, self._job, error) from error
         return Saved(contents.step, time.monotonic() - began, listed, self._tidied(needed))
 
     def _published(self, contents: Contents, rows: Mapping[str, Unsaved]) -> Listed:
@@ -216,12 +216,12 @@ class Saver:
             raise SupersededError(above)
 
 
-def unsaved(step: int, job: Job, error: OSError) -> SaveError:
+def unwritten(step: int, job: Job, error: OSError) -> SaveError:
     """A checkpoint could not be written."""
     why = "the disk is full or the quota used up" if is_full(error) else error.strerror or error
     return SaveError("checkpoint.unwritten", step=step, path=job.attempt_dir, why=why)
 
 
 def failure(step: int, job: Job, error: OSError) -> str:
-    """As `unsaved`, in words."""
-    return str(unsaved(step, job, error))
+    """As `unwritten`, in words."""
+    return str(unwritten(step, job, error))
