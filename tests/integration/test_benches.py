@@ -20,7 +20,6 @@ SMALLEST = {
     "arm_stepping": "--rounds 1 --envs 8",
     "controller_cpu": "2",
     "diagnosing": "1",
-    "encoder_page": "",
     "encoders": "1",
     "frames": "1",
     "frozen": "1",
