@@ -63,11 +63,9 @@ lock:
 		{ print >out }' $(VENV)/all.lock
 
 # Figures and their page go to bench/out/, which git ignores. `make bench REPLACE=1` replaces the committed ones.
-# bench/hour.py takes seven hours, bench/hour_search.py and bench/gpu_search.py as long as they are told: they are run
-# by themselves, and so are the hour's pictures, and bench/mutants.py, which measures the tests. What fails is named at
-# the end, and the page is made of the others.
-BY_HAND := bench/figures.py bench/gpu_search.py bench/hour.py bench/hour_pictures.py bench/hour_search.py \
-	bench/mutants.py bench/report.py
+# bench/hour.py takes seven hours, and bench/mutants.py measures the tests: they are run by themselves. What fails is
+# named at the end, and the page is made of the others.
+BY_HAND := bench/figures.py bench/hour.py bench/mutants.py bench/report.py
 
 bench: $(READY)
 	bash tests/real/install.sh

@@ -1,51 +1,31 @@
-"""Pictures in the replay: drawing a batch, memory, bytes on disk and what a save costs.
+"""Pictures in the replay: drawing a batch, and memory.
 
-`python bench/frames.py [ROUNDS]`:
-
-- a batch of 256 transitions of stacks and clips, ours and stable-baselines3's ReplayBuffer (NStepReplayBuffer) with
-  stacks as its VecFrameStack makes them, of equal shapes, over the same steps, to torch tensors, by turns; CPU time on
-  one thread, the median over rounds, and the median of the ratios within a round; and the bytes that both keep of a
-  step (episodes of 100 steps, so ours has a row in a hundred more), in bytes of its frames once;
-- row files as a checkpoint writes them, of films of the arm (three cameras, random motion) and of Meta-World's
-  pick-place (corner2, its scripted policy, some noise), 64 x 64, from four environments by turns;
-- a save of so many new rows, with a ring that holds no more and one that holds ten times as many: what the loop waits
-  for the copy, the CPU time in the background, and the file.
-
-Writes frames.csv, frames_disk.csv and frames_saving.csv.
+`python bench/frames.py [ROUNDS]`: a batch of 256 transitions of stacks and clips, ours and stable-baselines3's
+ReplayBuffer (NStepReplayBuffer) with stacks as its VecFrameStack makes them, of equal shapes, over the same steps, to
+torch tensors, by turns; CPU time on one thread, the median over rounds, and the median of the ratios within a round;
+and the bytes that both keep of a step (episodes of 100 steps, so ours has a row in a hundred more), in bytes of its
+frames once. Writes frames.csv.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
-os.environ.setdefault("MUJOCO_GL", "osmesa")
 
 import figures
 import gymnasium as gym
-import metaworld
-import mujoco
 import numpy as np
 import torch
-from metaworld.policies import SawyerPickPlaceV3Policy
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 
 from trainer.buffers.frames import POINTER_BYTES, FrameReplay
-from trainer.buffers.replay import Ring
-from trainer.checkpoints.rows import write_rows_file
-from trainer.config.suites import Arm
 from trainer.envs.collector import Transition
 from trainer.envs.frames import FrameStacks
 from trainer.envs.spaces import IMAGE, ArraySpec, Box, Spaces
 from trainer.envs.step import Step
-from trainer.envs.suite import SuiteRef
 
 BATCH, ENVS, STEPS, EPISODE, GAMMA = 256, 4, 4_000, 100, 0.99
 Look = tuple[int, int, int, int, bool]
@@ -58,9 +38,6 @@ LOOKS: dict[str, Look] = {
     "one camera, 64², clips of 8": (3, 64, 8, 1, True),
     "one camera, 64², clips of 8, every 4th": (3, 64, 8, 4, True),
 }
-SIDE, FILM_STEPS = 64, 100
-SAVED_ROWS = 2_000
-FLAGS = mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SKYBOX
 
 
 def spaces_of(look: Look) -> Spaces:
@@ -145,107 +122,11 @@ def sampling(rounds: int) -> list[list[object]]:
     return rows
 
 
-def renderer(model: Any) -> mujoco.Renderer:
-    """As fast as software draws: no multisampling, shadows, reflections and sky."""
-    model.vis.quality.offsamples, model.vis.quality.shadowsize = 0, 0
-    made = mujoco.Renderer(model, SIDE, SIDE)
-    for flag in FLAGS:
-        made.scene.flags[flag] = 0
-    return made
-
-
-def picture(drawing: mujoco.Renderer, data: Any, cameras: tuple[str, ...]) -> np.ndarray:
-    """[3 cameras, SIDE, SIDE]."""
-    found = []
-    for camera in cameras:
-        drawing.update_scene(data, camera=camera)
-        found.append(drawing.render().transpose(2, 0, 1).copy())
-    return np.concatenate(found)
-
-
-def arm_film() -> np.ndarray:
-    """[ENVS, FILM_STEPS, 9, SIDE, SIDE]: a drift and noise in each episode."""
-    suite, rng, drawing, film = SuiteRef(Arm()).open(), np.random.default_rng(0), None, []
-    env = suite.make(0)
-    for episode in range(ENVS):
-        env.reset(0, episode)
-        drift = rng.uniform(-0.5, 0.5, suite.spaces.action.shape)
-        for _ in range(FILM_STEPS):
-            model, data = env.simulation  # type: ignore[attr-defined]
-            drawing = drawing or renderer(model)
-            film.append(picture(drawing, data, Arm.USUAL_CAMERAS))
-            env.step(np.clip(drift + rng.normal(0, 0.5, drift.shape), -1, 1).astype(np.float32))
-    return np.stack(film).reshape(ENVS, FILM_STEPS, *film[0].shape)
-
-
-def metaworld_film() -> np.ndarray:
-    """[ENVS, FILM_STEPS, 3, SIDE, SIDE]: the scripted policy and some noise."""
-    tasks, rng, policy = metaworld.MT1("pick-place-v3", seed=0), np.random.default_rng(0), SawyerPickPlaceV3Policy()
-    env, drawing, film = tasks.train_classes["pick-place-v3"](), None, []
-    for episode in range(ENVS):
-        env.set_task(tasks.train_tasks[episode])
-        obs, _ = env.reset(seed=episode)
-        drawing = drawing or renderer(env.model)
-        for _ in range(FILM_STEPS):
-            film.append(picture(drawing, env.data, ("corner2",)))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of actions that are clipped
-                wanted = policy.get_action(obs)
-            obs, *_ = env.step(np.clip(wanted + rng.normal(0, 0.3, 4), -1, 1))
-    return np.stack(film).reshape(ENVS, FILM_STEPS, *film[0].shape)
-
-
-def of_film(film: np.ndarray) -> Iterator[np.ndarray]:
-    """[N, *frame], again and again; an episode's last frame comes twice."""
-    while True:
-        yield from film.swapaxes(0, 1)
-        yield film[:, -1]
-
-
-def ring_of(film: np.ndarray, rows: int) -> FrameReplay:
-    """One that is filled with it, rows of the environments by turns."""
-    channels = film.shape[2]
-    spaces = spaces_of((channels, SIDE, 3, 1, False))
-    ring = FrameReplay(rows, 1, spaces)
-    steps = -(-rows // ENVS)
-    for made in transitions(spaces, of_film(film), steps):
-        ring.add(made)
-    return ring
-
-
-def saved(ring: Ring, new: int) -> tuple[float, float, int]:
-    """Of the newest rows: (seconds that the loop waits, CPU seconds in the background, bytes)."""
-    with tempfile.TemporaryDirectory() as name:
-        began = time.perf_counter()
-        block = ring.block_since((int(ring.counts[0]) - new,))
-        waited, before = time.perf_counter() - began, time.thread_time()
-        file = write_rows_file(Path(name), Path(name) / "attempts/0", 1, block)
-        assert file is not None
-        return waited, time.thread_time() - before, file.bytes
-
-
 def main(rounds: int) -> None:
     """Measure, print, write the CSVs."""
     torch.set_num_threads(1)
     head = ["seen", "ours_ms", "sb3_ms", "times_as_fast", "bytes_a_step", "of_frames_once", "sb3_of_frames_once"]
     figures.save("frames", head, sampling(rounds))
-    films = {"the arm, three cameras": arm_film(), "pick-place, corner2": metaworld_film()}
-    disk = []
-    for name, film in films.items():
-        rows, pictures = ENVS * FILM_STEPS, film.shape[2] // 3
-        _, cpu, size = saved(ring_of(film, rows), rows)
-        each = size / (rows * pictures)
-        disk.append([name, rows * pictures, round(each), round(3 * SIDE * SIDE / each, 1), round(1e6 * cpu / rows)])
-        print(*disk[-1], sep=",", flush=True)
-    figures.save("frames_disk", ["film", "frames", "bytes_a_frame", "times_smaller", "cpu_us_a_row"], disk)
-    saving = []
-    for held in (SAVED_ROWS, 10 * SAVED_ROWS):
-        ring = ring_of(films["the arm, three cameras"], held)
-        found = [saved(ring, SAVED_ROWS) for _ in range(rounds)]
-        waited, cpu = (statistics.median(column) for column in list(zip(*found, strict=True))[:2])
-        saving.append([f"{held:,}", f"{SAVED_ROWS:,}", round(waited, 3), round(cpu, 3), round(found[0][2] / 1e6, 2)])
-        print(*saving[-1], sep=",", flush=True)
-    figures.save("frames_saving", ["rows_in_the_ring", "new_rows", "loop_waits_s", "cpu_beside_s", "mb"], saving)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What slots of a group bring each other, and what that costs one of them.
+"""What a group costs one of its slots.
 
 `python bench/groups.py [STEPS]` measures the cost: preset `tiny` (small nets: the case in which it weighs most) for
 STEPS (60,000) vector steps with their updates, and the default preset for a sixtieth of them. A slot in this process
@@ -12,18 +12,6 @@ Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an
 of an update, and of a barrier at which the weights of three other slots are mixed in: read from memory, weighed, judged
 on own rows before and after, journaled. Writes groups_mixing.csv.
 Claim, from before any run: at most 1 % of the time of the 1,000 updates that lie between two of them.
-
-`python bench/groups.py learn FOLDER [GROUPS [STEPS]]` trains: GROUPS (5) times four slots of `rows`, of `rows` and
-`adopt`, and apart, on door-lock-v3 and window-close-v3, which single seeds miss now and then; and apart from one
-beginning (`init_seed`), and of `mix`. Slot k of group g has the seed 200 + 4 g + k in each of the five, so the slots
-that are apart are also the single ones, at equal steps and updates. It goes on where it was interrupted, and makes
-no group again that is in groups_learning.csv: a row a group, for a group is one sample. groups_learning_summary.csv has
-the means of each way. `steps to a half`: of the first evaluation with a mean success of 0.5; all, where there was none.
-Four slots apart with the seeds 100 to 103 came to 0.76, 0.38, 0.74, 0.24 of door-lock-v3 and 0, 0.5, 0.1, 0 of
-window-close-v3 after 60,000 steps: so many there are, and half of a task counts as solved.
-Claims, from before any other run: with rows the share of slots that solve 0.5 of the task that fewer slots apart solve
-at the end at least doubles. Mixing does no harm: the mean success of its groups is not more than 0.05 below that of
-slots apart from one beginning; that it is above it is not claimed.
 """
 
 from __future__ import annotations
@@ -35,16 +23,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import figures
 import safetensors.torch
 import torch
-from scipy import stats
 
 from anchorleg.job import Job
 from trainer.algorithms.base import Algorithm
@@ -54,39 +39,25 @@ from trainer.config.training import Training, group_identity
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.history.read import read_evaluations
 from trainer.sharing.adoption import OtherLearner
 from trainer.sharing.episodes import Giving
+from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.journal import append
 from trainer.sharing.judge import encode
 from trainer.sharing.segment import Segment
-from trainer.training.begin import run
-from trainer.training.features.giving import EpisodeGiver
-from trainer.training.features.inflow.intake import Intake
-from trainer.training.features.inflow.mixing import Mixes
-from trainer.training.features.progress import TrainingDisplay
+from trainer.training.intake import Intake
+from trainer.training.mixing import Mixes
 from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 BLOCK_UPDATES = 1_400
-SLOTS, FIRST_SEED, SOLVED, CLAIMED = 4, 200, 0.5, 5
-TASKS = ("door-lock-v3", "window-close-v3")
-SOLVING = tuple(f"slots that solve {task}" for task in TASKS)
-LEARNING = ["way", "group", "steps", "mean success", *SOLVING, "steps to a half"]
+SLOTS = 4
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700
 ALONE, DRAWING = "a step alone", "others' rows in its batches"
 GIVING, TAKING, IN_ALL, BESIDE = "giving", "taking in", "in all", "CPU of threads beside"
-#: Fields of the training.
-WAYS: dict[str, dict[str, Any]] = {
-    "apart": {},
-    "rows": {"group": {"rows": True}},
-    "rows, adopt": {"group": {"rows": True, "adopt": True}},
-    "one beginning": {"init_seed": 0},
-    "mix": {"init_seed": 0, "group": {"mix": True}},
-}
 
 
 def others_give(others: list[Giving], episodes: Iterator[Segment]) -> None:
@@ -119,14 +90,13 @@ def of(preset: str, steps: int) -> list[list[str]]:
             state = as_begun(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
-            giver = EpisodeGiver(jobs[0], training)
-            giver.open(envs.spaces, is_fresh=False)
-            giver.on_version(0, 0, 0)
+            giver = EpisodeGiver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
+            giver.know(0, 0, 0)
             intake = Intake(jobs[0], training, None)
             assert intake.peers is not None
             for slot in range(1, SLOTS):
                 intake.peers._versions_of(slot).know(0, 0, 0)  # noqa: SLF001 - no policy is published here
-            intake.open()
+            intake.begin()
             before = beside(lambda: [advance(state) for _ in range(steps // 10)]) / (steps // 10)
             times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}
             others_too = partial(others_give, others, episodes)
@@ -254,101 +224,9 @@ def other_learner(learner: Algorithm, slot: int, updates: int) -> OtherLearner:
     return OtherLearner(slot, 0, 0, updates, safetensors.torch.save(weights))
 
 
-def trained(folder: Path, slot: int, seed: int, fields: dict[str, Any], steps: int) -> tuple[dict[str, float], int]:
-    """Train one slot to its end: (success in each task at its last evaluation, the steps at the first one whose mean
-    success was a half; all, where there was none).
-    """
-    training = resolve(
-        TrainingSection(
-            preset="tiny", tasks=TASKS, seed=seed, **fields, total_steps=steps,
-            evaluation_interval=steps // 10, evaluation_goals=50, evaluation_unseen_goals=0,
-            averaging=0,  # the average's own evaluations would take as much again
-        )
-    )  # fmt: skip
-    with TrainingDisplay(live=False) as display:
-        run(Job.standalone(folder, slot), training, display)
-    found = [(row["step"], dict(row["success"])) for row in read_evaluations(folder / "slots" / str(slot))]
-    half = [step for step, success in found if statistics.mean(success.values()) >= SOLVED]
-    return found[-1][1], min(half, default=steps)
-
-
-def learn(folder: Path, groups: int, steps: int) -> None:
-    """Train what is missing, and write a row a group."""
-    file = figures.newest("groups_learning")
-    kept = figures.read(file) if file.exists() else []
-    lines = [row for row in kept[1:] if kept[0] == LEARNING and row[2] == str(steps)]
-    for number in range(groups):
-        for way, fields in WAYS.items():
-            if any(row[:2] == [way, str(number)] for row in lines):
-                continue
-            home = folder / way.replace(", ", "-").replace(" ", "-") / str(number)
-            with ProcessPoolExecutor(SLOTS) as pool:
-                seeds = [FIRST_SEED + SLOTS * number + slot for slot in range(SLOTS)]
-                began = [pool.submit(trained, home, slot, seed, fields, steps) for slot, seed in enumerate(seeds)]
-                ends = [one.result() for one in began]
-            success = {task: [end[task] for end, _ in ends] for task in TASKS}
-            lines.append(
-                [way, str(number), str(steps), f"{statistics.mean(map(statistics.mean, success.values())):.3f}"]
-                + [f"{sum(rate >= SOLVED for rate in rates) / SLOTS:.2f}" for rates in success.values()]
-                + [f"{statistics.mean(half for _, half in ends):.0f}"]
-            )
-            print(*lines[-1], flush=True)
-            order = sorted(lines, key=lambda row: (list(WAYS).index(row[0]), int(row[1])))
-            figures.save("groups_learning", LEARNING, order)
-    rows = comparison(lines)
-    figures.save("groups_learning_summary", ["way", "groups", *LEARNING[3:]], rows)
-    for row in rows:
-        print(*row, sep=", ")
-    print(*claims(lines), sep="\n")
-
-
-def comparison(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Way by way, over its groups: means of success, of the slots that solve each task, and of the steps to a half."""
-    rows = []
-    for way in WAYS:
-        its = [[float(cell) for cell in row[3:]] for row in lines if row[0] == way]
-        if its:
-            mean, *solve, half = (statistics.mean(column) for column in zip(*its, strict=True))
-            rows.append([way, str(len(its)), f"{mean:.3f}", *(f"{share:.2f}" for share in solve), f"{half:,.0f}"])
-    return rows
-
-
-def claims(lines: Sequence[Sequence[str]]) -> list[str]:
-    """What became of what was claimed, over the groups that both ways have; from `CLAIMED` groups on."""
-
-    def means(way: str, other: str) -> tuple[int, list[list[float]]]:
-        of = {name: {row[1]: [float(cell) for cell in row[3:]] for row in lines if row[0] == name} for name in WAYS}
-        both = sorted(set(of[way]) & set(of[other]))
-        sides = ([of[name][group] for group in both] for name in (way, other))
-        return len(both), [[statistics.mean(column) for column in zip(*side, strict=True)] for side in sides]
-
-    said = []
-    groups, (rows, apart) = means("rows", "apart")
-    if groups >= CLAIMED:
-        place = 1 + min(range(len(TASKS)), key=lambda task: apart[1 + task])
-        at_least = "met" if rows[place] >= 2 * apart[place] > 0 else "not met"
-        said.append(f"{TASKS[place - 1]}: {rows[place]:.2f} of slots with rows, {apart[place]:.2f} apart: {at_least}")
-    groups, (mix, alone) = means("mix", "one beginning")
-    if groups >= CLAIMED:
-        harm = "met" if mix[0] >= alone[0] - 0.05 else "not met"
-        said.append(f"mix {mix[0]:.3f}, slots apart from one beginning {alone[0]:.3f}: {harm}")
-    of = {(row[0], row[1]): float(row[3]) for row in lines}
-    for way in ("rows", "rows, adopt"):
-        more = [
-            score - of["apart", group] for (name, group), score in of.items() if name == way and ("apart", group) in of
-        ]
-        if len(more) >= CLAIMED:
-            mean, half = statistics.mean(more), stats.sem(more) * stats.t.ppf(0.975, len(more) - 1)
-            interval = f"{mean - half:+.2f} to {mean + half:+.2f}"
-            said.append(f"{way}: {mean:+.2f} success beside apart, group by group, 95 % {interval}")
-    return said or [f"nothing is judged from fewer than {CLAIMED} groups"]
-
-
 if __name__ == "__main__":
     words = sys.argv[1:]
-    if words[:1] == ["learn"]:
-        learn(Path(words[1]), int(words[2]) if len(words) > 2 else 5, int(words[3]) if len(words) > 3 else 60_000)
-    elif words[:1] == ["mix"]:
+    if words[:1] == ["mix"]:
         mixing(int(words[1]) if len(words) > 1 else 10)
     else:
         cost(int(words[0]) if words else 60_000)

@@ -1,10 +1,11 @@
 """What is learned of MT10 in one hour on two CPU cores.
 
-`python bench/hour.py` runs the published hour: preset `laptop` and stable-baselines3 by its best settings of
-bench/hour_search.py, `SEEDS` seeds each, one after another, on a machine that does nothing else (about seven hours;
-`--minutes 5 --seeds 1` tries it, and writes hour_try.csv). Runs that are complete in hour.csv are not made again; one
-that was interrupted is thrown away, and begins anew. `python bench/hour.py --again 100` makes the hour of ours with
-that seed once more, in a folder of its own, and writes it beside the published one (hour_again.csv).
+`python bench/hour.py` runs the published hour: preset `laptop` and stable-baselines3 by the settings that the search
+found best for it (bench/hour_search.py of commit f5d2dfab), `SEEDS` seeds each, one after another, on a machine that
+does nothing else (about seven hours; `--minutes 5 --seeds 1` tries it, and writes hour_try.csv). Runs that are complete
+in hour.csv are not made again; one that was interrupted is thrown away, and begins anew. `python bench/hour.py --again
+100` makes the hour of ours with that seed once more, in a folder of its own, and writes it beside the published one
+(hour_again.csv).
 
 Ours is trained by `orchestrator start --for 1:00:00` with the local executor and jobs of 12 minutes, so the hour has
 starts, saves, hand-overs and evaluations in it. stable-baselines3 has an hour of its own training alone: its
@@ -35,24 +36,34 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import figures
 import numpy as np
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from hour_search import CANDIDATES, MINUTES, OURS, THEIRS, begin, best, due, played, quicker, searched, trained  # noqa: E402
 from learning import difference, words  # noqa: E402 - beside this file
+from rivals import sac, vectors  # noqa: E402
 
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
+from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.config.tasknames import MT10  # noqa: E402
+from trainer.envs.spaces import STATE  # noqa: E402
+from trainer.envs.step import VectorSpec  # noqa: E402
+from trainer.envs.suite import SuiteRef  # noqa: E402
+from trainer.evaluation.protocol import evaluate  # noqa: E402
 from trainer.history.read import read, read_evaluations  # noqa: E402
-from trainer.machine.products import PLAIN, choose_products  # noqa: E402
+from trainer.machine import device as machine  # noqa: E402
+from trainer.machine import products  # noqa: E402
 
+OURS, THEIRS = "ours", "stable-baselines3"
+#: The hour.
+MINUTES = 60.0
 GOALS, SEEDS = 50, 3
 #: stable-baselines3 as above, but its products computed as `trainer` has them.
 HELPED = f"{THEIRS}, our choice of library"
@@ -64,6 +75,14 @@ POINTS = 6
 #: The search has seed 0.
 FIRST_SEED = 100
 HEAD = ["side", "seed", "machine", "settings", "minutes", "step", *MT10, "mean"]
+#: Of stable-baselines3; `gradient_steps` are the updates of a step of all environments.
+SB3: dict[str, Any] = {
+    "nets": (256, 256), "batch": 1_024, "num_envs": 130, "gradient_steps": 4, "learning_rate": 1e-3, "gamma": 0.97,
+    "ent_coef": "auto", "target_entropy": -4,
+}  # fmt: skip
+#: A rival's rounds of 1,000 steps before it has updates, and those that are timed with each number of threads, in
+#: so many tries.
+TIMED_ROUNDS, TIMED_TRIES = 6, 3
 AGAIN = ["seed", "machine", "at", "its steps", "published", "steps", "again", "difference"]
 
 
@@ -92,8 +111,6 @@ def by_relay(seed: int, minutes: float, name: str) -> list[list[str]]:
     if run_dir.exists():  # of a call that was interrupted; its job may train on
         call("orchestrator", "stop")
         shutil.rmtree(run_dir)
-    for film in folder.glob("*.mp4"):  # of the agents that were
-        film.unlink()
     whole = int(60 * minutes)
     call("orchestrator", "start", "--for", f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}")
     slot = run_dir / "slots" / "0"
@@ -109,37 +126,75 @@ def by_relay(seed: int, minutes: float, name: str) -> list[list[str]]:
     return [line(OURS, seed, float(np.interp(step, *at.T)), step, curve[step]["success"]) for step in sorted(curve)]
 
 
-def films(seed: int, name: str) -> None:
-    """A film of each task beside its plot, where there is none yet; none where this machine cannot draw, as
-    `trainer play` says.
+def stable_baselines3(seed: int) -> tuple[Any, Callable[[], None]]:
+    """Its model on our environments (on Meta-World's own vectors it is slower), and what ends these."""
+    machine.set_deterministic(1)
+    products.use(products.PLAIN)
+    values = dict(SB3)
+    nets, batch = values.pop("nets"), values.pop("batch")
+    envs = vectors.OurVector(VectorSpec(goals_of(seed), values.pop("num_envs"), seed), 0)
+    return sac.stable_baselines3(
+        vectors.for_sb3(envs), nets, nets, batch, 1_000_000, seed, learning_starts=5_000, train_freq=1, **values
+    ), envs.close
+
+
+def goals_of(seed: int) -> SuiteRef:
+    """What a run of this seed trains on, and is played from."""
+    return SuiteRef(Metaworld(tasks=MT10), seed)
+
+
+def more(model: Any) -> None:
+    """Train a little on."""
+    model.learn(1_000, reset_num_timesteps=False, log_interval=None)
+
+
+def played(model: Any, seed: int) -> Any:
+    """The success of its deterministic policy, by task."""
+    one_hot = np.eye(len(MT10), dtype=np.float32)
+
+    def act(obs: Any, task: Any) -> Any:
+        return model.predict(np.concatenate([obs[STATE], one_hot[task]], axis=1), deterministic=True)[0]
+
+    found = evaluate(act, goals_of(seed), GOALS)
+    assert found is not None
+    return found.success
+
+
+def quicker(model: Any) -> None:
+    """Take as many threads as let it take less time: one, or as many as there are cores. The best of some tries in
+    turn counts: whatever else the machine does for a moment decides nothing.
     """
-    folder = figures.OWN / f"{name}-{seed}"
-    missing = [task for task in MT10 if not (folder / f"{task}.mp4").exists()]
-    for task in missing if (folder / "run").exists() else ():
-        play = [sys.executable, "-m", "trainer", "play", "run", "--task", task, "--out", f"{task}.mp4"]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        try:
-            subprocess.run(play, cwd=folder, env=env, check=False, stdout=subprocess.DEVNULL, timeout=900)
-        except subprocess.TimeoutExpired:
-            print(f"no film of {task}: it takes more than 15 minutes here", file=sys.stderr)
+    took: dict[int, list[float]] = {1: [], os.cpu_count() or 1: []}
+    for _ in range(TIMED_ROUNDS):  # before there are updates
+        more(model)
+    for _ in range(TIMED_TRIES):
+        for threads, tries in took.items():
+            torch.set_num_threads(threads)
+            began = time.monotonic()
+            for _ in range(TIMED_ROUNDS // TIMED_TRIES):
+                more(model)
+            tries.append(time.monotonic() - began)
+    print(", ".join(f"{threads} threads: {min(tries):.2f} s" for threads, tries in took.items()), flush=True)
+    torch.set_num_threads(min(took, key=lambda threads: min(took[threads])))
 
 
 def by_sb3(seed: int, minutes: float, side: str = THEIRS) -> list[list[str]]:
-    """The curve of stable-baselines3's best candidate, as `side` has its products computed."""
-    run, lines, spent = begin(THEIRS, best(THEIRS), seed), [], 0.0
+    """The curve of stable-baselines3, as `side` has its products computed."""
+    (model, close), lines, spent = stable_baselines3(seed), [], 0.0
     if side == HELPED:
-        chosen, _ = choose_products(max(CANDIDATES[THEIRS, best(THEIRS)]["nets"]))
-        if chosen == PLAIN:
+        chosen, _ = products.choose_products(max(SB3["nets"]))
+        if chosen == products.PLAIN:
             sys.exit("on this machine `trainer` chooses what torch has anyhow: this hour would tell nothing new")
     for point in range(POINTS):
         began = time.monotonic()
         if not point:
-            quicker(run.more)
-        trained(run, 60 * minutes * (point + 1) / POINTS - spent, time.monotonic)
+            quicker(model)
+        while spent + time.monotonic() - began < 60 * minutes * (point + 1) / POINTS:
+            more(model)
         spent += time.monotonic() - began
-        lines.append(line(side, seed, spent / 60, run.made()[0], played(run.act, GOALS, seed).success))
+        lines.append(line(side, seed, spent / 60, model.num_timesteps, played(model, seed)))
         print(", ".join(lines[-1]), flush=True)
-    run.close()
+    close()
     return lines
 
 
@@ -153,7 +208,7 @@ def line(side: str, seed: int, minutes: float, step: int, success: Any) -> list[
 def settings_of(side: str) -> str:
     """Eight hexadecimal digits of what a side is trained with; the library that computes products is not in them."""
     laptop = resolve(TrainingSection(preset="laptop")).model_dump(mode="json", include={*LEARNED})
-    values = laptop if side == OURS else CANDIDATES[THEIRS, best(THEIRS)]
+    values = laptop if side == OURS else SB3
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -249,8 +304,6 @@ def compared(published: Sequence[tuple[str, str]], again: Sequence[tuple[str, st
 def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> None:
     """Make what is missing of `sides`, print, write."""
     name = "hour" if minutes == MINUTES else "hour_try"
-    if name == "hour" and due(searched(), sides=(THEIRS,)) is not None:
-        sys.exit("which settings of stable-baselines3 are best is not known yet: end the search first")
     path = figures.newest(name)
     every = figures.read(path)[1:] if path.exists() else []
     lines, folder = current(every), name.replace("_", "-")
@@ -262,8 +315,6 @@ def hour(seeds: int, minutes: float, sides: Sequence[str] = (OURS, THEIRS)) -> N
                 lines += found
                 every = [row for row in every if (row[0], row[1]) != key] + found
                 figures.save(name, HEAD, every)
-            if side == OURS and seed == FIRST_SEED:
-                films(seed, folder)
     figures.save(f"{name}_tasks", ["task", OURS, THEIRS], by_task(lines))
     rows = summary(lines)
     figures.save(f"{name}_summary", ["claim", "ours", "stable-baselines3", "difference"], rows)

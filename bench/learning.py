@@ -13,15 +13,6 @@ seeds. It is *shown* where the lower end of the 95 % interval of the difference 
 above -0.05, *refuted* where its upper end is below -0.05, and *undecided* else. It is judged from 20 seeds on, once:
 who looks after each seed and stops where it pleases finds what is not there.
 
-Until commit ccd3e4fc ours squeezed the log deviation of actions into [-10, 2] by a tanh, as BRC does, and some seeds
-never met door-lock (below 0.05 of it in the end), of stable-baselines3's none: of seeds 7 to 13 four with one
-temperature for all tasks (final success 0.585) and two with a temperature a task (0.687; `python bench/learning.py
-temperature 7` there). Now it is cut off at -20 and 2, as theirs is; that was not all, for of 20 seeds two still miss
-it, of theirs one.
-
-`python bench/learning.py temperature [SEEDS]` (7) trains ours and a third side, ours with a temperature a task, on the
-seeds from `FEW` on.
-
 One row a seed, side and evaluation goes to learning.csv when a run is complete; runs that are in it (at first: in the
 committed one) are not made again. learning_summary.csv is made from it: means over seeds with 95 % intervals.
 """
@@ -64,17 +55,14 @@ from trainer.training.run import advance, as_begun, drain  # noqa: E402
 #: left out: a run solves it or never meets its reward, so that chance would decide.
 TASKS = ("reach-v3", "drawer-close-v3", "door-lock-v3")
 HORIZON, STEPS, EVERY, RANDOM_STEPS = 100, 48_000, 6_000, 3_000
-WIDTHS, BATCH, GOALS, SEEDS, FEW = (256, 256), 128, 50, 20, 7
+WIDTHS, BATCH, GOALS, SEEDS = (256, 256), 128, 50, 20
 PROCESSES = 2
 RATE, GAMMA, TEMPERATURE, ENTROPY = 1e-3, 0.97, 0.1, -2.0
-#: Of door-lock in the end: below it a run has not met its reward.
-MET = 0.05
 #: The seed of the fixed goals; every training seed has the same ones.
 GOAL_SEED = 0
 SUITE = SuiteRef(Metaworld(tasks=TASKS, horizon=HORIZON), GOAL_SEED)
 MARGIN, CONFIDENCE = 0.05, 0.95
-OURS, OWN, THEIRS = "ours", "ours, a temperature a task", "stable-baselines3"
-TEMPERATURES = ["side", "seeds", "final success", f"of {TASKS[-1]}", f"seeds without {TASKS[-1]}"]
+OURS, THEIRS = "ours", "stable-baselines3"
 HEAD = ["side", "seed", "step", *TASKS, "mean", "cpu_s"]
 
 
@@ -92,14 +80,13 @@ def spec(seed: int) -> VectorSpec:
     return VectorSpec(SUITE, len(TASKS), seed)
 
 
-def ours(seed: int, **fields: Any) -> Run:
+def ours(seed: int) -> Run:
     """Our loop."""
     training = resolve(
         TrainingSection(
             preset="tiny", tasks=TASKS, seed=seed, horizon=HORIZON, batch_size=BATCH, buffer_size=STEPS,
             actor_hidden=WIDTHS, critic_hidden=WIDTHS, random_steps=RANDOM_STEPS, learning_rate=RATE, gamma=GAMMA,
-            init_temperature=TEMPERATURE, target_entropy=ENTROPY, updates_per_step=1.0,
-            **fields,
+            init_temperature=TEMPERATURE, target_entropy=ENTROPY, updates_per_step=1.0, shared_temperature=True,
         )
     )  # fmt: skip
     envs = VectorEnv(spec(seed))
@@ -134,7 +121,7 @@ def stable_baselines3(seed: int) -> Run:
 
 def trained(side: str, seed: int) -> list[list[str]]:
     """The rows of one whole run."""
-    run = stable_baselines3(seed) if side == THEIRS else ours(seed, shared_temperature=side == OURS)
+    run = (stable_baselines3 if side == THEIRS else ours)(seed)
     began, lines = time.process_time(), []
     for step in range(EVERY, STEPS + 1, EVERY):
         run.to(step)
@@ -171,10 +158,10 @@ def half_width(error: float, freedom: float) -> float:
 
 def summary(lines: list[list[str]]) -> tuple[list[list[str]], str]:
     """(rows of the curves, their last one the final success; the verdict), over the seeds that both sides have."""
-    curves: dict[str, dict[str, list[float]]] = {OURS: {}, OWN: {}, THEIRS: {}}
+    curves: dict[str, dict[str, list[float]]] = {}
     for side, seed, _, *rates, _ in lines:
-        curves[side].setdefault(seed, []).append(float(rates[-1]))
-    seeds = sorted(set(curves[OURS]) & set(curves[THEIRS]))
+        curves.setdefault(side, {}).setdefault(seed, []).append(float(rates[-1]))
+    seeds = sorted(set(curves.get(OURS, {})) & set(curves.get(THEIRS, {})))
     if len(seeds) < 2:
         return [], "no verdict and no intervals from fewer than two seeds"
     points: list[tuple[str, Callable[[list[float]], float]]] = [
@@ -191,25 +178,6 @@ def summary(lines: list[list[str]]) -> tuple[list[list[str]], str]:
         return rows, f"no verdict from fewer than {SEEDS} seeds, and there are {len(seeds)}"
     verdict = "shown" if gap[1] > -MARGIN else "refuted" if gap[2] < -MARGIN else "undecided"
     return rows, f"not worse than {MARGIN} over {len(seeds)} seeds: {verdict} ({words(gap)})"
-
-
-def by_temperature(lines: list[list[str]]) -> list[list[str]]:
-    """A row a side: final success, its mean and that of door-lock, and how many seeds did not meet that; over the seeds
-    from `FEW` on that both of our sides have, and as many of them as stable-baselines3 has.
-    """
-    ends: dict[str, dict[str, list[list[float]]]] = {OURS: {}, OWN: {}, THEIRS: {}}
-    for side, seed, step, *rates, _ in lines:
-        if int(step) > STEPS - 2 * EVERY:
-            ends[side].setdefault(seed, []).append([float(rate) for rate in rates])
-    seeds = {seed for seed in set(ends[OURS]) & set(ends[OWN]) if int(seed) >= FEW}
-    rows = []
-    for side, of_seed in ends.items():
-        means = [np.mean(of_seed[seed], axis=0) for seed in sorted(seeds & set(of_seed))]
-        if means:
-            lock, mean = np.mean(means, axis=0)[-2:]
-            never = sum(bool(one[-2] < MET) for one in means)
-            rows.append([side, str(len(means)), f"{mean:.3f}", f"{lock:.3f}", str(never)])
-    return rows
 
 
 def words(found: tuple[float, float, float]) -> str:
@@ -237,14 +205,10 @@ def one(side: str, seed: int) -> list[list[str]]:
 
 def main() -> None:
     """Train what is missing, print, write."""
-    is_cause = sys.argv[1:2] == ["temperature"]
-    words_given = sys.argv[2:] if is_cause else sys.argv[1:]
-    seeds = int(words_given[0]) if words_given else FEW if is_cause else SEEDS
-    processes = int(words_given[1]) if len(words_given) > 1 else PROCESSES
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    processes = int(sys.argv[2]) if len(sys.argv) > 2 else PROCESSES
     made = {(line[0], int(line[1])) for line in read()}
-    sides = (OURS, OWN) if is_cause else (OURS, THEIRS)
-    first = FEW if is_cause else 0
-    missing = [(side, first + seed) for seed in range(seeds) for side in sides if (side, first + seed) not in made]
+    missing = [(side, seed) for seed in range(seeds) for side in (OURS, THEIRS) if (side, seed) not in made]
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         for run in as_completed([pool.submit(one, side, seed) for side, seed in missing]):
             lines = sorted([*read(), *run.result()], key=lambda line: (line[0], int(line[1]), int(line[2])))
@@ -254,11 +218,6 @@ def main() -> None:
     for row in rows:
         print(", ".join(row))
     print(verdict)
-    temperatures = by_temperature(read())
-    if temperatures:
-        figures.save("learning_temperature", TEMPERATURES, temperatures)
-    for row in temperatures:
-        print(", ".join(row))
 
 
 if __name__ == "__main__":

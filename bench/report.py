@@ -23,8 +23,6 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PLACE = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 #: Figures that no hours were at hand for → what makes them.
 UNMEASURED = {
-    "groups_learning_summary": "groups.py learn FOLDER",
-    "learning_temperature": "learning.py temperature",
     "hour_summary": "hour.py",
     "mutants_rooms": "mutants.py",
     "hour_tasks": "hour.py",

@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {
     "algorithms_learning": "--algorithms cartpole-ppo --seeds 1 --steps 2048 --processes 1",
     "algorithms_speed": "--rounds 1 --algorithms sac --envs arm",  # the one way by `as_mtsac`
-    "arm_random": "--episodes 25",
     "arm_stepping": "--rounds 1 --envs 8",
     "controller_cpu": "2",
     "diagnosing": "1",
@@ -28,15 +27,12 @@ SMALLEST = {
     "groups": "3000",
     "handover": "1",
     "hour": "--seeds 0",
-    "hour_pictures": "",
     "many_contributors": "30 20",
     "mt50_stepping": "--rounds 1 --benchmarks MT10",
     "mutants": "--only files-write-no-fsync",
-    "publish_killed": "5 0.2",
     "rendering": "--rounds 1",
     "report": "",
     "saving": "1",
-    "second_buffer": "--steps 50 --seeds 1",
     "second_thread": "2",
     "shards": "1",
     "sharing": "1",
@@ -48,7 +44,6 @@ SMALLEST = {
     "training": "1 256x2",
     "update": "1 256x2",
     "viewer": "0.05",
-    "viewer_link": "1",
     "wandb_live": "1",
     "weight_class": "1 1 1",
     "weight_latency": "1 1",
@@ -56,13 +51,9 @@ SMALLEST = {
 }
 #: Those that have no size of a few minutes, and why.
 TOO_LARGE = {
-    "demos": "six encoders are fitted and 90 episodes recorded, however few it is told",
     "figures": "no benchmark: the others import it",
-    "gpu_search": "it trains for minutes of a GPU, and stops when none is there",
-    "hour_search": "its first rung alone is minutes of training for each of thirty candidates",
     "learning": "trains for as many steps as its figures are of",
     "pixels": "trains for as many steps as its figures are of",
-    "policy_bytes": "trains two actors for a few minutes, whatever it is told",
     "poison": "trains for as many steps as its figures are of",
     "slurm_handover": "installs submitit from PyPI",
 }
