@@ -93,14 +93,13 @@ def _drain(master: int) -> None:
 
 def main() -> None:
     """Measure, print, write."""
-    watch_s = float(sys.argv[1]) if len(sys.argv) > 1 else WATCH_S
     with tempfile.TemporaryDirectory(prefix="al-") as name, throw_away(Layout(nodes=2, gpus=0)) as cluster:
         quiet, shown = (a_run(cluster, Path(name) / what, live=what == "live") for what in ("detached", "live"))
         with quiet as detached, shown as live:
             time.sleep(SETTLE_S)
             pids = {"in the background": detached, "live table on a terminal": live}
             before, began = {what: cpu_s(pid) for what, pid in pids.items()}, time.monotonic()
-            time.sleep(watch_s)
+            time.sleep(figures.number(1, WATCH_S))
             took = time.monotonic() - began
             used = {what: cpu_s(pid) - before[what] for what, pid in pids.items()}
     rows = []

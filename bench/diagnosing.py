@@ -7,10 +7,7 @@ updates alone; stepping makes it smaller. Writes diagnosing.csv.
 from __future__ import annotations
 
 import statistics
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from itertools import count
 
 import figures
 import numpy as np
@@ -28,15 +25,7 @@ from trainer.envs.suite import spaces_of
 from trainer.machine import device as machine
 from trainer.machine import products
 
-ROOT = Path(__file__).resolve().parents[1]
 ROWS_A_TASK = 2_000
-
-
-def cpu_s(work: Callable[[], object]) -> float:
-    """CPU seconds of `work`."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def measure(preset: str, rounds: int) -> list[str]:
@@ -52,7 +41,7 @@ def measure(preset: str, rounds: int) -> list[str]:
         rows = rows_of({"state": obs[0]}, action, reward, {"state": obs[1]}, np.zeros(tasks, np.bool_))
         replay.add(np.arange(tasks), rows)
     is_native = choose_native(training, None)[0] == NATIVE
-    native, of_updates, diagnoses = NativeUpdates(learner) if is_native else None, [], []
+    native = NativeUpdates(learner) if is_native else None
 
     def update() -> None:
         drawn = replay.pick(replay.deal(batch), rng)
@@ -61,21 +50,22 @@ def measure(preset: str, rounds: int) -> list[str]:
         else:
             native.learn(prepared(learner, drawn))
 
-    for step in range(rounds + 1):  # the first prepares
-        of_updates.append(cpu_s(lambda: [update() for _ in range(3)]) / 3)
-        diagnoses.append(cpu_s(lambda step=step: diagnose(learner, replay, step)))
-    one, diagnosis = (statistics.median(all_s[1:]) for all_s in (of_updates, diagnoses))
+    steps = count()
+    ways = {
+        "update": lambda: figures.timed(update, 3),
+        "diagnosis": lambda: figures.timed(lambda: diagnose(learner, replay, next(steps))),
+    }
+    one, diagnosis = (statistics.median(all_s) for all_s in figures.by_turns(ways, rounds).values())
     share = diagnosis / (INTERVAL_UPDATES * one)
     return [preset, f"{1e3 * one:.2f}", f"{1e3 * diagnosis:.2f}", f"{diagnosis / one:.2f}", f"{100 * share:.2f}"]
 
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     machine.set_deterministic(1)
     lines = []
     for preset in ("debug", "tiny", "guide", "mclean", "best"):
-        lines.append(measure(preset, rounds))
+        lines.append(measure(preset, figures.number(1, 7)))
         print(", ".join(lines[-1]), flush=True)
     head = ["preset", "update_ms", "diagnosis_ms", "in_updates", "percent_of_updates"]
     figures.save("diagnosing", head, lines)

@@ -1,22 +1,12 @@
-"""What each encoder of pictures and clips costs, and how long its import takes beside upstream's.
+"""What each encoder of pictures and clips costs.
 
-`python bench/encoders.py [ROUNDS] [TORCHVISION]`: one camera in colour, one observation, one thread, CPU time, the
-least of ROUNDS (3) rounds: forward alone, and forward and backward. Multiply-adds are torch's own count
-(`flop_counter`, which counts two operations for each) over the net on the meta device; what backward keeps is counted
-there too: the tensors that autograd saves, parameters left out. Imports are timed in a process each, after torch's own,
-the median of three. TORCHVISION is a folder into which torchvision was installed alone (`pip install --no-deps
---target`): where it stands beside a torch for CPUs, transformers cannot be imported (tests/golden/
-r3d18_torchvision.py). Writes encoders.csv and encoders_import.csv.
+`python bench/encoders.py [ROUNDS]`: one camera in colour, one observation, one thread, CPU time, the least of ROUNDS
+(3) rounds: forward alone, and forward and backward. Multiply-adds are torch's own count (`flop_counter`, which counts
+two operations for each) over the net on the meta device; what backward keeps is counted there too: the tensors that
+autograd saves, parameters left out. Writes encoders.csv.
 """
 
 from __future__ import annotations
-
-import os
-import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import figures
 import torch
@@ -27,16 +17,9 @@ from trainer.config.find import ENCODERS, find
 from trainer.config.network import ARCHES, RGB, EncoderArch, EncoderSettings, Network
 from trainer.envs.spaces import ArraySpec
 
-ROOT = Path(__file__).resolve().parents[1]
 #: What all are measured at beside the size that each is meant for.
 SIZE, FRAMES = 64, 8
 MEGA = 1e6
-IMPORTS, IMPORT_DEADLINE_S = 3, 120
-OPERATORS = """
-library = torch.library.Library("torchvision", "DEF")
-library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-"""
 
 
 def inputs_of(arch: EncoderArch) -> list[ArraySpec]:
@@ -83,15 +66,8 @@ def timed(net: nn.Module, spec: ArraySpec, rounds: int) -> tuple[float, float]:
     def both() -> None:
         net(seen).sum().backward()
 
-    found = []
-    for call in (forward, both):
-        took = []
-        for _ in range(rounds + 1):
-            begun = time.process_time()
-            call()
-            took.append(time.process_time() - begun)
-        found.append(min(took[1:]))
-    return found[0], found[1]
+    forward_s, both_s = (min([figures.timed(call) for _ in range(rounds + 1)][1:]) for call in (forward, both))
+    return forward_s, both_s
 
 
 def row(name: str, label: str, network: Network, spec: ArraySpec, rounds: int) -> list[object]:
@@ -116,41 +92,8 @@ def row(name: str, label: str, network: Network, spec: ArraySpec, rounds: int) -
     ]
 
 
-def import_s(code: str, extra: str = "") -> float:
-    """CPU seconds of some imports after torch's: the median of three processes. `extra`: a folder to look in."""
-    program = (
-        f"import sys, time, torch\nsys.path += {[extra] * bool(extra)!r}\nbegun = time.process_time()\n"
-        f"{code}\nprint(time.process_time() - begun)"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    took = [
-        float(
-            subprocess.run(
-                [sys.executable, "-c", program],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=IMPORT_DEADLINE_S,
-            ).stdout
-        )
-        for _ in range(IMPORTS)
-    ]
-    return statistics.median(took)
-
-
-def imports(torchvision: str) -> list[list[object]]:
-    own = "import trainer.nets.encoders.r3d18, trainer.nets.encoders.timesformer, trainer.nets.weights"
-    rows: list[list[object]] = [["ours: r3d18, timesformer and their weights", f"{import_s(own):.2f}"]]
-    if torchvision:
-        code = f"{OPERATORS}\nfrom torchvision.models.video import r3d_18"
-        rows.append(["torchvision.models.video", f"{import_s(code, torchvision):.2f}"])
-    rows.append(["transformers.TimesformerModel", f"{import_s('from transformers import TimesformerModel'):.2f}"])
-    return rows
-
-
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    rounds = figures.number(1, 3)
     torch.set_num_threads(1)
     rows = []
     for name, arch in ARCHES.items():
@@ -170,9 +113,6 @@ def main() -> None:
         "backward keeps MB",
     )
     figures.save("encoders", head, rows)
-    figures.save(
-        "encoders_import", ("import, after torch's own", "CPU s"), imports(sys.argv[2] if len(sys.argv) > 2 else "")
-    )
 
 
 if __name__ == "__main__":

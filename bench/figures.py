@@ -10,17 +10,22 @@ import contextlib
 import csv
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 FOLDER = Path(__file__).resolve().parent
 #: What docs/benchmarks.md is made from.
 COMMITTED = FOLDER / "results"
 #: What was measured on this machine, by whoever wanted to know.
 OWN = FOLDER / "out"
+_Number = TypeVar("_Number", int, float)
+_Key = TypeVar("_Key", bound=Hashable)
+_Found = TypeVar("_Found")
 #: Beside the figures: which machine each of them is of, which day, and which code.
 MACHINES = "machines.csv"
 
@@ -96,6 +101,53 @@ def this_machine() -> str:
         numbers = f"family {found.get('cpu family', '?')}, model {found.get('model', '?')}"
         model = f"{found.get('model name', platform.machine())} ({numbers})"
     return f"{model}, {os.cpu_count()} cores"
+
+
+def number(place: int, usual: _Number) -> _Number:
+    """The number at that place of the command line, or the usual one."""
+    return type(usual)(sys.argv[place]) if len(sys.argv) > place else usual
+
+
+def timed(call: Callable[[], object], count: int = 1, clock: Callable[[], float] = time.process_time) -> float:
+    """Seconds a call, of `count` of them."""
+    began = clock()
+    for _ in range(count):
+        call()
+    return (clock() - began) / count
+
+
+def by_turns(ways: Mapping[_Key, Callable[[], _Found]], rounds: int, warm: int = 1) -> dict[_Key, list[_Found]]:
+    """What each way found in each round, after `warm` rounds that do not count: a busy moment meets all of them."""
+    found: dict[_Key, list[_Found]] = {key: [] for key in ways}
+    for number in range(warm + rounds):
+        for key, way in ways.items():
+            one = way()
+            if number >= warm:
+                found[key].append(one)
+    return found
+
+
+def ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """The median of the quotients within a round: a neighbour on the machine slows whole rounds down."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """(quarter, median, three quarters)."""
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else 3 * list(values)
+    return low, middle, high
+
+
+def with_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error; not a number from one value."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return statistics.mean(values), error
+
+
+def late(values: Sequence[float]) -> tuple[float, float, float]:
+    """(median, 90th percentile, worst)."""
+    ordered = sorted(values)
+    return statistics.median(ordered), ordered[int(0.9 * (len(ordered) - 1))], ordered[-1]
 
 
 def processor_s(pid: int) -> float:

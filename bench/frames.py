@@ -10,10 +10,9 @@ frames once. Writes frames.csv.
 from __future__ import annotations
 
 import statistics
-import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import figures
 import gymnasium as gym
@@ -94,22 +93,18 @@ def drawn(ours: FrameReplay, rng: np.random.Generator) -> list[torch.Tensor]:
     return [torch.from_numpy(array) for array in arrays]
 
 
-def cpu_s(call: Callable[[], object], times: int = 5) -> float:
-    began = time.thread_time()
-    for _ in range(times):
-        call()
-    return (time.thread_time() - began) / times
-
-
 def sampling(rounds: int) -> list[list[object]]:
     rows: list[list[object]] = []
     for name, look in LOOKS.items():
         ours, theirs = filled(look, 3 if "3 steps" in name else 1)
         rng = np.random.default_rng(2)
-        ways: list[Callable[[], object]] = [lambda: drawn(ours, rng), lambda: theirs.sample(BATCH)]  # noqa: B023 - called here
-        taken = [[cpu_s(way) for way in ways] for _ in range(rounds + 1)][1:]
-        mine, other = (statistics.median(column) for column in zip(*taken, strict=True))
-        ratio = statistics.median(b / a for a, b in taken)
+        ways = {
+            "ours": partial(figures.timed, partial(drawn, ours, rng), 5),
+            "theirs": partial(figures.timed, partial(theirs.sample, BATCH), 5),
+        }
+        found = figures.by_turns(ways, rounds)
+        mine, other = (statistics.median(times) for times in found.values())
+        ratio = figures.ratio(found["theirs"], found["ours"])
         frame = ours.arrays()[f"obs.{IMAGE}"][0].nbytes
         row = POINTER_BYTES + sum(array[0].nbytes for array in ours.arrays().values())
         kept = row * ours.capacity / STEPS
@@ -130,4 +125,4 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+    main(figures.number(1, 9))

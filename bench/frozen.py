@@ -8,9 +8,7 @@ CPU time, the median over rounds. Weights are random: their numbers cost the sam
 from __future__ import annotations
 
 import statistics
-import sys
-import time
-from typing import Any
+from functools import partial
 
 import figures
 import torch
@@ -47,32 +45,26 @@ def made(arch: str, *, frozen: bool) -> tuple[TrainingRun, int]:
     return run, row_bytes(training)
 
 
-def cpu_ms(do: Any, count: int) -> float:
-    """CPU milliseconds of one of `count` calls."""
-    began = time.process_time()
-    for _ in range(count):
-        do()
-    return 1000 * (time.process_time() - began) / count
+def turn(run: TrainingRun, updates: int) -> tuple[float, float]:
+    """CPU seconds of an update, and of a step of one environment."""
+    batch = run.experience.sample(BATCH) if run.experience else None
+    of_update = figures.timed(lambda: run.algorithm.learn(batch), updates)
+    return of_update, figures.timed(lambda: advance(run), 3) / ENVS
 
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     machine.set_deterministic(1)
     ready_to_draw(resolve(TrainingSection(env={"name": "arm", "observation": "cameras"}, algorithm="sac")).env)
     rows = []
     for arch in ARCHES:
         runs = {way: made(arch, frozen=way == "frozen") for way in ("learns", "frozen")}
-        updates: dict[str, list[float]] = {way: [] for way in runs}
-        steps: dict[str, list[float]] = {way: [] for way in runs}
-        for _ in range(rounds):
-            for way, (run, _) in runs.items():
-                is_slow = arch == "r3d18" and way == "learns"
-                batch = run.experience.sample(BATCH) if run.experience else None
-                updates[way].append(cpu_ms(lambda: run.algorithm.learn(batch), 1 if is_slow else 10))  # noqa: B023
-                steps[way].append(cpu_ms(lambda: advance(run), 3) / ENVS)  # noqa: B023
+        ways = {
+            way: partial(turn, run, 1 if (arch, way) == ("r3d18", "learns") else 10) for way, (run, _) in runs.items()
+        }
+        found = figures.by_turns(ways, figures.number(1, 2), warm=0)
         for way, (run, size) in runs.items():
-            update, step = statistics.median(updates[way]), statistics.median(steps[way])
+            update, step = (1000 * statistics.median(times) for times in zip(*found[way], strict=True))
             rows.append([arch, way, f"{update:.1f}", f"{1000 / update:.2f}", f"{step:.1f}", size])
             print(", ".join(map(str, rows[-1])), flush=True)
             run.collector.envs.close()

@@ -103,7 +103,7 @@ def arithmetic(part: dict[str, float]) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Measure, print, write."""
-    hand_overs = int(sys.argv[1]) if len(sys.argv) > 1 else HAND_OVERS
+    hand_overs = figures.number(1, HAND_OVERS)
     seen = {}
     with (
         tempfile.TemporaryDirectory(prefix="al-") as name,

@@ -7,11 +7,6 @@ in its batches, so that a machine that slows down slows both down. Times of a st
 of giving and of taking in between the steps, and the CPU time of the threads beside, less what these had before there
 was a group. Means with standard errors, and what a slot writes at 700 steps a second. Writes groups.csv.
 Claim, from before any run: at most 3 % of the steps a second, at most 100 MB an hour.
-
-`python bench/groups.py mix [ROUNDS]` measures what a mean of weights costs: preset `tiny`, the medians over ROUNDS (10)
-of an update, and of a barrier at which the weights of three other slots are mixed in: read from memory, weighed, judged
-on own rows before and after, journaled. Writes groups_mixing.csv.
-Claim, from before any run: at most 1 % of the time of the 1,000 updates that lie between two of them.
 """
 
 from __future__ import annotations
@@ -28,31 +23,25 @@ from functools import partial
 from pathlib import Path
 
 import figures
-import safetensors.torch
 import torch
 
 from anchorleg.job import Job
-from trainer.algorithms.base import Algorithm
 from trainer.config.presets import DEFAULT_PRESET
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.training import Training, group_identity
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.sharing.adoption import OtherLearner
 from trainer.sharing.episodes import Giving
 from trainer.sharing.giver import EpisodeGiver
-from trainer.sharing.journal import append
 from trainer.sharing.judge import encode
 from trainer.sharing.segment import Segment
 from trainer.training.intake import Intake
-from trainer.training.mixing import Mixes
 from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-BLOCK_UPDATES = 1_400
 SLOTS = 4
 #: A pace that cluster nodes reach.
 STEPS_PER_S = 700
@@ -178,55 +167,5 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5
 
 
-def mixing(rounds: int) -> None:
-    """Measure a mean of weights, print, and write the CSV."""
-    every = 1_000
-    training = resolve(TrainingSection(preset="tiny", init_seed=0, group={"mix": True, "mix_every": every}))
-    torch.set_num_threads(1)
-    updates: list[float] = []
-    barriers: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job.standalone(Path(folder) / "bench", 0)
-        job.start_from(None)
-        with VectorEnv(VectorSpec(suite_of(training), training.num_envs, 0)) as envs:
-            state = as_begun(training, torch.device("cpu"), envs)
-            while state.updates < BLOCK_UPDATES:
-                advance(state)
-        assert state.algorithm.weights()
-        others = [other_learner(state.algorithm, slot, every) for slot in range(1, SLOTS)]
-        for _ in range(rounds):
-            mixes, state.updates = Mixes(job, training, (), lambda _: None), every - 1
-            mixes.enter(state, lambda _: True)
-            wall = time.perf_counter()
-            for _ in range(BLOCK_UPDATES):
-                state.algorithm.update()
-            updates.append((time.perf_counter() - wall) / BLOCK_UPDATES)
-            mixes.found, state.updates = others, every
-            wall = time.perf_counter()
-            if mixes.enter(state, lambda new: append(job.attempt_dir, new) is None) is None:
-                mixes.tell(print)
-            barriers.append(time.perf_counter() - wall)
-    update_ms, barrier_ms = (1e3 * statistics.median(each) for each in (updates, barriers))
-    share = barrier_ms / (every * update_ms)
-    print(
-        f"an update: {update_ms:.3f} ms; a mean of {len(others)}: {barrier_ms:.1f} ms, {share:.2%} of {every:,} updates"
-    )
-    line = [rounds, len(others[0].data), f"{update_ms:.3f}", f"{barrier_ms:.2f}", f"{share:.5f}"]
-    figures.save("groups_mixing", ["rounds", "bytes_a_slot", "update_ms", "barrier_ms", "of_updates"], [line])
-
-
-def other_learner(learner: Algorithm, slot: int, updates: int) -> OtherLearner:
-    """One near to `learner`."""
-    noise = torch.Generator().manual_seed(slot)
-    weights = {
-        name: tensor + 1e-3 * torch.randn(tensor.shape, generator=noise) for name, tensor in learner.weights().items()
-    }
-    return OtherLearner(slot, 0, 0, updates, safetensors.torch.save(weights))
-
-
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    if words[:1] == ["mix"]:
-        mixing(int(words[1]) if len(words) > 1 else 10)
-    else:
-        cost(int(words[0]) if words else 60_000)
+    cost(figures.number(1, 60_000))

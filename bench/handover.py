@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -51,25 +50,19 @@ def relay_gaps(hand_overs: int) -> list[float]:
     return [claim - end for end, claim in zip(ends[:-1], claims[1:], strict=True)]
 
 
-def restart_gaps(count: int) -> list[float]:
-    """Seconds to start an interpreter that does nothing: no relay can be shorter."""
-    gaps = []
-    for _ in range(count):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", ""], check=True, timeout=60)
-        gaps.append(time.perf_counter() - began)
-    return gaps
+def restart() -> None:
+    """An interpreter that does nothing: no relay can be shorter."""
+    subprocess.run([sys.executable, "-c", ""], check=True, timeout=60)
 
 
 def main() -> None:
     """Measure both in one run and print them."""
-    hand_overs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    hand_overs = figures.number(1, 20)
+    restarts = [figures.timed(restart, clock=time.perf_counter) for _ in range(hand_overs)]
     rows = []
-    for name, gaps in (("relay", relay_gaps(hand_overs)), ("bare restart", restart_gaps(hand_overs))):
-        ordered = sorted(gaps)
-        middle, late = statistics.median(ordered), ordered[int(0.9 * (len(ordered) - 1))]
-        rows.append([name, len(gaps), f"{middle:.3f}", f"{late:.3f}", f"{ordered[-1]:.3f}"])
-        print(f"{name}: median {middle:.3f} s, 90 % {late:.3f} s, worst {ordered[-1]:.3f} s of {len(gaps)}")
+    for name, gaps in (("relay", relay_gaps(hand_overs)), ("bare restart", restarts)):
+        rows.append([name, len(gaps), *(f"{value:.3f}" for value in figures.late(gaps))])
+        print("{}, {}: median {} s, 90 % {} s, worst {} s".format(*rows[-1]))
     figures.save("handover", ["what", "count", "median_s", "p90_s", "worst_s"], rows)
 
 

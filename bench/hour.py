@@ -48,12 +48,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
 from learning import difference, words  # noqa: E402 - beside this file
-from rivals import sac, vectors  # noqa: E402
+from rivals import equal, vectors  # noqa: E402
 
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.config.tasknames import MT10  # noqa: E402
-from trainer.envs.spaces import STATE  # noqa: E402
 from trainer.envs.step import VectorSpec  # noqa: E402
 from trainer.envs.suite import SuiteRef  # noqa: E402
 from trainer.evaluation.protocol import evaluate  # noqa: E402
@@ -133,7 +132,7 @@ def stable_baselines3(seed: int) -> tuple[Any, Callable[[], None]]:
     values = dict(SB3)
     nets, batch = values.pop("nets"), values.pop("batch")
     envs = vectors.OurVector(VectorSpec(goals_of(seed), values.pop("num_envs"), seed), 0)
-    return sac.stable_baselines3(
+    return equal.sac_of(
         vectors.for_sb3(envs), nets, nets, batch, 1_000_000, seed, learning_starts=5_000, train_freq=1, **values
     ), envs.close
 
@@ -150,10 +149,9 @@ def more(model: Any) -> None:
 
 def played(model: Any, seed: int) -> Any:
     """The success of its deterministic policy, by task."""
-    one_hot = np.eye(len(MT10), dtype=np.float32)
 
     def act(obs: Any, task: Any) -> Any:
-        return model.predict(np.concatenate([obs[STATE], one_hot[task]], axis=1), deterministic=True)[0]
+        return model.predict(equal.seen_by(model, obs, task), deterministic=True)[0]
 
     found = evaluate(act, goals_of(seed), GOALS)
     assert found is not None

@@ -228,8 +228,7 @@ def jain(values: list[int]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else CONTRIBUTORS
+    seconds, count = figures.number(1, SECONDS), figures.number(2, CONTRIBUTORS)
     env = {"tasks": TASKS, "horizon": HORIZON}
     training = resolve(TrainingSection(preset="tiny", seed=SEED, contribution_max_lag=LAG, env=env))
     world, rng = World(), random.Random(0)

@@ -14,8 +14,8 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 
 import figures
 import mujoco
@@ -93,12 +93,8 @@ def look(what: str, rival: str, size: int) -> float:
     """Milliseconds of CPU time a frame, in this process."""
     frame = (of_metaworld if what == TASK else of_arm)(rival, size)
     frames = FRAMES.get(rival, USUAL_FRAMES)
-    for _ in range(frames):
-        frame()
-    began = time.process_time()
-    for _ in range(frames):
-        frame()
-    return (time.process_time() - began) / frames * 1000
+    figures.timed(frame, frames)
+    return 1000 * figures.timed(frame, frames)
 
 
 def looked(what: str, rival: str, size: int) -> float:
@@ -123,17 +119,14 @@ def main() -> None:
     print(f"drawn by {drawing.prepare().driver}", flush=True)
     cases = [(TASK, rival, size) for size in SIZES for rival in (DEFAULTS, FOUR, OURS)]
     cases += [("arm, three cameras", rival, size) for size in SIZES[:2] for rival in (ALONE, OURS)]
-    found: dict[tuple[str, str, int], list[float]] = {case: [] for case in cases}
-    for _ in range(told.rounds):
-        for case in cases:
-            found[case].append(looked(*case))
-            print(*case, f"{found[case][-1]:.2f} ms", flush=True)
+    found = figures.by_turns({case: partial(looked, *case) for case in cases}, told.rounds, warm=0)
     rows = []
     for (what, rival, size), times in found.items():
         beside = found[what, DEFAULTS if what == TASK else ALONE, size]
-        share = statistics.median(other / own for own, other in zip(times, beside, strict=True))
+        share = figures.ratio(beside, times)
         numbers = [f"{number:.2f}" for number in (statistics.median(times), min(times), max(times), share)]
         rows.append([what, size, rival, *numbers, len(times)])
+        print(*rows[-1], sep=", ", flush=True)
     head = ["what", "pixels", "drawn by", "CPU ms a frame", "lowest", "highest", "speed beside the first", "rounds"]
     figures.save("rendering", head, rows)
 

@@ -81,7 +81,6 @@ def block(state: TrainingRun, publisher: Publisher | None, intake: Intake | None
 
 def main() -> None:
     """Measure and print."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     training = resolve(TrainingSection(preset="tiny", contribution_max_lag=10**9))
     torch.set_num_threads(1)
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -102,7 +101,7 @@ def main() -> None:
             intake.open()
             friend.start()
             others = None
-            for _ in range(rounds):
+            for _ in range(figures.number(1, 20)):
                 for way in WAYS[:2]:
                     found[way].append(block(state, publisher if way == WAYS[1] else None, None))
                 friend.may.set()

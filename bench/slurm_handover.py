@@ -1,11 +1,9 @@
-"""Idle time between two jobs of a chain on a real Slurm: ours, a plain singleton chain, and submitit, in one run.
+"""Idle time between two jobs of a chain on a real Slurm: ours and a plain singleton chain, in one run.
 
-`python bench/slurm_handover.py [HAND_OVERS [SUBMITIT_HAND_OVERS]]` starts a private cluster with Slurm's own scheduler
-settings, on which all ways run at once, three chains each: ours (without and with `relay.queue_ahead`), a
-`--dependency=singleton` chain, and submitit, which the script installs from PyPI into an environment of its own and
-signals again and again. Idle: from the last step of one job to the first step of the next, by the same counting program
-with jobs of random length. Writes slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv.
-About nine minutes.
+`python bench/slurm_handover.py [HAND_OVERS]` starts a private cluster with Slurm's own scheduler settings, on which all
+ways run at once, three chains each: ours (without and with `relay.queue_ahead`), and a `--dependency=singleton` chain.
+Idle: from the last step of one job to the first step of the next, by the same counting program with jobs of random
+length. Writes slurm_handover.csv and, on where ours goes, slurm_handover_parts.csv. About nine minutes.
 """
 
 from __future__ import annotations
@@ -17,10 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import venv
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -36,17 +32,11 @@ TOYS = ROOT / "bench" / "toys"
 CHAINS = 3
 #: The scheduler's rounds spread a chain's idle times evenly over some three seconds: a mean of 300 is still off by 3 %.
 HAND_OVERS = 100
-SUBMITIT_HAND_OVERS = 3
 #: Ours asks the queue every 30 s by default, of jobs of hours; here jobs last 2 to 5 s, and a successor is queued only
 #: behind a job that was seen running.
 POLL_S = 1.0
 #: What one hand-over may take before the script gives up.
 SLOW_S = 30.0
-#: scontrol requeue waits for two minutes (121.5 s was measured).
-REQUEUE_S = 300.0
-INSTALL_S = 300.0
-#: submitit's job steps until it is signalled.
-SUBMITIT_JOB_S = 4.0
 
 Step = tuple[float, str, str]
 
@@ -146,51 +136,6 @@ def queued_ahead(folder: Path) -> int:
     return len({(e["slot"], e["attempt"]) for e in lines if e["kind"] == "submission" and e.get("after")})
 
 
-def submitit(cluster: SlurmCluster, folder: Path, hand_overs: int) -> list[Path]:
-    """A job of submitit's, signalled after every few steps. Returns its log."""
-    venv.create(folder / "venv", with_pip=True)
-    python = str(folder / "venv/bin/python")
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "submitit"]
-    subprocess.run(pip, check=True, timeout=INSTALL_S)
-    job = cluster.ask(python, str(TOYS / "with_submitit.py"), str(folder)).split()[-1]
-    log = folder / "steps.log"
-    for number in range(hand_overs):
-        cluster.wait_for(lambda number=number: _has_worked(log, number), f"submitit's job {number}", REQUEUE_S)
-        cluster.ask("scancel", "--signal=USR2", job)
-    cluster.wait_for(lambda: len(idle(read_log(log))) >= hand_overs, "submitit's last job", REQUEUE_S)
-    cluster.ask("scancel", job)
-    return [log]
-
-
-def _has_worked(log: Path, number: int) -> bool:
-    jobs = jobs_of(read_log(log))
-    return len(jobs) == number + 1 and jobs[-1][-1][0] - jobs[-1][0][0] > SUBMITIT_JOB_S
-
-
-class Way(threading.Thread):
-    """One way to chain jobs, at work beside the others."""
-
-    def __init__(self, work: Callable[[], list[Path]]) -> None:
-        super().__init__()
-        self.work = work
-        self.logs: list[Path] = []
-        self.trouble: BaseException | None = None
-
-    def run(self) -> None:
-        """Remember what went wrong: `finish` raises it."""
-        try:
-            self.logs = self.work()
-        except BaseException as error:  # noqa: BLE001 - raised again by finish
-            self.trouble = error
-
-    def finish(self) -> list[Path]:
-        """Wait, and return the logs."""
-        self.join()
-        if self.trouble is not None:
-            raise self.trouble
-        return self.logs
-
-
 def make_folder(base: Path, name: str) -> Path:
     """A folder with the program."""
     folder = base / name
@@ -199,25 +144,21 @@ def make_folder(base: Path, name: str) -> Path:
     return folder
 
 
-def measure(hand_overs: int, of_submitit: int) -> tuple[dict[str, list[float]], dict[str, list[dict[str, float]]]]:
+def measure(hand_overs: int) -> tuple[dict[str, list[float]], dict[str, list[dict[str, float]]]]:
     """Idle seconds by way, and the parts of ours."""
     with (
         tempfile.TemporaryDirectory(prefix="al-") as name,
         throw_away(Layout(nodes=2, gpus=0), {"SchedulerParameters": ""}) as cluster,
+        ThreadPoolExecutor() as pool,
     ):
         base = Path(name)
-        chain, plain, ahead, rival = (make_folder(base, what) for what in ("chain", "plain", "ahead", "submitit"))
+        chain, plain, ahead = (make_folder(base, what) for what in ("chain", "plain", "ahead"))
         ways = {
-            "singleton chain": Way(lambda: singleton(cluster, chain, hand_overs)),
-            "ours, queue_ahead": Way(lambda: ours(cluster, ahead, hand_overs, queue_ahead=True)),
-            "ours": Way(lambda: ours(cluster, plain, hand_overs, queue_ahead=False)),
-            "submitit, requeued": Way(lambda: submitit(cluster, rival, of_submitit)),
+            "singleton chain": pool.submit(singleton, cluster, chain, hand_overs),
+            "ours, queue_ahead": pool.submit(ours, cluster, ahead, hand_overs, queue_ahead=True),
+            "ours": pool.submit(ours, cluster, plain, hand_overs, queue_ahead=False),
         }
-        if not of_submitit:
-            del ways["submitit, requeued"]
-        for way in ways.values():
-            way.start()
-        logs = {what: way.finish() for what, way in ways.items()}
+        logs = {what: way.result() for what, way in ways.items()}
         print(f"{queued_ahead(ahead)} jobs were queued behind another one")
         seen = {what: [gap for log in found for gap in idle(read_log(log))] for what, found in logs.items()}
         where = {what: parts(folder, logs[what]) for what, folder in (("ours, queue_ahead", ahead), ("ours", plain))}
@@ -226,16 +167,12 @@ def measure(hand_overs: int, of_submitit: int) -> tuple[dict[str, list[float]], 
 
 def main() -> None:
     """Measure, print, write."""
-    hand_overs = int(sys.argv[1]) if len(sys.argv) > 1 else HAND_OVERS
-    of_submitit = int(sys.argv[2]) if len(sys.argv) > 2 else SUBMITIT_HAND_OVERS
-    seen, where = measure(hand_overs, of_submitit)
+    seen, where = measure(figures.number(1, HAND_OVERS))
     base = statistics.mean(seen["singleton chain"])
     rows = []
     for way, gaps in seen.items():
-        ordered = sorted(gaps)
-        mean, late = statistics.mean(ordered), ordered[int(0.9 * (len(ordered) - 1))]
-        middle = statistics.median(ordered)
-        line = [f"{value:.2f}" for value in (mean, middle, late, ordered[-1], mean / base)]
+        mean = statistics.mean(gaps)
+        line = [f"{value:.2f}" for value in (mean, *figures.late(gaps), mean / base)]
         rows.append([way, len(gaps), *line])
         print(f"{way}: mean {line[0]} s, median {line[1]} s, 90 % {line[2]} s, worst {line[3]} s of {len(gaps)}")
     names = list(where["ours"][0])

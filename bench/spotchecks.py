@@ -56,7 +56,7 @@ def physics_alone() -> float:
 
 def main() -> None:
     """Measure and print."""
-    minutes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    minutes = figures.number(1, 20)
     segments = honest(2 * len(TASKS), tasks=TASKS, horizon=HORIZON, num_envs=len(TASKS))
     referee = Resimulator(SuiteRef(Metaworld(tasks=TASKS, horizon=HORIZON), 42))
     for one in segments:  # builds the environments and finds the goals

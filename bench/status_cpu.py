@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import figures
@@ -36,7 +37,7 @@ def cpu_of(command: list[str], env: dict[str, str], folder: Path) -> tuple[float
 
 def main() -> None:
     """Measure, print, write."""
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else REPEATS
+    repeats = figures.number(1, REPEATS)
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -53,10 +54,8 @@ def main() -> None:
             "orchestrator status": [*ours, "status"],
             "orchestrator status --json": [*ours, "status", "--json"],
         }
-        seen: dict[str, list[tuple[float, float]]] = {what: [] for what in commands}
-        for _ in range(repeats):  # in turns, so that a busy moment meets all of them
-            for what, command in commands.items():
-                seen[what].append(cpu_of(command, env, folder))
+        ways = {what: partial(cpu_of, command, env, folder) for what, command in commands.items()}
+        seen = figures.by_turns(ways, repeats, warm=0)
         for what, times in seen.items():
             cpu, took = (statistics.median(column) for column in zip(*times, strict=True))
             worst = max(time_[0] for time_ in times)

@@ -1,25 +1,37 @@
-"""One SAC update: ours, stable-baselines3's, a plain one in CleanRL's manner, and the matrix products alone.
+"""One update of multi-task SAC: beside stable-baselines3's and the matrix products alone, by two threads, in shards.
 
-`python bench/update.py [ROUNDS] [SHAPE]`: MT10's shapes (49 inputs, 4 actions), one thread, all in one process, by
-turns; a round is so many updates of one as take about a tenth of a second. Every update draws its batch itself. The
-figure is CPU time an update (one thread: the same as wall time on an idle machine), the median over rounds, with the
-quarter and three-quarter points; a ratio is the median over rounds of both in the same round, because a neighbour on
-the machine slows some rounds down by a third. The floor is the products of one update alone, each at the best rate that
-documented settings of torch reach in the same run: that many operations nobody can save. Ours computes its products by
-the library that `trainer.machine.products` chooses here, as `trainer train` does; `plain products`: by torch's default,
-which the rivals have (they would gain by the same setting). `by torch alone`: ours without the C between the products,
-as where there is no compiler. `with the moving average`: ours, and the actor's average after it, as
-`training.averaging` has it; its own cost, in the same run, is what is printed last. Writes update.csv.
+`python bench/update.py [--rounds N] [--tables update second_thread shards] [--shape NAME]`: MT10's shapes (49 inputs, 4
+actions), in one process, by turns; a round is so many updates of one as take about a tenth of a second. Every update
+draws its batch itself. Figures are medians over rounds, with the quarter and three-quarter points, and ratios are
+medians over rounds of both in the same round, because a neighbour on the machine slows some rounds down by a third.
+
+- update: CPU time on one thread (the same as wall time on an idle machine). The floor is the products of one update
+  alone, each at the best rate that documented settings of torch reach in the same run: that many operations nobody can
+  save. Ours computes its products by the library that `trainer.machine.products` chooses here, as `trainer train` does;
+  `plain products`: by torch's default, which the rival has (it would gain by the same setting). `by torch alone`: ours
+  without the C between the products, as where there is no compiler. `with the moving average`: ours, and the actor's
+  average after it, as `training.averaging` has it.
+- second_thread: by two threads and by one, by the clock: without environments that are stepped beside it, for a machine
+  with something else to do tells nothing. Both leave the same bits (tests/unit/trainer/test_native_update.py).
+  `trainer.algorithms.mtsac.native.choice` has two threads from where they are worth it here.
+- shards: CPU time of an update that is cut into shards, for ranks to share. `straight`: the same gradients and steps
+  called one after the other, without samples, generators and groups. `times straight`: the mean of the ratios, and its
+  standard error. What several ranks save, and what their exchange costs, only several GPUs can say.
+
+`--shape`: tables that have one of that name, for it alone; nothing is written then.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import figures
 import gymnasium as gym
@@ -29,37 +41,52 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from learners import fresh, prepared  # noqa: E402
-from rivals import sac  # noqa: E402 - beside this file
+from rivals import equal  # noqa: E402 - beside this file
 
-from trainer.algorithms.common.native.update import NativeUpdates  # noqa: E402
+from trainer.algorithms.base import Context  # noqa: E402
+from trainer.algorithms.mtsac import update as sac_update  # noqa: E402
+from trainer.algorithms.mtsac.inputs import prepare  # noqa: E402
+from trainer.algorithms.mtsac.learner import Learner, create  # noqa: E402
+from trainer.algorithms.mtsac.native.beside import Beside  # noqa: E402
+from trainer.algorithms.mtsac.native.update import NativeUpdates  # noqa: E402
+from trainer.buffers.experience import Experience  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
-from trainer.buffers.rows import fields_of  # noqa: E402
+from trainer.buffers.rows import Batch, fields_of  # noqa: E402
+from trainer.config.find import ALGORITHMS, find  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
 from trainer.nets.average import MovingAverage  # noqa: E402
+from trainer.nets.inputs import with_task  # noqa: E402
 
-#: Name → actor, critic, batch.
-SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
+#: Actor, critic, batch.
+Shape = tuple[tuple[int, ...], tuple[int, ...], int]
+Call = Callable[[], object]
+SHAPES: dict[str, Shape] = {
     "256x2, batch 256": ((256, 256), (256, 256), 256),
     "400x3, batch 1280": ((400, 400, 400), (400, 400, 400), 1280),
     "actor 256x2, critic 1024x3, batch 512": ((256, 256), (1024, 1024, 1024), 512),
 }
+#: Widths of all nets → rows of a batch, of the second thread.
+THREADED: dict[tuple[int, ...], tuple[int, ...]] = {
+    (128, 128): (128, 512, 1280),
+    (256, 256): (128, 256, 512, 1280),
+    (400, 400, 400): (128, 512, 1280),
+}
 INPUTS, ACTIONS, TASKS, ROWS = 49, 4, 10, 100_000
 SPACES = Spaces({STATE: ArraySpec((39,))}, Box(ACTIONS), MT10, 500)
 ROUND_S, FLOOR_CALLS = 0.1, 4
-OURS, OURS_TORCH, OURS_AVERAGED, OURS_PLAIN, SB3, PLAIN, FLOOR = (
+OURS, OURS_TORCH, OURS_AVERAGED, OURS_PLAIN, SB3, FLOOR = (
     "ours",
     "ours, by torch alone",
     "ours, with the moving average",
     "ours, plain products",
     "stable-baselines3",
-    "plain (CleanRL's manner)",
     "matrix products alone",
 )
+STRAIGHT = "straight"
 
 
 def products_of(actor: tuple[int, ...], critic: tuple[int, ...], batch: int) -> list[tuple[str, int, int, int]]:
@@ -76,12 +103,10 @@ def products_of(actor: tuple[int, ...], critic: tuple[int, ...], batch: int) -> 
     return found + [("inputs", batch, *shape) for shape in pi[1:] + 2 * q[1:] + q]
 
 
-def floor(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], float]:
+def floor(shape: Shape) -> Callable[[], float]:
     """A round of measuring the products: CPU seconds of an update's, the best route for each."""
-    counts: dict[tuple[str, int, int, int], int] = {}
-    for product in products_of(*shape):
-        counts[product] = counts.get(product, 0) + 1
-    calls: dict[tuple[str, int, int, int], Callable[[], torch.Tensor]] = {}
+    counts = Counter(products_of(*shape))
+    calls: dict[tuple[str, int, int, int], Call] = {}
     for kind, rows, inputs, outputs in counts:
         x, g, w = torch.randn(rows, inputs), torch.randn(rows, outputs), torch.randn(outputs, inputs)
         calls[kind, rows, inputs, outputs] = {
@@ -97,7 +122,7 @@ def floor(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], f
             for route in (products.PLAIN, products.ONEDNN):
                 products.use(route)
                 call()
-                routes.append(timed(call, FLOOR_CALLS))
+                routes.append(figures.timed(call, FLOOR_CALLS))
             took += min(routes) * counts[product]
         products.use(products.PLAIN)
         return took
@@ -105,8 +130,9 @@ def floor(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], f
     return measure
 
 
-def rows(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
-    """Random transitions."""
+def transitions(count: int) -> dict[str, np.ndarray]:
+    """Random ones."""
+    rng = np.random.default_rng(0)
     return {
         "obs.state": rng.standard_normal((count, 39), np.float32),
         "action": rng.uniform(-1, 1, (count, ACTIONS)).astype(np.float32),
@@ -116,52 +142,22 @@ def rows(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     }
 
 
-def ours(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
+def ours(shape: Shape, replay: Replay, threads: int = 1, *, by_torch: bool = False, averaging: bool = False) -> Call:
     """Our update, batch included."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = fresh(training, SPACES)
-    rng, updates = np.random.default_rng(0), NativeUpdates(learner)
-    return lambda: updates.learn(prepared(learner, replay.pick(replay.deal(batch), rng)))
-
-
-def ours_by_torch(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
-    """Our update without C, batch included."""
-    actor, critic, batch = shape
-    training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = fresh(training, SPACES)
-    rng = np.random.default_rng(0)
-    return lambda: learner.update_of(prepared(learner, replay.pick(replay.deal(batch), rng)))
-
-
-def ours_averaged(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
-    """Our update, batch included, and the moving average behind it."""
-    actor, critic, batch = shape
-    training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner = fresh(training, SPACES)
-    average = MovingAverage(learner.policy, training.averaging)
-    rng, updates = np.random.default_rng(0), NativeUpdates(learner)
+    learner, rng = create(training, SPACES, torch.device("cpu")), np.random.default_rng(0)
+    if by_torch:
+        return lambda: sac_update.update(learner, replay.pick(replay.deal(batch), rng))
+    updates = NativeUpdates(learner, Beside(threads))
+    average = MovingAverage(learner.actor, training.averaging) if averaging else None
 
     def update() -> None:
-        updates.learn(prepared(learner, replay.pick(replay.deal(batch), rng)))
-        average.follow()
+        updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+        if average is not None:
+            average.follow()
 
     return update
-
-
-def follow_alone(shape: tuple[tuple[int, ...], tuple[int, ...], int]) -> Callable[[], object]:
-    """What the moving average does after an update."""
-    actor, critic, batch = shape
-    training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    return MovingAverage(fresh(training, SPACES).policy, training.averaging).follow
-
-
-def plain(shape: tuple[tuple[int, ...], tuple[int, ...], int], replay: Replay) -> Callable[[], object]:
-    """The plain update, batch included."""
-    actor, critic, batch = shape
-    learner = sac.Plain(INPUTS, ACTIONS, actor, critic)
-    rng = np.random.default_rng(0)
-    return lambda: learner.update(replay.pick(replay.deal(batch), rng))
 
 
 class Shapes(gym.Env):  # type: ignore[type-arg]
@@ -171,10 +167,10 @@ class Shapes(gym.Env):  # type: ignore[type-arg]
     action_space = gym.spaces.Box(-1, 1, (ACTIONS,), np.float32)
 
 
-def stable_baselines3(shape: tuple[tuple[int, ...], tuple[int, ...], int], values: dict) -> Callable[[], object]:
+def stable_baselines3(shape: Shape, values: Mapping[str, np.ndarray]) -> Call:
     """SB3's `train`, batch included."""
     actor, critic, batch = shape
-    model = sac.stable_baselines3(Shapes(), actor, critic, batch, ROWS)
+    model = equal.sac_of(Shapes(), actor, critic, batch, ROWS)
     buffer = model.replay_buffer
     one_hot = np.eye(TASKS, dtype=np.float32)[np.arange(ROWS) % TASKS]
     buffer.observations[:, 0], buffer.next_observations[:, 0] = (
@@ -184,68 +180,131 @@ def stable_baselines3(shape: tuple[tuple[int, ...], tuple[int, ...], int], value
     return lambda: model.train(gradient_steps=1, batch_size=batch)
 
 
-def timed(update: Callable[[], object], count: int) -> float:
-    """CPU seconds an update."""
-    start = time.process_time()
-    for _ in range(count):
-        update()
-    return (time.process_time() - start) / count
+def rounds_of(calls: Mapping[str, Call], clock: Callable[[], float] = time.process_time) -> dict[str, Any]:
+    """For each the same, so often that it takes `ROUND_S`: seconds a call."""
+
+    def of(call: Call) -> Callable[[], float]:
+        count = max(1, int(ROUND_S / figures.timed(call, 3, clock)))
+        return lambda: figures.timed(call, count, clock)
+
+    return {who: of(call) for who, call in calls.items()}
+
+
+def beside_others(name: str, shape: Shape, replay: Replay, rounds: int) -> list[list[str]]:
+    """Rows of update.csv."""
+    route, _ = products.choose_products(max(*shape[0], *shape[1]))
+    calls = rounds_of({
+        OURS: ours(shape, replay),
+        OURS_TORCH: ours(shape, replay, by_torch=True),
+        OURS_AVERAGED: ours(shape, replay, averaging=True),
+        OURS_PLAIN: ours(shape, replay),
+        SB3: stable_baselines3(shape, transitions(ROWS)),
+    })  # fmt: skip
+
+    def routed(who: str) -> float:
+        products.use(route if who in {OURS, OURS_TORCH, OURS_AVERAGED} else products.PLAIN)
+        took: float = calls[who]()
+        return took
+
+    ways = {who: lambda who=who: routed(who) for who in calls} | {FLOOR: floor(shape)}
+    found = figures.by_turns(ways, rounds)
+    lines = []
+    for who, all_s in found.items():
+        low, middle, high = figures.quartiles(all_s)
+        shown = [f"{1e3 * value:.2f}" for value in (middle, low, high)]
+        lines.append([name, who, *shown, *(f"{figures.ratio(all_s, found[peer]):.2f}" for peer in (FLOOR, OURS))])
+    return lines
+
+
+def by_two_threads(nets: tuple[int, ...], batch: int, replay: Replay, rounds: int) -> list[str]:
+    """A row of second_thread.csv."""
+    products.choose_products(max(nets))
+    calls = {str(threads): ours((nets, nets, batch), replay, threads) for threads in (1, 2)}
+    found = figures.by_turns(rounds_of(calls, time.perf_counter), rounds)
+    low, ratio, high = figures.quartiles([one / two for one, two in zip(*found.values(), strict=True)])
+    milliseconds = (f"{1000 * statistics.median(times):.2f}" for times in found.values())
+    return [f"{nets[0]}x{len(nets)}", str(batch), *milliseconds, f"{ratio:.2f}", f"{low:.2f}", f"{high:.2f}"]
+
+
+@torch.no_grad()
+def straight(learner: Learner, batch: Batch) -> torch.Tensor:
+    """One update of plain critics, as one would write it for one process."""
+    inputs = prepare(batch, learner.noise, learner.device)
+    task = inputs.task
+    x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (inputs.obs, inputs.next_obs))
+    temperature = learner.log_temperature.detach().exp()[task]
+    target = sac_update.td_target(learner, inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
+    _, critic_loss, q = sac_update.critic_gradient(learner, x, inputs.action, target)
+    learner.optimizers["critics"].step()
+    _, actor_loss, log_prob = sac_update.actor_gradient(learner, x, temperature, inputs.current_noise)
+    learner.optimizers["actor"].step()
+    (learner.log_temperature.grad,), temperature_loss = sac_update.temperature_gradient(learner, task, log_prob)
+    learner.optimizers["temperature"].step()
+    sac_update.move_targets(learner)
+    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()])
+
+
+def sharded(shape: Shape, shards: int, *, by_hand: bool = False) -> Call:
+    """An update of the algorithm itself, or `straight`, batch included."""
+    actor, critic, batch = shape
+    settings = {"name": "mtsac", "batch_size": batch, "buffer_size": ROWS, "shards": shards}
+    network = {"actor_hidden": actor, "critic_hidden": critic}
+    training = resolve(TrainingSection(algorithm=settings, network=network))
+    experience = Experience(training, SPACES)
+    experience.add(np.arange(ROWS) % len(MT10), transitions(ROWS))
+    algorithm = find(ALGORITHMS, "mtsac")(Context(training, SPACES, 1, torch.device("cpu"), experience))
+    if by_hand:
+        return lambda: straight(algorithm.learner, experience.sample(batch))
+    return lambda: algorithm.learn(experience.sample(batch))
+
+
+def in_shards(name: str, shape: Shape, rounds: int) -> list[list[str]]:
+    """Rows of shards.csv."""
+    ways = {STRAIGHT: sharded(shape, 1, by_hand=True), "1 shard": sharded(shape, 1)}
+    ways |= {f"{shards} shards": sharded(shape, shards) for shards in (2, 4)}
+    found = figures.by_turns(rounds_of(ways), rounds)
+    lines = []
+    for way, all_s in found.items():
+        mean, error = figures.with_error([mine / base for mine, base in zip(all_s, found[STRAIGHT], strict=True)])
+        lines.append([name, way, f"{1e3 * statistics.median(all_s):.2f}", f"{mean:.3f}", f"{error:.3f}"])
+    return lines
+
+
+HEADS = {
+    "update": ["nets", "update", "ms", "quarter_ms", "three_quarters_ms", "of_the_products", "of_ours"],
+    "second_thread": ["nets", "batch", "one thread ms", "two threads ms", "ratio", "quarter", "three quarters"],
+    "shards": ["nets", "way", "ms an update", "times straight", "standard error"],
+}
+ROUNDS = {"update": 50, "second_thread": 20, "shards": 21}
+
+
+def rows_of(table: str, shape: str, rounds: int, replay: Replay) -> list[list[str]]:
+    """All rows of a table, those of the shape `shape` alone where there is one."""
+    shapes = {name: each for name, each in SHAPES.items() if shape in name}
+    if table == "update":
+        return [row for name, each in shapes.items() for row in beside_others(name, each, replay, rounds)]
+    if table == "shards":
+        plain = {name: each for name, each in shapes.items() if each[0] == each[1]}
+        return [row for name, each in plain.items() for row in in_shards(name, each, rounds)]
+    return [by_two_threads(nets, batch, replay, rounds) for nets, batches in THREADED.items() for batch in batches]
 
 
 def main() -> None:
     """Measure, print, write."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--tables", nargs="+", choices=HEADS, default=list(HEADS))
+    parser.add_argument("--shape", default="")
+    chosen = parser.parse_args()
     machine.set_deterministic(1)
     replay = Replay(ROWS, TASKS, fields_of(SPACES))
-    values = rows(np.random.default_rng(0), ROWS)
-    replay.add(np.arange(ROWS) % TASKS, values)
-    lines = []
-    for name, shape in SHAPES.items():
-        if wanted in name:
-            lines += measure(name, shape, replay, values, rounds)
-    if not wanted:
-        head = ["nets", "update", "ms", "quarter_ms", "three_quarters_ms", "of_the_products", "of_ours"]
-        figures.save("update", head, lines)
-
-
-def measure(name: str, shape: tuple, replay: Replay, values: dict, rounds: int) -> list[list[str]]:
-    """The rows of one shape."""
-    floor_round = floor(shape)
-    route, _ = products.choose_products(max(*shape[0], *shape[1]))
-    updates = {
-        OURS: ours(shape, replay),
-        OURS_TORCH: ours_by_torch(shape, replay),
-        OURS_AVERAGED: ours_averaged(shape, replay),
-        OURS_PLAIN: ours(shape, replay),
-        SB3: stable_baselines3(shape, values),
-        PLAIN: plain(shape, replay),
-    }
-    counts = {who: max(1, int(ROUND_S / timed(update, 2))) for who, update in updates.items()}
-    found: dict[str, list[float]] = {who: [] for who in updates}
-    found[FLOOR] = []
-    for _ in range(rounds):
-        for who, update in updates.items():
-            products.use(route if who in {OURS, OURS_TORCH, OURS_AVERAGED} else products.PLAIN)
-            found[who].append(timed(update, counts[who]))
-        found[FLOOR].append(floor_round())
-    lines = []
-    for who, all_s in found.items():
-        low, mid, high = statistics.quantiles(all_s, n=4) if len(all_s) > 1 else 3 * all_s
-        numbers = [f"{1e3 * value:.2f}" for value in (mid, low, high)]
-        lines.append([name, who, *numbers, *(f"{paired(all_s, found[peer]):.2f}" for peer in (FLOOR, OURS))])
-    for line in lines:
-        print(", ".join(line), flush=True)
-    follow = follow_alone(shape)
-    alone = statistics.median(timed(follow, counts[OURS]) for _ in range(rounds))
-    of_ours = alone / statistics.median(found[OURS])
-    print(f"{name}: the moving average alone: {1e6 * alone:.0f} µs, {of_ours:.2%} of an update", flush=True)
-    return lines
-
-
-def paired(one: list[float], other: list[float]) -> float:
-    """How many times as long `one` took as `other`, round by round."""
-    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+    replay.add(np.arange(ROWS) % TASKS, transitions(ROWS))
+    for table in chosen.tables:
+        rows = rows_of(table, chosen.shape, chosen.rounds or ROUNDS[table], replay)
+        for row in rows:
+            print(", ".join(row), flush=True)
+        if not chosen.shape:
+            figures.save(table, HEADS[table], rows)
 
 
 if __name__ == "__main__":

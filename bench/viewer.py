@@ -229,7 +229,7 @@ def main() -> None:
     """Measure, print and save."""
     if missing := missing_browser_parts():
         sys.exit(f"not there: {', '.join(missing)}")
-    heap_minutes = float(sys.argv[1]) if len(sys.argv) > 1 else HEAP_MINUTES
+    heap_minutes = figures.number(1, HEAP_MINUTES)
     rows = []
     with a_browser(*WEBGL) as pages:
         for part in (of_a_still_page, partial(of_a_page, heap_minutes=heap_minutes), of_many):

@@ -107,10 +107,9 @@ def job(way: str, folder: Path) -> tuple[float, float, float, float]:
 
 def main() -> None:
     """In turns, so that a slow minute of the machine is everybody's."""
-    times = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     found: dict[str, list[tuple[float, float, float, float]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as base:
-        for n in range(times):
+        for n in range(figures.number(1, 5)):
             for way in WAYS:
                 found[way].append(job(way, Path(base) / f"{way.replace(' ', '-')}-{n}"))
                 rate, cpu_s, beside_s, exit_s = found[way][-1]

@@ -31,7 +31,6 @@ from watching import Watcher, client_env, watching  # noqa: E402
 
 from syncd import store  # noqa: E402
 from syncd.access.settings import Settings, store_settings  # noqa: E402
-from syncd.remote import Remote  # noqa: E402
 
 #: Columns of a policy's first tensor: some 0.35 MB, more than twice an MT10 actor.
 WIDE = 6_000
@@ -51,11 +50,7 @@ def start(stack: ExitStack, server: Sshd, shared: Path, scratch: Path, name: str
     """One laptop that is connected."""
     laptop = server.new_client(name)
     env = client_env(laptop.home)
-    remote = Remote(
-        host="127.0.0.1", user=server.user, port=server.port, path=str(shared), key=laptop.key,
-        known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(Path(sys.executable).parent / "syncd"),
-    )  # fmt: skip
-    store_settings(Settings(remote=remote, name=name), env)
+    store_settings(Settings(remote=server.remote(laptop, shared), name=name), env)
     watcher = stack.enter_context(watching(scratch / name, "--transport", carrier, "", env=env))
     watcher.live()
     return watcher
@@ -136,9 +131,7 @@ def row(what: str, value: float, budget: float) -> list[object]:
 
 def main() -> None:
     """Measure all and print it."""
-    laptops = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    publications = int(sys.argv[2]) if len(sys.argv) > 2 else 20
-    idle_s = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
+    laptops, publications, idle_s = figures.number(1, 20), figures.number(2, 20), figures.number(3, 60.0)
     if missing := missing_sshd_parts():
         sys.exit(f"not there: {', '.join(missing)}")
     with tempfile.TemporaryDirectory() as name, throw_away_sshd() as server:

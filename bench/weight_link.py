@@ -30,7 +30,6 @@ from sshd import Laptop, Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
 
 from syncd import store  # noqa: E402
 from syncd.laptop.mirror import Mirror  # noqa: E402
-from syncd.remote import Remote  # noqa: E402
 from syncd.transports.factory import open_transport  # noqa: E402
 from syncd.wire.session import Session  # noqa: E402
 from syncd.wire.transport import News  # noqa: E402
@@ -150,10 +149,7 @@ def measured(rounds: int, line: tuple[float, ...]) -> dict[tuple[str, str], list
             first = publish_one(shared, 1, 1)
             laptop = server.new_client(name)
             through(port, server, laptop)
-            remote = Remote(
-                host="127.0.0.1", user=server.user, port=port, path=str(shared.path), key=laptop.key,
-                known_hosts=laptop.known_hosts, command=str(Path(sys.executable).parent / "syncd"),
-            )  # fmt: skip
+            remote = server.remote(laptop, shared.path, port=port, ssh_config=None)
             transport = open_transport(remote, name, client=name)  # type: ignore[arg-type]
             stack.callback(transport.close)
             ours = Ours(shared, transport, Mirror(scratch / name))
@@ -176,7 +172,7 @@ def measured(rounds: int, line: tuple[float, ...]) -> dict[tuple[str, str], list
 
 def main() -> None:
     """Measure all by turns and print it."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 24
+    rounds = figures.number(1, 24)
     line = tuple(float(word) for word in sys.argv[2:5]) or LINE
     if missing := missing_sshd_parts():
         sys.exit(f"not there: {', '.join(missing)}")

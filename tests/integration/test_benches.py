@@ -14,9 +14,6 @@ from daemons import WORK_S
 ROOT = Path(__file__).resolve().parents[2]
 #: Script → its words. One that has none takes no longer without.
 SMALLEST = {
-    "algorithms_learning": "--algorithms cartpole-ppo --seeds 1 --steps 2048 --processes 1",
-    "algorithms_speed": "--rounds 1 --algorithms sac --envs arm",  # the one way by `as_mtsac`
-    "arm_stepping": "--rounds 1 --envs 8",
     "controller_cpu": "2",
     "diagnosing": "1",
     "encoders": "1",
@@ -27,35 +24,31 @@ SMALLEST = {
     "groups": "3000",
     "handover": "1",
     "hour": "--seeds 0",
+    "learning": "--seeds 1 --steps 512 --processes 1 --trainings three-tasks sb3-three-tasks cartpole-ppo sb3-arm-ppo",
     "many_contributors": "30 20",
-    "mt50_stepping": "--rounds 1 --benchmarks MT10",
     "mutants": "--only files-write-no-fsync",
     "rendering": "--rounds 1",
     "report": "",
     "saving": "1",
-    "second_thread": "2",
-    "shards": "1",
     "sharing": "1",
     "simulator": "1 --days 1",
+    "slurm_handover": "2",
     "spotchecks": "1",
     "status_cpu": "1",
-    "stepping": "--rounds 1 --envs 10",
+    "stepping": "--rounds 1 --least",
     "tick": "125",
-    "training": "1 256x2",
-    "update": "1 256x2",
+    "training": "--rounds 1 --only arm",
+    "update": "--rounds 1 --shape 256x2,",
     "viewer": "0.05",
     "wandb_live": "1",
     "weight_class": "1 1 1",
-    "weight_latency": "1 1",
+    "weight_latency": "1",
     "weight_link": "1",
 }
 #: Those that have no size of a few minutes, and why.
 TOO_LARGE = {
     "figures": "no benchmark: the others import it",
-    "learning": "trains for as many steps as its figures are of",
-    "pixels": "trains for as many steps as its figures are of",
     "poison": "trains for as many steps as its figures are of",
-    "slurm_handover": "installs submitit from PyPI",
 }
 
 

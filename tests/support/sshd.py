@@ -15,6 +15,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from pathlib import Path
 from accounts import REPOSITORY, Account
 from daemons import PATIENCE_S, Daemons, _pids, _stat, processes_with, started_at, sweep, wait_for
 from ports import free_ports, listens
+
+from syncd.remote import Remote
 
 MARK = "ANCHORLEG_TEST_SSHD"
 
@@ -148,6 +151,15 @@ class Sshd:
         if options is not None:
             self.add_key(public_key, options)
         return Laptop(name, home, key, public_key, known_hosts, config)
+
+    def remote(self, laptop: Laptop, path: Path | str, **changes: object) -> Remote:
+        """How this laptop's `syncd` reaches the folder `path`, and the `syncd` of this environment."""
+        told = {
+            "path": str(path), "user": self.user, "host": "127.0.0.1", "port": self.port, "key": laptop.key,
+            "known_hosts": laptop.known_hosts, "ssh_config": laptop.config,
+            "command": str(Path(sys.executable).parent / "syncd"),
+        }  # fmt: skip
+        return Remote.model_validate({**told, **changes})
 
     def start(self) -> None:
         """Start it (again), and wait until it listens. Errors: RuntimeError with its own words."""

@@ -74,7 +74,7 @@ class Arm(PictureSettings):
     VERSION: ClassVar[str] = "1"
     #: 590 KiB: the compiled scene, MuJoCo's data and its arena.
     ENV_BYTES: ClassVar[int] = 590 * 2**10
-    #: In C; bench/arm_stepping.py.
+    #: In C; bench/stepping.py.
     STEP_S: ClassVar[float] = 3e-5
     TASK_BYTES: ClassVar[int] = 2**20
     DRAWN_STEP_S: ClassVar[float] = 6e-4

@@ -162,29 +162,23 @@ def test_an_hour_made_again_stands_beside_the_published_one(script, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("bench", "name", "key"),
-    [
-        ("pixels", "pixels", ("reach-pixels", 0)),
-        ("algorithms_learning", "algorithms_learning_runs", ("arm-ppo", 0, 10)),
-    ],
+    ("table", "key"), [("pixels", ("reach-pixels", 0, 10)), ("algorithms_learning_runs", ("arm-ppo", 0, 10))]
 )
-def test_rows_of_other_settings_stay_until_they_are_made_anew(script, bench, name, key):
-    found = script(bench)
-    line = [*map(str, key), *["1"] * (len(found.HEAD) - len(key))]
-    found.figures.save(name, found.HEAD, [line])
-    rows, todays = found.known()
-    assert rows[key] in (line, [line])
-    assert todays == set()
+def test_rows_of_other_settings_stay_until_they_are_made_anew(script, table, key):
+    found = script("learning")
+    line = [*map(str, key), *["1"] * (len(found.HEADS[table]) - len(key))]
+    found.figures.save(table, found.HEADS[table], [line])
+    assert found.known(table) == ({key: [line]}, set())
 
 
 def test_old_seeds_are_not_averaged_with_new_ones(script, monkeypatch):
-    bench = script("algorithms_learning")
-    lines = {seed: ["arm-ppo", str(seed), str(bench.STEPS), str(bench.STEPS)] for seed in (0, 1)}
-    full = {seed: [*line, *["1"] * (len(bench.HEAD) - len(line))] for seed, line in lines.items()}
-    bench.figures.save("algorithms_learning_runs", bench.HEAD, list(full.values()))
+    bench = script("learning")
+    lines = {seed: ["arm-ppo", str(seed), str(bench.ALGORITHMS_STEPS), str(bench.ALGORITHMS_STEPS)] for seed in (0, 1)}
+    full = {seed: [*line, *["1"] * (len(bench.RUNS) - len(line))] for seed, line in lines.items()}
+    bench.figures.save("algorithms_learning_runs", bench.RUNS, list(full.values()))
     monkeypatch.setattr(bench, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     monkeypatch.setattr(bench, "trained", lambda _name, seed, _steps: [full[seed]])
-    monkeypatch.setattr(sys, "argv", ["bench", "--algorithms", "arm-ppo", "--seeds", "1"])
+    monkeypatch.setattr(sys, "argv", ["bench", "--trainings", "arm-ppo", "--seeds", "1"])
     bench.main()
     assert [row[:2] for row in bench.figures.read(bench.figures.newest("algorithms_learning"))[1:]] == [
         ["arm-ppo", "1"]
