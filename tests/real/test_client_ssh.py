@@ -53,11 +53,7 @@ def laptop(sshd: Sshd) -> Laptop:
 def settled(laptop: Laptop, sshd: Sshd, shared: Shared, **changes: object) -> dict[str, str]:
     """What `syncd setup` leaves on the laptop; returns the environment of its programs."""
     env = client_env(laptop.home)
-    remote = Remote(
-        path=str(shared.path), user=sshd.user, host="127.0.0.1", port=sshd.port, command=SYNCD, key=laptop.key,
-        known_hosts=laptop.known_hosts, ssh_config=laptop.config,
-    )  # fmt: skip
-    store_settings(Settings(remote=remote.model_copy(update=changes), name="anna"), env)
+    store_settings(Settings(remote=sshd.remote(laptop, shared.path, **changes), name="anna"), env)
     return env
 
 
@@ -186,12 +182,8 @@ def test_a_site_that_asks_for_a_second_factor_is_none_that_refuses_the_key(
     site = new_sshd(**TWO_FACTORS)
     for is_known in (True, False):
         laptop = site.new_client("anna" if is_known else "ben", options="" if is_known else None)
-        remote = Remote(
-            path=str(shared.path), user=site.user, host="127.0.0.1", port=site.port, key=laptop.key,
-            known_hosts=laptop.known_hosts, ssh_config=laptop.config,
-        )  # fmt: skip
         with pytest.raises(LoginRefusedError) as told:
-            open_transport(remote, carrier, client="anna")
+            open_transport(site.remote(laptop, shared.path), carrier, client="anna")
         assert isinstance(told.value, SecondFactorError) is is_known, told.value
 
 

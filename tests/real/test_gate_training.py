@@ -27,7 +27,6 @@ from slot_digest import newest
 
 from syncd import store
 from syncd.access.gate import authorized_keys_line
-from syncd.remote import Remote
 from syncd.transports.factory import open_transport
 from syncd.wire.session import Session
 from trainer.checkpoints.checkpoint import read_manifest
@@ -134,10 +133,7 @@ def connect(ordinary_account: Account | None, training: Training) -> Iterator[Ca
             laptop = server.new_client(who, options=None)
             with open(server.authorized_keys, "a", encoding="utf-8") as file:
                 file.write(authorized_keys_line(who, laptop.public_key, [training.syncd], shared) + "\n")
-            remote = Remote(
-                path=shared, host="127.0.0.1", user=server.user, port=server.port, key=laptop.key,
-                known_hosts=laptop.known_hosts, ssh_config=laptop.config,
-            )  # fmt: skip
+            remote = server.remote(laptop, shared, command=None)
             lines.append(open_transport(remote, "openssh", client=who))
             return lines[-1]
 

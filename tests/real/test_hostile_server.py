@@ -23,7 +23,6 @@ from anchorleg.words import sized
 from syncd.access.settings import Settings, settings_file, store_settings
 from syncd.laptop.capacity import MAX_CURVE_BYTES, MAX_RUNS
 from syncd.outbox import Outbox, read_contributions
-from syncd.remote import Remote
 from syncd.store import Shared
 
 LIAR = Path(__file__).parents[1] / "support" / "lying_server.py"
@@ -40,10 +39,7 @@ class Victim:
         self.laptop: Laptop = sshd.new_client("anna", options=f'command="{words}"')
         self.env = {**client_env(self.laptop.home), "OPENBLAS_NUM_THREADS": "1"}
         self.folder = tmp_path / "mirror"
-        self.remote = Remote(
-            path="/srv/run", user=sshd.user, host="127.0.0.1", port=sshd.port, key=self.laptop.key,
-            known_hosts=self.laptop.known_hosts, ssh_config=self.laptop.config,
-        )  # fmt: skip
+        self.remote = sshd.remote(self.laptop, "/srv/run", command=None)
         store_settings(Settings(remote=self.remote, name="anna"), self.env)
 
     def syncd(self, *words: str) -> subprocess.CompletedProcess[str]:

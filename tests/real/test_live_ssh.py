@@ -23,7 +23,6 @@ from anchorleg.live.wanted import FILE, Wish, read
 from syncd.access.settings import Settings, store_settings
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Mirror
-from syncd.remote import Remote
 from syncd.store import Shared
 from syncd.transports.factory import open_transport
 from syncd.wire.live import GUESTS_FPS, GUESTS_WISHES
@@ -103,11 +102,7 @@ def test_a_ring_and_its_scene_arrive_in_the_mirror(open_far, tmp_path, shared, c
 def settled(sshd: Sshd, shared: Shared, name: str) -> dict[str, str]:
     laptop = sshd.new_client(name)
     env = client_env(laptop.home)
-    remote = Remote(
-        path=str(shared.path), user=sshd.user, host="127.0.0.1", port=sshd.port, command=SYNCD, key=laptop.key,
-        known_hosts=laptop.known_hosts, ssh_config=laptop.config,
-    )  # fmt: skip
-    store_settings(Settings(remote=remote, name=name), env)
+    store_settings(Settings(remote=sshd.remote(laptop, shared.path), name=name), env)
     return env
 
 

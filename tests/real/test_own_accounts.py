@@ -101,10 +101,7 @@ class Cluster:
     def remote(self, account: Account) -> Remote:
         """As the laptop of `account` has it stored."""
         laptop = self.laptops[account.name]
-        return Remote(
-            path=str(self.shared.path), user=account.name, host="127.0.0.1", port=self.server.port, key=laptop.key,
-            known_hosts=laptop.known_hosts, ssh_config=laptop.config, command=str(self.syncd),
-        )  # fmt: skip
+        return self.server.remote(laptop, self.shared.path, user=account.name, command=str(self.syncd))
 
     def visit(self, account: Account, name: str, which: str = "openssh") -> Session:
         """`account` logs in from its laptop, and calls itself `name`."""

@@ -25,7 +25,6 @@ from slot_digest import slot_digest
 from anchorleg.job import HANDED_OVER
 from syncd import store
 from syncd.access.settings import Settings, store_settings
-from syncd.remote import Remote
 from trainer.sharing.policies import load
 
 pytestmark = [pytest.mark.trainer, pytest.mark.long]
@@ -91,11 +90,7 @@ def train(folder: Path, weights: Path, *command: str, expected: int = 0) -> str:
 def settled(laptop: Laptop, sshd: Sshd, shared: Path) -> dict[str, str]:
     """What `syncd setup` leaves on the laptop; returns the environment of its programs."""
     env = client_env(laptop.home)
-    remote = Remote(
-        path=str(shared), user=sshd.user, host="127.0.0.1", port=sshd.port, key=laptop.key,
-        command=str(Path(sys.executable).parent / "syncd"), known_hosts=laptop.known_hosts, ssh_config=laptop.config,
-    )  # fmt: skip
-    store_settings(Settings(remote=remote, name="anna"), env)
+    store_settings(Settings(remote=sshd.remote(laptop, shared), name="anna"), env)
     return env
 
 

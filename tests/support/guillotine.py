@@ -1,14 +1,31 @@
-"""kill -9 at the k-th contact with the disk, for programs that prove what a kill leaves behind."""
+"""kill -9 at every contact of a program with the disk, and in the middle of every write, to prove what a kill leaves.
+
+`python guillotine.py TEST_FILE FOLDER` takes three functions of TEST_FILE: `prepare(folder)` makes the state before;
+`program(copy, fall)` works in a copy of it, and calls `fall` where its contacts begin to count; `look(copy)` says what
+is there afterwards, and may have a successor go on first. For k = 1, 2, … a forked process dies at its k-th contact;
+one JSON object a k, with how it ended; in the last one it lived.
+"""
 
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import io
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
+from daemons import WORK_S
+
+REPOSITORY = Path(__file__).parents[2]
+#: How a process ends that nobody killed.
+ORDERLY = 7
 #: What changes a disk. `open` is counted where it writes, and so is every write to what it opened.
 CALLS = ("fsync", "replace", "rename", "link", "unlink", "rmdir", "mkdir")
 
@@ -70,3 +87,52 @@ class Writing:
 
         self.guillotine.contact("write", half)
         return self.file.write(data)
+
+
+def in_a_fork(act: Callable[[], object]) -> int:
+    """ORDERLY, or minus the signal that ended it."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001 - nothing may leave a fork but by its exit
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(ORDERLY)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def killed_at_every_write(test_file: str, folder: Path) -> list[dict[str, Any]]:
+    """What `look` of the test file said after each death, in order: all but the last one were killed."""
+    done = subprocess.run(
+        [sys.executable, __file__, test_file, str(folder)], capture_output=True, text=True, timeout=WORK_S, check=False,
+        env={"PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parent}", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [record["died"] for record in records] == [-signal.SIGKILL] * (len(records) - 1) + [ORDERLY]
+    return records
+
+
+def main(test_file: Path, folder: Path) -> None:
+    spec = importlib.util.spec_from_file_location(test_file.stem, test_file)
+    assert spec is not None
+    assert spec.loader is not None
+    test = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(test)
+    prepared = folder / "prepared"
+    prepared.mkdir()
+    test.prepare(prepared)
+    k, died = 0, -signal.SIGKILL
+    while died == -signal.SIGKILL:
+        k += 1
+        copy = folder / str(k)
+        shutil.copytree(prepared, copy)
+        died = in_a_fork(lambda copy=copy, k=k: test.program(copy, Guillotine(k).install))  # type: ignore[misc]
+        print(json.dumps({"k": k, "died": died, **test.look(copy)}), flush=True)
+        shutil.rmtree(copy)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -96,10 +96,7 @@ class Friend:
 
     def remote(self) -> Remote:
         """As her laptop's syncd has it."""
-        return Remote(
-            path=str(self.shared.path), host="127.0.0.1", user=self.server.user, port=self.server.port,
-            key=self.laptop.key, known_hosts=self.laptop.known_hosts, ssh_config=self.laptop.config,
-        )  # fmt: skip
+        return self.server.remote(self.laptop, self.shared.path, command=None)
 
 
 def a_friend(sshd: Sshd, folder: Path, owner: Account | None) -> Friend:

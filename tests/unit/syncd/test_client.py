@@ -735,19 +735,6 @@ def test_latency_counts_only_what_was_announced(tmp_path: Path, shared: Shared, 
     assert latency.quantile(0.5) == pytest.approx(0.4, abs=0.01)
 
 
-def test_two_clients_never_keep_one_mirror(tmp_path: Path) -> None:
-    assert holder(tmp_path) is None
-    with mirror_lock(tmp_path, "watch"):
-        found = holder(tmp_path)
-        assert found is not None
-        assert found.verb == "watch"
-        with refused("mirror.taken", by=f"`syncd watch` (pid {found.pid})"):
-            mirror_lock(tmp_path, "pull", patience_s=0.0).__enter__()
-    assert holder(tmp_path) is None
-    with mirror_lock(tmp_path, "pull"):
-        pass
-
-
 def test_one_that_waits_for_a_mirror_says_so_once_and_takes_it_when_it_is_free(tmp_path: Path) -> None:
     said: list[str] = []
     taken, enough = threading.Event(), threading.Event()

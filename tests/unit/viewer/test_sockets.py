@@ -22,7 +22,7 @@ from viewer.server.sockets import (
     socket_path,
     write_signpost,
 )
-from viewer.showing import how_to_get_there, is_shared_machine
+from viewer.showing import is_shared_machine
 
 
 def env(tmp_path: Path) -> dict[str, str]:
@@ -108,12 +108,6 @@ def test_a_shared_machine_is_known_by_its_logins_and_by_slurm(
     said: dict[str, str], platform: str, sbatch: bool, shared: bool
 ) -> None:
     assert is_shared_machine(said, platform, lambda _name: "/usr/bin/sbatch" if sbatch else None) is shared
-
-
-def test_the_tunnel_leads_to_this_very_machine() -> None:
-    lines = how_to_get_there("/tmp/anchorleg-viewer-7/a.sock", "anna", "login2", 9999, "TOKEN")
-    assert "  ssh -o ExitOnForwardFailure=yes -N -L 9999:/tmp/anchorleg-viewer-7/a.sock anna@login2" in lines
-    assert "  http://127.0.0.1:9999/#TOKEN" in lines
 
 
 def test_of_two_viewers_at_once_one_waits_for_the_other(tmp_path: Path) -> None:
