@@ -27,10 +27,9 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from daemons import _stat, wait_for  # noqa: E402
 from policies import RUN, publish_one  # noqa: E402
 from sshd import Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
-from watching import Watcher, client_env, watching  # noqa: E402
+from watching import Watcher, settled, watching  # noqa: E402
 
 from syncd import store  # noqa: E402
-from syncd.access.settings import Settings, store_settings  # noqa: E402
 
 #: Columns of a policy's first tensor: some 0.35 MB, more than twice an MT10 actor.
 WIDE = 6_000
@@ -49,8 +48,7 @@ POLICY_BUDGET_MS = 25.0
 def start(stack: ExitStack, server: Sshd, shared: Path, scratch: Path, name: str, carrier: str) -> Watcher:
     """One laptop that is connected."""
     laptop = server.new_client(name)
-    env = client_env(laptop.home)
-    store_settings(Settings(remote=server.remote(laptop, shared), name=name), env)
+    env = settled(laptop, server, shared)
     watcher = stack.enter_context(watching(scratch / name, "--transport", carrier, "", env=env))
     watcher.live()
     return watcher

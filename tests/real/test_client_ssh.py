@@ -19,10 +19,9 @@ from daemons import PATIENCE_S, started_at, wait_for
 from needs import need
 from policies import RUN, a_draft, publish_one, tensors
 from sshd import Laptop, Sshd, make_key
-from watching import Watcher, client_env, seen, syncd, watching
+from watching import Watcher, seen, settled, syncd, watching
 
 from syncd.access.keys import endpoint
-from syncd.access.settings import Settings, store_settings
 from syncd.errors import LoginRefusedError, SecondFactorError, UnreachableError
 from syncd.laptop.rsync import RsyncPull
 from syncd.outbox import Outbox, read_contributions
@@ -50,13 +49,6 @@ def laptop(sshd: Sshd) -> Laptop:
     return sshd.new_client("anna")
 
 
-def settled(laptop: Laptop, sshd: Sshd, shared: Shared, **changes: object) -> dict[str, str]:
-    """What `syncd setup` leaves on the laptop; returns the environment of its programs."""
-    env = client_env(laptop.home)
-    store_settings(Settings(remote=sshd.remote(laptop, shared.path, **changes), name="anna"), env)
-    return env
-
-
 def is_here(folder: Path, version: Version) -> bool:
     manifest = seen(folder, RUN)
     return manifest is not None and manifest.version == version
@@ -71,7 +63,7 @@ def test_one_login_carries_policies_and_experience(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path), carrier) as watcher:
         watcher.live()
         for seq in range(1, 6):
             publish_one(shared, 1, seq)
@@ -97,7 +89,7 @@ def test_a_server_that_was_away_is_found_again(
 ) -> None:
     folder = tmp_path / "mirror"
     publish_one(shared, 1, 1)
-    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path), carrier) as watcher:
         watcher.live()
         sshd.stop()
         wait_for(lambda: is_offline(watcher), "it to notice")
@@ -119,7 +111,7 @@ def test_a_server_that_was_away_for_a_minute_is_found_again(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared), "openssh") as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path), "openssh") as watcher:
         watcher.live()
         sshd.stop()
         gone_at = time.monotonic()
@@ -151,7 +143,7 @@ def test_a_server_that_hangs_is_given_up_and_found_again(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared), carrier) as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path), carrier) as watcher:
         watcher.live()
         sshd.pause()
         wait_for(lambda: is_offline(watcher), "it to give the silent server up")
@@ -163,7 +155,7 @@ def test_a_server_that_hangs_is_given_up_and_found_again(
 @pytest.mark.long
 def test_sleep_ends_with_a_new_connection(sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path) -> None:
     folder = tmp_path / "mirror"
-    with watch(folder, settled(laptop, sshd, shared), "openssh") as watcher:
+    with watch(folder, settled(laptop, sshd, shared.path), "openssh") as watcher:
         watcher.live()
         os.kill(watcher.pid, signal.SIGSTOP)
         try:
@@ -275,7 +267,7 @@ def test_what_a_person_sets_for_their_own_shells_breaks_no_connection_of_ours(
 def test_a_wrong_host_key_ends_it_before_anything_is_sent(
     sshd: Sshd, laptop: Laptop, shared: Shared, tmp_path: Path, carrier: str
 ) -> None:
-    env = settled(laptop, sshd, shared)
+    env = settled(laptop, sshd, shared.path)
     kind, key = make_key(tmp_path / "another", "another").split()[:2]
     laptop.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {kind} {key}\n")
     with watch(tmp_path / "mirror", env, carrier) as watcher:
@@ -289,7 +281,7 @@ def test_a_wrong_host_key_ends_it_before_anything_is_sent(
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_refused_key_is_tried_once(sshd: Sshd, shared: Shared, tmp_path: Path, carrier: str) -> None:
     stranger = sshd.new_client("stranger", options=None)
-    env = settled(stranger, sshd, shared)
+    env = settled(stranger, sshd, shared.path)
     with watch(tmp_path / "mirror", env, carrier) as watcher:
         assert watcher.child is not None
         assert watcher.child.wait(PATIENCE_S) == 5
@@ -313,7 +305,7 @@ def probes(sshd: Sshd) -> int:
 
 def test_nothing_of_a_restart_is_left_behind(new_sshd: Callable[..., Sshd], shared: Shared, tmp_path: Path) -> None:
     server = new_sshd()
-    env = settled(server.new_client("anna"), server, shared)
+    env = settled(server.new_client("anna"), server, shared.path)
     with watch(tmp_path / "mirror", env, "openssh") as watcher:
         watcher.live()
         served = server.processes("syncd", "serve")
@@ -328,7 +320,7 @@ def test_a_limit_on_the_bandwidth_slows_and_loses_nothing(
 ) -> None:
     folder = tmp_path / "mirror"
     publish_one(shared, 1, 1, wide=20_000)
-    env = settled(laptop, sshd, shared)
+    env = settled(laptop, sshd, shared.path)
     Outbox(folder).offer(RUN, 0, os.urandom(300_000))
     done = syncd("bidirectional", "", str(folder), "--transport", carrier, "--bwlimit", "2000", env=env)
     assert done.returncode == 0, done.stderr
@@ -349,7 +341,7 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     for seq in (2, 3, 4):  # most policies of a running training belong to no checkpoint
         publish_one(shared, 3, seq)
     checkpoint = tmp_path / "run" / "slots" / "0" / "attempts" / "3" / "checkpoints" / "2000"
-    env = settled(laptop, sshd, shared)
+    env = settled(laptop, sshd, shared.path)
     checkpoint.parent.mkdir(parents=True)
     early = pull(env)
     assert (early.returncode, "no checkpoint is there yet" in early.stdout) == (0, True), early.stderr
@@ -369,7 +361,7 @@ def test_whole_checkpoints_come_on_request(sshd: Sshd, laptop: Laptop, tmp_path:
     shutil.rmtree(checkpoint)
     left_out = pull(env)
     assert (left_out.returncode, f"no checkpoint of {RUN}/0 came whole" in left_out.stderr) == (6, True)
-    elsewhere = settled(laptop, sshd, Shared(tmp_path / "elsewhere"))
+    elsewhere = settled(laptop, sshd, tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "v1").mkdir(parents=True)
     refused = pull(elsewhere)
     assert (refused.returncode, refused.stderr.count("\n")) == (6, 1)

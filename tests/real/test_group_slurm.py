@@ -132,10 +132,7 @@ def test_whatever_becomes_of_its_jobs_each_slot_comes_to_what_its_journal_says(
     new_relay: NewRelay, slurm: SlurmCluster
 ) -> None:
     def until(condition: Callable[[], object], what: str) -> None:
-        try:
-            wait_for(condition, what, WORK_S)  # jobs of four slots, one after another
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; output:\n{relay.output()}") from None
+        wait_for(condition, what, WORK_S, relay.output)  # jobs of four slots, one after another
 
     signals = moments(0)
     plan = {"signals": signals, "scores": SCORES}

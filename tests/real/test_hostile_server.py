@@ -15,12 +15,12 @@ from daemons import PATIENCE_S, wait_for
 from live_rings import newest_in, wish_in
 from lying_server import CHUNK_BYTES, CHUNKS, COMMAND, RUNS
 from sshd import Laptop, Sshd
-from watching import client_env, seen, watching
+from watching import seen, settled, watching
 
 from anchorleg.live.batches import JPEG, checked
 from anchorleg.live.wanted import Wish
 from anchorleg.words import sized
-from syncd.access.settings import Settings, settings_file, store_settings
+from syncd.access.settings import settings_file
 from syncd.laptop.capacity import MAX_CURVE_BYTES, MAX_RUNS
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared
@@ -37,10 +37,9 @@ class Victim:
     def __init__(self, sshd: Sshd, tmp_path: Path, attack: str) -> None:
         words = shlex.join([sys.executable, str(LIAR), *attack.split()])
         self.laptop: Laptop = sshd.new_client("anna", options=f'command="{words}"')
-        self.env = {**client_env(self.laptop.home), "OPENBLAS_NUM_THREADS": "1"}
+        self.env = {**settled(self.laptop, sshd, "/srv/run", command=None), "OPENBLAS_NUM_THREADS": "1"}
         self.folder = tmp_path / "mirror"
         self.remote = sshd.remote(self.laptop, "/srv/run", command=None)
-        store_settings(Settings(remote=self.remote, name="anna"), self.env)
 
     def syncd(self, *words: str) -> subprocess.CompletedProcess[str]:
         limited = ["sh", "-c", f'ulimit -v {MEMORY_KIB}; exec "$@"', "sh"]

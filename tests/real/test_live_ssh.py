@@ -15,12 +15,11 @@ from live_rings import SCENE, SCENE_SUM, facts, newest_in, pose, ring_of, slot_o
 from policies import RUN, publish_one
 from restricted import Friend
 from sshd import Sshd
-from watching import client_env, watching
+from watching import settled, watching
 
 from anchorleg.live.batches import FACTS, POSE
 from anchorleg.live.ring import RingWriter
 from anchorleg.live.wanted import FILE, Wish, read
-from syncd.access.settings import Settings, store_settings
 from syncd.laptop.liveagents import LiveAgents
 from syncd.laptop.mirror import Mirror
 from syncd.store import Shared
@@ -99,13 +98,6 @@ def test_a_ring_and_its_scene_arrive_in_the_mirror(open_far, tmp_path, shared, c
     wait_for(lambda: not far.server_pids(), "the end of every server")
 
 
-def settled(sshd: Sshd, shared: Shared, name: str) -> dict[str, str]:
-    laptop = sshd.new_client(name)
-    env = client_env(laptop.home)
-    store_settings(Settings(remote=sshd.remote(laptop, shared.path), name=name), env)
-    return env
-
-
 def is_shown(folder: Path, payload: bytes) -> Callable[[], bool]:
     """Whether it lies in the mirror; asked with a viewer there that renews its wish."""
     viewer = wish_in(folder, RUN)
@@ -126,7 +118,9 @@ def servers_of(sshd: Sshd) -> list[int]:
 @pytest.mark.parametrize("carrier", ["openssh", "paramiko"])
 def test_after_a_killed_server_it_goes_on(sshd: Sshd, shared: Shared, tmp_path: Path, carrier: str) -> None:
     folder = tmp_path / "mirror"
-    with watching(folder, "--transport", carrier, "", env=settled(sshd, shared, "anna")) as watcher:
+    with watching(
+        folder, "--transport", carrier, "", env=settled(sshd.new_client("anna"), sshd, shared.path)
+    ) as watcher:
         watcher.live()
         write_ring(shared.path, RUN, pose(1))
         wait_for(is_shown(folder, pose(1)), "the first batch")
@@ -156,13 +150,17 @@ def resident_kib(pid: int) -> int:
 
 def test_a_frozen_client_takes_no_memory_and_delays_nobody(sshd: Sshd, shared: Shared, tmp_path: Path) -> None:
     first, second = tmp_path / "frozen", tmp_path / "other"
-    with watching(first, "--transport", "openssh", "", env=settled(sshd, shared, "anna")) as frozen:
+    with watching(
+        first, "--transport", "openssh", "", env=settled(sshd.new_client("anna"), sshd, shared.path)
+    ) as frozen:
         frozen.live()
         [served] = servers_of(sshd)
         writer = RingWriter(ring_of(shared.path, RUN))
         writer.write(POSE, pose(0, bodies=3_000))
         wait_for(is_shown(first, pose(0, bodies=3_000)), "the first batch")
-        with watching(second, "--transport", "openssh", "", env=settled(sshd, shared, "ben")) as other:
+        with watching(
+            second, "--transport", "openssh", "", env=settled(sshd.new_client("ben"), sshd, shared.path)
+        ) as other:
             other.live()
             before, grew = resident_kib(served), 0
             os.kill(frozen.pid, signal.SIGSTOP)

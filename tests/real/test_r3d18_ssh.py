@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from daemons import WORK_S
-from sshd import Laptop, Sshd
-from watching import client_env
+from sshd import Sshd
+from watching import settled
 
 pytest.importorskip("torch")
 
@@ -24,7 +24,6 @@ from slot_digest import slot_digest
 
 from anchorleg.job import HANDED_OVER
 from syncd import store
-from syncd.access.settings import Settings, store_settings
 from trainer.sharing.policies import load
 
 pytestmark = [pytest.mark.trainer, pytest.mark.long]
@@ -85,13 +84,6 @@ def train(folder: Path, weights: Path, *command: str, expected: int = 0) -> str:
     (folder / "training.json").write_text(json.dumps(training))
     words = (*(command or ("-m", "trainer")), "train", "--config", "training.json", "--run-dir", "run")
     return run(folder, *words, expected=expected)
-
-
-def settled(laptop: Laptop, sshd: Sshd, shared: Path) -> dict[str, str]:
-    """What `syncd setup` leaves on the laptop; returns the environment of its programs."""
-    env = client_env(laptop.home)
-    store_settings(Settings(remote=sshd.remote(laptop, shared), name="anna"), env)
-    return env
 
 
 def test_r3d18_is_loaded_trained_with_handed_over_published_and_played_on_a_laptop(sshd: Sshd, tmp_path: Path) -> None:

@@ -159,10 +159,7 @@ class World:
         return "\n".join(f"{line}\n{out.read_text(errors='replace')[-3000:]}" for line, out in self.said.items())
 
     def wait_for(self, condition: Any, what: str) -> None:
-        try:
-            wait_for(condition, what, WORK_S)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; said was\n{self.words()}") from None
+        wait_for(condition, what, WORK_S, self.words)
 
     def close(self) -> None:
         for child in self.typed.values():

@@ -31,12 +31,14 @@ SWEEP_ROUNDS = 20
 ROUND_S = PATIENCE_S / SWEEP_ROUNDS
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Look until `condition()` is true. Errors: TimeoutError that names `what`."""
+def wait_for(
+    condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S, said: Callable[[], str] | None = None
+) -> None:
+    """Look until `condition()` is true. Errors: TimeoutError that names `what`, with what was `said` meanwhile."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout_s:g} s for {what}")
+            raise TimeoutError(f"waited {timeout_s:g} s for {what}" + (f"; said was:\n{said()}" if said else ""))
         time.sleep(LOOK_EVERY_S)
 
 

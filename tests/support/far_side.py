@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import PATIENCE_S, _pids
+from daemons import PATIENCE_S, _pids, wait_for
 from policies import RUN, publish_one
 from sshd import Laptop, Sshd, _command
 
@@ -80,11 +80,11 @@ def of_kind(news: News, kind: str) -> list[Offer]:
 
 def until(transport: Session, wanted: Callable[[News], bool], timeout_s: float = PATIENCE_S) -> News:
     """The first news that are wanted; others are passed over."""
-    import time
+    found: list[News] = []
 
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        news = transport.wait(0.5)
-        if wanted(news):
-            return news
-    raise TimeoutError(f"no such news within {timeout_s:g} s")
+    def look() -> bool:
+        found[:] = [transport.wait(0.5)]
+        return wanted(found[0])
+
+    wait_for(look, "such news", timeout_s)
+    return found[0]

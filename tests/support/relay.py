@@ -175,10 +175,7 @@ class Relay:
 
     def wait_for(self, condition: Any, what: str) -> None:
         """Wait for anything. Errors: TimeoutError with the newest output."""
-        try:
-            wait_for(condition, what)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; output:\n{self.output() if self.children else ''}") from None
+        wait_for(condition, what, said=lambda: self.output() if self.children else "")
 
     def wait_for_step(self, step: int, slot: int = 0) -> None:
         self.wait_for(lambda: self.counted(slot) >= step, f"step {step} of slot {slot}")

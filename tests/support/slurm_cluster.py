@@ -183,11 +183,12 @@ class SlurmCluster:
 
     def wait_for(self, condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait for anything. Errors: TimeoutError that names it and shows the queue."""
-        try:
-            wait_for(condition, what, timeout_s)
-        except TimeoutError as error:
-            queue = self.run("squeue", "-t", "all")
-            raise TimeoutError(f"{error}; the queue:\n{queue.stdout}{queue.stderr}") from None
+
+        def queue() -> str:
+            told = self.run("squeue", "-t", "all")
+            return f"{told.stdout}{told.stderr}"
+
+        wait_for(condition, what, timeout_s, queue)
 
     def wait_for_state(self, job_id: int, *states: str, timeout_s: float = PATIENCE_S) -> JobRow:
         """Wait until a job is in one of `states`."""

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemons import PATIENCE_S, processes_with, sweep, wait_for
+from sshd import Laptop, Sshd
 
+from syncd.access.settings import Settings, store_settings
 from syncd.laptop.lock import holder
 from syncd.laptop.status import ClientStatus, read_status
 from syncd.store import Manifest, Shared, newest, read
@@ -93,6 +95,13 @@ def client_env(home: Path, more: Mapping[str, str] | None = None) -> dict[str, s
     names = ("XDG_CONFIG_HOME", "SYNC_CLUSTER_USER", "SYNC_CLUSTER_HOST", "SYNC_CLUSTER_PATH", "SSH_AUTH_SOCK")
     kept = {name: value for name, value in os.environ.items() if name not in names}
     return kept | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), **(more or {})}
+
+
+def settled(laptop: Laptop, sshd: Sshd, shared: Path | str, **changes: object) -> dict[str, str]:
+    """What `syncd setup` leaves on the laptop, under its name; returns the environment of its programs."""
+    env = client_env(laptop.home)
+    store_settings(Settings(remote=sshd.remote(laptop, shared, **changes), name=laptop.name), env)
+    return env
 
 
 @contextmanager
