@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -156,3 +157,18 @@ def test_a_process_that_ended_takes_no_figures_with_it(tmp_path: Path, monkeypat
     with pytest.raises(OSError, match=r"Invalid argument|No such process"):
         figures.processor_s(child.pid)
     assert list(figures.processor_s_of([child.pid, os.getpid()])) == [os.getpid()]
+
+
+def test_ways_take_turns_and_ratios_are_within_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = figures_of(tmp_path / "bench", "7", monkeypatch=monkeypatch)
+    made: list[str] = []
+
+    def way(name: str, seconds: float) -> Callable[[], float]:
+        return lambda: seconds * (made.append(name) or len(made))  # slower from turn to turn
+
+    found = figures.by_turns({"one": way("one", 1.0), "other": way("other", 2.0)}, rounds=3, warm=1)
+    assert made == ["one", "other"] * 4
+    assert found == {"one": [3.0, 5.0, 7.0], "other": [8.0, 12.0, 16.0]}
+    assert figures.ratio(found["other"], found["one"]) == 12 / 5
+    assert figures.late([5, 1, 4, 2, 3]) == (3, 4, 5)
+    assert (figures.number(1, 2.0), figures.number(2, 3)) == (7.0, 3)
