@@ -285,10 +285,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation_unseen_goals": 0,
         "metrics_interval": 50_000,
     },
-    # Of what was tried on a GPU (bench/gpu_search.py of commit f5d2dfab) the one that learned most of MT10: `tiny`'s discount, temperature and step size
-    # with nets of 512 and large batches. So many environments as a few cores step while the GPU makes four updates; a
-    # multiple of ten, so that each keeps its task. Evaluations are rare: they take cores from the stepping, and all of
-    # them are waited for.
+    # Of what was tried on a GPU (bench/gpu_search.py of commit f5d2dfab) the one that learned most of MT10: `tiny`'s
+    # discount, temperature and step size with nets of 512 and large batches. So many environments as a few cores step
+    # while the GPU makes four updates; a multiple of ten, so that each keeps its task. Evaluations are rare: they take
+    # cores from the stepping, and all of them are waited for.
     "fast": {
         **_TINY,
         "total_steps": 20_000_000,
