@@ -30,11 +30,6 @@ def inputs_of(arch: EncoderArch) -> list[ArraySpec]:
     return [ArraySpec(shape, "uint8", 0, 255, shape[0]) for shape in shapes]
 
 
-def made(name: str, spec: ArraySpec, network: Network, generator: torch.Generator | None) -> nn.Module:
-    module: nn.Module = find(ENCODERS, name)(spec, network, generator)
-    return module
-
-
 def counted(net: nn.Module, spec: ArraySpec) -> tuple[float, float]:
     """(multiply-adds, bytes that backward keeps) of one observation, of a net on the meta device."""
     own = {parameter.untyped_storage()._cdata for parameter in net.parameters()}  # noqa: SLF001 - as below
@@ -74,9 +69,9 @@ def row(name: str, label: str, network: Network, spec: ArraySpec, rounds: int) -
     shape, arch = spec.shape, ARCHES[name]
     text = "x".join(str(size) for size in (shape if len(shape) == 4 else shape[1:]) if size != RGB)
     meant = " (its own)" if (arch.size, arch.frames) == (shape[-1], shape[0] if len(shape) == 4 else 1) else ""
-    shapes = made(name, spec, network, None)
+    shapes = find(ENCODERS, name)(spec, network, None)
     macs, kept = counted(shapes, spec)
-    net = made(name, spec, network, torch.Generator().manual_seed(0))
+    net = find(ENCODERS, name)(spec, network, torch.Generator().manual_seed(0))
     forward_s, both_s = timed(net, spec, rounds)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     print(f"{label} {text}: {1000 * forward_s:.1f} and {1000 * both_s:.1f} ms", flush=True)

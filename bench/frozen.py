@@ -12,6 +12,7 @@ from functools import partial
 
 import figures
 import torch
+from learners import learn
 
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.pictures import ready_to_draw
@@ -48,7 +49,7 @@ def made(arch: str, *, frozen: bool) -> tuple[TrainingRun, int]:
 def turn(run: TrainingRun, updates: int) -> tuple[float, float]:
     """CPU seconds of an update, and of a step of one environment."""
     batch = run.experience.sample(BATCH) if run.experience else None
-    of_update = figures.timed(lambda: run.algorithm.learn(batch), updates)
+    of_update = figures.timed(lambda: learn(run.algorithm, batch), updates)
     return of_update, figures.timed(lambda: advance(run), 3) / ENVS
 
 

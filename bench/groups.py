@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -143,7 +143,7 @@ def report(
     preset: str, times: dict[str, list[float]], beside_s: float, training: Training, size: float
 ) -> list[list[str]]:
     """Print, and rows of the CSV."""
-    means = {what: mean_and_error(seconds) for what, seconds in times.items()}
+    means = {what: figures.with_error(seconds) for what, seconds in times.items()}
     alone, error = means[ALONE]
     means[DRAWING] = means[DRAWING][0] - alone, math.hypot(means[DRAWING][1], error)
     parts = [means[what] for what in (GIVING, TAKING, DRAWING)]
@@ -160,11 +160,6 @@ def report(
         print(f"{preset}, {what}: {1e6 * mean:.1f} +- {error_us or '?'} us a step, {share} of a step alone")
     print(f"an episode is {size / 1e3:.1f} kB: {an_hour:.0f} MB an hour at {STEPS_PER_S} steps/s")
     return lines
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and its standard error."""
-    return statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5
 
 
 if __name__ == "__main__":

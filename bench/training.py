@@ -74,7 +74,6 @@ BEFORE = {"ppo": 1, "a2c": 1, "sac": 1_200}
 ENV_STEPS = 4_000
 #: stable-baselines3's SAC has no actions that are one of several.
 NOBODY = ("sac", "CartPole-v1")
-ROUNDS = {"training": 9, "algorithms_speed": 9}
 HEADS = {
     "training": ["nets", "loop", "steps_per_s", "quarter", "three_quarters", "of_ours", "cpu_ms_a_step", "cpu_of_ours"],
     "algorithms_speed": [
@@ -281,7 +280,7 @@ def row_of(what: list[str], turns: list[Turn], theirs: list[Turn]) -> list[objec
 def main() -> None:
     """Measure, print, write; a part of a table is only printed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tables", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--only", default="")
     chosen = parser.parse_args()
@@ -295,7 +294,7 @@ def main() -> None:
         rows = []
         for measure, case in cases:
             if chosen.only in " ".join(each for each in case if isinstance(each, str)):
-                found = measure(*case, chosen.rounds or ROUNDS[table])
+                found = measure(*case, chosen.rounds)
                 print(*(", ".join(map(str, row)) for row in found), sep="\n", flush=True)
                 rows += found
         if not chosen.only:

@@ -13,7 +13,7 @@ medians over rounds of both in the same round, because a neighbour on the machin
   average after it, as `training.averaging` has it.
 - second_thread: by two threads and by one, by the clock: without environments that are stepped beside it, for a machine
   with something else to do tells nothing. Both leave the same bits (tests/unit/trainer/test_native_update.py).
-  `trainer.algorithms.mtsac.native.choice` has two threads from where they are worth it here.
+  `trainer.algorithms.common.native.library` has two threads from where they are worth it here.
 - shards: CPU time of an update that is cut into shards, for ranks to share. `straight`: the same gradients and steps
   called one after the other, without samples, generators and groups. `times straight`: the mean of the ratios, and its
   standard error. What several ranks save, and what their exchange costs, only several GPUs can say.
@@ -41,25 +41,23 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from rivals import equal  # noqa: E402 - beside this file
+from learners import fresh, learn, prepared  # noqa: E402 - beside this file
+from rivals import equal  # noqa: E402
 
 from trainer.algorithms.base import Context  # noqa: E402
-from trainer.algorithms.mtsac import update as sac_update  # noqa: E402
-from trainer.algorithms.mtsac.inputs import prepare  # noqa: E402
-from trainer.algorithms.mtsac.learner import Learner, create  # noqa: E402
-from trainer.algorithms.mtsac.native.beside import Beside  # noqa: E402
-from trainer.algorithms.mtsac.native.update import NativeUpdates  # noqa: E402
+from trainer.algorithms.common.native.library import Beside  # noqa: E402
+from trainer.algorithms.common.native.update import NativeUpdates  # noqa: E402
+from trainer.algorithms.mtsac import MTSAC  # noqa: E402
 from trainer.buffers.experience import Experience  # noqa: E402
 from trainer.buffers.replay import Replay  # noqa: E402
 from trainer.buffers.rows import Batch, fields_of  # noqa: E402
-from trainer.config.find import ALGORITHMS, find  # noqa: E402
 from trainer.config.section import TrainingSection, resolve  # noqa: E402
 from trainer.config.tasknames import MT10  # noqa: E402
 from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
 from trainer.nets.average import MovingAverage  # noqa: E402
-from trainer.nets.inputs import with_task  # noqa: E402
+from trainer.nets.mlp import with_task  # noqa: E402
 
 #: Actor, critic, batch.
 Shape = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -146,14 +144,14 @@ def ours(shape: Shape, replay: Replay, threads: int = 1, *, by_torch: bool = Fal
     """Our update, batch included."""
     actor, critic, batch = shape
     training = resolve(TrainingSection(actor_hidden=actor, critic_hidden=critic, batch_size=batch))
-    learner, rng = create(training, SPACES, torch.device("cpu")), np.random.default_rng(0)
+    learner, rng = fresh(training, SPACES), np.random.default_rng(0)
     if by_torch:
-        return lambda: sac_update.update(learner, replay.pick(replay.deal(batch), rng))
+        return lambda: learner.update_of(prepared(learner, replay.pick(replay.deal(batch), rng)))
     updates = NativeUpdates(learner, Beside(threads))
-    average = MovingAverage(learner.actor, training.averaging) if averaging else None
+    average = MovingAverage(learner.policy, training.averaging) if averaging else None
 
     def update() -> None:
-        updates.learn(prepare(replay.pick(replay.deal(batch), rng), learner.noise, learner.device))
+        updates.learn(prepared(learner, replay.pick(replay.deal(batch), rng)))
         if average is not None:
             average.follow()
 
@@ -227,21 +225,21 @@ def by_two_threads(nets: tuple[int, ...], batch: int, replay: Replay, rounds: in
 
 
 @torch.no_grad()
-def straight(learner: Learner, batch: Batch) -> torch.Tensor:
+def straight(learner: MTSAC, batch: Batch) -> torch.Tensor:
     """One update of plain critics, as one would write it for one process."""
-    inputs = prepare(batch, learner.noise, learner.device)
+    inputs = prepared(learner, batch)
     task = inputs.task
     x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
-    target = sac_update.td_target(learner, inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
-    _, critic_loss, q = sac_update.critic_gradient(learner, x, inputs.action, target)
+    target = learner.td_target(inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
+    _, critic_loss, q = learner.critic_gradient(x, inputs.action, target)
     learner.optimizers["critics"].step()
-    _, actor_loss, log_prob = sac_update.actor_gradient(learner, x, temperature, inputs.current_noise)
+    _, actor_loss, log_prob = learner.actor_gradient(x, temperature, inputs.current_noise)
     learner.optimizers["actor"].step()
-    (learner.log_temperature.grad,), temperature_loss = sac_update.temperature_gradient(learner, task, log_prob)
+    (learner.log_temperature.grad,), temperature_loss = learner.temperature_gradient(task, log_prob)
     learner.optimizers["temperature"].step()
-    sac_update.move_targets(learner)
-    return torch.stack([critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()])
+    measured = critic_loss, actor_loss, temperature_loss, q, -log_prob.mean()
+    return learner.move_targets(dict(zip(learner.METRICS, measured, strict=True)))
 
 
 def sharded(shape: Shape, shards: int, *, by_hand: bool = False) -> Call:
@@ -252,10 +250,10 @@ def sharded(shape: Shape, shards: int, *, by_hand: bool = False) -> Call:
     training = resolve(TrainingSection(algorithm=settings, network=network))
     experience = Experience(training, SPACES)
     experience.add(np.arange(ROWS) % len(MT10), transitions(ROWS))
-    algorithm = find(ALGORITHMS, "mtsac")(Context(training, SPACES, 1, torch.device("cpu"), experience))
+    algorithm = MTSAC(Context(training, SPACES, 1, torch.device("cpu"), experience))
     if by_hand:
-        return lambda: straight(algorithm.learner, experience.sample(batch))
-    return lambda: algorithm.learn(experience.sample(batch))
+        return lambda: straight(algorithm, experience.sample(batch))
+    return lambda: learn(algorithm, experience.sample(batch))
 
 
 def in_shards(name: str, shape: Shape, rounds: int) -> list[list[str]]:

@@ -10,7 +10,6 @@ of them for one policy and laptop. Writes weight_class.csv. Linux only.
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -24,9 +23,9 @@ import figures
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from daemons import _stat, wait_for  # noqa: E402
+from daemons import wait_for  # noqa: E402
 from policies import RUN, publish_one  # noqa: E402
-from sshd import Sshd, missing_sshd_parts, throw_away_sshd  # noqa: E402
+from sshd import Sshd, _descendants, missing_sshd_parts, throw_away_sshd  # noqa: E402
 from watching import Watcher, settled, watching  # noqa: E402
 
 from syncd import store  # noqa: E402
@@ -56,9 +55,7 @@ def start(stack: ExitStack, server: Sshd, shared: Path, scratch: Path, name: str
 
 def with_children(watchers: Sequence[Watcher]) -> list[int]:
     """The laptops' processes and their ssh."""
-    parents = {watcher.pid for watcher in watchers}
-    pids = [int(name) for name in os.listdir("/proc") if re.fullmatch("[0-9]+", name)]
-    return [*parents, *(pid for pid in pids if (fields := _stat(pid)) is not None and int(fields[1]) in parents)]
+    return [pid for watcher in watchers for pid in {watcher.pid, *_descendants(watcher.pid)}]
 
 
 def memory_mb(pid: int) -> float:

@@ -44,8 +44,6 @@ LIMIT_S = 300.0
 #: What `rsync` every 5 s waits in the mean before it begins.
 USUAL_WAIT_S = 2.5
 LINE = (40.0, 100.0, 1.0)
-#: What is promised: (size, against which rival, our time over its time at most).
-PROMISES = (("0.35 MB", RIVALS[0], 1.0), ("0.35 MB", RIVALS[1], 1 / 8), ("30 MB", RIVALS[0], 1.15))
 
 
 @dataclass
@@ -187,10 +185,6 @@ def main() -> None:
         milliseconds = [f"{1000 * value:.0f}" for value in spread]
         rows.append([size, name, len(times), *milliseconds, *of_rivals, f"{waited:.2f}"])
         print(" ".join(map(str, rows[-1])))
-    for size, rival, most in PROMISES:
-        for name in OURS:
-            ratio = middle[size, name] / middle[size, rival]
-            print(f"{size}, {name} / {rival}: {ratio:.2f} (promised: {most:.2f} at most)")
     head = ["policy", "way", "count", "median_ms", "p10_ms", "p90_ms", "of_cat", "of_rsync", "with_wait_s"]
     figures.save("weight_link", head, rows)
 

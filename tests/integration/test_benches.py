@@ -48,6 +48,7 @@ SMALLEST = {
 #: Those that have no size of a few minutes, and why.
 TOO_LARGE = {
     "figures": "no benchmark: the others import it",
+    "learners": "no benchmark: others import it",
     "poison": "trains for as many steps as its figures are of",
 }
 

@@ -39,7 +39,7 @@ FLAGS = (
     "-shared",
     "-fPIC",
 )
-#: Operations of a layer of the critics from which a second thread is worth its messages (bench/second_thread.py).
+#: Operations of a layer of the critics from which a second thread is worth its messages (bench/update.py).
 WORTH_A_THREAD = 2 * 128 * 256 * 256
 #: `numbers_of` kernels.c, which are the same everywhere.
 _NUMBERS = "bba368d56cfee8f009bac416741549e169b42367586da336582b214aba71af43"
