@@ -33,10 +33,10 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.episodes import Giving
-from trainer.sharing.giver import EpisodeGiver
 from trainer.sharing.judge import encode
 from trainer.sharing.segment import Segment
-from trainer.training.intake import Intake
+from trainer.training.features.giving import EpisodeGiver
+from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,13 +79,14 @@ def of(preset: str, steps: int) -> list[list[str]]:
             state = as_begun(training, torch.device("cpu"), envs)
             while not state.updates:
                 advance(state)
-            giver = EpisodeGiver(jobs[0], training, envs.spaces, finished=0, is_fresh=False)
-            giver.know(0, 0, 0)
+            giver = EpisodeGiver(jobs[0], training)
+            giver.open(envs.spaces, is_fresh=False)
+            giver.on_version(0, 0, 0)
             intake = Intake(jobs[0], training, None)
             assert intake.peers is not None
             for slot in range(1, SLOTS):
                 intake.peers._versions_of(slot).know(0, 0, 0)  # noqa: SLF001 - no policy is published here
-            intake.begin()
+            intake.open()
             before = beside(lambda: [advance(state) for _ in range(steps // 10)]) / (steps // 10)
             times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}
             others_too = partial(others_give, others, episodes)

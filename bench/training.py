@@ -55,8 +55,8 @@ from trainer.envs.suite import SuiteRef, spaces_of, suite_of  # noqa: E402
 from trainer.envs.vector import VectorEnv  # noqa: E402
 from trainer.machine import device as machine  # noqa: E402
 from trainer.machine import products  # noqa: E402
+from trainer.training.begin import choose_workers  # noqa: E402
 from trainer.training.run import advance, as_begun, drain  # noqa: E402
-from trainer.training.workers import choose_workers  # noqa: E402
 
 SB3, OURS, PLAIN = "stable-baselines3", "ours", "ours, plain products"
 #: Of MT10: seconds of a turn, steps before the first update, rows of the replays.

@@ -47,7 +47,7 @@ def program(run_dir: Path, fall: Callable[[], None] = lambda: None) -> None:
     for _ in range(25):
         advance(state)
     contents = capture(state, {})
-    saver = Saver(job, training, start.manifest.segments, start.ref.step)
+    saver = Saver.after(job, training, start)
     rows = saver.unsaved(state.experience)
     fall()
     saver._save(contents, rows, frozenset())  # in this very thread, so that the count is the same every time
