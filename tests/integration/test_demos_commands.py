@@ -235,7 +235,7 @@ def with_pyarrow():
         (["import", ".", "--out", "x", "--camera", "a"], 2, "demos.option-of-dataset"),
         (["import", ".", "--out", "x", "--task", "a"], 2, "demos.option-of-dataset"),
         (["export", "nowhere", "--out", "x"], 2, "demos.none"),
-        (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "there are no demonstrations in nowhere"),
+        (["fit", "--demos", "nowhere", "--out", "w.safetensors"], 2, "demos.none"),
         (["fit", "--demos", "demos", "--out", "w.pth"], 2, "demos.out-suffix"),
         (["fit", "--demos", "demos", "--out", "w.safetensors"], 2, "demos.out-without-pictures"),
         (["fit", "--demos", "demos", "--without-actions"], 2, "demos.without-actions-gone"),

@@ -143,11 +143,11 @@ def test_where_memory_is_short_the_kernel_ends_it_and_not_its_learner(endless):
 def test_where_no_thread_can_be_started_it_is_an_evaluation_that_failed(endless, monkeypatch):
     child = process._start()
 
-    def refused(_):
+    def no_thread(_):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(process, "_start", lambda: child)
-    monkeypatch.setattr(process.threading.Thread, "start", refused)
+    monkeypatch.setattr(process.threading.Thread, "start", no_thread)
     with refused("evaluator.no-thread"):
         EvaluatorProcess(endless)
     assert child.returncode == -signal.SIGKILL

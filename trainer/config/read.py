@@ -150,7 +150,7 @@ def read_document(path: Path) -> dict[str, Any]:
     with open(path, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise DocumentError("document.too-long")
+        raise DocumentError("document.too-long", most=MOST_BYTES >> 20)
     text, is_yaml = text_of(data), path.suffix.lower() in YAML_SUFFIXES
     try:
         value = _of_yaml(text) if is_yaml else _of_json(text)

@@ -307,7 +307,7 @@ class VectorEnv:
 
     def _must_fit(self, meta: Mapping[str, Any]) -> None:
         if meta["format"] != _STATE_FORMAT:
-            raise EnvError("env.state-format", found=meta["format"])
+            raise EnvError("env.state-format", found=meta["format"], wanted=_STATE_FORMAT)
         if tuple(meta["tasks"]) != self.spaces.tasks:
             raise EnvError(
                 "env.state-of-other-tasks", found=", ".join(meta["tasks"]), tasks=", ".join(self.spaces.tasks)

@@ -187,7 +187,7 @@ class WorkerPool:
         while self._replaced and now - self._replaced[0] > REPLACED_WITHIN_S:
             self._replaced.popleft()
         if len(self._replaced) >= MAX_REPLACED:
-            raise EnvError("env.workers-replaced", why=words, minutes=REPLACED_WITHIN_S / 60)
+            raise EnvError("env.workers-replaced", why=words, most=MAX_REPLACED, minutes=REPLACED_WITHIN_S / 60)
         self._replaced.append(now)
         _log.warning("%s; another takes its place", words)
         self._dismiss(worker, words)

@@ -133,7 +133,7 @@ def step_of(attempt: int, seq: int, versions: Sequence[Published]) -> int | None
 
 def _judged(data: bytes, name: str, expect: Expectation) -> Accepted:
     if len(data) > MAX_SEGMENT_BYTES:  # before the hash: nobody makes us read a long file for nothing
-        raise BadSegmentError("segment.too-large", Reason.SIZE, bytes=len(data))
+        raise BadSegmentError("segment.too-large", Reason.SIZE, bytes=len(data), most=MAX_SEGMENT_BYTES)
     if name_of(data) != name:
         raise BadSegmentError("segment.other-name", Reason.NAME, name=shown(name))
     segment = decode(data, expect.spaces)

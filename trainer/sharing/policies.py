@@ -246,7 +246,7 @@ def suite_of_manifest(manifest: store.Manifest, cache: Path | None = None) -> Su
     if told.version != kind.VERSION:
         raise IncompatiblePolicyError("policy.suite-version", found=told.version, wanted=kind.VERSION)
     if told.seed >= SEEDS:
-        raise IncompatiblePolicyError("policy.suite-seed", seed=told.seed)
+        raise IncompatiblePolicyError("policy.suite-seed", seed=told.seed, largest=SEEDS - 1)
     try:
         settings = kind.model_validate(dict(told.settings))
     except ValueError as error:
@@ -270,7 +270,7 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
     if encoder.weights is not None:  # a file of this machine, of whoever wrote it
         raise IncompatiblePolicyError("policy.encoder-file")
     if not all(1 <= width <= _MAX_WIDTH for width in hidden) or len(hidden) > _MAX_LAYERS:
-        raise IncompatiblePolicyError("policy.widths", widths=str(hidden))
+        raise IncompatiblePolicyError("policy.widths", widths=str(hidden), layers=_MAX_LAYERS, width=_MAX_WIDTH)
     numbers = [*sizes, sum(sizes), *_row_of(spec.spaces)]
     if not all(0 < number <= _MAX_NUMBERS for number in numbers) or not sizes or not spec.spaces.tasks:
         raise IncompatiblePolicyError("policy.spaces-bad")

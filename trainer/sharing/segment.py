@@ -199,7 +199,7 @@ def decode(data: bytes, spaces: Spaces) -> Segment:
     if not isinstance(words, dict) or sorted(words) != sorted(_WORDS):
         raise BadSegmentError("segment.metadata", Reason.SCHEMA)
     if words["format"] != FORMAT:
-        raise BadSegmentError("segment.format", Reason.FORMAT, found=shown(words["format"]))
+        raise BadSegmentError("segment.format", Reason.FORMAT, found=shown(words["format"]), wanted=FORMAT)
     if tensors.keys() != _FIELDS.keys():
         missing, more = sorted(_FIELDS.keys() - tensors.keys()), sorted(tensors.keys() - _FIELDS.keys())
         raise BadSegmentError("segment.arrays", Reason.SCHEMA, missing=missing, more=shown(", ".join(more)))
@@ -223,11 +223,11 @@ def _shapes(steps: int, numbers: int, actions: int) -> dict[str, tuple[int, ...]
 
 def _decompressed(data: bytes) -> bytes:
     if not 0 < len(data) <= MAX_SEGMENT_BYTES:
-        raise BadSegmentError("segment.size", Reason.SIZE, bytes=len(data))
+        raise BadSegmentError("segment.size", Reason.SIZE, bytes=len(data), most=MAX_SEGMENT_BYTES)
     try:
         raw_bytes = zstandard.frame_content_size(data)
         if raw_bytes > MAX_RAW_BYTES:
-            raise BadSegmentError("segment.unpacks-too-large", Reason.SIZE, bytes=raw_bytes)
+            raise BadSegmentError("segment.unpacks-too-large", Reason.SIZE, bytes=raw_bytes, most=MAX_RAW_BYTES)
         if raw_bytes <= 0:  # -1: not stated; without it nobody knows how much memory it will take
             raise BadSegmentError("segment.size-not-stated", Reason.COMPRESSION)
         raw = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
@@ -242,7 +242,7 @@ def _read(raw: bytes) -> tuple[Any, dict[str, dict[str, Any]]]:
     """(metadata, name → dtype, shape and data of each array): a whole safetensors file without gaps or overlaps."""
     header = raw[_HEAD.size : _HEAD.size + int.from_bytes(raw[: _HEAD.size], "little")]
     if len(header) > MAX_HEADER_BYTES:
-        raise BadSegmentError("segment.header", Reason.FORMAT, bytes=len(header))
+        raise BadSegmentError("segment.header", Reason.FORMAT, bytes=len(header), most=MAX_HEADER_BYTES)
     try:
         tensors = dict(safetensors.deserialize(raw))  # type: ignore[no-untyped-call]
         return json.loads(header).get("__metadata__"), tensors

@@ -35,7 +35,7 @@ class Camera:
         self._model, self._data = simulation
         self._id = camera_number(self._model, name)
         if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
-            raise ConfigError("play.size", size=size)
+            raise ConfigError("play.size", size=size, least=MIN_SIZE, most=MAX_SIZE)
         buffer = self._model.vis.global_
         buffer.offwidth, buffer.offheight = max(size, buffer.offwidth), max(size, buffer.offheight)
         self.renderer = mujoco.Renderer(self._model, size, size)

@@ -75,7 +75,7 @@ def entries(chosen: Mapping[str, Training], seeds: int, folder: Path) -> list[Co
     """
     for name, one in chosen.items():
         if one.seed + seeds > SEEDS:
-            raise ConfigError("compare.seeds-too-large", name=name, seeds=seeds, first=one.seed)
+            raise ConfigError("compare.seeds-too-large", name=name, seeds=seeds, first=one.seed, largest=SEEDS - 1)
     return [
         Contestant(folder / f"{name.replace(':', '.')}-{seed}", one.changed(seed=seed))
         for name, one in chosen.items()

@@ -125,7 +125,7 @@ class ActionMap:
         self._counts, self._starts = _counts(space)
         choices = math.prod(self._counts.tolist())
         if not 1 <= choices <= MOST_CHOICES:
-            raise ConfigError("gym.too-many-choices", id=env_id, choices=choices)
+            raise ConfigError("gym.too-many-choices", id=env_id, choices=choices, most=MOST_CHOICES)
         self.space = Discrete(choices)
 
     def to_env(self, action: Actions) -> Any:
