@@ -108,7 +108,7 @@ def test_who_trains_alone_needs_no_torch_that_is_distributed() -> None:
 
 def test_a_rank_that_comes_to_nobody_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def alone(_place: RankPlace, _folder: Path) -> Group:
-        raise RanksError("rank 1 of 2 did not meet the others")
+        raise RanksError("ranks.not-met", rank=1, size=2, path=_folder, why="nobody came")
 
     monkeypatch.setattr(Group, "join", alone)
     monkeypatch.setattr(cli, "bear_hand_over", lambda: None)
