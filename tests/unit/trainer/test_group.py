@@ -370,7 +370,9 @@ class TestGiving:
         def decode(data, spaces):
             if next(decoded):
                 return segment.decode(data, spaces)
-            raise segment.BadSegmentError("segment.unpacks-too-large", segment.Reason.SIZE, bytes=1)
+            raise segment.BadSegmentError(
+                "segment.unpacks-too-large", segment.Reason.SIZE, bytes=1, most=segment.MAX_RAW_BYTES
+            )
 
         monkeypatch.setattr(giver_module, "decode", decode)
         giver.on_version(0, 1, 0)
