@@ -176,7 +176,7 @@ class SlurmCluster:
     def ended(self) -> list[dict[str, str]]:
         """Every end so far, oldest first, also of purged jobs: JobId, JobState, StartTime, EndTime, ExitCode, …"""
         try:
-            lines = (self.folder / "log" / "jobcomp.log").read_text().splitlines()
+            lines = (self.folder / "log" / "jobcomp.log").read_text(errors="surrogateescape").splitlines()
         except FileNotFoundError:
             return []
         return [dict(word.partition("=")[::2] for word in line.split()) for line in lines]

@@ -69,7 +69,7 @@ def test_every_call_is_one_that_the_program_takes(name: str, words: list[str]) -
     assert set(options) <= known
     config = ROOT / "examples" / Path(options["--config"]).name
     sets = [value for option, value in zip(rest[::2], rest[1::2], strict=True) if option == "--set"]
-    fields = typed_fields(sets, "{}")
+    fields = typed_fields(sets)
     asked = RunConfig.model_validate(apply_overrides(read_document(config), fields))
     assert asked.executor == "local"
     check_notice(asked, "local")
