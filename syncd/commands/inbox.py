@@ -213,7 +213,7 @@ _BOARD_HEADER = ("place", "contributor", "rows, 7 days", "rows, total", "segment
 
 def ranked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Places from the rows of `syncd contributors --json`: by the last seven days, then by all, then by name. Equal
-    rows are one place; whoever has none to its credit has none on the board.
+    rows are one place; a contributor without any has none on the board.
     """
     given = [row for row in rows if row["rows_credited"] > 0]
     found: list[dict[str, Any]] = []

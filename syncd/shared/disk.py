@@ -10,7 +10,7 @@ from pathlib import Path
 from anchorleg.output import ReaderGoneError
 from syncd.errors import StorageError
 
-#: Checkpoints, and whoever works at the machine, need it more. On a small disk, this share of it.
+#: Checkpoints and people at the machine need it more. On a small disk, this share of it.
 FREE_BYTES = 1024**3
 FREE_SHARE = 0.02
 

@@ -39,7 +39,7 @@ FAREWELL_S, CLOSE_TIMEOUT_S = 0.5, 5.0
 
 class Session:
     """A connection to one `$SHARED` that has been welcomed. One thread uses it; every call may raise UnreachableError,
-    after which it is closed. `tick`: called by whoever waits in here for the other side, every few seconds.
+    after which it is closed. `tick`: called every few seconds while a call waits for the other side.
 
     Args: `name` of the transport; `stream`, owned from here on; `client`, how we call ourselves; `place`, for
     sentences ("cluster.edu"); `bwlimit`, KiB a second each way, 0 for no limit. Errors: those of the handshake

@@ -220,8 +220,3 @@ def unwritten(step: int, job: Job, error: OSError) -> SaveError:
     """A checkpoint could not be written."""
     why = "the disk is full or the quota used up" if is_full(error) else error.strerror or error
     return SaveError("checkpoint.unwritten", step=step, path=job.attempt_dir, why=why)
-
-
-def failure(step: int, job: Job, error: OSError) -> str:
-    """As `unwritten`, in words."""
-    return str(unwritten(step, job, error))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The owner's programs come first. 10 is what syncd's service uses too.
 _NICE = 10
+#: Of one program of actors.
+MOST_ENVS = 4096
 
 SharedDirOption = Annotated[
     Path | None,
@@ -160,8 +162,8 @@ def _giver(choice: Choice, job: Job | None, *, direct: bool) -> Giver | None:
 def _count(text: str) -> int | None:
     if text == "auto":
         return None
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 4096:
-        raise ConfigError("cli.num-envs-no-number", value=text)
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_ENVS:
+        raise ConfigError("cli.num-envs-no-number", value=text, most=MOST_ENVS)
     return int(text)
 
 

@@ -33,7 +33,7 @@ _NUMBERS: dict[str, type[np.generic]] = {
 }
 #: The last field of a step, [N, M].
 _MEASURES = "episode_measures"
-#: For whoever watches: whether an environment is to be seen after the next step [N]; where it stands then [N, 9], as
+#: For viewers: whether an environment is to be seen after the next step [N]; where it stands then [N, 9], as
 #: `put_glimpse` writes it; and its bodies' poses [N, 512, 7]. Pages that nobody touches take no memory.
 _WATCHED, _STANDING, _POSES = "watched", "standing", "poses"
 _NO_GOAL = (math.nan,) * 3

@@ -15,7 +15,7 @@ from typing import Any
 
 from anchorleg.job import HANDED_OVER
 from anchorleg.rollback import rollbacks
-from trainer.checkpoints.saver import failure
+from trainer.checkpoints.saver import unwritten
 from trainer.errors import NotFiniteError, SaveError, SupersededError
 from trainer.training.crash_report import leave_behind
 from trainer.training.features.base import TRAINING, EndReason, Feature, RunningAttempt
@@ -111,7 +111,7 @@ class Loop:
             rows = run.saver.unsaved(run.state.experience, meanwhile)
             self._flush()
         except OSError as error:
-            run.say(failure(run.state.step, run.job, error))
+            run.say(str(unwritten(run.state.step, run.job, error)))
             return False
         run.saver.start(contents, rows, run.needed)
         return True
@@ -161,7 +161,7 @@ class Loop:
         try:
             self._flush()
         except OSError as error:
-            raise SaveError(failure(run.state.step, run.job, error)) from error
+            raise unwritten(run.state.step, run.job, error) from error
 
     def _finish(self) -> int:
         """The run is complete: 0; or 75 where somebody decided meanwhile that it goes back. Errors: SaveError where its

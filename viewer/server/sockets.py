@@ -18,7 +18,7 @@ from anchorleg.files import make_folder, write_bytes
 from anchorleg.places import own_folder
 from viewer.errors import BusyError, StorageError, UsageError
 
-#: Never another address: whoever else is on this machine's networks has no business here.
+#: Never another address: others on this machine's networks have no business here.
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 32
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700

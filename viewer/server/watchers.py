@@ -43,7 +43,7 @@ from viewer.sources.base import ViewSource
 #: and a sixth of one while a page is still being filled in.
 LOOK_EVERY_S = 2.0
 FILLING = 5.0
-#: For the token. Whoever has it says so at once.
+#: For the token: a page sends it at once.
 ENTER_WITHIN_S = 5.0
 #: Who is awake hears something at least this often.
 SIGN_S = 5.0

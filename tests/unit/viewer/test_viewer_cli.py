@@ -70,7 +70,7 @@ def act():
         print("ending", flush=True)
         sys.stdin.read()
 
-signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))  # as a terminal or `nohup` leaves it, whoever runs the tests
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))  # as a terminal or `nohup` leaves it
 cli.main(act)
 """
 

@@ -4,8 +4,8 @@ A rollout is played; then each of its steps is learned from, in updates of some 
 any two updates it may be stopped: the rollout, the order of its steps and the place in it are in the state.
 
 `algorithm.shards` cuts all of it into V parts that share what is learned. Each shard plays environments of its own and
-learns from B / V steps of its own rollout. The V gradients of an update are added in the order of shards, whoever
-computed them, and divided by V; so is what an update measures, and the scales see what is seen in that order. Which
+learns from B / V steps of its own rollout. The V gradients of an update are added in the order of shards, wherever
+they come from, and divided by V; so is what an update measures, and the scales see what is seen in that order. Which
 process has which shards (`trainer.machine.group`) changes no bit.
 
 Shapes: N environments of this process, n of each of its S shards; B steps of one update; M metrics.

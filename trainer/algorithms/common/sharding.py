@@ -1,9 +1,9 @@
 """One update of a batch by several shards and ranks: what it works on, and the optimizer steps that it makes.
 
-An off-policy algorithm writes an update as a generator of `OptimizerStep`s. Whoever runs it makes the step between two
+An off-policy algorithm writes an update as a generator of `OptimizerStep`s. Its caller makes the step between two
 of them, so what follows in the generator sees the nets as they are then: an actor climbs critics that have taken their
-step. Of V shards there are V generators, which go in step: their gradients are added in the order of shards, whoever
-computed them, and divided by V.
+step. Of V shards there are V generators, which go in step: their gradients are added in the order of shards, wherever
+they were computed, and divided by V.
 
 Shapes: B rows of a batch, V shards of all processes, P numbers that are told at once.
 """
@@ -29,8 +29,8 @@ _BATCH, _DRAWN = "batch.", "drawn."
 
 @dataclass(frozen=True)
 class Sample:
-    """A batch, and all that is `drawn` for its update, on the CPU: [B, …] each. So whoever has it draws nothing. Shards
-    and what is packed lie on the host, wherever the batch does.
+    """A batch, and all that is `drawn` for its update, on the CPU: [B, …] each. Learning draws nothing
+    more. Shards and what is packed lie on the host, wherever the batch does.
     """
 
     batch: Batch
