@@ -56,7 +56,7 @@ def test_its_settings_are_read_where_nothing_can_be_trained():
     [
         ("def Mine(:", r"SyntaxError: invalid syntax \(odd_plugin.py, line 1\)"),
         ("Mine = its_base", r"NameError: name 'its_base' is not defined \(.*odd_plugin.py, line 1\)"),
-        ("import sys\nsys.exit('no licence')", r"SystemExit: no licence \(.*odd_plugin.py, line 2\)"),
+        ("raise SystemExit('no licence')", r"SystemExit: no licence \(.*odd_plugin.py, line 1\)"),
         ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package' .*odd_plugin.py, line 1"),
         ("", "AttributeError: module 'odd_plugin' has no attribute 'Mine'"),
     ],
