@@ -84,6 +84,15 @@ def test_the_page_on_the_architecture_can_be_read_in_one_go() -> None:
     assert len((ROOT / "docs/architecture.md").read_text().split()) <= 4000
 
 
+def test_each_stop_of_a_walk_is_a_file_of_today() -> None:
+    walks = (ROOT / "docs/architecture.md").read_text().split("## Three walks")[1].split("\n## ")[0]
+    stops = [re.findall(r"`([\w./]+/[\w.]*)`", line) for line in re.findall(r"^\d+\. .*", walks, re.MULTILINE)]
+    assert len(stops) == 30
+    paths = {path for stop in stops for path in stop if "NAME" not in path and "<" not in path}
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_every_link_between_the_pages_leads_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
