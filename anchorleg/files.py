@@ -195,7 +195,7 @@ def link_count(path: Path) -> int:
 
 
 def create_exclusive(path: Path, data: bytes, *, mode: int | None = None) -> bool:
-    """Create `path` with `data` unless it exists. True: we made it; False: somebody else has. `mode` as above.
+    """Create `path` with `data` unless it exists. True: we made it; False: somebody else has. `mode`: `write_bytes`'.
 
     A link count of 2 on our temporary file is the proof, not the return of `link`: an NFS server that
     loses its answer makes the client repeat the call and see EEXIST for its own success.

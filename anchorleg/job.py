@@ -141,7 +141,7 @@ def candidates_before(slot_dir: Path, attempt: int, *, backs_until: int | None =
 def passed_over(slot_dir: Path, attempt: int) -> list[CheckpointRef]:
     """What `attempt` would hand to the next one, newest first, had nobody decided to go back while it is the newest.
 
-    It stays as long as the next one has not begun: until then such a decision can be taken back. Errors: as above.
+    It stays until the next one has begun: until then such a decision can be taken back. Errors: `candidates_before`'s.
     """
     left = {ref.path for ref in candidates_before(slot_dir, attempt + 1)}
     before = candidates_before(slot_dir, attempt + 1, backs_until=attempt - 1)
@@ -172,7 +172,7 @@ class Job:
     the slot's settings, None where there is none), `scratch` (node-local, removed at the end; None outside
     one), `deadline` (unix seconds at which it must hand over, None: no limit), `hand_over_file`, `run_id`, `run_name`
     (what the run is called on other machines), `shared_dir` (where policies are published for them),
-    `accepts_contributions` (whether what comes back from there is to be used), `terms` (what is asked of whoever sends
+    `accepts_contributions` (whether what comes back from there is to be used), `terms` (what is asked of those who send
     it: fields of `syncd.shared.terms.Terms`).
     """
 

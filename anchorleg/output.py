@@ -24,7 +24,7 @@ READER_GONE = 128 + signal.SIGPIPE
 
 
 class ReaderGoneError(OSError):
-    """Whoever read our output has enough. No BrokenPipeError: that is what click and rich look for."""
+    """The reader of our output has gone. No BrokenPipeError: that is what click and rich look for."""
 
 
 class _Shown(io.TextIOWrapper):
@@ -68,7 +68,7 @@ class _Out(io.FileIO):
             return super().write(data)
         except BrokenPipeError as error:
             _drop(self.fileno())
-            raise ReaderGoneError("whoever read the output has gone") from error
+            raise ReaderGoneError("the reader of the output has gone") from error
         except OSError as error:
             self.has_failed = True
             raise OSError(error.errno, error.strerror, "the output") from error

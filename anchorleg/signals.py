@@ -1,8 +1,8 @@
 """The signals that ask a job to hand over, and what becomes of them in the processes that a program starts.
 
-To ignore them (SIG_IGN) would be left to all of those, over exec too, and a handler to those that are forked: then
-`terminate()` ends none, and whoever waits for one waits for ever. So a program answers them with a handler, and what it
-forks has SIGTERM back.
+A child inherits an ignored signal (SIG_IGN), through exec too; a forked child inherits a handler. Either way
+`terminate()` would end none of them, and a parent that waits for one would wait for ever. So a program answers these
+signals with a handler, and the processes that it forks get the default of SIGTERM back.
 
 Standard library only.
 """

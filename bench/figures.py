@@ -21,7 +21,7 @@ from typing import TypeVar
 FOLDER = Path(__file__).resolve().parent
 #: What docs/benchmarks.md is made from.
 COMMITTED = FOLDER / "results"
-#: What was measured on this machine, by whoever wanted to know.
+#: What was measured on this machine, and is not committed.
 OWN = FOLDER / "out"
 _Number = TypeVar("_Number", int, float)
 _Key = TypeVar("_Key", bound=Hashable)
@@ -64,8 +64,8 @@ def read(path: Path) -> list[list[str]]:
 
 
 def save(name: str, head: Sequence[object], rows: Iterable[Sequence[object]], gpu: str = "") -> None:
-    """Write them whole with the machine and the code that they are of, and its `gpu`, and say where: whoever is
-    interrupted leaves the old ones. Those that did not change were measured where it is said of them.
+    """Replace the figures `name` by `rows`, with the machine, the code and its `gpu`, and print where they are. An
+    interrupted script leaves the old ones whole. Figures that did not change keep the machine that they name.
     """
     target = written(name)
     folder = target.parent

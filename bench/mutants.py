@@ -201,7 +201,6 @@ def by_room(rows: list[list[str]]) -> list[tuple[str, int, int, int]]:
 
 
 def main() -> None:
-    """As above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--out", default="mutants")

@@ -77,7 +77,7 @@ def print_lines(
 
 
 def _check_reader() -> None:
-    """Errors: ReaderGoneError where whoever read standard output is gone."""
+    """Errors: ReaderGoneError where the reader of standard output is gone."""
     if sys.stdout is None:
         return
     try:
@@ -87,7 +87,7 @@ def _check_reader() -> None:
     watched = select.poll()
     watched.register(handle, 0)
     if any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0)):
-        raise ReaderGoneError("whoever read the output has gone")
+        raise ReaderGoneError("the reader of the output has gone")
 
 
 def serve_page(

@@ -7,7 +7,7 @@ again", "played here", or a contributor's name), `return` (so far), `success` (t
 (an object of words and numbers). That of a POSE has also `scene` (sha256 of a blob), `frames` F, `bodies` B, `dt`
 (simulated s from one to the next), `place` [x, y, z] and `unit` (m); its body is int16 [F, B, 7], little endian: a
 position is `place + unit * (x, y, z)`, a rotation the unit quaternion (w, x, y, z) / 32767. Bodies are those of the
-scene, in its order. Whoever reads calls `checked` first: strangers write here.
+scene, in its order. Readers call `checked` first: strangers write here.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ def as_ordinary_user(work: Callable[[], object]) -> None:
 
 
 def as_account(uid: int, gid: int, groups: Sequence[int], work: Callable[[], object]) -> None:
-    """Call `work` in a child process of that account, where we are root; else as we are. Errors: as above.
+    """Call `work` in a child process of that account, where we are root; else as we are.
+
+    Errors: AssertionError with the child's traceback.
 
     What `work` imports must have been imported before: the account may not be able to read it.
     """

@@ -42,7 +42,7 @@ class Container:
 
     @classmethod
     def make(cls, image: Path) -> Container:
-        """Fill the folder `image`. Skips the test where the kernel does not let us enter it, whoever we are."""
+        """Fill the folder `image`. Skips the test where the kernel does not let this account enter it."""
         for name in _FOLDERS:
             (image / name).mkdir(parents=True, exist_ok=True)
         for name, target in _LINKS.items():

@@ -1,4 +1,4 @@
-"""Demonstrations of the plug-in's point masses: whoever plays pushes at random."""
+"""Demonstrations of the plug-in's point masses: the player pushes at random."""
 
 from __future__ import annotations
 

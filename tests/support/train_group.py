@@ -135,7 +135,7 @@ def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
 def kept(job: Job, sha256: str, data: bytes) -> None:
     folder = job.run_dir / "kept"
     folder.mkdir(exist_ok=True)
-    write_bytes(folder / sha256, data)  # whole, whoever is killed while slots keep the same
+    write_bytes(folder / sha256, data)  # whole, whichever process is killed while slots keep the same
     _keep(job, sha256, data)
 
 

@@ -82,7 +82,7 @@ def processes_of(server):
 
 @contextlib.contextmanager
 def serving_alone() -> Iterator[Server]:
-    """A server; whoever was told its address ends with it, also where a test failed."""
+    """A server; what was told its address ends with it, also where a test failed."""
     with serving() as server:
         try:
             yield server
