@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.screens.goodput import JobFacts, SlotFacts, end_of
+from orchestrator.screens.goodput import end_of
+from orchestrator.screens.runview import JobFacts, SlotFacts
+from orchestrator.screens.summary import steps_lost
 from orchestrator.screens.timeline import end_words
 from viewer.curves import curves_until
 from viewer.learning import Learned
 from viewer.model import SlotCard
-from viewer.timeline import lost_of
 
 Event = Mapping[str, Any]
 
@@ -90,7 +91,7 @@ def card_at(card: SlotCard, facts: SlotFacts, events: Sequence[Event], learned: 
         total=card.total,
         jobs=len(facts.jobs),
         hand_overs=sum(event.get("verdict") == _HANDED_OVER for event in ends.values()),
-        steps_lost=lost_of(events),
+        steps_lost=steps_lost(events),
         last_end=end_words(str(last.get("verdict")), str(last.get("cause") or "")) if last is not None else "",
     )
 

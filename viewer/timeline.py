@@ -1,11 +1,13 @@
-"""From the facts of a slot's jobs (`orchestrator.screens.goodput`) to its row of the time line. Pure."""
+"""From the facts of a slot's jobs (`orchestrator.screens.runview`) to its row of the time line. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator.screens.goodput import JobFacts, SlotFacts, end_of
+from orchestrator.screens.goodput import end_of
+from orchestrator.screens.runview import JobFacts, SlotFacts
+from orchestrator.screens.summary import lost_in
 from orchestrator.screens.timeline import end_words
 from viewer.model import JOBS_A_PAGE, JobBar, Part, SlotTimes, Span
 
@@ -62,19 +64,6 @@ def _told(events: Iterable[Event]) -> tuple[dict[int, str], dict[int, Event]]:
         if event.get("kind") == "ended":
             ends.setdefault(attempt, event)
     return ids, ends
-
-
-def lost_in(ended: Event) -> int | None:
-    """Steps that a job made after its last save, from the event of its end; None where it told none."""
-    step, saved = ended.get("step"), ended.get("checkpoint_step")
-    if not isinstance(step, int) or not isinstance(saved, int):
-        return None
-    return max(0, step - saved)
-
-
-def lost_of(events: Iterable[Event]) -> int:
-    """Steps lost by all jobs of a slot, as `orchestrator`'s summary counts them."""
-    return sum(lost_in(event) or 0 for event in _told(events)[1].values())
 
 
 def _own(job: JobFacts, now: float) -> tuple[Span, ...]:

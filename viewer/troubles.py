@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from orchestrator.screens.cells import slots_words
-from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.cells import slots_words, stale_words
+from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.timeline import clock
 from syncd.laptop.status import MirrorView
 from syncd.laptop.views import headline
@@ -27,19 +27,12 @@ def _of_run(view: RunView, now: float) -> list[Trouble]:
         words = "The run is to stop, and no controller sees to it."
         found.append(Trouble(words=words, command=f"orchestrator stop {view.run_name}"))
     if view.stale is not None:
-        since = clock(view.stale.since, now)
-        if view.stale.free_bytes is not None:
-            full, remedy, inodes = "full", "Free some space", ""
-            if view.stale.out_of_inodes:
-                full, remedy, inodes = "out of inodes", "Remove some files", " --inodes"
-            words = f"The disk of the run folder is {full}: since {since} nobody could write what happened. {remedy}."
-            command = (
-                f"du -sh{inodes} {shlex.quote(view.run_dir)}/*" if view.run_dir else ""
-            )  # a laptop is not told the folder
-            found.append(Trouble(words=words, command=command))
-        else:
-            words = f"The controller has written nothing since {since}: it hangs, or it may not write (a quota?)."
-            found.append(Trouble(words=words, command=f"orchestrator status {view.run_name}"))
+        words = _sentence(stale_words(view.stale, now, view.run_dir or "the run folder"))
+        command = f"orchestrator status {view.run_name}"
+        if view.stale.free_bytes is not None:  # a laptop is not told the folder
+            du = "du -sh --inodes" if view.stale.out_of_inodes else "du -sh"
+            command = f"{du} {shlex.quote(view.run_dir)}/*" if view.run_dir else ""
+        found.append(Trouble(words=words, command=command))
     if view.blind_since is not None:
         words = f"The queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}. "
         found.append(

@@ -31,7 +31,7 @@ def status(
 
     Its job, how far the training is, when it will be done, and why it waits, where it does.
     """
-    from orchestrator.screens.status import run_view  # noqa: PLC0415
+    from orchestrator.screens.reading import run_view  # noqa: PLC0415
 
     if price is not None and (again or not 0 < price < float("inf")):
         raise ConfigError("cli.price")
@@ -49,7 +49,7 @@ def status(
         more = {"cost": cost.model_dump(mode="json") if cost is not None else None} if price is not None else {}
         print(json.dumps({**view.model_dump(mode="json"), **more}, indent=2))
         return
-    from orchestrator.screens.views import plain_lines, run_table  # noqa: PLC0415 - not for --json
+    from orchestrator.screens.status import plain_lines, run_table  # noqa: PLC0415 - not for --json
 
     if out.is_terminal:
         height = None if everything else out.height
@@ -68,15 +68,16 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say why a slot is as it is: the last decisions, the facts behind them, and what comes next."""
-    from orchestrator.screens.explain import explain as explain_slot  # noqa: PLC0415
-    from orchestrator.screens.explain import explanation_lines  # noqa: PLC0415
+    from orchestrator.screens import explain as screen  # noqa: PLC0415
+    from orchestrator.screens.reading import run_view  # noqa: PLC0415
 
     index, name = slot_and_name(slot, name)
-    found = explain_slot(locate(name, config), index, last=last)
+    now = time.time()
+    found = screen.explain(run_view(locate(name, config), now, events=True), index, now, last=last)
     if as_json:
         print(found.model_dump_json(indent=2))
         return
-    lines = explanation_lines(found, time.time())
+    lines = screen.explanation_lines(found, now)
     if (out := console()).is_terminal:
         from anchorleg.wrapping import wrapped  # noqa: PLC0415 - not in a pipe
 
@@ -114,10 +115,11 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 
     Queue, start-up, productive, saving, lost; per slot and for the run.
     """
-    from orchestrator.screens.tables import goodput_lines, goodput_table  # noqa: PLC0415
-    from orchestrator.screens.worktime import run_goodput  # noqa: PLC0415
+    from orchestrator.screens.goodput import goodput_lines, goodput_of, goodput_table  # noqa: PLC0415
+    from orchestrator.screens.reading import run_view  # noqa: PLC0415
 
-    view = run_goodput(locate(name, config), time.time())
+    now = time.time()
+    view = goodput_of(run_view(locate(name, config), now, jobs=None), now)
     out = console()
     if as_json:
         print(view.model_dump_json(indent=2))
@@ -130,7 +132,7 @@ def goodput(name: NameArgument = None, config: ConfigOption = None, as_json: Jso
 def runs(as_json: JsonOption = False) -> None:
     """List the runs that were started from this account."""
     from orchestrator.run.registry import entries  # noqa: PLC0415
-    from orchestrator.screens.tables import runs_table  # noqa: PLC0415
+    from orchestrator.screens.cells import runs_table  # noqa: PLC0415
 
     known = entries()
     if as_json:

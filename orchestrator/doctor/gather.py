@@ -35,7 +35,7 @@ from orchestrator.run.ledger import read_control
 from orchestrator.run.program import commands_of, gpus_in_vain, missing_script
 from orchestrator.run.rundir import RunDir, load_run
 from orchestrator.run.sharing import troubles
-from orchestrator.screens.status import keeper
+from orchestrator.screens.reading import keeper
 
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.
 QUESTION_TIMEOUT_S = 20.0

@@ -21,7 +21,7 @@ from orchestrator.fields import typed_fields
 from orchestrator.run.ledger import load_ledger
 from orchestrator.run.requests import ask, requests_after
 from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.status import keeper
+from orchestrator.screens.reading import keeper
 from trainer.config.read import located, sentences
 
 #: Slots beyond these are counted, and not named.

@@ -16,12 +16,11 @@ from anchorleg.printable import lines_shown, on_one_line
 from orchestrator.disk import private_opener
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.status import run_view
-from orchestrator.screens.views import run_table
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.status import run_table
 
 #: Programs report every 3 s at most, and drawing is most of what a controller costs on a terminal.
 REDRAW_S = 2.0
-#: Where the last line of the log ends at the latest, seen from the end of the file.
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
 
 
 def dry_tick(run_dir: RunDir) -> Rehearsal:
-    """What one tick would do, whoever makes it."""
+    """What one tick would do."""
     return _rehearsed("tick", load_run(run_dir), run_dir, read_control(run_dir), [])
 
 

@@ -58,7 +58,7 @@ class Hook:
     def __call__(self, kind: str, facts: dict[str, Any]) -> None:
         """Tell about an event. `facts`: JSON values, with `words` and, where it is about one, `slot`.
 
-        Returns at once, whatever the command does; raises nothing.
+        Returns at once and raises nothing.
         """
         if self._run.config.notify is None:
             return
@@ -91,11 +91,11 @@ class Hook:
 
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:
-            if complaint := self._tell(*item):
+            if complaint := self._run_command(*item):
                 self._say(f"notify: {item[0]}: {complaint}")
 
-    def _tell(self, kind: str, facts: dict[str, Any]) -> str | None:
-        """Run the command. Returns what went wrong."""
+    def _run_command(self, kind: str, facts: dict[str, Any]) -> str | None:
+        """What went wrong; None: nothing."""
         run = self._run
         command = list(run.config.notify or ())
         if "/" in command[0]:

@@ -47,14 +47,16 @@ from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.run.starting import StartRequest
 from orchestrator.screens.board import BoardWriter
 from orchestrator.screens.cells import slots_words
-from orchestrator.screens.summary import summarise
-from orchestrator.screens.tables import summary_lines, summary_table
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.summary import summarise, summary_lines, summary_table
 from orchestrator.screens.timeline import clock
 
 #: In the environment of a process that a `start` puts into the background: the newest wish when that was typed.
 KNOWN = "ANCHORLEG_KNOWN_WISH"
 #: Ends that no person wished: of a machine, or of a time that is over, after which somebody types `start`.
 _NOBODYS = frozenset({PREEMPTED, TIME_OVER})
+#: What our trainer leaves of a complete training (`trainer.training.features.final`).
+FINAL = "final.safetensors"
 _WAITING_FOR_START = (SlotStatus.PAUSED, SlotStatus.FAILED)
 
 
@@ -65,7 +67,7 @@ def start(asked: StartRequest, out: Console) -> None:
     """
     run_dir, told = asked.run_dir, os.environ.pop(KNOWN, None)
     known = int(told) if told is not None else patiently(lambda: read_control(run_dir)).number
-    tell_notes(asked)
+    print_notes(asked)
     wait_for_owner_elsewhere(asked)
     if hand_to_living_owner(asked):
         return
@@ -77,7 +79,7 @@ def start(asked: StartRequest, out: Console) -> None:
         run = begin_run(asked, known)
         with interruptions() as interrupted, RunDisplay(run_dir, out) as display:
             hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
-            controller = make_controller(run, run_dir, lease, display.say, hook, board.tell)
+            controller = make_controller(run, run_dir, lease, display.say, hook, board.write)
             controller.reactivate()
             if controller.over and controller.control.wish == "run" and not is_paused(controller.ledger):
                 display.note(already_finished(run.config))
@@ -88,13 +90,13 @@ def start(asked: StartRequest, out: Console) -> None:
                         hook.close()
                         if interrupted() or not controller.is_asked:
                             break
-                        continue  # whoever heard of the end asked for more
+                        continue  # a request came while the end was told
                     except LeaseLost:
                         if (owner := lease.passed_by()) is None:
                             raise
                     display.note(f"this process was held up, and {owner} looked after the run: going on")
                     lease = Lease.take_patiently(run_dir, lease.owner.command)
-                    controller = make_controller(run, run_dir, lease, display.say, hook, board.tell)
+                    controller = make_controller(run, run_dir, lease, display.say, hook, board.write)
     finally:
         lease.release()
     report_end(controller, run, run_dir, out)
@@ -114,14 +116,14 @@ def wait_for_owner_elsewhere(asked: StartRequest) -> None:
 
 
 def executor_of(asked: StartRequest) -> str:
-    """The executor, empty where none can be had: whoever begins the run says so."""
+    """The executor; empty where there is none, which `begin` refuses."""
     try:
         return patiently(lambda: executor_for(asked.config, asked.run_dir, os.environ))
     except (ConfigError, RunFolderError, OSError):
         return ""
 
 
-def tell_notes(asked: StartRequest) -> None:
+def print_notes(asked: StartRequest) -> None:
     """What the person who typed `start` should know, on standard error."""
     for note in notes_of(asked):
         print(lines_shown([f"note: {note}"]), file=sys.stderr)
@@ -249,17 +251,30 @@ def report_end(controller: Controller, run: Run, run_dir: RunDir, out: Console) 
             by_jobs = run.executor == "slurm" and run.config.relay.failover_tick
             raise Interrupted("controller.ended-jobs-relay" if by_jobs else "controller.ended-jobs-go-on", name=name)
         raise Interrupted("controller.ended", name=name)
-    summary = summarise(run, run_dir)
+    summary = summarise(run_view(run_dir, events=True))
     if out.is_terminal:
         out.print(summary_table(summary, out.width))
     else:
         print(lines_shown(summary_lines(summary)))
+    print(lines_shown(places_of_results(run_dir, run.config.slots)))
     if controller.control.by == PREEMPTED:
         report_leaving(controller.ledger, controller.run)
     if controller.control.by == TIME_OVER:
         print(f"The time of `start --for` is over; `orchestrator start {name}` goes on.")
     if controller.control.wish == "run" or controller.control.by == TIME_OVER:
         report_failures(controller.ledger, name)
+
+
+def places_of_results(run_dir: RunDir, slots: int) -> list[str]:
+    """Where the files are."""
+    lines = [f"Everything is in {run_dir.path}", "  checkpoints and metrics: slots/<slot>/attempts/<attempt>/"]
+    lines.append("  job output: jobs/<job>/, or `orchestrator logs <slot>`")
+    lines += [
+        f"  slot {slot}'s policy, one file: {path.relative_to(run_dir.path)}"
+        for slot in range(slots)
+        for path in run_dir.slot(slot).glob(f"attempts/*/{FINAL}")
+    ]
+    return lines
 
 
 def already_finished(config: RunConfig) -> str:

@@ -1,4 +1,4 @@
-"""The end of a run's jobs: by whoever owns the run, else here. Every wait has an end, and what is left is named."""
+"""The end of a run's jobs: by the run's owner, else here. Every wait has an end, and what is left is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from orchestrator.run.ledger import load_ledger, read_control, write_control
 from orchestrator.run.pick import make_executor
 from orchestrator.run.rundir import Run, RunDir, load_run
 from orchestrator.screens.board import BoardWriter
-from orchestrator.screens.status import RunView, SlotView, run_view
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.runview import RunView, SlotView
 
 #: After its grace a stop cancels; Slurm's KillWait and one poll later the jobs are gone.
 STOP_MARGIN_S = 60.0
@@ -96,7 +97,7 @@ def _stop_here(
         return False
     try:
         hook, board = Hook(run, run_dir, display.note), BoardWriter(run, run_dir)
-        controller = make_controller(run, run_dir, lease, display.say, hook, board.tell)
+        controller = make_controller(run, run_dir, lease, display.say, hook, board.write)
         controller.loop(interrupted=lambda: interrupted() or time.monotonic() > give_up_at, shown=display.shown)
         hook.close()
     finally:
@@ -105,7 +106,7 @@ def _stop_here(
 
 
 def _wait_for_the_queue(run: Run, run_dir: RunDir) -> None:
-    """A job that has said its last word stays in the queue for a moment; whoever asks squeue next should not see it."""
+    """A job that has ended stays in the queue for a moment; a person who asks squeue next should not see it."""
     executor = make_executor(run, run_dir)
     give_up_at = time.monotonic() + QUEUE_TIMEOUT_S
     while time.monotonic() < give_up_at:

@@ -37,15 +37,15 @@ def tick_for_job(run_dir: RunDir) -> None:
 def _tick(
     run: Run, run_dir: RunDir, lease: Lease, say: Callable[[str], None], act: Callable[[Controller], None]
 ) -> None:
-    """The board is told when the lease is free again: that may take long on a slow disk, and meanwhile nobody else can
-    look after the run.
+    """The board is written when the lease is free again: that may take long on a slow disk, and meanwhile no other
+    controller can look after the run.
     """
     hook = Hook(run, run_dir, say)
     try:
         act(make_controller(run, run_dir, lease, say, hook))
     finally:
         lease.release()
-    BoardWriter(run, run_dir).tell()
+    BoardWriter(run, run_dir).write()
     hook.close()
 
 

@@ -1,4 +1,4 @@
-"""What a laptop's page shows of slots and jobs: `status`, the newest jobs and events, in a file that controllers write.
+"""What a laptop's page shows of slots and jobs: the run's view, newest jobs and events, in the controller's file.
 
 It lies among the curves, which are mirrored anyway (`v1/runs/<run>/<slot>/metrics/board-000000.jsonl`, one row).
 Nothing is in it that `status` does not show, and no absolute path, no setting, no program's own report and nothing of a
@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,20 @@ from pydantic import Field
 
 from anchorleg.files import write_bytes
 from anchorleg.modes import file_mode
-from orchestrator.decisions.models import SlotStatus
 from orchestrator.decisions.verdicts import told_to_others
 from orchestrator.errors import AnchorlegError
 from orchestrator.executors.base import Frozen
-from orchestrator.run.history import read_events
 from orchestrator.run.rundir import Run, RunDir, shared_dir
-from orchestrator.screens.goodput import SlotFacts
-from orchestrator.screens.status import RunView, SlotView, picture
-from orchestrator.screens.worktime import NewestJobs
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.runview import RunView, SlotFacts, SlotView
 
 #: Of the form; a reader shows no other.
 VERSION = 1
 FILE = "board-000000.jsonl"
 MOST_BYTES = 64 * 1024
-#: It is told again at least so often, whatever happens: a reader sees by its arrival that somebody looks after the run.
+#: It is written again at least so often: a reader sees by its arrival that somebody looks after the run.
 BEAT_S = 300.0
-#: Not more often, however fast ticks follow each other; and so many times what the last telling cost.
+#: Not more often, however fast ticks follow each other; and so many times what writing it cost.
 EVERY_S = 5.0
 REST = 50.0
 #: What of an event is told; the rest is for programs, or may name files.
@@ -44,8 +42,8 @@ _FACTS = (
 )  # fmt: skip
 #: What looks like a file's place, as the scheduler's words and commands have it.
 _PATH = re.compile(r"""(?<!\w)(~\w*|\$\{?\w+\}?|\.{1,2})?/[^\s"'`<>()\[\]{},;:]+""")
-#: Of each slot.
-MOST_JOBS = 20
+#: Of each slot, and of all slots together: more do not fit, and each costs some small reads.
+MOST_JOBS, MOST_JOBS_IN_ALL = 20, 200
 #: (jobs a slot, events, slots): the first that fits is told.
 _SIZES = ((MOST_JOBS, 60, None), (8, 30, None), (3, 10, None), (0, 0, None), (0, 0, 100), (0, 0, 20), (0, 0, 0))
 
@@ -63,22 +61,19 @@ class Board(Frozen):
     events: tuple[dict[str, Any], ...] = ()
 
 
-def board_of(
-    view: RunView,
-    facts: Sequence[SlotFacts],
-    events: Sequence[Mapping[str, Any]],
-    now: float,
-    older: Mapping[int, int] | None = None,
-) -> Board:
-    """As much of it as fits into `MOST_BYTES`. `older`: by slot, how many jobs it has beside those in `facts`."""
+def board_of(view: RunView, now: float) -> Board:
+    """As much as fits into `MOST_BYTES` of a view that was read with its events and its newest jobs."""
+    source = view.source
+    facts, events = (source.jobs, source.events) if source is not None else ((), ())
+    known = source.ledger.slots if source is not None and source.ledger is not None else ()
+    counts = {slot.index: slot.jobs for slot in known}
     bare = _bare(view, events)
-    counts = {one.slot: len(one.jobs) + (older or {}).get(one.slot, 0) for one in facts}
     for jobs, told, slots in _SIZES:
         board = Board(
             at=now,
             view=bare.model_copy(update={"slots": bare.slots[:slots]}),
             times=tuple(_newest(one, jobs) for one in facts[:slots] if jobs),
-            older={one.slot: counts[one.slot] - jobs for one in facts[:slots] if jobs and counts[one.slot] > jobs},
+            older=_older(facts[:slots], jobs, counts) if jobs else {},
             events=tuple(_fact(event, view.run_dir) for event in events[len(events) - told :]),
         )
         if len(line_of(board)) <= MOST_BYTES:
@@ -86,8 +81,14 @@ def board_of(
     return board
 
 
+def _older(facts: Sequence[SlotFacts], most: int, counts: Mapping[int, int]) -> dict[int, int]:
+    """By slot, how many jobs it has beside the `most` that are told. `counts`: by slot, how many it has had."""
+    older = {one.slot: max(counts.get(one.slot, 0), len(one.jobs)) - len(one.jobs[-most:]) for one in facts}
+    return {slot: count for slot, count in older.items() if count}
+
+
 def _bare(view: RunView, events: Sequence[Mapping[str, Any]]) -> RunView:
-    """What of it everybody may see."""
+    """The part of `view` that every contributor may read."""
     causes: dict[int, dict[str, str]] = {slot.slot: {} for slot in view.slots}
     ends = [(event.get("slot"), event.get("verdict"), event.get("cause")) for event in events]
     ends += [(slot.slot, slot.last_verdict, slot.last_cause) for slot in view.slots]
@@ -110,7 +111,7 @@ def _bare_slot(slot: SlotView, causes: Mapping[str, str]) -> SlotView:
 
 
 def _fact(event: Mapping[str, Any], run_dir: str) -> dict[str, Any]:
-    """What of an event everybody may see."""
+    """The part of an event that every contributor may read."""
     told = {name: event[name] for name in _FACTS if name in event}
     if told.get("cause"):
         told["cause"] = told_to_others(str(told.get("verdict")), str(told["cause"]))
@@ -128,10 +129,9 @@ def without_paths(value: Any, run_dir: str) -> Any:
     return value
 
 
-def _newest(facts: SlotFacts, jobs: int) -> SlotFacts:
-    kept = facts.jobs[-jobs:]
-    begun_at = facts.begun_at if len(kept) == len(facts.jobs) else kept[0].submitted_at
-    return SlotFacts(slot=facts.slot, jobs=kept, begun_at=begun_at, queued_at=facts.queued_at, over=facts.over)
+def _newest(facts: SlotFacts, most: int) -> SlotFacts:
+    jobs = facts.jobs[-most:]
+    return replace(facts, jobs=jobs, begun_at=facts.begun_at if jobs == facts.jobs else jobs[0].submitted_at)
 
 
 def line_of(board: Board) -> bytes:
@@ -151,41 +151,30 @@ class BoardWriter:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._run_dir, self._now, self._monotonic = run, run_dir, now, monotonic
-        self._jobs = NewestJobs(run_dir, MOST_JOBS)
         self._due_at = float("-inf")
-        self._told: Board | None = None
+        self._written: Board | None = None
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Write the board where it has changed. Nothing that goes wrong here concerns the run."""
         began = self._monotonic()
         if began < self._due_at:
             return
         with suppress(OSError, AnchorlegError, ValueError, KeyError, TypeError):
-            self._tell()
+            self._write()
         done = self._monotonic()
         self._due_at = done + max(EVERY_S, REST * (done - began))
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         place = self._place()
         if place is None:
             return
         now = self._now()
-        view, ledger = picture(self._run_dir, now)
-        events = read_events(self._run_dir)
-        by_slot: dict[Any, list[dict[str, Any]]] = {}
-        for event in events:
-            by_slot.setdefault(event.get("slot"), []).append({"attempt": None, "token": "", **event})
-        facts: list[SlotFacts] = []
-        older: dict[int, int] = {}
-        for slot in ledger.slots if ledger is not None else ():
-            over = view.wish != "run" or slot.status is not SlotStatus.ACTIVE
-            newest, older[slot.index] = self._jobs.look(slot, by_slot.get(slot.index, []), now, over=over)
-            facts.append(newest)
-        board = board_of(view, facts, events, now, older)
-        if self._told is not None and now - self._told.at < BEAT_S and _same(board, self._told):
+        most = min(MOST_JOBS, MOST_JOBS_IN_ALL // self._run.config.slots)
+        board = board_of(run_view(self._run_dir, now, events=True, jobs=most), now)
+        if self._written is not None and now - self._written.at < BEAT_S and _same(board, self._written):
             return
         write_bytes(place / FILE, line_of(board), mode=file_mode(place))
-        self._told = board
+        self._written = board
 
     def _place(self) -> Path | None:
         """Beside the curves of the first slot that publishes."""

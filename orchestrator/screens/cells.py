@@ -1,29 +1,74 @@
-"""The short texts in the columns and lines of `status`. Empty where there is nothing to say."""
+"""Short texts that several screens share, tables of them, and the table of `runs`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Sequence
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from anchorleg.printable import on_one_line
 from anchorleg.words import counted
-from orchestrator.screens.status import SlotView
+from anchorleg.wrapping import INDENT
+from orchestrator.run.registry import Entry
+from orchestrator.screens.runview import StaleLedger
+from orchestrator.screens.timeline import clock
 from orchestrator.walltime import format_duration
 
-#: In place of the time that a job has left.
-OVER = "over"
-#: Of the bar, in characters.
-BAR_WIDTH = 16
-#: Of an experiment's name.
-NAME_WIDTH = 32
-#: Of a field in the name of an experiment that is too long.
-FIELD_WIDTH = 4
-#: So many givers of experience are named; a class is more, and `syncd contributors` shows all.
-NAMED = 5
-#: What a program reports of whom, and what they are called.
-_WHO = {"contributors": "others", "group": "its group"}
+#: Between two columns.
+GAP = 2
 
 
-def ranges(numbers: list[int]) -> str:
+def table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Collection[str] = ("slot",),
+    gap: int = GAP,
+    style: Callable[[str, str], str] = lambda _name, _cell: "",
+) -> Text:
+    """A table as one text; rich's own takes a second for a thousand slots. `left`: the columns whose cells begin
+    alike, those of the others end alike. `style`: of a column's cell.
+    """
+    widths = widths_of(names, rows)
+    text = Text(no_wrap=True)
+    for row in (names, *rows):
+        for name, cell, width in zip(names, row, widths, strict=True):
+            padded = (cell.ljust if name in left else cell.rjust)(width)
+            text.append(padded, style="bold" if row is names else style(name, cell))
+            text.append(" " * gap)
+        text.rstrip()
+        text.append("\n")
+    text.rstrip()
+    return text
+
+
+def widths_of(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column, in characters."""
+    return [max(len(cell) for cell in column) for column in zip(names, *rows, strict=True)]
+
+
+def fits(names: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, gap: int = GAP) -> bool:
+    """Whether `table` is at most `width` characters wide."""
+    widths = widths_of(names, rows)
+    return sum(widths) + gap * (len(widths) - 1) <= width
+
+
+def runs_table(entries: Sequence[Entry], width: int) -> RenderableType:
+    """The registered runs. Where it is narrow, a run's folder has a line of its own."""
+    names = ["run", "id", "started", "folder"]
+    starts = [time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.registered_at)) for entry in entries]
+    cells = [(e.run_name, e.run_id, start, e.run_dir) for e, start in zip(entries, starts, strict=True)]
+    rows = [[on_one_line(cell) for cell in row] for row in cells]
+    if fits(names, rows, width):
+        return table(names, rows, left=names)
+    lines = table(names[:-1], [row[:-1] for row in rows], left=names).split("\n")
+    below = [Text(f"{INDENT}{row[-1]}", style="dim") for row in rows]
+    return Group(lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair))
+
+
+def ranges(numbers: Sequence[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3 and 7."""
     runs: list[list[int]] = []
     for value in numbers:
@@ -34,7 +79,7 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def slots_words(numbers: list[int]) -> str:
+def slots_words(numbers: Sequence[int]) -> str:
     """`slot 3`, `slots 0-2, 7`."""
     return f"{'slot' if len(numbers) == 1 else 'slots'} {ranges(numbers)}"
 
@@ -42,91 +87,6 @@ def slots_words(numbers: list[int]) -> str:
 def number(value: float | None) -> str:
     """Thousands with separators; empty for nothing."""
     return f"{value:,.0f}" if value is not None else ""
-
-
-def steps(slot: SlotView) -> str:
-    """`done/total`."""
-    if slot.step is None:
-        return ""
-    return f"{slot.step:,}/{slot.total:,}" if slot.total is not None else f"{slot.step:,}"
-
-
-def bar(slot: SlotView) -> str:
-    """How much of the training is done, as a bar; full only when all is."""
-    if not slot.total:
-        return ""
-    done = min(slot.step or 0, slot.total) * BAR_WIDTH // slot.total
-    return "━" * done + "╌" * (BAR_WIDTH - done)
-
-
-def short_steps(slot: SlotView) -> str:
-    """`steps` for narrow terminals: `9.28M/20M`."""
-    if slot.step is None:
-        return ""
-    return f"{short(slot.step)}/{short(slot.total)}" if slot.total is not None else short(slot.step)
-
-
-def short(value: int) -> str:
-    """Three digits of a large number, cut off, not rounded up: what is not done is not shown as done."""
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if value >= 10 * size or (value >= size > 10**3):
-            digits = max(0, 3 - len(str(value // size)))
-            whole, part = divmod(value * 10**digits // size, 10**digits)
-            fraction = f".{part:0{digits}d}".rstrip("0") if part else ""
-            return f"{whole}{fraction}{unit}"
-    return f"{value:,}"
-
-
-def rate(slot: SlotView) -> str:
-    """Steps per second while it runs; slow ones with a digit more."""
-    if slot.rate is None:
-        return ""
-    return number(slot.rate) if slot.rate >= 10 or slot.rate == 0 else f"{slot.rate:.1f}"
-
-
-def metric(value: float | None) -> str:
-    """Four digits of whatever an experiment is judged by."""
-    return f"{value:.4g}" if value is not None else ""
-
-
-def shortened(name: str) -> str:
-    """The name of an experiment; of a long one the fields are cut to their first letters, and then its middle."""
-    if len(name) > NAME_WIDTH:
-        name = ",".join(_short_field(part) for part in name.split(","))
-    if len(name) > NAME_WIDTH:
-        name = f"{name[: NAME_WIDTH // 2]}…{name[-(NAME_WIDTH - NAME_WIDTH // 2 - 1) :]}"
-    return name
-
-
-def _short_field(part: str) -> str:
-    field, equals, value = part.partition("=")
-    return f"{field[:FIELD_WIDTH]}={value}" if equals else part
-
-
-def success(slot: SlotView) -> str:
-    """The last evaluation's mean success."""
-    value = slot.progress.get("success")
-    return f"{100 * value:.0f} %" if isinstance(value, (int, float)) else ""
-
-
-def gpu(slot: SlotView) -> str:
-    """How busy the GPU of the running job is."""
-    value = slot.progress.get("gpu_percent")
-    return f"{value:.0f} %" if isinstance(value, (int, float)) and slot.rate is not None else ""
-
-
-def ends_in(slot: SlotView, now: float) -> str:
-    """Time to the walltime."""
-    if slot.ends_at is None:
-        return ""
-    return span(slot.ends_at - now) if slot.ends_at > now else OVER
-
-
-def done_in(slot: SlotView) -> str:
-    """Time to the end of the slot's training; `>` where waits for further jobs come on top that nobody knows yet."""
-    if slot.forecast is None:
-        return ""
-    return ("" if slot.forecast.waits_included else ">") + span(slot.forecast.finish_in_s)
 
 
 def span(seconds: float) -> str:
@@ -140,33 +100,13 @@ def ago(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s ago" if seconds < 100 else f"{format_duration(seconds)} ago"
 
 
-def next_job(slot: SlotView) -> str:
-    """The job that is queued behind the running one."""
-    return (slot.successor.job_id or "(new)") if slot.successor is not None else ""
-
-
-def given_words(progress: Mapping[str, Any], now: float) -> str:
-    """One line: "others gave: ann 12 segments (6,000 transitions, last 40 s ago)", and the same of the other slots of
-    its group; empty where nobody gave anything.
-    """
-    said = [_of_all(words, progress.get(name), now) for name, words in _WHO.items()]
-    return "; ".join(words for words in said if words)
-
-
-def _of_all(who: str, told: Any, now: float) -> str:
-    givers = told.items() if isinstance(told, Mapping) else ()
-    parts = [_words(giver, one, now) for giver, one in givers if isinstance(one, Mapping)]
-    parts, more = parts[:NAMED], len(parts) - NAMED
-    if not parts:
-        return ""
-    return f"{who} gave: " + ", ".join([*parts, *([f"and {more} more"] if more > 0 else [])])
-
-
-def _words(who: str, one: Mapping[str, Any], now: float) -> str:
-    segments, transitions, last_at = (_number(one.get(name)) for name in ("segments", "transitions", "last_at"))
-    last = f", last {ago(now - last_at)}" if last_at else ""
-    return f"{who} {counted(round(segments), 'segment')} ({transitions:,.0f} transitions{last})"
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def stale_words(stale: StaleLedger, now: float, folder: str) -> str:
+    """That what is shown is old, since when and why. `folder`: the run's."""
+    since = clock(stale.since, now)
+    if stale.free_bytes is None:
+        why = f"since {since} the controller has written nothing: it hangs, or it may not write (a quota?)"
+        return f"{why}. The states of jobs are of that time"
+    free = "no inode" if stale.out_of_inodes else counted(stale.free_bytes, "byte")
+    why = f"the disk is full ({free} free in {folder}): since {since} nobody could write what happened"
+    remedy = "Remove some files" if stale.out_of_inodes else "Free some space"
+    return f"{why}, and the states of jobs are of that time. {remedy}"

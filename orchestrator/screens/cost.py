@@ -5,7 +5,7 @@ from __future__ import annotations
 from anchorleg.words import counted
 from orchestrator.executors.base import Frozen
 from orchestrator.screens.cells import number, span
-from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.runview import RunView, SlotView
 
 HOUR_S = 3600.0
 #: The unit in which trainings are compared.
@@ -15,7 +15,7 @@ _OVER = frozenset({"finished", "failed", "dropped", "behind"})
 
 
 class Cost(Frozen):
-    """At `per_hour` for all that runs now, in whatever currency: of a million steps, and of what is left. `left_s`:
+    """At `per_hour` for all that runs now, in any currency: of a million steps, and of what is left. `left_s`:
     until the last running slot is done, at its present rate; None where some slot's length is not known. `others`:
     slots that have more to do and are not measured, so they are in none of this.
     """

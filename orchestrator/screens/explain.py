@@ -1,21 +1,18 @@
-"""`explain`: what a slot is doing and why, from the facts that the controller has: the ledger and the event log."""
+"""`explain`: what a slot is doing and why, from the ledger and the event log. Pure."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from anchorleg.words import counted
 from orchestrator.decisions.halving import place_words
-from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Seen, Slot, SlotStatus, Submission
+from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Slot, SlotStatus, Submission
 from orchestrator.errors import ConfigError
 from orchestrator.executors.base import View
-from orchestrator.run.history import read_events
-from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.cells import ago
-from orchestrator.screens.status import RunView, SlotView, picture
+from orchestrator.screens.cells import ago, stale_words
+from orchestrator.screens.runview import RunView, SlotView
+from orchestrator.screens.status import notes
 from orchestrator.screens.timeline import clock, sentence
-from orchestrator.screens.views import notes, stale_words
 from orchestrator.walltime import format_duration
 
 #: What fits a screen under the facts.
@@ -49,26 +46,25 @@ class Explanation(View):
     slot: SlotView
 
 
-def explain(run_dir: RunDir, index: int, *, last: int = EVENTS_SHOWN, now: float | None = None) -> Explanation:
-    """Errors: ConfigError where there is no such slot; UnknownRun, RunFolderError."""
-    now = time.time() if now is None else now
-    run = load_run(run_dir)
-    view, ledger = picture(run_dir, now)
-    if ledger is None or index >= len(view.slots):
-        if view.slots and index < run.config.slots:
+def explain(view: RunView, index: int, now: float, *, last: int = EVENTS_SHOWN) -> Explanation:
+    """One slot of a run, which was read with its events. Errors: ConfigError where there is no such slot."""
+    source = view.source
+    if source is None or source.ledger is None or index >= len(view.slots):
+        if view.slots and source is not None and index < source.run.config.slots:
             raise ConfigError("slot.new", slot=index, name=view.run_name)
         if not view.slots:
             raise ConfigError("slot.none-yet", name=view.run_name)
         raise ConfigError("slot.unknown", name=view.run_name, slot=index, last=len(view.slots) - 1)
-    slot, shown = ledger.slots[index], view.slots[index]
-    written = [event for event in read_events(run_dir) if event.get("slot", index) == index]
-    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in written]
+    slot, shown = source.ledger.slots[index], view.slots[index]
+    events = [event for event in source.events if event.get("slot", index) == index]
+    moments = [HistoryEvent(at=event.get("at", 0.0), words=sentence(event, now), event=event) for event in events]
+    rung = place_words(slot, source.ledger.slots, source.run.config.queue)
     return Explanation(
         run_name=view.run_name,
         now=now_sentence(shown, now),
         withheld=withheld(slot, shown, view, now),
         next=shown.next,
-        facts=(*run_facts(ledger, view, now), *slot_facts(slot, shown, now), *rung_facts(ledger, slot, run)),
+        facts=(*_run_facts(view, now), *_slot_facts(slot, shown, now), *([rung] if rung else [])),
         history=tuple(moments[-last:] if last else ()),
         slot=shown,
     )
@@ -114,12 +110,11 @@ def withheld(slot: Slot, shown: SlotView, view: RunView, now: float) -> str:
     return slot.why or "nothing is in its way: it is submitted at the next look"
 
 
-def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
-    """Of the whole run."""
-    looked = (
-        f"the controller last looked at {clock(ledger.written_at, now)}" if ledger.written_at else "never looked at"
-    )
-    facts = [f"{looked} ({view.controller or 'nobody looks now'})", _wish(view, now)]
+def _run_facts(view: RunView, now: float) -> list[str]:
+    looked = f"the controller last looked at {clock(view.written_at, now)}" if view.written_at else "never looked at"
+    until = f" until {clock(view.until, now)}" if view.until is not None else ""
+    wish = f"{_WISHES.get(view.wish, view.wish)}{until} (`{view.wished_by or 'start'}` was the last word)"
+    facts = [f"{looked} ({view.controller or 'nobody looks now'})", wish]
     if view.stale is not None:
         facts.append(stale_words(view.stale, now, view.run_dir))
     if view.blind_since is not None:
@@ -127,13 +122,7 @@ def run_facts(ledger: Ledger, view: RunView, now: float) -> list[str]:
     return facts + [f"node {node.node} is avoided until {clock(node.until, now)}" for node in view.excluded_nodes]
 
 
-def _wish(view: RunView, now: float) -> str:
-    until = f" until {clock(view.until, now)}" if view.until is not None else ""
-    return f"{_WISHES.get(view.wish, view.wish)}{until} (`{view.wished_by or 'start'}` was the last word)"
-
-
-def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
-    """Of the slot and of its newest attempts."""
+def _slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
     jobs = f"{counted(slot.jobs, 'job')} so far, {slot.hand_overs} handed over"
     failures = f"{counted(slot.failures, 'failure')} in a row"
     facts = [f"{jobs}; {failures} ({shown.failure_budget} stop the slot)"]
@@ -141,30 +130,22 @@ def slot_facts(slot: Slot, shown: SlotView, now: float) -> list[str]:
         facts.append(f"its newest checkpoint is of step {shown.checkpoint_step:,}")
     for attempt in slot.attempts:
         if attempt.verdict is None or attempt.live:
-            facts += attempt_facts(attempt, now)
+            facts += _attempt_facts(attempt, now)
     return facts
 
 
-def rung_facts(ledger: Ledger, slot: Slot, run: Run) -> list[str]:
-    """Its place among the experiments, where there is successive halving."""
-    words = place_words(slot, ledger.slots, run.config.queue)
-    return [words] if words else []
-
-
-def attempt_facts(attempt: Attempt, now: float) -> list[str]:
+def _attempt_facts(attempt: Attempt, now: float) -> list[str]:
     """Of one attempt that is not over: who has it, and what was seen of each of its submissions."""
-    facts = []
+    name, facts = f"attempt {attempt.number}", []
     if attempt.claimed_by is not None and attempt.started_at is not None:
-        facts.append(f"attempt {attempt.number} has been at work since {clock(attempt.started_at, now)}")
+        facts.append(f"{name} has been at work since {clock(attempt.started_at, now)}")
     if attempt.heartbeat_changed_at is not None and attempt.heartbeat >= 0:
         changed = ago(now - attempt.heartbeat_changed_at)
-        facts.append(
-            f"attempt {attempt.number}: its heartbeat was last seen to change {changed} (number {attempt.heartbeat})"
-        )
+        facts.append(f"{name}: its heartbeat was last seen to change {changed} (number {attempt.heartbeat})")
     if attempt.asked_to_hand_over_at is not None:
-        facts.append(f"attempt {attempt.number} was asked to hand over at {clock(attempt.asked_to_hand_over_at, now)}")
+        facts.append(f"{name} was asked to hand over at {clock(attempt.asked_to_hand_over_at, now)}")
     if attempt.aborted_at is not None:
-        facts.append(f"attempt {attempt.number} was told to print its stacks at {clock(attempt.aborted_at, now)}")
+        facts.append(f"{name} was told to print its stacks at {clock(attempt.aborted_at, now)}")
     return facts + [_submission_fact(attempt, submission, now) for submission in attempt.submissions]
 
 

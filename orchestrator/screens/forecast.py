@@ -11,47 +11,22 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from orchestrator.config import RunConfig
 from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
 from orchestrator.decisions.verdicts import ASKED_TO
-from orchestrator.executors.base import Frozen, View
+from orchestrator.screens.runview import STATES, Forecast, QueueView, SlotScore
 
-#: In this order people look at them.
-STATES = (
-    "running", "handing over", "starting", "stalled", "suspended", "pending", "submitted", "intent", "uncertain",
-    "blind", "failed", "paused", "waiting", "behind", "finished", "stopped", "dropped",
-)  # fmt: skip
 #: In these a job has a place; one that waits in the queue has none yet.
 AT_WORK = frozenset({"running", "handing over", "starting", "stalled", "suspended"})
 #: So many of the best are told.
 BEST = 5
 
 
-class SlotScore(View):
-    """The best value of the metric that one slot has reported, and at which step."""
-
-    slot: int
-    name: str
-    value: float
-    step: int | None
-
-
-class QueueView(View):
-    """`counts`: how many slots are in each state. `best`: by `metric`, the best first. `finish_in_s`: until all are
-    done, as far as rates are known, seconds; `rates_known`: of how many slots they are.
-    """
-
-    counts: dict[str, int]
-    metric: str | None = None
-    best: tuple[SlotScore, ...] = ()
-    finish_in_s: float | None = None
-    rates_known: int = 0
-
-
-class Work(View):
-    """What a slot has behind and before it, in steps. `total`, `rate` (steps a second): None where it is not known.
-    `is_over`: nothing more is to come, and it only tells of the others.
+class Work(NamedTuple):
+    """A slot's steps behind and before it. `total`, `rate` (steps a second): None where it is not known. `is_over`:
+    nothing more is to come, and it only tells of the others.
     """
 
     step: int
@@ -64,16 +39,16 @@ def queue_view(
     slots: Sequence[Slot], states: Sequence[str], rates: Sequence[float | None], config: RunConfig, places: int
 ) -> QueueView:
     """`states`, `rates`: of each slot, as they are shown. `places`: how many jobs run at once."""
-    told = Counter(states)
+    counts = Counter(states)
     sign = 1.0 if config.queue.goal == "min" else -1.0
     scores = [
         SlotScore(slot=slot.index, name=config.name_of(slot.index), value=slot.best, step=slot.best_step)
         for slot in slots
         if slot.best is not None
     ]
-    work = [work_of(slot, rate) for slot, rate in zip(slots, rates, strict=True)]
+    work = [_work_of(slot, rate) for slot, rate in zip(slots, rates, strict=True)]
     return QueueView(
-        counts={state: told[state] for state in (*STATES, *sorted(told.keys() - set(STATES))) if told[state]},
+        counts={state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]},
         metric=config.queue.metric,
         best=tuple(sorted(scores, key=lambda score: (sign * score.value, score.slot))[:BEST]),
         finish_in_s=None if config.queue.halving is not None else left_s(work, places),
@@ -87,11 +62,11 @@ def places_of(states: Sequence[str], max_jobs: int | None, full_at: int | None) 
     return places if full_at is None else max(1, min(places, full_at))
 
 
-def work_of(slot: Slot, rate: float | None) -> Work:
+def _work_of(slot: Slot, rate: float | None) -> Work:
     """By its present rate, else by what its ended jobs came to."""
     if rate is None and slot.worked_s > 0 and slot.step > 0:
         rate = slot.step / slot.worked_s
-    return Work(step=slot.step, total=slot.total, rate=rate or None, is_over=slot.status is not SlotStatus.ACTIVE)
+    return Work(slot.step, slot.total, rate or None, slot.status is not SlotStatus.ACTIVE)
 
 
 def left_s(work: Sequence[Work], places: int) -> float | None:
@@ -100,7 +75,7 @@ def left_s(work: Sequence[Work], places: int) -> float | None:
     """
     rates = [one.rate for one in work if one.rate is not None]
     totals = [one.total for one in work if one.total is not None]
-    if not rates or not totals or places < 1:
+    if not rates or not totals:
         return None
     usual_rate, usual_total = median(rates), median(totals)
     each = [
@@ -111,22 +86,8 @@ def left_s(work: Sequence[Work], places: int) -> float | None:
     return max(sum(each) / places, *each) if each else None
 
 
-class Forecast(Frozen):
-    """`finish_in_s`: seconds to the end. `more_jobs`: jobs needed after the present one. `waits_included`: whether the
-    waits between them are in it; False makes it a lower bound.
-    """
-
-    finish_in_s: float
-    more_jobs: int
-    waits_included: bool
-
-
 def forecast(
-    steps_left: int,
-    steps_per_s: float,
-    left_in_job_s: float | None,
-    job_s: float,
-    waits_s: Sequence[float],
+    steps_left: int, steps_per_s: float, left_in_job_s: float | None, job_s: float, waits_s: Sequence[float]
 ) -> Forecast | None:
     """Args: `left_in_job_s`: training time left in the present job (None: it has no end). `job_s`: training time of a
     whole job. `waits_s`: seconds between the slot's last jobs. None where the rate says nothing.

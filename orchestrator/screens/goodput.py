@@ -1,4 +1,4 @@
-"""Where a run's time went. Pure: the facts of a slot's jobs → seconds by kind.
+"""`goodput`: where a run's time went. Pure: the facts of a slot's jobs → seconds by kind → the screen.
 
 A job's own time has four parts that add up to it exactly: start-up (until its first new step), productive (steps that
 were kept), lost (steps that no later job began with, at this job's own rate, and whatever a program did after a request
@@ -14,55 +14,39 @@ limit on jobs, nobody's controller, a stop).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from pydantic import computed_field
+from rich.console import Group, RenderableType
+from rich.text import Text
 
+from anchorleg.words import counted
+from anchorleg.wrapping import folded
 from orchestrator.executors.base import View
-from orchestrator.screens.status import StaleLedger
+from orchestrator.screens.cells import fits, stale_words, table
+from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, StaleLedger
+from orchestrator.walltime import format_duration
 
 #: A job that left no record of its end lived up to one heartbeat longer than its last sign of life. That time is
 #: counted as its own, without a step in it: better too little goodput than too much. (`orchestrator.shim.HEARTBEAT_S`)
 BEAT_S = 30.0
-
-
-@dataclass(frozen=True)
-class JobFacts:
-    """One claimed attempt. Times are unix seconds, None where nobody knows (or it has not happened).
-
-    `submitted_at`: its submission was accepted (or found). `started_at`: its first process. `first_step_at`: its first
-    new step. `asked_at`: it was asked to hand over. `answered_at`: it had saved since then, or ended in order (None: it
-    did neither). `ended_at`: by its own record. `seen_at`: its last sign of life. `proven_at`: the controller had proof
-    of its end. `done`: steps that it did, None where the program reports none. `kept`: steps of it that count: those
-    below its successor's start, or below its newest checkpoint where none has begun yet. `open`: it still runs.
-    """
-
-    attempt: int
-    started_at: float
-    submitted_at: float | None = None
-    first_step_at: float | None = None
-    asked_at: float | None = None
-    answered_at: float | None = None
-    ended_at: float | None = None
-    seen_at: float | None = None
-    proven_at: float | None = None
-    done: int | None = None
-    kept: int = 0
-    open: bool = False
-
-
-@dataclass(frozen=True)
-class SlotFacts:
-    """One slot. `jobs`: by attempt, ascending. `begun_at`: the first thing that happened. `queued_at`: when the job was
-    submitted that is in the queue now. `over`: it wants no job now (finished, stopped, given up).
-    """
-
-    slot: int
-    jobs: tuple[JobFacts, ...] = ()
-    begun_at: float | None = None
-    queued_at: float | None = None
-    over: bool = False
+#: Column and field, in the order in which a job lives.
+KINDS = (
+    ("queue", "queue_s"),
+    ("waiting", "waiting_s"),
+    ("blind", "blind_s"),
+    ("start-up", "start_up_s"),
+    ("productive", "productive_s"),
+    ("lost", "lost_s"),
+    ("saving", "saving_s"),
+)
+HOUR_S = 3600.0
+#: Below this a duration is shown in seconds with a digit behind the point.
+SHORT_S = 60.0
+#: From here on hours say enough; on narrow terminals, days from there on.
+LONG_S, DAYS_S = 100 * HOUR_S, 1000 * HOUR_S
+#: What the words mean, under the table.
+LEGEND = "goodput = productive / (start-up + productive + lost + saving)"
 
 
 class Times(View):
@@ -116,6 +100,16 @@ class RunGoodput(View):
     stale: StaleLedger | None = None
     times: Times
     slots: tuple[SlotGoodput, ...] = ()
+
+
+def goodput_of(view: RunView, now: float) -> RunGoodput:
+    """Where the time of a run went until `now`. `view`: read with all jobs."""
+    slots = tuple(account(facts, now) for facts in (view.source.jobs if view.source is not None else ()))
+    times = total([slot.times for slot in slots])
+    name, stale = view.run_name, view.stale
+    return RunGoodput(
+        run_id=view.run_id, run_name=name, run_dir=view.run_dir, at=now, stale=stale, times=times, slots=slots
+    )
 
 
 def total(parts: Sequence[Times]) -> Times:
@@ -192,3 +186,65 @@ def _gap(start: float, proven_at: float, submitted_at: float | None, end: float)
     proven = _between(start, proven_at, end)
     queued = _between(proven, submitted_at, end) if submitted_at is not None else end
     return Times(blind_s=proven - start, waiting_s=queued - proven, queue_s=end - queued)
+
+
+def goodput_table(view: RunGoodput, width: int) -> RenderableType:
+    """One line a slot, and their sum where there are several. Where it is narrow, the times are written short; where
+    that is too wide, too, it is the lines for a pipe: no column and no digit is lost.
+    """
+    names = ["slot", "jobs", "goodput", *(name for name, _ in KINDS)]
+    for written in (duration, short):
+        rows = [_cells(str(slot.slot), len(slot.jobs), slot.times, written) for slot in view.slots]
+        if len(view.slots) > 1:
+            rows.append(_cells("all", _jobs(view), view.times, written))
+        if fits(names, rows, width, gap=1):
+            old = [Text(folded(line, width), style="yellow") for line in _stale_lines(view)]
+            return Group(*old, table(names, rows, gap=1), Text(LEGEND, style="dim"))
+    return Group(*(Text(folded(line, width)) for line in goodput_lines(view)), Text(folded(LEGEND, width), style="dim"))
+
+
+def goodput_lines(view: RunGoodput) -> list[str]:
+    """The same for a pipe."""
+    lines = [_line(f"slot {slot.slot}", len(slot.jobs), slot.times) for slot in view.slots]
+    return [*_stale_lines(view), _line(view.run_name, _jobs(view), view.times), *lines]
+
+
+def _stale_lines(view: RunGoodput) -> list[str]:
+    return [] if view.stale is None else [stale_words(view.stale, view.at, view.run_dir)]
+
+
+def _jobs(view: RunGoodput) -> int:
+    return sum(len(slot.jobs) for slot in view.slots)
+
+
+def _cells(name: str, jobs: int, times: Times, written: Callable[[float], str]) -> list[str]:
+    shown = (getattr(times, field) for _, field in KINDS)
+    return [name, f"{jobs:,}", share(times), *("" if seconds <= 0 else written(seconds) for seconds in shown)]
+
+
+def _line(name: str, jobs: int, times: Times) -> str:
+    parts = [f"{kind} {duration(getattr(times, field))}" for kind, field in KINDS if getattr(times, field) > 0]
+    return ", ".join([f"{name}: goodput {share(times)}", counted(jobs, "job"), *parts])
+
+
+def duration(seconds: float) -> str:
+    """`12.3 s`, `H:MM:SS` or `1,234 h`: ten columns of them fit 80 characters."""
+    if seconds < SHORT_S:
+        return f"{seconds:.1f} s"
+    return format_duration(seconds) if seconds < LONG_S else f"{seconds / HOUR_S:,.0f} h"
+
+
+def short(seconds: float) -> str:
+    """`12 s`, `45 min`, `3.4 h`, `345 h` or `1,234 d`: for narrow terminals."""
+    if seconds < SHORT_S:
+        return f"{seconds:.0f} s"
+    if seconds < HOUR_S:
+        return f"{seconds / SHORT_S:.0f} min"
+    if seconds < DAYS_S:
+        return f"{seconds / HOUR_S:.1f} h" if seconds < LONG_S else f"{seconds / HOUR_S:.0f} h"
+    return f"{seconds / (24 * HOUR_S):,.0f} d"
+
+
+def share(times: Times) -> str:
+    """Goodput in percent; a dash where no job has run."""
+    return "-" if times.goodput is None else f"{100 * times.goodput:.2f} %"

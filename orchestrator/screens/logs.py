@@ -18,13 +18,12 @@ from orchestrator.decisions.models import parse_token
 from orchestrator.disk import LOCAL_DISK
 from orchestrator.errors import ConfigError
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.status import run_view
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.runview import OVER
 
 LOOK_S = 0.3
 #: How often the slot's state is read: the whole ledger, so less often than the output.
 STATE_S = 2.0
-#: Nothing more will come in these, until a person starts the run again.
-_OVER = frozenset({"finished", "failed", "stopped", "paused", "dropped", "behind"})
 #: Read at once: a log of hours must not be held in memory.
 _CHUNK = 1 << 20
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -62,9 +61,9 @@ def show_logs(
             if current is not None and folder != current:
                 printer.show(current, whole=True)
             if folder is not None:
-                printer.show(folder, last=lines if current is None else None, whole=not follow or state in _OVER)
+                printer.show(folder, last=lines if current is None else None, whole=not follow or state in OVER)
                 current = folder
-            if not follow or state in _OVER:
+            if not follow or state in OVER:
                 break
             sleep(LOOK_S)
         if printer.has_spoken:

@@ -12,6 +12,7 @@ from orchestrator.decisions.news import is_put_off
 from orchestrator.decisions.outcomes import TRIED_AGAIN
 from orchestrator.decisions.reasons import BOOTING, Kind, PendingReason, reason_of
 from orchestrator.executors.base import JobState
+from orchestrator.screens.runview import OVER
 from orchestrator.screens.timeline import at_and_in, clock
 
 
@@ -54,7 +55,7 @@ def situation(slot: Slot, around: Around) -> Situation:
     attempt = slot.current
     live = live_submission(attempt)
     found = _with_job(slot, attempt, live, around) if attempt and live else _without_job(slot, around)
-    if not around.alive and found.state not in {"finished", "failed", "paused", "stopped", "dropped", "behind"}:
+    if not around.alive and found.state not in OVER:
         nobody = f"no controller looks after this run now: `orchestrator start {around.run_name}`"
         return Situation(found.state, found.why, nobody, found.reason, found.kind)
     if around.full and found.state == "waiting":

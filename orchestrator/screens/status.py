@@ -1,375 +1,353 @@
-"""What `status` says: the newest ledger, the jobs' own progress files, and whether a controller lives. Read-only."""
+"""`status`: a `RunView` as a table as wide as the terminal allows, or as lines for a pipe. Nothing here decides."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pydantic import Field
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from orchestrator.decisions.ends import lead_warning
-from orchestrator.decisions.evidence import Claim, Exit
-from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus, Verdict
-from orchestrator.decisions.reasons import Kind, reason_of
-from orchestrator.disk import is_out_of_inodes, left_on_full_disk
-from orchestrator.executors.base import View
-from orchestrator.run.evidence import read_record
-from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
-from orchestrator.run.ledger import load_ledger, read_control
-from orchestrator.run.rundir import Run, RunDir, load_run
-from orchestrator.screens.forecast import Forecast, QueueView, forecast, places_of, queue_view, waits_between
-from orchestrator.screens.reported import newest_progress, unusable_progress
-from orchestrator.screens.situation import Around, live_submission, situation
-from orchestrator.screens.timeline import clock
+from anchorleg.words import counted
+from anchorleg.wrapping import folded
+from orchestrator.decisions.models import Verdict
+from orchestrator.decisions.verdicts import PREEMPTED
+from orchestrator.failover import SILENT_S as FAILOVER_S
+from orchestrator.screens.cells import GAP, ago, number, slots_words, span, stale_words, table, widths_of
+from orchestrator.screens.runview import STATES, RunView, SlotView
+from orchestrator.screens.timeline import at_and_in, clock, end_words
+from orchestrator.walltime import format_duration
 
-RunState = Literal["running", "stopping", "stopped", "finished", "failed", "paused", "no controller"]
+_COLOURS = {
+    "running": "green",
+    "finished": "bold green",
+    "failed": "bold red",
+    "paused": "bold yellow",
+    "stalled": "bold yellow",
+    "suspended": "yellow",
+    "blind": "yellow",
+    "uncertain": "yellow",
+    "pending": "cyan",
+    "handing over": "magenta",
+    "starting": "cyan",
+    "submitted": "cyan",
+    "waiting": "yellow",
+    "stopped": "dim",
+}
+#: A trainer reports every few seconds, and is silent for longer while it saves or evaluates.
+SILENT_S = 120.0
+#: Beside the rows of slots a screen has its lines above, the notes below and the prompt.
+AROUND_ROWS = 10
+#: However low the terminal is.
+LEAST_ROWS = 5
+#: Of the best experiments, in one line.
+BEST_SHOWN = 3
+#: In these a slot has nothing to do, and the next step is a person's.
+_ENDS = frozenset({"failed", "paused", "blind", "uncertain"})
+#: In place of the time that a job has left.
+OVER = "over"
+#: Of the bar, of an experiment's name, and of a field in a name that is too long, in characters.
+BAR_WIDTH, NAME_WIDTH, FIELD_WIDTH = 16, 32, 4
+#: So many givers of experience are named; a class is more, and `syncd contributors` shows all.
+NAMED = 5
+#: Field of a progress report, and who gave the experience that it counts.
+_WHO = {"contributors": "others", "group": "its group"}
 
-#: A job that has just begun has no rate worth telling: its first steps fill buffers.
-RATE_AFTER_S = 5.0
-#: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
-LATE_LOOK_S = 150.0
-#: A poll comes a tenth late at most (controller.Controller spreads them).
-LATEST_POLL = 1.1
-#: On a full disk the first look that was due and is not written is enough. So long may the writing take.
-WRITING_S = 5.0
-#: In these a run has somebody who should write what happens.
-_GOES_ON = frozenset({"running", "stopping", "no controller"})
 
+def run_table(
+    view: RunView, now: float, width: int, *, height: int | None = None, page: int = 1, again: bool = False
+) -> RenderableType:
+    """The picture of one run, as wide as the terminal allows: the rarer columns go first, and notes have lines.
 
-class SuccessorView(View):
-    """The job that is queued behind a slot's running one. `reason`: the scheduler's own word; `why`: that in words,
-    where it waits for more than the job before it.
+    `height`: of the terminal, None: all slots are shown; else those of `page`. `again`: it is redrawn, nobody turns it.
     """
+    whole, room = view, len(view.slots) if height is None else max(LEAST_ROWS, height - AROUND_ROWS)
+    places, pages = page_of([slot.state for slot in view.slots], room, page)
+    view = view.model_copy(update={"slots": tuple(view.slots[place] for place in places)})
+    lines: list[RenderableType] = [Text(folded(headline(view), width), style="bold")]
+    lines += [Text(folded(line, width), style="yellow" if urgent else "dim") for line, urgent in about(whole, now)]
+    if view.slots:
+        lines.append(_slots_table(view.slots, now, width))
+    if pages > 1:
+        more = f"; `--page {page + 1}` shows more, `--all` all" if page < pages else "; `--all` shows all"
+        lines.append(Text(f"page {min(page, pages)} of {pages}" + ("" if again else more), style="dim"))
+    return Group(*lines, *(Text(folded(line, width), style="dim") for line in note_lines(view, now)))
 
-    attempt: int
-    job_id: str | None
-    state: str
-    why: str = ""
-    reason: str = ""
 
-
-class SlotView(View):
-    """One slot, ready to be shown. Times are unix seconds, durations seconds; None: not known (yet).
-
-    `name`: of its experiment; `best`: its best value of `queue.metric` so far. `why`: what it waits for, in words;
-    `reason`: the scheduler's own word for that, `kind`: whether waiting helps. `next`: what happens next.
-    `expected_start_at`: the scheduler's guess. `retry_at`: no job is submitted before. `gpus`: those of its running
-    job, as the node numbers them ("0,1"). `rate`: steps per second. `silent_s`: for how long the controller has seen no
-    new report of the program.
+def page_of(states: Sequence[str], room: int, page: int) -> tuple[list[int], int]:
+    """Which of the slots (their places in `states`) are shown on `page` (from 1), and how many pages there are. Where
+    all fit they stand in their own order, else those that do something come first.
     """
-
-    slot: int
-    name: str = ""
-    state: str
-    why: str = ""
-    next: str = ""
-    reason: str = ""
-    kind: Kind | None = None
-    attempt: int | None = None
-    job_id: str | None = None
-    node: str = ""
-    gpus: str = ""
-    started_at: float | None = None
-    ends_at: float | None = None
-    expected_start_at: float | None = None
-    retry_at: float | None = None
-    successor: SuccessorView | None = None
-    start_step: int | None = None
-    step: int | None = None
-    total: int | None = None
-    checkpoint_step: int | None = None
-    rate: float | None = None
-    best: float | None = None
-    silent_s: float | None = None
-    forecast: Forecast | None = None
-    progress: dict[str, Any] = Field(default_factory=dict)
-    jobs: int = 0
-    hand_overs: int = 0
-    failures: int = 0
-    failure_budget: int = 0
-    last_verdict: Verdict | None = None
-    last_cause: str = ""
-    warning: str = ""
+    if len(states) <= room:
+        return list(range(len(states))), 1
+    rank = {state: place for place, state in enumerate(STATES)}
+    order = sorted(range(len(states)), key=lambda place: (rank.get(states[place], len(STATES)), place))
+    pages = math.ceil(len(order) / room)
+    first = (min(page, pages) - 1) * room
+    return order[first : first + room], pages
 
 
-class ExcludedNode(View):
-    """A node that no job of this run goes to before `until` (unix seconds), for so many early deaths."""
-
-    node: str
-    until: float
-    deaths: int
-
-
-class StaleLedger(View):
-    """Nobody has written what happened since `since` (unix seconds). `free_bytes`: on the run folder's disk, where that
-    is full (else None: the reason is not known). `out_of_inodes`: what is full is its table of files.
-    """
-
-    since: float
-    free_bytes: int | None = None
-    out_of_inodes: bool = False
+def _slots_table(slots: Sequence[SlotView], now: float, width: int) -> Text:
+    cells = {column.name: [column.cell(slot, now) for slot in slots] for column in _COLUMNS}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    shown = _fitting(cells, width)
+    if _WANTED & cells.keys() - set(shown) and "step" in cells:
+        cells["step"] = [steps(slot, short) for slot in slots]
+        shown = _fitting(cells, width)
+    rows = list(zip(*(cells[name] for name in shown), strict=True))
+    colours = {"state": _COLOURS, "progress": dict.fromkeys(cells.get("progress", ()), "green")}
+    return table(shown, rows, left=_LEFT, style=lambda name, cell: colours.get(name, {}).get(cell, ""))
 
 
-class RunView(View):
-    """One run, ready to be shown. `written_at`: when the controller last wrote what it saw (unix seconds, its clock).
-    `stale`: that is too long ago. `blind_since`: the queue has not been seen since then,
-    because of `blind_error`. `controller`: who looks after the run, None where nobody does; `failover_tick`: whether
-    its jobs look after it themselves when they end. `wish`, `wished_by`: the newest of `start` and `stop`; `until`:
-    when `start --for` stops it (unix seconds). `queue`: of experiments.
-    """
-
-    run_id: str
-    run_name: str
-    run_dir: str
-    executor: str
-    state: RunState
-    controller: str | None
-    controller_epoch: int
-    wish: str
-    wished_by: str = ""
-    until: float | None = None
-    written_at: float | None
-    stale: StaleLedger | None = None
-    blind_since: float | None = None
-    blind_error: str = ""
-    failover_tick: bool = False
-    excluded_nodes: tuple[ExcludedNode, ...] = ()
-    queue: QueueView | None = None
-    slots: tuple[SlotView, ...] = ()
+def _fitting(cells: Mapping[str, Sequence[str]], width: int) -> list[str]:
+    """The names of the columns that there is room for."""
+    widths = dict(zip(cells, widths_of(list(cells), list(zip(*cells.values(), strict=True))), strict=True))
+    room, kept = width, set()
+    for column in sorted(_COLUMNS, key=lambda column: column.rank):
+        if column.name in cells:
+            room -= widths[column.name] + GAP
+            if room < -GAP:
+                break
+            kept.add(column.name)
+    return [name for name in cells if name in kept]
 
 
-class Picture(NamedTuple):
-    """A view, and what it was made from."""
-
-    view: RunView
-    ledger: Ledger | None
+def headline(view: RunView) -> str:
+    """Which run, and how it is."""
+    return f"{view.run_name} ({view.run_id}) on {view.executor}: {view.state}"
 
 
-class Keeper(NamedTuple):
-    """Who looks after a run. `every_s`: it is `orchestrator tick`, which comes so often (None: who looks stays)."""
+def about(view: RunView, now: float) -> list[tuple[str, bool]]:
+    """What is to be said of the whole run: (line, whether it needs attention)."""
+    lines = []
+    looked = f", last look {ago(now - view.written_at)}" if view.written_at is not None else ""
+    if view.controller is not None:
+        lines.append((f"controller: {view.controller}{looked}", view.stale is not None))
+    elif view.state in {"no controller", "stopping"}:
+        go_on = f"take it up again with `orchestrator start {view.run_name}`"
+        lines.append((f"no controller{looked}; {go_on}", True))
+        is_at_work = any(slot.job_id and not slot.why for slot in view.slots)
+        if view.failover_tick and view.written_at is not None and is_at_work:
+            after = clock(view.written_at + FAILOVER_S, now)
+            lines.append((f"a job that ends after {after} looks after the run itself", False))
+    if view.stale is not None:
+        lines.append((stale_words(view.stale, now, view.run_dir), True))
+    if view.until is not None and view.state in {"running", "no controller"}:
+        left = format_duration(view.until - now)
+        lines.append((f"until {clock(view.until, now)} (in {left}): then every job saves and ends", False))
+    if view.blind_since is not None:
+        since = f"{clock(view.blind_since, now)} ({ago(now - view.blind_since)})"
+        lines.append((f"blind since {since}: {view.blind_error}; nothing is submitted meanwhile", True))
+    lines += [(line, False) for line in _queue_lines(view)]
+    for node in view.excluded_nodes:
+        deaths = f"{counted(node.deaths, 'job')} died early on it"
+        lines.append((f"avoids node {node.node} until {clock(node.until, now)}: {deaths}", False))
+    return lines
 
-    words: str
-    every_s: float | None = None
+
+def _queue_lines(view: RunView) -> list[str]:
+    """How many experiments are how, when all will be done, and the best of them."""
+    queue = view.queue
+    if queue is None:
+        return []
+    counts = ", ".join(f"{count} {state}" for state, count in queue.counts.items())
+    done = f"; all done in about {span(queue.finish_in_s)}" if queue.finish_in_s else ""
+    lines = [f"{counted(sum(queue.counts.values()), 'experiment')}: {counts}{done}"]
+    if queue.best:
+        best = [f"{score.name} {metric(score.value)}" for score in queue.best[:BEST_SHOWN]]
+        lines.append(f"best {queue.metric}: {', '.join(best)}")
+    return lines
 
 
-def run_view(run_dir: RunDir, now: float | None = None) -> RunView:
-    """The run at `now` (unix seconds; default: this moment). Errors: UnknownRun, RunFolderError."""
-    return picture(run_dir, time.time() if now is None else now).view
+def plain_lines(view: RunView, now: float) -> list[str]:
+    """The same for a pipe: one line a slot, no colours, no columns to guess."""
+    return [headline(view), *(line for line, _ in about(view, now)), *(plain_line(slot, now) for slot in view.slots)]
 
 
-def picture(run_dir: RunDir, now: float) -> Picture:
-    """The run at `now` (unix seconds). Errors: UnknownRun, RunFolderError."""
-    run = load_run(run_dir)
-    ledger = load_ledger(run_dir, run.run_id)
-    by = keeper(run_dir, now)
-    stale = _stale_ledger(run, run_dir, ledger, by, now) if ledger else None
-    control = read_control(run_dir)
-    wish = control.wish
-    known = ledger.slots if ledger else ()
-    around = Around(
-        run_name=run.config.run_name,
-        wish=wish,
-        alive=by is not None,
-        slots=run.config.slots,
-        now=now,
-        full=stale is not None and stale.free_bytes is not None,
-        stale=stale is not None,
-        look_s=LATEST_POLL * run.poll_s if by is None or by.every_s is None else by.every_s,
+def plain_line(slot: SlotView, now: float) -> str:
+    """One slot in one line."""
+    left = ends_in(slot, now)
+    parts = (
+        (slot.name, "{}"),
+        (slot.state, "{}"),
+        (slot.job_id, "job {}"),
+        (steps(slot, number), "step {}"),
+        (number(slot.checkpoint_step), "saved at {}"),
+        (rate(slot), "{} steps/s"),
+        (metric(slot.best), "best {}"),
+        (success(slot), "success {}"),
+        (gpu(slot), "GPU {}"),
+        (left, "job past its walltime" if left == OVER else "job ends in {}"),
+        (done_in(slot), "done in {}"),
+        (counted(slot.jobs, "job"), "{}"),
+        (next_job(slot), "next job {}"),
     )
-    slots = tuple(slot_view(slot, run, run_dir, around) for slot in known)
-    live = any(attempt.live for slot in known for attempt in slot.attempts)
-    state = _state(run, wish, slots, alive=by is not None, live=live)
-    view = RunView(
-        run_id=run.run_id,
-        run_name=run.config.run_name,
-        run_dir=str(run_dir.path),
-        executor=run.executor,
-        state=state,
-        controller=by.words if by is not None else None,
-        controller_epoch=highest_epoch(run_dir),
-        wish=wish,
-        wished_by=control.by,
-        until=control.until,
-        written_at=ledger.written_at if ledger else None,
-        stale=stale if state in _GOES_ON else None,
-        blind_since=ledger.blind_since if ledger else None,
-        blind_error=ledger.blind_error if ledger else "",
-        failover_tick=run.executor == "slurm" and run.config.relay.failover_tick,
-        excluded_nodes=tuple(
-            ExcludedNode(node=bad.node, until=bad.excluded_until, deaths=len(bad.deaths))
-            for bad in (ledger.nodes if ledger else ())
-            if bad.excluded_until > now
-        ),
-        queue=_queue(run, known, slots, ledger.full_at if ledger else None),
-        slots=slots,
-    )
-    return Picture(view, ledger)
+    told = [words.format(value) for value, words in parts if value]
+    return ", ".join([f"slot {slot.slot}", *told, *notes(slot, now)])
 
 
-def _stale_ledger(run: Run, run_dir: RunDir, ledger: Ledger, by: Keeper | None, now: float) -> StaleLedger | None:
-    """None where `ledger` is as new as it should be, or nobody is to write one."""
-    left = left_on_full_disk(run_dir.path)
-    if left is None and by is None:
-        return None
-    late_s = LATE_LOOK_S if left is None else LATEST_POLL * run.poll_s + WRITING_S
-    if by is not None and by.every_s is not None:
-        late_s = max(late_s, TICKS_MISSED * by.every_s)
-    if now - ledger.written_at <= late_s:
-        return None
-    inodes = left is not None and is_out_of_inodes(run_dir.path)
-    return StaleLedger(since=ledger.written_at, free_bytes=left, out_of_inodes=inodes)
+def note_lines(view: RunView, now: float) -> list[str]:
+    """Under the table: what each slot waits for. Slots of one mind share a line."""
+    by_words: dict[str, list[int]] = {}
+    for slot in view.slots:
+        if slot.state == "blind" and slot.why == view.blind_error:
+            continue  # it stands on top, for the whole run
+        for words in notes(slot, now):
+            by_words.setdefault(words, []).append(slot.slot)
+    return [f"{slots_words(slots)}: {words}" for words, slots in by_words.items()]
 
 
-def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...], full_at: int | None) -> QueueView | None:
-    if run.config.experiments is None:
-        return None
-    states = [slot.state for slot in slots]
-    places = places_of(states, run.config.slurm.max_jobs, full_at)
-    return queue_view(known, states, [slot.rate for slot in slots], run.config, places)
+def notes(slot: SlotView, now: float, *, with_next: bool = True) -> list[str]:
+    """Why it waits, what to mind, or how its last job ended. `with_next`: and what comes."""
+    found = []
+    why = slot.why
+    told = "`orchestrator " in why
+    if with_next and not told and (slot.retry_at is not None or (why and slot.state in _ENDS)):
+        why = f"{why}; {slot.next}" if why else slot.next
+    if slot.expected_start_at is not None:
+        why += f"; Slurm expects to start it {at_and_in(slot.expected_start_at, now)}"
+    if why:
+        found.append(why)
+    elif with_next and slot.state == "waiting" and slot.last_verdict is None:
+        found.append(slot.next)
+    if slot.successor is not None and slot.successor.why:
+        found.append(f"the next job, {next_job(slot)}, {slot.successor.why}")
+    if slot.silent_s is not None and slot.silent_s > SILENT_S:
+        found.append(f"no report from its program for {format_duration(slot.silent_s)}")
+    if slot.warning:
+        found.append(slot.warning)
+    bad = slot.last_verdict not in {None, Verdict.HANDED_OVER, Verdict.FINISHED, Verdict.NOT_NEEDED}
+    if (bad or slot.last_cause == PREEMPTED) and not slot.why:
+        found.append(f"last job: {end_words(str(slot.last_verdict), slot.last_cause)}")
+    if words := given_words(slot.progress, now):
+        found.append(words)
+    return found
 
 
-def keeper(run_dir: RunDir, now: float) -> Keeper | None:
-    """A living controller, or `orchestrator tick` that comes again and again. None: nobody. Errors: RunFolderError,
-    OSError.
-    """
-    owner = living_owner(run_dir)
-    if (owner is None or owner.passes) and (ticks := regular_ticks(run_dir, now)) is not None:
-        minutes = max(1, round(ticks.every_s / 60))
-        often = "once a minute" if minutes == 1 else f"every {minutes} minutes"
-        return Keeper(f"`orchestrator tick` on {ticks.host}, {often}", ticks.every_s)
-    return Keeper(f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})") if owner else None
+def steps(slot: SlotView, written: Callable[[int], str]) -> str:
+    """`done/total`."""
+    parts = [written(value) for value in (slot.step, slot.total) if value is not None]
+    return "/".join(parts) if slot.step is not None else ""
 
 
-def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
-    states = {slot.state for slot in slots[: run.config.slots]}
-    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
-    if states and states <= over and not (live and wish != "run"):
-        return "finished"
-    if wish != "run":
-        return "stopping" if live else "stopped"
-    if states and not live and states <= over | {SlotStatus.FAILED, SlotStatus.PAUSED}:
-        return "paused" if SlotStatus.PAUSED in states else "failed"
-    return "running" if alive else "no controller"
-
-
-def slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
-    """One slot at `around.now`."""
-    attempt = slot.current
-    progress = newest_progress(run_dir, slot.index, attempt)
-    now_is = situation(slot, around)
-    over = [a for a in slot.attempts if a.verdict is not None]
-    own = {"step", "total", "checkpoint_step", "at", "attempt"}
-    view = SlotView(
-        slot=slot.index,
-        name=run.config.name_of(slot.index),
-        state=now_is.state,
-        why=now_is.why,
-        next=now_is.next,
-        reason=now_is.reason,
-        kind=now_is.kind,
-        attempt=attempt.number if attempt else None,
-        retry_at=slot.not_before if slot.not_before > around.now and now_is.state == "waiting" else None,
-        successor=_successor(slot),
-        step=progress.get("step", slot.step or None),
-        total=progress.get("total", slot.total),
-        checkpoint_step=_saved(slot, progress),
-        progress={name: value for name, value in progress.items() if name not in own},
-        best=slot.best,
-        jobs=slot.jobs,
-        hand_overs=slot.hand_overs,
-        failures=slot.failures,
-        failure_budget=run.config.relay.failure_budget,
-        last_verdict=over[-1].verdict if over else None,
-        last_cause=over[-1].cause if over else "",
-        warning=unusable_progress(run_dir, slot.index, attempt) or lead_warning(slot, run.config.lead_seconds),
-    )
-    live = live_submission(attempt)
-    if attempt is None or live is None:
-        return view
-    seen = live.sighting if isinstance(live.sighting, Seen) else None
-    begun = attempt.started_at or (seen.started_at if seen and now_is.state != "pending" else None)
-    expected = seen.started_at if seen and now_is.state == "pending" else None
-    view = view.model_copy(
-        update={
-            "job_id": live.job_id,
-            "node": seen.node if seen else "",
-            "gpus": _gpus(run_dir, slot.index, attempt, live.token),
-            "started_at": begun,
-            "ends_at": seen.ends_at if seen and now_is.state != "pending" else None,
-            "expected_start_at": expected if expected and expected > around.now else None,
-            "start_step": attempt.start_step if attempt.started_at else None,
-        }
-    )
-    if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
-        return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
-    return _with_rate(view, slot, run, progress, around.now)
-
-
-def _saved(slot: Slot, progress: Mapping[str, Any]) -> int | None:
-    """The step of the newest save that is known: as a job that is not over reports it, of an attempt that has ended, or
-    what a later one started from.
-    """
-    over = {attempt.number for attempt in slot.attempts if attempt.verdict is not None}
-    if progress and progress["attempt"] not in over:
-        return int(progress["checkpoint_step"])
-    for attempt in reversed(slot.attempts):
-        if attempt.checkpoint_step is not None:
-            return attempt.checkpoint_step
-        if attempt.started_at and attempt.start_step:
-            return attempt.start_step
-    return None
-
-
-def _gpus(run_dir: RunDir, slot: int, attempt: Attempt, token: str) -> str:
-    """Of the job that has the attempt; empty while none has it."""
-    if attempt.claimed_by != token:
+def bar(slot: SlotView) -> str:
+    """How much of the training is done, as a bar; full only when all is."""
+    if not slot.total:
         return ""
-    claim = read_record(Claim, run_dir.attempt(slot, attempt.number) / "claim")
-    return claim.gpus if claim is not None else ""
+    done = min(slot.step or 0, slot.total) * BAR_WIDTH // slot.total
+    return "━" * done + "╌" * (BAR_WIDTH - done)
 
 
-def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:
-    ended = read_record(Exit, run_dir.attempt(slot, attempt) / "exit.json")
-    return ended is not None and ended.token == token
+def short(value: int) -> str:
+    """Three digits of a large number, cut off, not rounded up: what is not done is not shown as done."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= 10 * size or (value >= size > 10**3):
+            digits = max(0, 3 - len(str(value // size)))
+            whole, part = divmod(value * 10**digits // size, 10**digits)
+            fraction = f".{part:0{digits}d}".rstrip("0") if part else ""
+            return f"{whole}{fraction}{unit}"
+    return f"{value:,}"
 
 
-def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:
-    """The rate that the program told, else its mean over this job; and what follows from it."""
-    if view.state not in {"running", "handing over", "blind"} or progress.get("attempt") != view.attempt:
-        return view
-    at = float(progress.get("at", 0.0))
-    rate = progress.get("steps_per_s")
-    if not isinstance(rate, (int, float)) or not math.isfinite(rate):
-        trained_s = at - (view.started_at or at)
-        steps = (view.step or 0) - (view.start_step or 0)
-        rate = steps / trained_s if trained_s > RATE_AFTER_S else None
-    update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
-    if rate and view.step is not None and view.total is not None:
-        left_s, job_s = _left_in_job_s(view, run, now), run.config.longest_job_s(slot.index)
-        update["forecast"] = forecast(view.total - view.step, rate, left_s, job_s, waits_between(slot.attempts))
-    return view.model_copy(update=update)
+def rate(slot: SlotView) -> str:
+    """Steps per second while it runs; slow ones with a digit more."""
+    if slot.rate is None:
+        return ""
+    return number(slot.rate) if slot.rate >= 10 or slot.rate == 0 else f"{slot.rate:.1f}"
 
 
-def _left_in_job_s(view: SlotView, run: Run, now: float) -> float | None:
-    """How long its running job goes on working, as its shim counts; None: it has no end that is known."""
-    longest = run.config.max_runtime_s(view.slot)
-    ends = [view.ends_at - run.config.lead_seconds] if view.ends_at is not None else []
-    ends += [view.started_at + longest] if view.started_at is not None and longest is not None else []
-    return min(ends) - now if ends else None
+def metric(value: float | None) -> str:
+    """Four digits of the metric that experiments are judged by."""
+    return f"{value:.4g}" if value is not None else ""
 
 
-def _successor(slot: Slot) -> SuccessorView | None:
-    attempt = slot.successor
-    live = live_submission(attempt)
-    if attempt is None or live is None:
-        return None
-    seen = live.sighting if isinstance(live.sighting, Seen) else None
-    return SuccessorView(
-        attempt=attempt.number,
-        job_id=live.job_id,
-        state=str(seen.state) if seen else str(live.state),
-        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
-        reason=seen.reason if seen else "",
-    )
+def shortened(name: str) -> str:
+    """The name of an experiment; of a long one the fields are cut to their first letters, and then its middle."""
+    if len(name) > NAME_WIDTH:
+        parts = (part.partition("=") for part in name.split(","))
+        name = ",".join(f"{field[:FIELD_WIDTH]}={value}" if equals else field for field, equals, value in parts)
+    if len(name) > NAME_WIDTH:
+        name = f"{name[: NAME_WIDTH // 2]}…{name[-(NAME_WIDTH - NAME_WIDTH // 2 - 1) :]}"
+    return name
+
+
+def success(slot: SlotView) -> str:
+    """The last evaluation's mean success."""
+    value = slot.progress.get("success")
+    return f"{100 * value:.0f} %" if isinstance(value, int | float) else ""
+
+
+def gpu(slot: SlotView) -> str:
+    """How busy the GPU of the running job is."""
+    value = slot.progress.get("gpu_percent")
+    return f"{value:.0f} %" if isinstance(value, int | float) and slot.rate is not None else ""
+
+
+def ends_in(slot: SlotView, now: float) -> str:
+    """Time to the walltime."""
+    if slot.ends_at is None:
+        return ""
+    return span(slot.ends_at - now) if slot.ends_at > now else OVER
+
+
+def done_in(slot: SlotView) -> str:
+    """Time to the end of the slot's training; `>` where waits for further jobs come on top that nobody knows yet."""
+    if slot.forecast is None:
+        return ""
+    return ("" if slot.forecast.waits_included else ">") + span(slot.forecast.finish_in_s)
+
+
+def next_job(slot: SlotView) -> str:
+    """The job that is queued behind the running one."""
+    return (slot.successor.job_id or "(new)") if slot.successor is not None else ""
+
+
+def given_words(progress: Mapping[str, Any], now: float) -> str:
+    """One line: "others gave: ann 12 segments (6,000 transitions, last 40 s ago)", and the same of the other slots of
+    its group; empty where nobody gave anything.
+    """
+    said = [_given_by(words, progress.get(name), now) for name, words in _WHO.items()]
+    return "; ".join(words for words in said if words)
+
+
+def _given_by(who: str, told: Any, now: float) -> str:
+    parts = []
+    for name, one in told.items() if isinstance(told, Mapping) else ():
+        if isinstance(one, Mapping):
+            numbers = (one.get(key) for key in ("segments", "transitions", "last_at"))
+            segments, rows, last_at = (value if isinstance(value, int | float) else 0 for value in numbers)
+            last = f", last {ago(now - last_at)}" if last_at else ""
+            parts.append(f"{name} {counted(round(segments), 'segment')} ({rows:,.0f} transitions{last})")
+    more = [f"and {len(parts) - NAMED} more"] if len(parts) > NAMED else []
+    return f"{who} gave: " + ", ".join([*parts[:NAMED], *more]) if parts else ""
+
+
+class _Column(NamedTuple):
+    """`rank`: the lowest are kept where the terminal is narrow. A column without any cell is left out."""
+
+    name: str
+    rank: int
+    cell: Callable[[SlotView, float], str]
+
+
+_COLUMNS = (
+    _Column("slot", 0, lambda slot, _: str(slot.slot)),
+    _Column("experiment", 3, lambda slot, _: shortened(slot.name)),
+    _Column("job", 1, lambda slot, _: slot.job_id or ""),
+    _Column("state", 0, lambda slot, _: slot.state),
+    _Column("progress", 9, lambda slot, _: bar(slot)),
+    _Column("step", 2, lambda slot, _: steps(slot, number)),
+    _Column("saved at", 10, lambda slot, _: number(slot.checkpoint_step)),
+    _Column("steps/s", 4, lambda slot, _: rate(slot)),
+    _Column("best", 3, lambda slot, _: metric(slot.best)),
+    _Column("success", 7, lambda slot, _: success(slot)),
+    _Column("GPU", 6, lambda slot, _: gpu(slot)),
+    _Column("job ends in", 3, ends_in),
+    _Column("done in", 5, lambda slot, _: done_in(slot)),
+    _Column("next job", 5, lambda slot, _: next_job(slot)),
+    _Column("jobs", 8, lambda slot, _: str(slot.jobs)),
+)
+_LEFT = ("slot", "experiment", "job", "state", "progress")
+#: Where these do not fit, steps are written short.
+_WANTED = {"steps/s", "success", "GPU", "job ends in", "done in", "next job"}

@@ -34,16 +34,12 @@ def sentence(event: Event, now: float) -> str:
     if kind in _SENTENCES:
         return _SENTENCES[kind](event, now)
     if kind not in _PLAIN:
-        return _unknown(kind, event)
+        facts = ", ".join(f"{k} {v}" for k, v in event.items() if k not in _PLACE and v not in (None, "", [], ()))
+        job = f" ({_job(event)})" if event.get("job_id") else ""
+        return f"{kind}{job}" + (f": {facts}" if facts else "")
     words, usual = _PLAIN[kind]
     complaint = f"; Slurm said: {event['complaint']}" if event.get("complaint") else ""
     return words.format(job=_job(event), why=event.get("why") or event.get("error") or usual, complaint=complaint)
-
-
-def _unknown(kind: str, event: Event) -> str:
-    facts = ", ".join(f"{k} {v}" for k, v in event.items() if k not in _PLACE and v not in (None, "", [], ()))
-    job = f" ({_job(event)})" if event.get("job_id") else ""
-    return f"{kind}{job}" + (f": {facts}" if facts else "")
 
 
 def _submission(event: Event, _now: float) -> str:

@@ -14,8 +14,9 @@ from rich.live import Live
 
 from anchorleg.printable import lines_shown
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.status import RunView, SlotView, run_view
-from orchestrator.screens.views import about, headline, plain_line, run_table
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.runview import RunView, SlotView
+from orchestrator.screens.status import about, headline, plain_line, run_table
 
 #: As often as a person reads; a look is a few small files.
 WATCH_S = 2.0

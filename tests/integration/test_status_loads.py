@@ -44,7 +44,7 @@ def test_status_loads_what_it_shows_and_no_controller(relay: Relay) -> None:
         modules = loaded(relay, cwd, *words)
         assert modules & NEEDLESS == set()
         assert modules & {"orchestrator.controller", "orchestrator.executors.slurm", "orchestrator.doctor"} == set()
-        assert "orchestrator.screens.status" in modules
+        assert "orchestrator.screens.reading" in modules
 
 
 def test_help_loads_no_models(relay: Relay) -> None:

@@ -30,8 +30,8 @@ from orchestrator.run.history import append_event
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import RunDir, save_run
 from orchestrator.screens.explain import explain, explanation_lines
-from orchestrator.screens.status import Keeper, run_view
-from orchestrator.screens.views import plain_lines, run_table
+from orchestrator.screens.reading import Keeper, run_view
+from orchestrator.screens.status import plain_lines, run_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "status.md"
 RUN_ID = "mt10-3f9c21ab"
@@ -147,7 +147,7 @@ def shown(ledger: Ledger, *, controller: str | None = CONTROLLER) -> Iterator[Ru
                 folder.mkdir(parents=True)
                 (folder / "progress.json").write_text(json.dumps(value))
         history(run_dir)
-        with patch("orchestrator.screens.status.keeper", lambda *_: Keeper(controller) if controller else None):
+        with patch("orchestrator.screens.reading.keeper", lambda *_: Keeper(controller) if controller else None):
             yield run_dir
 
 
@@ -157,7 +157,7 @@ def full_disk(run_dir: RunDir) -> Iterator[None]:
     ledger = load_ledger(run_dir, RUN_ID)
     assert ledger is not None
     save_ledger(run_dir, ledger, NOW - 600)
-    with patch("orchestrator.screens.status.left_on_full_disk", lambda _: 0):
+    with patch("orchestrator.screens.reading.left_on_full_disk", lambda _: 0):
         yield
 
 
@@ -192,7 +192,7 @@ def screens() -> Mapping[str, str]:
         found["pipe"] = "\n".join(plain_lines(run_view(run_dir, NOW), NOW)[:4])
     with shown(troubled()) as run_dir:
         found["trouble"] = drawn(run_dir, 120)
-        found["explain"] = "\n".join(explanation_lines(explain(run_dir, 1, now=NOW), NOW))
+        found["explain"] = "\n".join(explanation_lines(explain(run_view(run_dir, NOW, events=True), 1, NOW), NOW))
     with shown(unseen()) as run_dir:
         found["blind"] = drawn(run_dir, 120)
     with shown(lost()) as run_dir:

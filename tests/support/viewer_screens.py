@@ -22,7 +22,7 @@ from relay import Relay
 from watched_runs import a_watched_run
 
 from orchestrator.run.rundir import load_run
-from orchestrator.screens.status import Keeper
+from orchestrator.screens.reading import Keeper
 from syncd import store
 from syncd.shared.counts import Counts, note
 from viewer.server.serve import make_server
@@ -116,7 +116,7 @@ def main() -> int:
     now = time.time()
     with (
         tempfile.TemporaryDirectory() as scratch,
-        patch("orchestrator.screens.status.keeper", lambda *_: Keeper(CONTROLLER)),
+        patch("orchestrator.screens.reading.keeper", lambda *_: Keeper(CONTROLLER)),
         a_browser() as pages,
     ):
         sock = open_port(0)

@@ -26,7 +26,10 @@ DOORS = {
     # It reads what the others show of themselves, and nobody imports it.
     "viewer": {
         *(f"orchestrator.run.{name}" for name in ("history", "ledger", "registry", "rundir")),
-        *(f"orchestrator.screens.{name}" for name in ("board", "cells", "goodput", "status", "timeline", "worktime")),
+        *(
+            f"orchestrator.screens.{name}"
+            for name in ("board", "cells", "goodput", "jobtimes", "reading", "runview", "summary", "timeline")
+        ),
         "orchestrator.commands.options",
         "orchestrator.errors",
         # Another machine's viewer: started over there as syncd's own server is, and tried again as that is.

@@ -29,9 +29,8 @@ from orchestrator.run.rundir import RunDir
 from orchestrator.screens import logs
 from orchestrator.screens.explain import Explanation
 from orchestrator.screens.goodput import RunGoodput
-from orchestrator.screens.status import RunView
-from orchestrator.screens.summary import RunSummary
-from orchestrator.screens.tables import summary_lines, summary_table
+from orchestrator.screens.runview import RunView
+from orchestrator.screens.summary import SlotSummary, summary_lines, summary_table
 from orchestrator.screens.watch import changes, marks
 from syncd.commands import status as mirror_status
 from syncd.laptop.status import Latency, MirrorView
@@ -67,7 +66,8 @@ def hostile(kind: Any) -> Any:
     if kind is Score:
         return Score(step=1, mean_success=1.0, goals_per_task=1)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind.model_validate({name: hostile(field.annotation) for name, field in kind.model_fields.items()})
+        fields = {name: field for name, field in kind.model_fields.items() if not field.exclude}
+        return kind.model_validate({name: hostile(field.annotation) for name, field in fields.items()})
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return next(iter(kind))
     return kind(kind is not bool)
@@ -108,9 +108,9 @@ def assert_harmless(text: str) -> None:
 
 #: Of each command: what it gets its view from, of which type, and how it is called.
 COMMANDS: dict[str, tuple[str, Any, Callable[..., None]]] = {
-    "status": ("orchestrator.screens.status.run_view", RunView, screens.status),
+    "status": ("orchestrator.screens.reading.run_view", RunView, screens.status),
     "explain": ("orchestrator.screens.explain.explain", Explanation, lambda **more: screens.explain("0", **more)),
-    "goodput": ("orchestrator.screens.worktime.run_goodput", RunGoodput, screens.goodput),
+    "goodput": ("orchestrator.screens.goodput.goodput_of", RunGoodput, screens.goodput),
     "runs": ("orchestrator.run.registry.entries", list[Entry], screens.runs),
     "syncd status": ("syncd.laptop.status.read_mirror", MirrorView, mirror_status.status),
 }
@@ -123,6 +123,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
         value = [hostile(Entry)] if kind == list[Entry] else hostile(kind)
         monkeypatch.setattr(place, lambda *_, **__: value)
         monkeypatch.setattr(screens, "locate", lambda *_: None)
+        if name in {"explain", "goodput"}:
+            monkeypatch.setattr("orchestrator.screens.reading.run_view", lambda *_, **__: None)
         if name == "status":
             act(as_json=as_json, again=False, page=1, everything=True, price=2.0)
         elif name == "explain":
@@ -164,7 +166,7 @@ def test_what_start_shows_while_it_runs_and_at_its_end(screen: Screen, tmp_path:
         out = Console(emoji=False, highlight=False)
         display = RunDisplay(RunDir(tmp_path), out)
         display.note(f"job 7 said {HOSTILE}")
-        view, summary = hostile(RunView), hostile(RunSummary)
+        view, summary = hostile(RunView), (hostile(SlotSummary),)
         for line in changes(view, {}, marks(view), 3.0):
             display.say(line)
         if out.is_terminal:

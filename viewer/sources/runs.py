@@ -12,9 +12,10 @@ from anchorleg.job import attempt_numbers
 from anchorleg.printable import printable
 from orchestrator.errors import AnchorlegError
 from orchestrator.run.rundir import Run, RunDir, load_run, shared_dir
-from orchestrator.screens.goodput import SlotFacts, account, total
-from orchestrator.screens.status import Picture, RunView, SlotView, picture
-from orchestrator.screens.worktime import slot_facts
+from orchestrator.screens.goodput import account, total
+from orchestrator.screens.jobtimes import slot_facts
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.runview import RunView, SlotFacts, SlotView
 from syncd.store import Manifest
 from trainer.history.journal import EVALUATIONS, METRICS
 from trainer.history.read import read_evaluations, rows_of
@@ -158,9 +159,8 @@ class RunFolders:
 
     def _read(self, run_dir: RunDir, choice: ViewChoice, now: float) -> RunPage:
         path, pacer = run_dir.path, self._pacer
-        seen = pacer.read(("view", path), now, lambda: (load_run(run_dir), picture(run_dir, now)))
-        run, shown_run = seen or (load_run(run_dir), picture(run_dir, now))
-        view = shown_run.view
+        view = pacer.read(("view", path), now, lambda: run_view(run_dir, now)) or run_view(run_dir, now)
+        run = view.source.run if view.source is not None else load_run(run_dir)
         events = pacer.read(("events", path), signature_of_events(run_dir), lambda: events_of(run_dir)) or RunEvents(
             (), {}
         )
@@ -169,7 +169,7 @@ class RunFolders:
         shown = view.slots[page * SLOTS_A_PAGE : (page + 1) * SLOTS_A_PAGE]
         numbers = [slot.slot for slot in shown]
         lacks: list[str] = []
-        facts, goodput = self._times(run, run_dir, shown_run, numbers, events, now, lacks)
+        facts, goodput = self._times(run, run_dir, view, numbers, events, now, lacks)
         learned, unread = self._learned(run, run_dir, numbers, lacks)
         shared = shared_dir(run.config, run.folder, run_dir)
         manifests = self._shared(("policies", path), now, lambda: manifests_of(shared, run.run_id), lacks)
@@ -211,14 +211,14 @@ class RunFolders:
         self,
         run: Run,
         run_dir: RunDir,
-        shown_run: Picture,
+        view: RunView,
         numbers: Sequence[int],
         events: RunEvents,
         now: float,
         lacks: list[str],
     ) -> tuple[dict[int, SlotFacts], Goodput | None]:
         """The facts of the slots `numbers`, as far as they were read, and the run's goodput where all of them were."""
-        view, ledger = shown_run
+        ledger = view.source.ledger if view.source is not None else None
         known = {slot.index: slot for slot in ledger.slots} if ledger is not None else {}
         found: dict[int, SlotFacts] = {}
         for number in [*numbers, *(slot.slot for slot in view.slots if slot.slot not in set(numbers))]:
@@ -374,7 +374,7 @@ def _signature_of_rows(folder: Path) -> Hashable:
 
 def _row_of(run_dir: RunDir, now: float) -> RunRow:
     try:
-        view = picture(run_dir, now).view
+        view = run_view(run_dir, now)
     except (AnchorlegError, OSError, *NOT_A_TRAININGS) as error:
         return RunRow(run_id=str(run_dir.path), name=run_dir.path.name, state="unreadable", note=str(error))
     known = [slot for slot in view.slots if slot.step is not None and slot.total]

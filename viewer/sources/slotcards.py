@@ -8,11 +8,11 @@ from typing import Any, TypeGuard
 
 from orchestrator.run.history import read_events
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens.goodput import SlotFacts
-from orchestrator.screens.status import RunView, SlotView
+from orchestrator.screens.runview import RunView, SlotFacts, SlotView
+from orchestrator.screens.summary import steps_lost
 from orchestrator.screens.timeline import end_words, sentence
 from viewer.model import EVENTS_A_PAGE, ExperimentRow, Experiments, HistoryPage, PastMoment, SlotCard, ViewChoice
-from viewer.timeline import lost_of, row_of
+from viewer.timeline import row_of
 
 Event = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ def card_of(slot: SlotView, events: Iterable[Event], now: float) -> SlotCard:
         hand_overs=slot.hand_overs,
         failures=slot.failures,
         failure_budget=slot.failure_budget,
-        steps_lost=lost_of(events),
+        steps_lost=steps_lost(events),
         last_end=end_words(str(slot.last_verdict), slot.last_cause) if slot.last_verdict else "",
         best=slot.best if _is_finite(slot.best) else None,
     )
@@ -151,7 +151,7 @@ def events_of(run_dir: RunDir) -> RunEvents:
     for event in events:
         slot = event.get("slot")
         if isinstance(slot, int) and all(name in event for name in ("at", "kind")):
-            by_slot.setdefault(slot, []).append({"attempt": None, "token": "", **event})
+            by_slot.setdefault(slot, []).append(event)
     return RunEvents(events, by_slot)
 
 

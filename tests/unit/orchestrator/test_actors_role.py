@@ -27,7 +27,7 @@ from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles
 from orchestrator.run.starting import asked_for
 from orchestrator.run.submission import job_spec
-from orchestrator.screens.cells import NAMED, given_words
+from orchestrator.screens.status import NAMED, given_words
 
 GROUP = grp.getgrgid(os.getegid()).gr_name
 #: An account that this machine does not have.

@@ -242,7 +242,7 @@ def test_who_passes_by_tells_the_board_when_the_lease_is_free_again(
     begin(config, tmp_path / "c.json", run_dir, {}, NOW, fix=no_code)
     write_control(run_dir, "stop", now=NOW, by="stop")
     told: list[bool] = []
-    monkeypatch.setattr(BoardWriter, "tell", lambda _: told.append(is_released(run_dir, highest_epoch(run_dir))))
+    monkeypatch.setattr(BoardWriter, "write", lambda _: told.append(is_released(run_dir, highest_epoch(run_dir))))
     if host == "hands":
         tick(run_dir, Console(file=io.StringIO()))
     else:

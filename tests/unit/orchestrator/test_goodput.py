@@ -11,18 +11,19 @@ from rich.console import Console
 
 from orchestrator.screens.goodput import (
     BEAT_S,
-    JobFacts,
+    KINDS,
     JobGoodput,
     RunGoodput,
-    SlotFacts,
     SlotGoodput,
     Times,
     account,
     end_of,
+    goodput_lines,
+    goodput_table,
     times_of,
     total,
 )
-from orchestrator.screens.tables import KINDS, goodput_lines, goodput_table
+from orchestrator.screens.runview import JobFacts, SlotFacts
 
 NOW = 10_000.0
 
@@ -37,82 +38,66 @@ def only(times, **expected):
     assert got == pytest.approx(expected)
 
 
-def test_a_job_that_hands_over_has_start_up_work_and_saving():
-    job = a_job(first_step_at=20, asked_at=110, answered_at=115, ended_at=115, done=90, kept=90)
-    only(times_of(job, NOW), start_up_s=20, productive_s=90, saving_s=5)
+SAVED = {"first_step_at": 20, "asked_at": 110, "done": 90}
 
 
-def test_steps_that_no_successor_began_with_are_lost_at_the_jobs_own_rate():
-    job = a_job(first_step_at=20, ended_at=120, done=200, kept=150)
-    only(times_of(job, NOW), start_up_s=20, productive_s=75, lost_s=25)
+@pytest.mark.parametrize(
+    ("job", "now", "times"),
+    [
+        # It hands over; steps that no successor began with are lost at the job's own rate.
+        ({**SAVED, "answered_at": 115, "ended_at": 115, "kept": 90}, NOW,
+         {"start_up_s": 20, "productive_s": 90, "saving_s": 5}),
+        ({"first_step_at": 20, "ended_at": 120, "done": 200, "kept": 150}, NOW,
+         {"start_up_s": 20, "productive_s": 75, "lost_s": 25}),
+        # Killed: it is given one heartbeat more than its last sign of life.
+        ({"first_step_at": 20, "seen_at": 90, "proven_at": 500, "done": 100}, NOW,
+         {"start_up_s": 20, "lost_s": 70 + BEAT_S}),
+        ({"first_step_at": 20, "seen_at": 90, "proven_at": 100, "done": 100}, NOW, {"start_up_s": 20, "lost_s": 80}),
+        # It runs, and has lost nothing yet. What reports nothing works once it has saved: before, it may crash.
+        ({"first_step_at": 20, "seen_at": 90, "done": 10, "open": True}, 100, {"start_up_s": 20, "productive_s": 80}),
+        ({"done": 0, "open": True}, 100, {"start_up_s": 100}),
+        ({"open": True}, 100, {"start_up_s": 100}),
+        ({"open": True, "kept": 1}, 100, {"productive_s": 100}),
+        ({"ended_at": 100, "kept": 1}, NOW, {"productive_s": 100}),
+        ({"ended_at": 100}, NOW, {"lost_s": 100}),
+        # Asked before its first step; asked, and it did not answer; it saved and stayed; it is still at it.
+        ({"asked_at": 30, "answered_at": 40, "ended_at": 40, "done": 0}, NOW, {"start_up_s": 30, "saving_s": 10}),
+        ({**SAVED, "seen_at": 290, "proven_at": 300, "kept": 45}, NOW,
+         {"start_up_s": 20, "productive_s": 45, "lost_s": 45 + 190}),
+        ({**SAVED, "answered_at": 130, "ended_at": 200, "kept": 90}, NOW,
+         {"start_up_s": 20, "productive_s": 90, "saving_s": 20, "lost_s": 70}),
+        ({**SAVED, "seen_at": 140, "open": True}, 150, {"start_up_s": 20, "productive_s": 90, "saving_s": 40}),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_job_has_four_parts(job, now, times):
+    only(times_of(a_job(**job), now), **times)
 
 
-def test_a_killed_job_is_given_one_heartbeat_more_than_its_last_sign_of_life():
-    job = a_job(first_step_at=20, seen_at=90, proven_at=500, done=100, kept=0)
-    only(times_of(job, NOW), start_up_s=20, lost_s=70 + BEAT_S)
-    soon = a_job(first_step_at=20, seen_at=90, proven_at=100, done=100, kept=0)
-    only(times_of(soon, NOW), start_up_s=20, lost_s=80)
+DONE = a_job(ended_at=100, kept=1)
+SILENT = {"first_step_at": 0, "seen_at": 70, "proven_at": 400, "done": 5}
 
 
-def test_a_running_job_has_lost_nothing_yet():
-    only(times_of(a_job(first_step_at=20, seen_at=90, done=10, open=True), 100), start_up_s=20, productive_s=80)
-    only(times_of(a_job(done=0, open=True), 100), start_up_s=100)
-
-
-def test_a_running_job_that_reports_nothing_works_once_it_has_saved():
-    only(times_of(a_job(open=True), 100), start_up_s=100)  # it may crash before it has done anything
-    only(times_of(a_job(open=True, kept=1), 100), productive_s=100)
-
-
-def test_a_program_that_reports_nothing_worked_if_something_of_it_was_kept():
-    only(times_of(a_job(ended_at=100, kept=1), NOW), productive_s=100)
-    only(times_of(a_job(ended_at=100), NOW), lost_s=100)
-
-
-def test_who_is_asked_before_the_first_step_has_only_started_and_saved():
-    job = a_job(asked_at=30, answered_at=40, ended_at=40, done=0)
-    only(times_of(job, NOW), start_up_s=30, saving_s=10)
-
-
-def test_who_did_not_do_what_he_was_asked_to_lost_the_time_until_he_was_killed():
-    ignored = a_job(first_step_at=20, asked_at=110, seen_at=290, proven_at=300, done=90, kept=45)
-    only(times_of(ignored, NOW), start_up_s=20, productive_s=45, lost_s=45 + 190)
-    saved_and_stayed = a_job(first_step_at=20, asked_at=110, answered_at=130, ended_at=200, done=90, kept=90)
-    only(times_of(saved_and_stayed, NOW), start_up_s=20, productive_s=90, saving_s=20, lost_s=70)
-    still_at_it = a_job(first_step_at=20, asked_at=110, seen_at=140, done=90, open=True)
-    only(times_of(still_at_it, 150), start_up_s=20, productive_s=90, saving_s=40)
-
-
-def test_a_gap_is_waiting_until_the_submission_and_queue_from_there():
-    jobs = (a_job(ended_at=100, kept=1), a_job(1, 160, submitted_at=130, ended_at=200, kept=1))
-    only(account(SlotFacts(0, jobs, over=True), NOW).times, productive_s=140, waiting_s=30, queue_s=30)
-
-
-def test_a_successor_that_was_queued_ahead_leaves_no_waiting():
-    jobs = (a_job(ended_at=100, kept=1), a_job(1, 101, submitted_at=5, ended_at=200, kept=1))
-    only(account(SlotFacts(0, jobs, over=True), NOW).times, productive_s=199, queue_s=1)
-
-
-def test_nobody_knows_how_a_silent_job_spent_the_time_until_its_end_was_proven():
-    jobs = (
-        a_job(first_step_at=0, seen_at=70, proven_at=400, done=5),
-        a_job(1, 460, submitted_at=410, open=True, kept=1),
-    )
-    times = account(SlotFacts(0, jobs), 500).times
-    only(times, lost_s=100, blind_s=300, waiting_s=10, queue_s=50, productive_s=40)
-
-
-def test_a_successor_in_the_queue_does_not_make_a_silent_job_known():
-    jobs = (a_job(seen_at=70, proven_at=400, done=5), a_job(1, 460, submitted_at=50, ended_at=500, kept=1))
-    only(account(SlotFacts(0, jobs, over=True), NOW).times, lost_s=100, blind_s=300, queue_s=60, productive_s=40)
-
-
-def test_the_last_gap_lasts_until_now_unless_the_slot_wants_no_job():
-    job = a_job(ended_at=100, kept=1)
-    only(account(SlotFacts(0, (job,), queued_at=130), 150).times, productive_s=100, waiting_s=30, queue_s=20)
-    only(account(SlotFacts(0, (job,), over=True), 150).times, productive_s=100)
-    only(account(SlotFacts(0, begun_at=40, queued_at=50), 150).times, waiting_s=10, queue_s=100)
-    only(account(SlotFacts(0), 150).times)
+@pytest.mark.parametrize(
+    ("jobs", "more", "now", "times"),
+    [
+        ((DONE, a_job(1, 160, submitted_at=130, ended_at=200, kept=1)), {"over": True}, NOW,
+         {"productive_s": 140, "waiting_s": 30, "queue_s": 30}),
+        ((DONE, a_job(1, 101, submitted_at=5, ended_at=200, kept=1)), {"over": True}, NOW,  # it was queued ahead
+         {"productive_s": 199, "queue_s": 1}),
+        # Nobody knows how a silent job spent the time until its end was proven, also where its successor waited.
+        ((a_job(**SILENT), a_job(1, 460, submitted_at=410, open=True, kept=1)), {}, 500,
+         {"lost_s": 100, "blind_s": 300, "waiting_s": 10, "queue_s": 50, "productive_s": 40}),
+        ((a_job(**SILENT), a_job(1, 460, submitted_at=50, ended_at=500, kept=1)), {"over": True}, NOW,
+         {"lost_s": 100, "blind_s": 300, "queue_s": 60, "productive_s": 40}),
+        # The last gap lasts until now, unless the slot wants no job.
+        ((DONE,), {"queued_at": 130}, 150, {"productive_s": 100, "waiting_s": 30, "queue_s": 20}),
+        ((DONE,), {"over": True}, 150, {"productive_s": 100}),
+        ((), {"begun_at": 40, "queued_at": 50}, 150, {"waiting_s": 10, "queue_s": 100}),
+        ((), {}, 150, {}),
+    ],
+)  # fmt: skip
+def test_what_lies_between_jobs_is_queue_waiting_or_blind(jobs, more, now, times):
+    only(account(SlotFacts(0, jobs, **more), now).times, **times)
 
 
 def test_goodput_of_nothing_is_nothing():
@@ -180,7 +165,7 @@ def test_a_run_is_the_sum_of_its_slots(slots):
     assert total(seen).allocated_s == pytest.approx(sum(times.allocated_s for times in seen), abs=1e-6)
 
 
-def test_the_table_of_a_long_run_fits_eighty_columns_and_shows_every_kind():
+def test_the_table_shows_every_kind_and_the_sum():
     parts = Times(
         queue_s=50_000, waiting_s=9, start_up_s=1322, productive_s=2.8e6, saving_s=300, lost_s=8000, blind_s=1200
     )

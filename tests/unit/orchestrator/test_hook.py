@@ -85,8 +85,9 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path) ->
     assert "took longer than" in told.said[0]
 
 
-def test_one_that_reads_nothing_and_ends_is_no_trouble(tmp_path: Path) -> None:
-    told = Told(tmp_path, "exec true")
+@pytest.mark.parametrize("script", ["exec true", None])
+def test_one_that_reads_nothing_and_ends_is_no_trouble_nor_is_none(tmp_path: Path, script: str | None) -> None:
+    told = Told(tmp_path, script)
     told.hook("finished", {"words": "x" * 1_000_000})
     told.hook.close()
     assert told.said == []
@@ -123,13 +124,6 @@ def test_where_too_many_wait_at_the_end_they_are_told_too(tmp_path: Path) -> Non
     told.hook.close()
     assert told.said == []
     assert (tmp_path / "heard.txt").read_text().split() == ["failed", "finished"]
-
-
-def test_without_a_command_nothing_is_run(tmp_path: Path) -> None:
-    told = Told(tmp_path, None)
-    told.hook("finished", {"slot": 0})
-    told.hook.close()
-    assert told.said == []
 
 
 def test_a_login_node_that_gives_no_more_threads_costs_the_message_and_not_the_controller(

@@ -11,10 +11,9 @@ from rich.console import Console
 
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.decisions.models import Slot, SlotStatus
-from orchestrator.screens.cells import NAME_WIDTH, shortened
-from orchestrator.screens.forecast import STATES, Work, left_s, places_of, queue_view
-from orchestrator.screens.status import RunView, SlotView
-from orchestrator.screens.views import page_of, plain_lines, run_table
+from orchestrator.screens.forecast import Work, left_s, places_of, queue_view
+from orchestrator.screens.runview import STATES, RunView, SlotView
+from orchestrator.screens.status import NAME_WIDTH, page_of, plain_lines, run_table, shortened
 
 AXES = {"algorithm": ["ppo", "sac"], "learning_rate": [0.001, 0.0003]}
 
@@ -55,8 +54,7 @@ def screen(count: int, width: int, **how: Any) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("count", [3, 40, 500])
+@pytest.mark.parametrize(("count", "width"), [(3, 80), (40, 80), (500, 120)])
 def test_a_screen_holds_the_first_page_and_says_how_many_there_are(count: int, width: int) -> None:
     lines = screen(count, width).splitlines()
     assert len(lines) <= 30
@@ -75,9 +73,9 @@ def test_what_works_comes_first_and_every_slot_is_on_one_page() -> None:
 
 
 def test_a_pipe_gets_every_slot_with_its_name() -> None:
-    lines = plain_lines(a_view(40), NOW)
-    assert sum(line.startswith("slot ") for line in lines) == 40
-    assert "slot 7, algorithm=ppo,learning_rate=0.001,seed=7, finished" in "\n".join(lines)
+    lines = [line for line in plain_lines(a_view(40), NOW) if line.startswith("slot ")]
+    assert len(lines) == 40
+    assert lines[7].startswith("slot 7, algorithm=ppo,learning_rate=0.001,seed=7, finished")
 
 
 @given(st.lists(st.sampled_from(STATES), max_size=60), st.integers(1, 20))
@@ -88,22 +86,25 @@ def test_the_pages_are_all_slots_once(states: list[str], room: int) -> None:
     assert max((len(page_of(states, room, page)[0]) for page in range(1, pages + 1)), default=0) <= room
 
 
-def work(left: int | None, rate: float | None) -> Work:
-    return Work(step=0, total=left, rate=rate)
+UNKNOWN = Work(0, None, None)
 
 
-def test_the_whole_queue_takes_its_work_over_its_places_and_never_less_than_the_longest() -> None:
-    assert left_s([work(100, 1.0)] * 8, places=4) == 200.0
-    assert left_s([work(100, 1.0), work(10, 1.0)], places=4) == 100.0
-    assert left_s([work(100, 1.0), work(100, None), work(None, None)], places=1) == 300.0
-    assert left_s([work(100, None)], places=1) is None
-    assert left_s([], places=4) is None
-    # Those that have not begun are as long as the others are in all, and not as what these have left.
-    begun = Work(step=99, total=100, rate=1.0)
-    assert left_s([begun, *[work(None, None)] * 8], places=4) == 801.0 / 4
-    done = Work(step=100, total=100, rate=2.0, is_over=True)
-    assert left_s([done, work(None, None)], places=4) == 50.0
-    assert left_s([done], places=4) is None
+@pytest.mark.parametrize(
+    ("work", "places", "seconds"),
+    [
+        ([Work(0, 100, 1.0)] * 8, 4, 200.0),
+        ([Work(0, 100, 1.0), Work(0, 10, 1.0)], 4, 100.0),  # never less than the longest
+        ([Work(0, 100, 1.0), Work(0, 100, None), UNKNOWN], 1, 300.0),
+        ([Work(0, 100, None)], 1, None),
+        ([], 4, None),
+        # Those that have not begun are as long as the others are in all, and not as what these have left.
+        ([Work(99, 100, 1.0), *[UNKNOWN] * 8], 4, 801.0 / 4),
+        ([Work(100, 100, 2.0, is_over=True), UNKNOWN], 4, 50.0),
+        ([Work(100, 100, 2.0, is_over=True)], 4, None),
+    ],
+)
+def test_the_whole_queue_takes_its_work_over_its_places(work: list[Work], places: int, seconds: float | None) -> None:
+    assert left_s(work, places) == seconds
 
 
 def test_places_are_those_of_jobs_that_run_unless_the_config_says_it() -> None:

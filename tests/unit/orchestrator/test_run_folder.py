@@ -26,6 +26,7 @@ from orchestrator.disk import LocalDisk
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import Poll
 from orchestrator.hosts.dry import dry_stop
+from orchestrator.hosts.host import places_of_results
 from orchestrator.hosts.stopping import after_stop
 from orchestrator.run import registry
 from orchestrator.run.begin import begin, check_identity, prepare_folder, run_dir_of
@@ -44,7 +45,8 @@ from orchestrator.run.submission import (
     make_job_folders,
 )
 from orchestrator.screens.explain import explain
-from orchestrator.screens.status import RunView, run_view
+from orchestrator.screens.reading import UNUSABLE, run_view
+from orchestrator.screens.runview import RunView
 from orchestrator.screens.summary import summarise
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/home/me", "SECRET_TOKEN": "hunter2"}
@@ -428,20 +430,6 @@ class TestStatus:
         assert slot.forecast is not None
         assert slot.forecast.more_jobs == more_jobs
 
-    @pytest.mark.parametrize(
-        "value",
-        [
-            {"step": 12.5, "total": 99, "checkpoint_step": 10},
-            {"step": "many", "total": None, "checkpoint_step": {}},
-            [1, 2],
-            "done",
-        ],
-    )
-    def test_a_program_that_writes_nonsense_does_not_break_status(self, run_dir: RunDir, value: Any) -> None:
-        put(run_dir, "progress.json", json.dumps(value))
-        view = self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()), claimed_by=token()))
-        assert view.slots[0].state == "running"
-
     def test_numbers_that_are_not_finite_still_give_json(self, run_dir: RunDir) -> None:
         told = '{"step": 1, "total": 9, "checkpoint_step": 0, "loss": NaN, "rate": Infinity, "steps_per_s": NaN'
         told += ', "at": 1}'
@@ -455,21 +443,39 @@ class TestStatus:
 
         json.loads(view.model_dump_json(), parse_constant=refuse)
 
-    def test_a_stop_that_waits_for_a_job_is_stopping(self, run_dir: RunDir) -> None:
+    @pytest.mark.parametrize(
+        ("slot", "state"),
+        [
+            (a_slot().with_attempt(a_job(sighting=seen())), "stopping"),
+            (a_slot().with_attempt(an_intent()), "stopping"),  # while a submission is unclear it is not over
+            (a_slot(), "stopped"),
+            (a_slot(status=SlotStatus.FINISHED), "finished"),
+        ],
+    )
+    def test_a_run_that_is_told_to_stop(self, run_dir: RunDir, slot: Any, state: str) -> None:
         write_control(run_dir, "stop", now=NOW, by="stop")
-        assert self.view(run_dir, a_slot().with_attempt(a_job(sighting=seen()))).state == "stopping"
+        assert self.view(run_dir, slot).state == state
 
-    def test_a_stop_is_not_over_while_a_submission_is_unclear(self, run_dir: RunDir) -> None:
-        write_control(run_dir, "stop", now=NOW, by="stop")
-        assert self.view(run_dir, a_slot().with_attempt(an_intent())).state == "stopping"
-
-    def test_a_stop_without_jobs_is_stopped(self, run_dir: RunDir) -> None:
-        write_control(run_dir, "stop", now=NOW, by="stop")
-        assert self.view(run_dir, a_slot()).state == "stopped"
-
-    def test_a_finished_run_that_is_told_to_stop_is_finished(self, run_dir: RunDir) -> None:
-        write_control(run_dir, "stop", now=NOW, by="stop")
-        assert self.view(run_dir, a_slot(status=SlotStatus.FINISHED)).state == "finished"
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"step": 5, "total": 40, "score": 1.0}',
+            '{"step": 5, "total": 40.5, "checkpoint_step": 0}',
+            '{"step": "many", "total": null, "checkpoint_step": {}}',
+            '{"step": 5, "total": 40, "checkpoint',
+            "[1, 2]",
+            "",
+        ],
+    )
+    def test_a_report_that_cannot_be_used_is_said_and_an_older_one_is_shown(self, run_dir: RunDir, text: str) -> None:
+        put(run_dir, "progress.json", {"step": 3, "total": 40, "checkpoint_step": 3, "score": 0.5, "at": 1})
+        over = a_slot().with_attempt(a_job(state=SubmissionState.ENDED), verdict=Verdict.HANDED_OVER)
+        slot = over.with_attempt(a_job(token(0, 1), sighting=seen()), claimed_by=token(0, 1))
+        (shown,) = self.view(run_dir, slot).slots
+        assert (shown.step, shown.progress, shown.warning) == (3, {"score": 0.5}, "")
+        put(run_dir, "progress.json", text, attempt=1)
+        (shown,) = self.view(run_dir, slot).slots
+        assert (shown.state, shown.step, shown.warning) == ("running", 3, UNUSABLE)
 
     def test_what_an_earlier_job_saved_is_shown_while_the_next_one_waits(self, run_dir: RunDir) -> None:
         over = {"verdict": Verdict.HANDED_OVER, "checkpoint_step": 500}
@@ -489,7 +495,7 @@ class TestStatus:
             (shown,) = self.view(run_dir, waits).slots
             assert (shown.step, shown.checkpoint_step) == (1000, saved)
             assert ("saved slot 0" in after_stop(run_view(run_dir))) == (saved is not None)
-            facts = explain(run_dir, 0, now=NOW).facts
+            facts = explain(run_view(run_dir, NOW, events=True), 0, NOW).facts
             assert ("its newest checkpoint is of step 400" in facts) == (saved is not None)
             assert "its newest checkpoint is of step 1,000" not in facts
 
@@ -501,42 +507,35 @@ class TestStatus:
 
 
 class TestSummary:
-    def test_steps_lost_are_what_was_done_beyond_the_checkpoint(self, run_dir: RunDir) -> None:
-        run = with_ledger(run_dir, a_run(a_slot(jobs=2, step=900)))
-        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=0, step=510, checkpoint_step=500)
-        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=1, step=900, checkpoint_step=900)
-        append_event(run_dir, 0, "ended", NOW, slot=0, attempt=2, step=None, checkpoint_step=800)
+    def test_steps_lost_and_idle_time_are_counted_once_by_attempt(self, run_dir: RunDir) -> None:
+        with_ledger(run_dir, a_run(a_slot(jobs=4, step=900), a_slot(1)))
+        for attempt, (claimed, ended, step, cause) in enumerate(
+            ((0.0, 100.0, 510, "SIGUSR2"), (102.5, 200.0, 900, "asked to"), (9000.0, 9100.0, None, ""))
+        ):
+            facts = {"slot": 0, "attempt": attempt}
+            append_event(run_dir, 0, "started", NOW, **facts, claimed_at=claimed)
+            end = {"ended_at": ended, "step": step, "checkpoint_step": 500 + 400 * attempt, "cause": cause}
+            for epoch in (0, 1):  # a controller that was killed tells an end again
+                append_event(run_dir, epoch, "ended", NOW, **facts, **end)
         append_event(run_dir, 0, "ended", NOW, slot=1, attempt=0, step=70, checkpoint_step=0)
         append_event(run_dir, 0, "adopted", NOW, slot=0, attempt=3, step=70, checkpoint_step=0)
-        assert summarise(run, run_dir).slots[0].steps_lost == 10
-
-    def test_an_end_that_was_told_twice_is_counted_once(self, run_dir: RunDir) -> None:
-        run = with_ledger(run_dir, a_run(a_slot()))
-        for epoch in (0, 1):
-            append_event(run_dir, epoch, "ended", NOW, slot=0, attempt=0, step=510, checkpoint_step=500)
-        assert summarise(run, run_dir).slots[0].steps_lost == 10
-
-    def test_idle_is_from_an_end_to_the_next_claim(self, run_dir: RunDir) -> None:
-        run = with_ledger(run_dir, a_run(a_slot()))
-        for attempt, (claimed, ended) in enumerate(((0.0, 100.0), (102.5, 200.0), (201.0, 300.0))):
-            put(run_dir, "claim", a_claim(at=claimed).model_dump(), attempt=attempt)
-            put(run_dir, "exit.json", {"token": token(), "code": 75, "at": ended}, attempt=attempt)
-        slot = summarise(run, run_dir).slots[0]
-        assert (slot.idle_s, slot.gaps) == (3.5, 2)
+        first, second = summarise(run_view(run_dir, events=True))
+        assert (first.steps, first.steps_lost, second.steps_lost) == (900, 10, 70)
+        assert (first.idle_s, first.gaps) == (2.5, 1)  # after a `stop` nobody waits
 
     @pytest.mark.parametrize("value", ["[1, 2]", '"done"'])
     def test_a_program_that_writes_nonsense_does_not_break_it(self, run_dir: RunDir, value: str) -> None:
         put(run_dir, "progress.json", value)
-        put(run_dir, "parent.json", {"attempt": None, "step": 0, "checkpoint": None})
-        assert summarise(with_ledger(run_dir, a_run(a_slot(jobs=1))), run_dir).slots[0].steps_lost == 0
+        with_ledger(run_dir, a_run(a_slot(jobs=1)))
+        assert [slot.evaluation for slot in summarise(run_view(run_dir, events=True))] == [""]
 
     def test_the_policies_of_complete_trainings_are_named(self, run_dir: RunDir) -> None:
-        run = with_ledger(run_dir, a_run(a_slot(), a_slot(1)))
-        assert not [line for line in summarise(run, run_dir).lines if "policy" in line]
+        assert not [line for line in places_of_results(run_dir, 2) if "policy" in line]
         policy = run_dir.attempt(1, 3) / "final.safetensors"
         policy.parent.mkdir(parents=True)
         policy.touch()
-        assert summarise(run, run_dir).lines[-1] == "  slot 1's policy, one file: slots/1/attempts/3/final.safetensors"
+        last = places_of_results(run_dir, 2)[-1]
+        assert last == "  slot 1's policy, one file: slots/1/attempts/3/final.safetensors"
 
 
 class TestRegistry:

@@ -13,14 +13,14 @@ from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.lease import TICKS_MISSED, Owner
 from orchestrator.run.ledger import save_ledger
 from orchestrator.run.rundir import RunDir
-from orchestrator.screens import status
+from orchestrator.screens import reading
 from orchestrator.screens.explain import explain, explanation_lines
-from orchestrator.screens.status import LATE_LOOK_S, Keeper, RunView, keeper, run_view
-from orchestrator.screens.tables import goodput_lines
+from orchestrator.screens.goodput import goodput_lines, goodput_of
+from orchestrator.screens.reading import LATE_LOOK_S, Keeper, keeper, run_view
+from orchestrator.screens.runview import RunView
+from orchestrator.screens.status import plain_lines
 from orchestrator.screens.timeline import clock
-from orchestrator.screens.views import plain_lines
 from orchestrator.screens.watch import marks
-from orchestrator.screens.worktime import run_goodput
 from viewer.troubles import troubles_of
 
 CONTROLLER = Keeper("process 7 on login1")
@@ -32,8 +32,8 @@ class Place:
     """A run whose ledger says that a job trains. `left`: bytes on its full disk."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(status, "keeper", lambda *_: self.keeper)
-        monkeypatch.setattr(status, "left_on_full_disk", lambda _: self.left)
+        monkeypatch.setattr(reading, "keeper", lambda *_: self.keeper)
+        monkeypatch.setattr(reading, "left_on_full_disk", lambda _: self.left)
         self.keeper: Keeper | None = CONTROLLER
         self.left: int | None = None
         self.run_dir = RunDir(path / "runs" / "toy")
@@ -56,7 +56,7 @@ class Place:
         return run_view(self.run_dir, NOW)
 
     def explained(self) -> list[str]:
-        return explanation_lines(explain(self.run_dir, 0, now=NOW), NOW)
+        return explanation_lines(explain(run_view(self.run_dir, NOW, events=True), 0, NOW), NOW)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_all_screens_say_since_when_and_why(place: Place, ago_s: float, left: in
 
     assert view.stale is not None
     assert (view.stale.since, view.stale.free_bytes) == (NOW - ago_s, left)
-    goodput = run_goodput(place.run_dir, NOW)
+    goodput = goodput_of(run_view(place.run_dir, NOW, jobs=None), NOW)
     assert goodput.stale == view.stale
     for lines in (plain_lines(view, NOW), place.explained(), goodput_lines(goodput)):
         assert [since in line for line in lines if why in line] == [True]
@@ -113,7 +113,7 @@ def test_a_job_that_has_told_its_end_is_not_said_to_train(place: Place) -> None:
 def test_otherwise_the_ledger_is_believed(place: Place, ago_s: float, by: Keeper | None, left: int | None) -> None:
     place.keeper, place.left = by, left
     assert place.written(ago_s).view().stale is None
-    assert run_goodput(place.run_dir, NOW).stale is None
+    assert goodput_of(run_view(place.run_dir, NOW, jobs=None), NOW).stale is None
 
 
 def test_a_run_that_is_over_waits_for_nobody(place: Place) -> None:
@@ -137,12 +137,6 @@ class TestTicksOfACrontab:
             assert (found is not None) is is_there
             if found is not None:
                 assert (found.words, found.every_s) == (f"`orchestrator tick` on {myself().host}, {often}", every_s)
-
-    def test_those_of_an_earlier_versions_cron_host_count_too(self, place: Place) -> None:
-        (place.run_dir.lease / "cron.json").write_text('{"host": "login2", "run_id": "toy-0123abcd", "since": 1.0}')
-        for epoch, ago_s in ((7, 65.0), (8, 5.0)):
-            self.looked(place.run_dir, epoch, ago_s, "tick --cron")
-        assert keeper(place.run_dir, NOW) is not None
 
     @pytest.mark.parametrize(
         ("before", "last"),

@@ -1,4 +1,4 @@
-"""What a slot is said to be doing: a sentence for every state, and numbers that promise no more than is known."""
+"""What a slot is said to be doing: a sentence for every state, and forecasts that promise no more than is known."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.decisions.verdicts import ASKED_TO
 from orchestrator.executors.base import JobState
 from orchestrator.screens.forecast import forecast, waits_between
+from orchestrator.screens.runview import OVER, Forecast
 from orchestrator.screens.situation import Around, situation
 from orchestrator.screens.timeline import clock
 
 HOUR = 3600.0
+HOLDS = "job 12 failed: out of memory"
+SIGN_OF_LIFE = "at the latest, unless the job gives a sign of life"
 
 
 def around(**more: Any) -> Around:
     return Around(**({"run_name": "toy", "wish": "run", "alive": True, "slots": 1, "now": NOW} | more))
 
 
-def pending(reason: str) -> Seen:
-    return Seen(state=JobState.PENDING, raw_state="PENDING", at=NOW, reason=reason)
+def pending(reason: str = "", **more: Any) -> Seen:
+    known = {"state": JobState.PENDING, "raw_state": "PENDING", "at": NOW, "reason": reason}
+    return Seen.model_validate(known | more)
+
+
+def in_state(raw_state: str) -> Seen:
+    return Seen(state=JobState.RUNNING, raw_state=raw_state, at=NOW)
 
 
 SIGHTINGS = st.one_of(
@@ -79,169 +87,101 @@ AROUNDS = st.builds(
 )
 
 
-class TestEveryState:
-    @given(slots(), AROUNDS)
-    def test_has_a_word_and_says_what_comes_next(self, slot: Slot, place: Around) -> None:
-        found = situation(slot, place)
-        assert found.state
-        assert found.next
-
-    @given(slots(), AROUNDS)
-    def test_in_which_nothing_moves_says_why(self, slot: Slot, place: Around) -> None:
-        found = situation(slot, place)
-        if found.state in {"pending", "blind", "failed", "paused", "uncertain"}:
-            assert found.why
-
-    @given(slots())
-    def test_without_a_controller_says_so(self, slot: Slot) -> None:
-        found = situation(slot, around(alive=False))
-        over = found.state in {"finished", "failed", "paused", "stopped", "dropped", "behind"}
-        assert over or "orchestrator start toy" in found.next
+@given(slots(), AROUNDS)
+def test_every_state_has_a_word_and_says_what_comes_next_and_why_nothing_moves(slot: Slot, place: Around) -> None:
+    found = situation(slot, place)
+    assert found.state
+    assert found.next
+    assert found.why or found.state not in {"pending", "blind", "failed", "paused", "uncertain"}
+    assert place.alive or found.state in OVER or "orchestrator start toy" in found.next
 
 
-class TestWords:
-    @pytest.mark.parametrize(
-        ("reason", "kind", "why", "then"),
-        [
-            ("Priority", "waits", "waits for its turn", "as soon as Slurm lets it"),
-            ("JobHeldUser", "person", "scontrol release", "left alone"),
-            ("PartitionTimeLimit", "for ever", "slurm.time_limit", "taken out of the queue"),
-        ],
-    )
-    def test_a_waiting_job_says_what_it_waits_for_and_keeps_slurms_word(
-        self, reason: str, kind: str, why: str, then: str
-    ) -> None:
-        found = situation(a_slot().with_attempt(a_job(sighting=pending(reason))).built, around())
-        assert (found.state, found.reason, found.kind) == ("pending", reason, kind)
-        assert why in found.why
-        assert then in found.next
-
-    def test_a_job_whose_node_is_being_started_is_not_new(self) -> None:
-        booting = Seen(state=JobState.PENDING, raw_state="CONFIGURING", at=NOW, node="gpu07")
-        found = situation(a_slot().with_attempt(a_job(sighting=booting)).built, around())
-        assert (found.state, found.kind) == ("pending", "waits")
-        assert found.why == "waits: its node gpu07 is being started"
-
-    @pytest.mark.parametrize("claimed_by", [None, token()])
-    def test_a_suspended_job_does_not_run(self, claimed_by: str | None) -> None:
-        suspended = Seen(state=JobState.RUNNING, raw_state="SUSPENDED", at=NOW)
-        slot = a_slot().with_attempt(a_job(sighting=suspended), claimed_by=claimed_by).built
-        assert situation(slot, around()).state == "suspended"
-
-    def test_a_job_that_one_of_its_partitions_does_not_take_is_waited_for(self) -> None:
-        seen = pending("PartitionTimeLimit").model_copy(update={"partition": "long,short"})
-        found = situation(a_slot().with_attempt(a_job(sighting=seen)).built, around())
-        assert found.kind == "waits"
-        assert "one of its partitions" in found.why
-
-    def test_a_delay_counts_down(self) -> None:
-        slot = a_slot(failures=3, not_before=NOW + 872, why="job 12 failed: out of memory").built
-        found = situation(slot, around())
-        assert (found.state, found.why) == ("waiting", "job 12 failed: out of memory")
-        assert found.next == f"tries again at {clock(NOW + 872, NOW)} (in 0:14:32)"
-
-    def test_a_slot_that_is_put_off_is_so_in_the_refusals_own_words_alone(self) -> None:
-        refused = after_refusal("Invalid account", NOW, had_jobs=True)
-        found = situation(a_slot(**refused).built, around())
-        assert (found.state, found.kind) == ("waiting", "for ever")
-        for why in ("Socket timed out on send/recv operation", "job 12 failed: out of memory (failure 1 of 6)"):
-            slot = a_slot(**refused | {"why": why, "not_before": NOW + 15}).built
-            assert situation(slot, around()).kind is None
-
-    def test_a_paused_slot_says_who_goes_on(self) -> None:
-        found = situation(a_slot(status=SlotStatus.PAUSED, why="its job was cancelled by user 33").built, around())
-        assert found.state == "paused"
-        assert "33" in found.why
-        assert "orchestrator start toy" in found.next
-
-    def test_nothing_follows_a_job_that_saves_in_a_slot_that_is_paused(self) -> None:
-        slot = a_slot(status=SlotStatus.PAUSED, why="its job was cancelled (scancel)")
-        running = Seen(state=JobState.RUNNING, raw_state="RUNNING", at=NOW)
-        asked = slot.with_attempt(a_job(sighting=running), claimed_by=token(), asked_to_hand_over_at=NOW).built
-        found = situation(asked, around())
-        assert found.next == "it saves and ends; no other follows it: its job was cancelled (scancel)"
-
-    def test_a_running_job_names_the_one_that_is_queued_behind_it(self) -> None:
-        running = Seen(state=JobState.RUNNING, raw_state="RUNNING", at=NOW)
-        slot = (
-            a_slot()
-            .with_attempt(a_job(sighting=running), claimed_by=token())
-            .with_attempt(a_job(token(0, 1), job_id="124", sighting=pending("Dependency")), ahead=True)
-            .built
-        )
-        found = situation(slot, around())
-        assert found.state == "running"
-        assert "job 124, queued behind it, takes over" in found.next
-
-    @pytest.mark.parametrize(
-        ("proven_at", "then"),
-        [
-            (NOW + 90, f"decided by {clock(NOW + 123, NOW)} at the latest, unless the job gives a sign of life"),
-            (NOW - 500, f"decided by {clock(NOW + 33, NOW)} at the latest, unless the job gives a sign of life"),
-            (None, "until it is seen again, or proven to be over"),
-        ],
-    )
-    def test_a_blind_slot_says_when_it_is_decided_at_the_latest(self, proven_at: float | None, then: str) -> None:
-        lost = Blind(since=NOW - 30, error="it left the queue", proven_at=proven_at)
-        found = situation(a_slot().with_attempt(a_job(sighting=lost)).built, around(look_s=33.0))
-        assert (found.state, found.why) == ("blind", "it left the queue")
-        assert then in found.next
-
-    def test_an_unclear_submission_is_looked_for_first(self) -> None:
-        slot = a_slot().with_attempt(an_intent(state=SubmissionState.UNCERTAIN, note="timed out")).built
-        found = situation(slot, around())
-        assert (found.state, found.why) == ("uncertain", "timed out")
-        assert "looked for" in found.next
+def with_job(sighting: Any, **fields: Any) -> Any:
+    return a_slot().with_attempt(a_job(sighting=sighting), **fields)
 
 
-class TestForecast:
-    def test_what_fits_the_present_job_has_no_waits_in_it(self) -> None:
-        found = forecast(3600, 1.0, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=[])
-        assert found is not None
-        assert (found.finish_in_s, found.more_jobs, found.waits_included) == (HOUR, 0, True)
+CLAIMED = {"claimed_by": token()}
+REFUSED = after_refusal("Invalid account", NOW, had_jobs=True)
 
-    def test_further_jobs_bring_their_known_waits(self) -> None:
-        found = forecast(36_000, 1.0, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=[60.0, 120.0])
-        assert found is not None
-        assert (found.finish_in_s, found.more_jobs, found.waits_included) == (10 * HOUR + 2 * 90, 2, True)
 
-    def test_a_wait_that_nobody_knows_makes_it_a_lower_bound(self) -> None:
-        found = forecast(36_000, 1.0, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=[])
-        assert found is not None
-        assert (found.finish_in_s, found.waits_included) == (10 * HOUR, False)
+@pytest.mark.parametrize(
+    ("slot", "state", "kind", "why", "then"),
+    [
+        (with_job(pending("Priority")), "pending", "waits", "waits for its turn", "as soon as Slurm lets it"),
+        (with_job(pending("JobHeldUser")), "pending", "person", "scontrol release", "left alone"),
+        (with_job(pending("PartitionTimeLimit")), "pending", "for ever", "slurm.time_limit", "taken out of the queue"),
+        (with_job(pending("PartitionTimeLimit", partition="a,b")), "pending", "waits", "one of its partitions", ""),
+        (with_job(pending(raw_state="CONFIGURING", node="gpu07")), "pending", "waits", "its node gpu07 is being", ""),
+        (with_job(in_state("SUSPENDED")), "suspended", None, "stands still", ""),
+        (with_job(in_state("SUSPENDED"), **CLAIMED), "suspended", None, "stands still", ""),
+        (a_slot(failures=3, not_before=NOW + 872, why=HOLDS), "waiting", None, HOLDS,
+         f"tries again at {clock(NOW + 872, NOW)} (in 0:14:32)"),
+        (a_slot(**REFUSED), "waiting", "for ever", "Invalid account", ""),
+        (a_slot(**REFUSED | {"why": "Socket timed out", "not_before": NOW + 15}), "waiting", None, "Socket", ""),
+        (a_slot(**REFUSED | {"why": HOLDS, "not_before": NOW + 15}), "waiting", None, HOLDS, ""),
+        (a_slot(status=SlotStatus.PAUSED, why="cancelled by user 33"), "paused", None, "33", "orchestrator start toy"),
+        (a_slot(status=SlotStatus.PAUSED, why="scancel").with_attempt(
+            a_job(sighting=in_state("RUNNING")), **CLAIMED, asked_to_hand_over_at=NOW),
+         "handing over", None, "scancel", "it saves and ends; no other follows it: scancel"),
+        (with_job(in_state("RUNNING"), **CLAIMED).with_attempt(
+            a_job(token(0, 1), job_id="124", sighting=pending("Dependency")), ahead=True),
+         "running", None, "", "job 124, queued behind it, takes over"),
+        (with_job(Blind(since=NOW - 30, error="it left", proven_at=NOW + 90)), "blind", None, "it left",
+         f"decided by {clock(NOW + 123, NOW)} {SIGN_OF_LIFE}"),
+        (with_job(Blind(since=NOW - 30, error="it left", proven_at=NOW - 500)), "blind", None, "it left",
+         f"decided by {clock(NOW + 33, NOW)} {SIGN_OF_LIFE}"),
+        (with_job(Blind(since=NOW - 30, error="it left")), "blind", None, "it left", "or proven to be over"),
+        (a_slot().with_attempt(an_intent(state=SubmissionState.UNCERTAIN, note="timed out")), "uncertain", None,
+         "timed out", "looked for"),
+    ],
+)  # fmt: skip
+def test_what_a_slot_waits_for_and_what_comes_next(slot: Any, state: str, kind: str, why: str, then: str) -> None:
+    found = situation(slot.built, around(look_s=33.0))
+    assert (found.state, found.kind) == (state, kind)
+    assert why in found.why
+    assert then in found.next
 
-    @pytest.mark.parametrize("rate", [0.0, -1.0])
-    def test_no_rate_is_no_forecast(self, rate: float) -> None:
-        assert forecast(10, rate, None, HOUR, []) is None
 
-    @given(
-        st.integers(0, 10**9),
-        st.floats(1e-3, 1e6),
-        st.one_of(st.none(), st.floats(-1e6, 1e6)),
-        st.floats(0, 1e6),
-        st.lists(st.floats(0, 1e5), max_size=3),
-    )
-    def test_never_promises_less_than_the_steps_need(
-        self, left: int, rate: float, left_s: float | None, job_s: float, waits: list[float]
-    ) -> None:
-        found = forecast(left, rate, left_s, job_s, waits)
-        assert found is not None
-        assert found.finish_in_s >= left / rate
-        assert found.more_jobs == 0 or left_s is not None
+@pytest.mark.parametrize(
+    ("steps", "rate", "waits", "found"),
+    [
+        (3600, 1.0, [], (HOUR, 0, True)),
+        (36_000, 1.0, [60.0, 120.0], (10 * HOUR + 2 * 90, 2, True)),
+        (36_000, 1.0, [], (10 * HOUR, 2, False)),
+        (10, 0.0, [], None),
+        (10, -1.0, [], None),
+    ],
+)
+def test_a_forecast_counts_what_is_known(steps: int, rate: float, waits: list[float], found: Any) -> None:
+    names = ("finish_in_s", "more_jobs", "waits_included")
+    expected = None if found is None else Forecast(**dict(zip(names, found, strict=True)))
+    assert forecast(steps, rate, left_in_job_s=2 * HOUR, job_s=4 * HOUR, waits_s=waits) == expected
 
-    def test_waits_are_those_between_an_end_and_the_next_beginning(self) -> None:
-        attempts = [
-            Attempt(number=0, started_at=0.0, ended_at=100.0),
-            Attempt(number=1, started_at=130.0, ended_at=200.0),
-            Attempt(number=2),
-        ]
-        assert waits_between(attempts) == [30.0]
 
-    @pytest.mark.parametrize("end", [{"asked": ASKED_TO}, {"verdict": Verdict.CANCELLED}])
-    def test_what_a_person_stopped_is_no_wait(self, end: dict[str, Any]) -> None:
-        attempts = [
-            Attempt(number=0, started_at=0.0, ended_at=100.0),
-            Attempt(number=1, started_at=130.0, ended_at=200.0, **end),
-            Attempt(number=2, started_at=90_000.0),
-        ]
-        assert waits_between(attempts) == [30.0]
+@given(
+    st.integers(0, 10**9),
+    st.floats(1e-3, 1e6),
+    st.one_of(st.none(), st.floats(-1e6, 1e6)),
+    st.floats(0, 1e6),
+    st.lists(st.floats(0, 1e5), max_size=3),
+)
+def test_a_forecast_never_promises_less_than_the_steps_need(
+    left: int, rate: float, left_s: float | None, job_s: float, waits: list[float]
+) -> None:
+    found = forecast(left, rate, left_s, job_s, waits)
+    assert found is not None
+    assert found.finish_in_s >= left / rate
+    assert found.more_jobs == 0 or left_s is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "waits"), [({}, [30.0, 50.0]), ({"asked": ASKED_TO}, [30.0]), ({"verdict": Verdict.CANCELLED}, [30.0])]
+)
+def test_waits_are_those_that_no_person_wished(end: dict[str, Any], waits: list[float]) -> None:
+    attempts = [
+        Attempt(number=0, started_at=0.0, ended_at=100.0),
+        Attempt(number=1, started_at=130.0, ended_at=200.0, **end),
+        Attempt(number=2, started_at=250.0),
+        Attempt(number=3),
+    ]
+    assert waits_between(attempts) == waits

@@ -1,23 +1,25 @@
-"""What people see: columns that fit the terminal, notes in words, lines for a pipe only when something changed."""
+"""`status`: columns that fit the terminal, notes in words, lines for a pipe, and what steps cost at a price."""
 
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
 from builders import NOW
 from hypothesis import given
 from hypothesis import strategies as st
+from relay import NewRelay
 from rich.console import Console
 
 from orchestrator.decisions.models import Verdict
 from orchestrator.hosts.stopping import after_stop
-from orchestrator.screens.cells import done_in, ranges, short, span
-from orchestrator.screens.forecast import Forecast
-from orchestrator.screens.status import ExcludedNode, RunView, SlotView, SuccessorView
+from orchestrator.screens.cells import ranges, span
+from orchestrator.screens.cost import cost_of, cost_words
+from orchestrator.screens.runview import ExcludedNode, Forecast, RunView, SlotView, SuccessorView
+from orchestrator.screens.status import about, done_in, note_lines, plain_lines, run_table, short
 from orchestrator.screens.timeline import clock, end_words
-from orchestrator.screens.views import about, note_lines, plain_lines, run_table
 from orchestrator.screens.watch import changes, marks
 
 
@@ -34,21 +36,6 @@ def a_view(*slots: SlotView, **more: Any) -> RunView:
         "written_at": NOW - 3,
     }
     return RunView.model_validate({**known, **more, "slots": slots})
-
-
-def test_a_stop_names_few_slots_and_counts_many() -> None:
-    few = a_view(
-        running(0), running(1, checkpoint_step=5), running(2, state="finished"), running(3, checkpoint_step=None)
-    )
-    many = a_view(*[running(k, checkpoint_step=1000 + k) for k in range(40)])
-    assert after_stop(few) == (
-        "toy is stopped: saved slot 0 at step 1,200,000, slot 1 at step 5; finished before: 1 of 4 slots. "
-        "Go on with `orchestrator start toy`."
-    )
-    assert after_stop(many) == (
-        "toy is stopped: saved 40 slots, at steps 1,000 to 1,039. Go on with `orchestrator start toy`."
-    )
-    assert after_stop(a_view(running(checkpoint_step=None))) == "toy is stopped. Go on with `orchestrator start toy`."
 
 
 def running(slot: int = 0, **more: Any) -> SlotView:
@@ -68,28 +55,44 @@ def running(slot: int = 0, **more: Any) -> SlotView:
     return SlotView.model_validate(known | more)
 
 
-def drawn(view: RunView, width: int) -> list[str]:
+def drawn(view: RunView, width: int) -> str:
     out = Console(file=io.StringIO(), width=width, force_terminal=False)
     out.print(run_table(view, NOW, width))
     assert isinstance(out.file, io.StringIO)
-    return [line.rstrip() for line in out.file.getvalue().splitlines()]
+    return out.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-def test_no_cell_is_cut_at_any_width(width: int) -> None:
-    lines = drawn(a_view(running(), running(1, state="handing over")), width)
-    assert all(len(line) <= width for line in lines)
-    assert not any("…" in line for line in lines)
-    assert any("1,234,567/20,000,000" in line or "1.23M/20M" in line for line in lines)
+def test_a_stop_names_few_slots_and_counts_many() -> None:
+    few = a_view(
+        running(0), running(1, checkpoint_step=5), running(2, state="finished"), running(3, checkpoint_step=None)
+    )
+    many = a_view(*[running(k, checkpoint_step=1000 + k) for k in range(40)])
+    assert "saved slot 0 at step 1,200,000, slot 1 at step 5; finished before: 1 of 4 slots." in after_stop(few)
+    assert "saved 40 slots, at steps 1,000 to 1,039." in after_stop(many)
+    assert after_stop(a_view(running(checkpoint_step=None))) == "toy is stopped. Go on with `orchestrator start toy`."
 
 
-def test_80_columns_hold_what_matters_and_120_all_of_it() -> None:
-    narrow, wide = drawn(a_view(running()), 80), drawn(a_view(running()), 120)
-    for name in ("job", "state", "step", "steps/s", "GPU", "job ends in", "done in"):
-        assert any(name in line for line in narrow), narrow
-    for name in ("steps/s", "done in", "GPU", "success", "jobs"):
-        assert any(name in line for line in wide), wide
-    assert any(">1 d 10 h" in line for line in wide)
+@pytest.mark.parametrize(
+    ("width", "names"),
+    [
+        (60, "state step"),
+        (80, "job state step steps/s GPU ends done"),
+        (100, "job state step steps/s GPU ends done"),
+        (120, "job state step steps/s success GPU ends done jobs >1 d 10 h"),
+        (200, "job state progress step saved steps/s success GPU ends done jobs"),
+    ],
+)
+def test_each_width_holds_what_matters_and_cuts_nothing(width: int, names: str) -> None:
+    text = drawn(a_view(running(), running(1, state="handing over")), width)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert "…" not in text
+    assert "1,234,567/20,000,000" in text or "1.23M/20M" in text
+    assert set(names.split()) <= set(text.split())
+
+
+def test_a_column_that_nobody_fills_is_left_out() -> None:
+    words = drawn(a_view(running(progress={}, forecast=None)), 120).split()
+    assert not {"GPU", "done"} & set(words)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +104,6 @@ def test_short_numbers_are_cut_off_and_never_rounded_up(value: int, words: str) 
     assert short(value) == words
 
 
-def test_a_column_that_nobody_fills_is_left_out() -> None:
-    lines = drawn(a_view(running(progress={}, forecast=None)), 120)
-    assert not any("GPU" in line or "done in" in line for line in lines)
-
-
-def test_slots_that_wait_for_the_same_share_a_line() -> None:
-    waiting = [SlotView(slot=k, state="pending", why="waits for its turn") for k in (0, 1, 2, 5)]
-    assert note_lines(a_view(*waiting), NOW) == ["slots 0-2, 5: waits for its turn"]
-
-
 @given(st.lists(st.integers(0, 50), unique=True, min_size=1).map(sorted))
 def test_ranges_name_exactly_the_slots(numbers: list[int]) -> None:
     named = []
@@ -120,102 +113,84 @@ def test_ranges_name_exactly_the_slots(numbers: list[int]) -> None:
     assert named == numbers
 
 
-def test_notes_tell_the_start_that_slurm_expects_and_what_is_queued_behind() -> None:
-    pending = SlotView(slot=0, state="pending", why="is next", expected_start_at=NOW + 720)
-    successor = SuccessorView(attempt=3, job_id="124", state="pending")
-    view = a_view(pending, running(1, successor=successor))
-    assert note_lines(view, NOW) == [
-        f"slot 0: is next; Slurm expects to start it at {clock(NOW + 720, NOW)} (in 0:12:00)"
-    ]
-    assert any("next job" in line for line in drawn(view, 120))
-    assert ", next job 124" in plain_lines(view, NOW)[-1]
-    held = successor.model_copy(update={"why": "is held by you"})
-    assert note_lines(a_view(running(successor=held)), NOW) == ["slot 0: the next job, 124, is held by you"]
+IN_TWELVE_MINUTES = f"at {clock(NOW + 720, NOW)} (in 0:12:00)"
+HELD = SuccessorView(attempt=3, job_id="124", state="pending", why="is held by you")
 
 
-def test_a_failed_slot_says_what_to_do_and_a_bad_last_job_how_it_ended() -> None:
-    failed = SlotView(slot=0, state="failed", why="wrong task", next="mend it, then `orchestrator start toy`")
-    crashed = running(1, last_verdict=Verdict.CRASHED, last_cause="out of memory")
-    assert note_lines(a_view(failed, crashed), NOW) == [
-        "slot 0: wrong task; mend it, then `orchestrator start toy`",
-        "slot 1: last job: crashed (out of memory)",
-    ]
+@pytest.mark.parametrize(
+    ("slots", "lines"),
+    [
+        ([SlotView(slot=k, state="pending", why="waits for its turn") for k in (0, 1, 2, 5)],
+         ["slots 0-2, 5: waits for its turn"]),
+        ([SlotView(slot=0, state="pending", why="is next", expected_start_at=NOW + 720)],
+         [f"slot 0: is next; Slurm expects to start it {IN_TWELVE_MINUTES}"]),
+        ([running(successor=HELD)], ["slot 0: the next job, 124, is held by you"]),
+        ([running(successor=HELD.model_copy(update={"why": ""}))], []),
+        ([SlotView(slot=0, state="failed", why="wrong task", next="mend it, then `orchestrator start toy`")],
+         ["slot 0: wrong task; mend it, then `orchestrator start toy`"]),
+        ([running(1, last_verdict=Verdict.CRASHED, last_cause="out of memory")],
+         ["slot 1: last job: crashed (out of memory)"]),
+        ([running(silent_s=300.0)], ["slot 0: no report from its program for 0:05:00"]),
+    ],
+)  # fmt: skip
+def test_notes_say_what_slots_wait_for(slots: list[SlotView], lines: list[str]) -> None:
+    assert note_lines(a_view(*slots), NOW) == lines
 
 
-def test_what_concerns_the_whole_run_stands_on_top() -> None:
-    view = a_view(
-        blind_since=NOW - 300,
-        blind_error="squeue timed out",
-        excluded_nodes=(ExcludedNode(node="gpu[07]", until=NOW + 3600, deaths=2),),
-    )
-    assert [line for line, _ in about(view, NOW)] == [
-        "controller: process 7 on login1, last look 3 s ago",
-        f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted meanwhile",
-        f"avoids node gpu[07] until {clock(NOW + 3600, NOW)}: 2 jobs died early on it",
-    ]
-    assert any("gpu[07]" in line for line in drawn(view, 120))  # brackets are no markup
+LOOKED = "controller: process 7 on login1, last look 3 s ago"
+BLIND = f"blind since {clock(NOW - 300, NOW)} (0:05:00 ago): squeue timed out; nothing is submitted meanwhile"
+UNTIL = f"until {clock(NOW + 90, NOW)} (in 0:01:30): then every job saves and ends"
+NOBODY = {"controller": None, "state": "no controller", "failover_tick": True}
+AGAIN = "no controller, last look 3 s ago; take it up again with `orchestrator start toy`"
 
 
-def test_a_run_that_is_bounded_says_when_it_ends_and_no_longer_once_it_has() -> None:
-    bounded = a_view(until=NOW + 90)
-    assert [line for line, _ in about(bounded, NOW)][1] == (
-        f"until {clock(NOW + 90, NOW)} (in 0:01:30): then every job saves and ends"
-    )
-    assert len(about(a_view(until=NOW + 90, state="finished"), NOW)) == 1
-
-
-def test_nobody_who_looks_is_said_with_the_way_out() -> None:
-    view = a_view(running(), controller=None, state="no controller", failover_tick=True)
-    (line, urgent), (failover, _) = about(view, NOW)
-    assert urgent
-    assert "orchestrator start toy" in line
-    assert "looks after the run itself" in failover
-    over = running(why="its job has ended since, and nobody has looked")
-    assert len(about(view.model_copy(update={"slots": (over,)}), NOW)) == 1
+@pytest.mark.parametrize(
+    ("view", "lines"),
+    [
+        (a_view(blind_since=NOW - 300, blind_error="squeue timed out",
+                excluded_nodes=(ExcludedNode(node="gpu[07]", until=NOW + 3600, deaths=2),)),
+         [LOOKED, BLIND, f"avoids node gpu[07] until {clock(NOW + 3600, NOW)}: 2 jobs died early on it"]),
+        (a_view(until=NOW + 90), [LOOKED, UNTIL]),
+        (a_view(until=NOW + 90, state="finished"), [LOOKED]),
+        (a_view(running(), **NOBODY),
+         [AGAIN, f"a job that ends after {clock(NOW - 3 + 300, NOW)} looks after the run itself"]),
+        (a_view(running(why="its job has ended since, and nobody has looked"), **NOBODY), [AGAIN]),
+    ],
+)  # fmt: skip
+def test_what_concerns_the_whole_run_stands_on_top(view: RunView, lines: list[str]) -> None:
+    assert [line for line, _ in about(view, NOW)] == lines
+    assert all(word in drawn(view, 120) for word in "".join(lines).split() if "[" in word)  # brackets are no markup
 
 
 def test_a_forecast_that_leaves_waits_out_is_a_lower_bound() -> None:
     known = running(forecast=Forecast(finish_in_s=60, more_jobs=1, waits_included=True))
-    assert done_in(known) == "0:01:00"
-    assert done_in(running()) == ">1 d 10 h"
+    assert (done_in(known), done_in(running())) == ("0:01:00", ">1 d 10 h")
 
 
 def test_a_pipe_gets_one_line_a_slot_without_colours() -> None:
-    lines = plain_lines(a_view(running(), running(1)), NOW)
+    successor = SuccessorView(attempt=3, job_id="124", state="pending")
+    lines = plain_lines(a_view(running(), running(1, successor=successor, ends_at=NOW - 5)), NOW)
     assert len(lines) == 4
     assert lines[2].startswith("slot 0, running, job 1234567, step 1,234,567/20,000,000, saved at 1,200,000, 1,234 ")
+    assert ", job past its walltime, " in lines[3]
+    assert lines[3].endswith(", next job 124")
     assert "\x1b" not in "".join(lines)
 
 
-class TestWatchInAPipe:
-    def test_says_all_at_first(self) -> None:
-        view = a_view(running(), running(1))
-        assert len(changes(view, {}, marks(view), NOW)) == 4
-
-    def test_is_silent_while_numbers_only_count_on(self) -> None:
-        later = running(step=1_300_000, rate=99.0, ends_at=NOW + 1)
-        assert marks(a_view(running())) == marks(a_view(later, written_at=NOW + 60))
-
-    def test_tells_the_slots_that_changed_and_no_others(self) -> None:
-        before = a_view(running(), running(1))
-        after = a_view(running(), running(1, state="blind", why="no answer"))
-        lines = changes(after, marks(before), marks(after), NOW)
-        assert [line.split(",")[0] for line in lines] == ["slot 1"]
-
-    def test_tells_the_run_when_its_controller_goes(self) -> None:
-        before, after = a_view(running()), a_view(running(), controller=None, state="no controller")
-        assert "no controller" in changes(after, marks(before), marks(after), NOW)[0]
+def test_watching_in_a_pipe_tells_what_changed_and_is_silent_while_numbers_only_count_on() -> None:
+    before = a_view(running(), running(1))
+    counted_on = a_view(running(step=1_300_000, rate=99.0, ends_at=NOW + 1), running(1), written_at=NOW + 60)
+    lost = a_view(running(), running(1, state="blind", why="no answer"))
+    alone = a_view(running(), running(1), controller=None, state="no controller")
+    assert len(changes(before, {}, marks(before), NOW)) == 4
+    assert marks(counted_on) == marks(before)
+    assert [line.split(",")[0] for line in changes(lost, marks(before), marks(lost), NOW)] == ["slot 1"]
+    assert "no controller" in changes(alone, marks(before), marks(alone), NOW)[0]
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(59, "0:00:59"), (86399, "23:59:59"), (103164, "1 d 4 h")])
 def test_days_are_said_as_days(seconds: float, words: str) -> None:
     assert span(seconds) == words
-
-
-def test_a_job_that_should_be_gone_does_not_end_in_over() -> None:
-    [_, line] = [line for line in plain_lines(a_view(running(ends_at=NOW - 5)), NOW) if "toy" in line or "slot" in line]
-    assert "job past its walltime" in line
-    assert "ends in" not in line
 
 
 @pytest.mark.parametrize(
@@ -228,3 +203,41 @@ def test_a_job_that_should_be_gone_does_not_end_in_over() -> None:
 )
 def test_why_a_job_handed_over_is_said_in_words(cause: str, words: str) -> None:
     assert end_words("handed over", cause) == words
+
+
+class TestCost:
+    def test_a_machine_at_one_an_hour_that_makes_a_million_steps_an_hour(self) -> None:
+        view = a_view(running(rate=1e6 / 3600, step=0, total=3_000_000))
+        assert cost_words(cost_of(view, 1.0), 1.0) == (
+            "at 1 an hour and 277.8 steps/s: 1,000,000 steps ≈ 1.00; the 3,000,000 that are left ≈ 3.00 (in 3:00:00); "
+            "restarts and idle time come on top"
+        )
+
+    def test_slots_share_the_price_and_what_is_not_in_it_is_counted(self) -> None:
+        an_hour, two_hours = running(0, rate=100.0, step=0, total=360_000), running(1, rate=50.0, step=0, total=360_000)
+        waits = running(2, state="waiting", rate=None, step=0)
+        done = running(3, rate=None, step=9, total=9)
+        over = [running(4, state=state, rate=None) for state in ("finished", "failed", "dropped", "behind")]
+        cost = cost_of(a_view(an_hour, two_hours, waits, done, *over), 3.0)
+        assert cost is not None
+        assert (cost.steps_per_s, cost.left_s, cost.left, cost.others) == (150.0, 7200.0, 6.0, 1)
+        assert cost.per_million_steps == pytest.approx(1e6 / 150 / 3600 * 3)
+
+    def test_a_program_that_does_not_say_its_length_has_a_price_a_step_only(self) -> None:
+        cost = cost_of(a_view(running(0, rate=10.0), running(1, rate=10.0, total=None)), 1.0)
+        assert cost is not None
+        assert (cost.left_s, cost.left) == (None, None)
+        assert "left" not in cost_words(cost, 1.0)
+
+    def test_without_a_measured_rate_nothing_is_made_up(self) -> None:
+        assert cost_of(a_view(running(rate=None), running(1, rate=0.0)), 2.5) is None
+        assert cost_words(None, 2.5) == "at 2.5 an hour: no running slot has told how fast it is yet"
+
+    def test_the_command_prices_what_it_shows_and_refuses_a_price_that_is_none(self, new_relay: NewRelay) -> None:
+        relay = new_relay(total=10)
+        assert relay.run("start").code == 0
+        assert "at 1.006 an hour: no running slot has told" in relay.run("status", "--price", "1.006").out
+        assert json.loads(relay.run("status", "--price", "2", "--json").out)["cost"] is None
+        assert "cost" not in relay.status()
+        for words in (("0",), ("nan",), ("inf",), ("1", "--watch")):
+            relay.run("status", "--price", *words).assert_refused(2, "[cli.price]")

@@ -42,21 +42,32 @@ def asked(world: World, **more: Any) -> StartRequest:
     return StartRequest(world.run.config, world.run_dir.path.parent / "c.json", world.run_dir, **more)
 
 
+STOP, STOP_NOW, NOTICE, TIME = ("stop", "stop"), ("stop-now", "stop --now"), ("stop", PREEMPTED), ("stop", TIME_OVER)
+
+
 @pytest.mark.parametrize("for_s", [None, 3600.0])
-def test_a_stop_that_was_typed_while_a_start_waited_counts(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], for_s: float | None
+@pytest.mark.parametrize(
+    ("before", "since", "counts"),
+    [
+        ([STOP], [], "run"),
+        ([STOP], [STOP_NOW], "stop-now"),
+        ([], [NOTICE], "run"),  # what nobody typed
+        ([], [TIME], "run"),
+        ([], [STOP, NOTICE], "stop"),
+        ([], [STOP, NOTICE, ("run", "start"), NOTICE], "run"),
+    ],
+)
+def test_a_stop_counts_that_a_person_typed_while_a_start_waited(
+    world: World, capsys: pytest.CaptureFixture[str], before: Any, since: Any, counts: str, for_s: float | None
 ) -> None:
-    wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)  # before: what `start` takes away
+    for wish, by in before:
+        write_control(world.run_dir, wish, now=world.time, by=by)
     known = read_control(world.run_dir).number
-
-    def begun(*_given: Any, **_more: Any) -> Any:
-        wish_to_stop(world.run_dir, at_once=True, grace_s=0.0)
-        return world.run
-
-    monkeypatch.setattr(host, "begin", begun)
+    for wish, by in since:
+        write_control(world.run_dir, wish, now=world.time, by=by)
     host.begin_run(asked(world, for_s=for_s), known)
-    assert read_control(world.run_dir).wish == "stop-now"
-    assert "note: `orchestrator stop --now` was typed after this start, and counts." in capsys.readouterr().err
+    assert read_control(world.run_dir).wish == counts
+    assert ("was typed after this start, and counts." in capsys.readouterr().err) == (counts != "run")
 
 
 def test_a_run_that_was_stopped_meanwhile_is_not_called_finished(
@@ -124,21 +135,6 @@ def test_the_background_says_whether_the_run_goes_on_or_is_being_stopped(
     assert_told(orphaned, capsys, wish, f"controller {os.getpid()}")
 
 
-def test_a_stop_that_was_typed_counts_also_where_a_notice_followed_it(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    known = read_control(world.run_dir).number
-    wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)
-    write_control(world.run_dir, "stop", now=world.time, by=PREEMPTED)
-    host.begin_run(asked(world), known)
-    assert read_control(world.run_dir).wish == "stop"
-    assert "note: `orchestrator stop` was typed after this start, and counts." in capsys.readouterr().err
-    write_control(world.run_dir, "run", now=world.time, by="start")
-    write_control(world.run_dir, "stop", now=world.time, by=PREEMPTED)
-    host.begin_run(asked(world), known)
-    assert read_control(world.run_dir).wish == "run"
-
-
 def in_background(asked: StartRequest, out: Console) -> None:
     start_in_background(asked, ["start"], out)
 
@@ -174,20 +170,6 @@ def test_a_start_beside_a_living_controller_mends_the_code(world: World, is_wait
         with refused("controller.lives"):
             host.start(asked(world), Console())
     assert shim.read_bytes() == whole
-
-
-@pytest.mark.parametrize("by", [PREEMPTED, TIME_OVER])
-def test_an_end_that_nobody_typed_does_not(world: World, by: str) -> None:
-    known = read_control(world.run_dir).number
-    write_control(world.run_dir, "stop", now=world.time, by=by)
-    host.begin_run(asked(world), known)
-    assert read_control(world.run_dir).wish == "run"
-
-
-def test_a_stop_that_was_typed_before_a_start_does_not(world: World) -> None:
-    wish_to_stop(world.run_dir, at_once=False, grace_s=60.0)
-    host.begin_run(asked(world), read_control(world.run_dir).number)
-    assert read_control(world.run_dir).wish == "run"
 
 
 def test_a_stop_says_that_a_start_was_typed_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

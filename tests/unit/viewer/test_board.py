@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from orchestrator.run.history import append_event
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.board import BEAT_S, EVERY_S, FILE, MOST_BYTES, VERSION, BoardWriter, board_of, line_of
-from orchestrator.screens.goodput import JobFacts, SlotFacts
-from orchestrator.screens.status import run_view
+from orchestrator.screens.reading import run_view
+from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, Source
 from syncd import store
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import NO_END, Pacer
@@ -47,7 +48,7 @@ class Told:
 
     def tell(self) -> bytes:
         self.metrics.mkdir(parents=True, exist_ok=True)
-        self.writer.tell()
+        self.writer.write()
         os.utime(self.file, (self.now, self.now))
         return self.file.read_bytes()
 
@@ -55,6 +56,11 @@ class Told:
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
     return Told(tmp_path)
+
+
+def source_of(view: RunView) -> Source:
+    assert view.source is not None
+    return view.source
 
 
 def look(folder: Path, now: float = NOW) -> PageSnapshot:
@@ -128,20 +134,6 @@ def test_of_older_jobs_nothing_is_read(tmp_path: Path) -> None:
     assert (board["older"], board["times"][0]["begun_at"]) == ({"0": 5}, board["times"][0]["jobs"][0]["submitted_at"])
 
 
-def test_what_has_ended_is_read_once_while_it_counts_as_it_did(told: Told) -> None:
-    first = json.loads(told.tell())["times"][0]["jobs"]
-    for attempt in (1, 4):
-        (told.run_dir.attempt(0, attempt) / "progress.json").unlink()
-    told.now += BEAT_S
-    assert json.loads(told.tell())["times"][0]["jobs"][:5] == first[:5]
-    back = {"attempt": 3, "step": first[3]["kept"], "checkpoint": "1"}
-    (told.run_dir.attempt(0, 5) / "parent.json").write_text(json.dumps(back))
-    told.now += BEAT_S
-    later = json.loads(told.tell())["times"][0]["jobs"]
-    assert later[:3] == first[:3]
-    assert (first[4]["kept"] > 0, later[4]["kept"], later[4]["done"]) == (True, 0, None)
-
-
 def test_it_names_no_path_and_no_setting(tmp_path: Path, told: Told) -> None:
     text = told.tell().decode()
     assert str(tmp_path) not in text
@@ -189,7 +181,7 @@ def test_a_last_line_is_replaced_where_it_stands_and_in_no_other_word(told: Told
             "last_verdict": Verdict.CRASHED,
         }
     )
-    bare = board_of(whole.model_copy(update={"slots": (slot,)}), [], [], NOW).view.slots[0]
+    bare = board_of(whole.model_copy(update={"slots": (slot,)}), NOW).view.slots[0]
     assert bare.why == "job 7 failed: crashed (failure 1 of 3)"
     assert (bare.next, bare.last_cause) == (slot.next, "crashed")
 
@@ -197,7 +189,8 @@ def test_a_last_line_is_replaced_where_it_stands_and_in_no_other_word(told: Told
 def test_the_runs_own_folder_is_left_out_whatever_its_name(told: Told) -> None:
     said = "sbatch: error: Unable to open file /scratch/ann/my project/mt10/jobs/s0/job.sh"
     view = run_view(told.run_dir, NOW).model_copy(update={"run_dir": "/scratch/ann/my project/mt10"})
-    board = board_of(view.model_copy(update={"blind_error": said}), [], [{"kind": "refused", "cause": said}], NOW)
+    events = replace(source_of(view), events=({"kind": "refused", "cause": said},))
+    board = board_of(view.model_copy(update={"blind_error": said, "source": events}), NOW)
     assert board.view.blind_error == board.events[0]["cause"] == "sbatch: error: Unable to open file …"
 
 
@@ -211,7 +204,7 @@ def test_the_runs_own_folder_is_left_out_whatever_its_name(told: Told) -> None:
 )
 def test_what_looks_like_a_path_is_left_out(told: Told, said: str, told_of_it: str) -> None:
     view = run_view(told.run_dir, NOW).model_copy(update={"blind_error": said})
-    assert board_of(view, [], [], NOW).view.blind_error == told_of_it
+    assert board_of(view, NOW).view.blind_error == told_of_it
 
 
 def test_it_is_told_when_something_changed_or_time_passed_and_never_often(told: Told) -> None:
@@ -231,13 +224,13 @@ def test_it_is_told_when_something_changed_or_time_passed_and_never_often(told: 
 
 
 def test_a_run_that_publishes_nothing_gets_no_folder(told: Told) -> None:
-    told.writer.tell()
+    told.writer.write()
     assert not told.metrics.exists()
 
 
 def test_a_board_that_cannot_be_written_does_not_concern_the_run(told: Told) -> None:
     told.file.mkdir(parents=True)
-    told.writer.tell()
+    told.writer.write()
     assert told.file.is_dir()
 
 
@@ -246,10 +239,11 @@ def test_of_a_large_run_comes_what_fits(told: Told) -> None:
     many = view.model_copy(
         update={"slots": tuple(view.slots[0].model_copy(update={"slot": k, "why": "x" * 100}) for k in range(600))}
     )
-    facts = [SlotFacts(k, tuple(JobFacts(n, NOW + n, NOW + n) for n in range(50))) for k in range(600)]
+    facts = tuple(SlotFacts(k, tuple(JobFacts(n, NOW + n, NOW + n) for n in range(50))) for k in range(600))
+    events = ({"at": NOW, "kind": "started", "slot": 1},) * 500
     for slots in (1, 20, 60, 600):
-        part = many.model_copy(update={"slots": many.slots[:slots]})
-        board = board_of(part, facts[:slots], [{"at": NOW, "kind": "started", "slot": 1}] * 500, NOW)
+        source = replace(source_of(view), jobs=facts[:slots], events=events)
+        board = board_of(many.model_copy(update={"slots": many.slots[:slots], "source": source}), NOW)
         assert len(line_of(board)) <= MOST_BYTES
         assert board.view.slots
         if slots == 1:

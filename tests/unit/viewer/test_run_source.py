@@ -16,7 +16,8 @@ from watched_runs import TASKS, a_watched_run
 from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
-from orchestrator.screens.status import Keeper, StaleLedger, run_view
+from orchestrator.screens.reading import Keeper, run_view
+from orchestrator.screens.runview import StaleLedger
 from viewer.lines import lines_of
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice, utc_offsets
 from viewer.pacing import NO_END, Pacer
@@ -29,7 +30,7 @@ from viewer.troubles import troubles_of
 @pytest.fixture(autouse=True)
 def a_controller_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "orchestrator.screens.status.keeper", lambda *_: Keeper("process 7 on login1 (`start`, since 06:12:05)")
+        "orchestrator.screens.reading.keeper", lambda *_: Keeper("process 7 on login1 (`start`, since 06:12:05)")
     )
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from orchestrator.screens.status import SlotView
+from orchestrator.screens.runview import SlotView
 from viewer.sources.slotcards import card_of
 
 

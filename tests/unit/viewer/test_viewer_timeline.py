@@ -6,9 +6,10 @@ from itertools import pairwise
 
 from builders import NOW
 
-from orchestrator.screens.goodput import JobFacts, SlotFacts
+from orchestrator.screens.runview import JobFacts, SlotFacts
+from orchestrator.screens.summary import steps_lost
 from viewer.model import JOBS_A_PAGE
-from viewer.timeline import bars_of, lost_of, row_of
+from viewer.timeline import bars_of, row_of
 
 
 def a_job(attempt: int, start: float, end: float | None, **more: float) -> JobFacts:
@@ -62,6 +63,6 @@ def test_jobs_come_by_the_page_and_older_ones_are_counted() -> None:
 def test_steps_lost_are_counted_once_however_often_an_end_is_told() -> None:
     end = {"kind": "ended", "attempt": 0, "job_id": "7", "verdict": "crashed", "cause": "out of memory"}
     events = [end | {"step": 900, "checkpoint_step": 700}] * 2 + [{"kind": "ended", "attempt": 1, "step": 5}]
-    assert lost_of(events) == 200
+    assert steps_lost(events) == 200
     bar = bars_of(SlotFacts(slot=0, jobs=(a_job(0, 1.0, 2.0),), over=True), events, NOW)[0]
     assert (bar.job, bar.words, bar.lost) == ("7", "crashed (out of memory)", 200)

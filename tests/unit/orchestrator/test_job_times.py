@@ -9,7 +9,7 @@ from refused import refused
 from orchestrator.decisions.models import Attempt, Slot, Submission, SubmissionState
 from orchestrator.run.rundir import RunDir
 from orchestrator.screens.goodput import account
-from orchestrator.screens.worktime import slot_facts
+from orchestrator.screens.jobtimes import slot_facts
 
 NOW = 10_000.0
 

@@ -1,0 +1,306 @@
+"""From a run's folder to its `RunView`: the newest ledger, the jobs' own files, the history. Read-only.
+
+Nothing else reads the run's folder for a screen; `logs` alone reads what jobs printed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from anchorleg.files import read_json_or_none
+from orchestrator.decisions.ends import lead_warning
+from orchestrator.decisions.evidence import Claim, Exit, Progress
+from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatus
+from orchestrator.decisions.reasons import reason_of
+from orchestrator.disk import is_out_of_inodes, left_on_full_disk
+from orchestrator.run.evidence import changed_at, read_record
+from orchestrator.run.history import read_events
+from orchestrator.run.lease import TICKS_MISSED, highest_epoch, living_owner, regular_ticks
+from orchestrator.run.ledger import load_ledger, read_control
+from orchestrator.run.rundir import Run, RunDir, load_run
+from orchestrator.screens.forecast import forecast, places_of, queue_view, waits_between
+from orchestrator.screens.jobtimes import slot_facts
+from orchestrator.screens.runview import (
+    ExcludedNode,
+    QueueView,
+    RunState,
+    RunView,
+    SlotView,
+    Source,
+    StaleLedger,
+    SuccessorView,
+)
+from orchestrator.screens.situation import Around, live_submission, situation
+from orchestrator.screens.timeline import clock
+
+#: A job that has just begun has no rate worth telling: its first steps fill buffers.
+RATE_AFTER_S = 5.0
+#: A controller looks at least once a minute (controller.BEAT_S); twice that is worth a word.
+LATE_LOOK_S = 150.0
+#: A poll comes a tenth late at most (controller.Controller spreads them).
+LATEST_POLL = 1.1
+#: On a full disk the first look that was due and is not written is enough. So long may the writing take.
+WRITING_S = 5.0
+#: In these a run has somebody who should write what happens.
+_GOES_ON = frozenset({"running", "stopping", "no controller"})
+#: An attempt's own report is missing while it starts; those of so many before it stand in.
+ATTEMPTS_BACK = 3
+UNUSABLE = "its progress.json is not used: it must hold three whole numbers, step, total and checkpoint_step"
+
+
+class Keeper(NamedTuple):
+    """The controller of a run. `every_s`: how often `orchestrator tick` comes; None: it is a process that stays."""
+
+    words: str
+    every_s: float | None = None
+
+
+def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False, jobs: int | None = 0) -> RunView:
+    """The run at `now` (unix seconds; default: this moment). `events`: with its history. `jobs`: with so many of each
+    slot's newest jobs (None: all), and the history. Errors: UnknownRun, RunFolderError, OSError.
+    """
+    now = time.time() if now is None else now
+    run = load_run(run_dir)
+    ledger = load_ledger(run_dir, run.run_id)
+    known = ledger.slots if ledger else ()
+    by = keeper(run_dir, now)
+    stale = _stale_ledger(run, run_dir, ledger, by, now) if ledger else None
+    control = read_control(run_dir)
+    around = Around(
+        run_name=run.config.run_name,
+        wish=control.wish,
+        alive=by is not None,
+        slots=run.config.slots,
+        now=now,
+        full=stale is not None and stale.free_bytes is not None,
+        stale=stale is not None,
+        look_s=LATEST_POLL * run.poll_s if by is None or by.every_s is None else by.every_s,
+    )
+    slots = tuple(_slot_view(slot, run, run_dir, around) for slot in known)
+    live = any(attempt.live for slot in known for attempt in slot.attempts)
+    state = _state(run, control.wish, slots, alive=by is not None, live=live)
+    source = Source(run, ledger, tuple(read_events(run_dir)) if events or jobs != 0 else ())
+    if jobs != 0:
+        facts = []
+        for slot in known:
+            over = control.wish != "run" or slot.status is not SlotStatus.ACTIVE or slot.index >= run.config.slots
+            facts.append(slot_facts(run_dir, slot, source.events_of(slot.index), now, over=over, most=jobs))
+        source = replace(source, jobs=tuple(facts))
+    return RunView(
+        run_id=run.run_id,
+        run_name=run.config.run_name,
+        run_dir=str(run_dir.path),
+        executor=run.executor,
+        state=state,
+        controller=by.words if by is not None else None,
+        controller_epoch=highest_epoch(run_dir),
+        wish=control.wish,
+        wished_by=control.by,
+        until=control.until,
+        written_at=ledger.written_at if ledger else None,
+        stale=stale if state in _GOES_ON else None,
+        blind_since=ledger.blind_since if ledger else None,
+        blind_error=ledger.blind_error if ledger else "",
+        failover_tick=run.executor == "slurm" and run.config.relay.failover_tick,
+        excluded_nodes=tuple(
+            ExcludedNode(node=bad.node, until=bad.excluded_until, deaths=len(bad.deaths))
+            for bad in (ledger.nodes if ledger else ())
+            if bad.excluded_until > now
+        ),
+        queue=_queue(run, known, slots, ledger.full_at if ledger else None),
+        slots=slots,
+        source=source,
+    )
+
+
+def _stale_ledger(run: Run, run_dir: RunDir, ledger: Ledger, by: Keeper | None, now: float) -> StaleLedger | None:
+    """None where `ledger` is as new as it should be, or nobody is to write one."""
+    left = left_on_full_disk(run_dir.path)
+    if left is None and by is None:
+        return None
+    late_s = LATE_LOOK_S if left is None else LATEST_POLL * run.poll_s + WRITING_S
+    if by is not None and by.every_s is not None:
+        late_s = max(late_s, TICKS_MISSED * by.every_s)
+    if now - ledger.written_at <= late_s:
+        return None
+    inodes = left is not None and is_out_of_inodes(run_dir.path)
+    return StaleLedger(since=ledger.written_at, free_bytes=left, out_of_inodes=inodes)
+
+
+def _queue(run: Run, known: tuple[Slot, ...], slots: tuple[SlotView, ...], full_at: int | None) -> QueueView | None:
+    if run.config.experiments is None:
+        return None
+    states = [slot.state for slot in slots]
+    places = places_of(states, run.config.slurm.max_jobs, full_at)
+    return queue_view(known, states, [slot.rate for slot in slots], run.config, places)
+
+
+def keeper(run_dir: RunDir, now: float) -> Keeper | None:
+    """A living controller, or `orchestrator tick` that comes again and again. None: nobody. Errors: RunFolderError,
+    OSError.
+    """
+    owner = living_owner(run_dir)
+    if (owner is None or owner.passes) and (ticks := regular_ticks(run_dir, now)) is not None:
+        minutes = max(1, round(ticks.every_s / 60))
+        often = "once a minute" if minutes == 1 else f"every {minutes} minutes"
+        return Keeper(f"`orchestrator tick` on {ticks.host}, {often}", ticks.every_s)
+    return Keeper(f"{owner.process} (`{owner.command}`, since {clock(owner.since, now)})") if owner else None
+
+
+def _state(run: Run, wish: str, slots: tuple[SlotView, ...], *, alive: bool, live: bool) -> RunState:
+    states = {slot.state for slot in slots[: run.config.slots]}
+    over = {SlotStatus.FINISHED, SlotStatus.DROPPED, SlotStatus.BEHIND}
+    if states and states <= over and not (live and wish != "run"):
+        return "finished"
+    if wish != "run":
+        return "stopping" if live else "stopped"
+    if states and not live and states <= over | {SlotStatus.FAILED, SlotStatus.PAUSED}:
+        return "paused" if SlotStatus.PAUSED in states else "failed"
+    return "running" if alive else "no controller"
+
+
+def _slot_view(slot: Slot, run: Run, run_dir: RunDir, around: Around) -> SlotView:
+    attempt = slot.current
+    progress = newest_progress(run_dir, slot.index, attempt)
+    now_is = situation(slot, around)
+    over = [a for a in slot.attempts if a.verdict is not None]
+    own = {"step", "total", "checkpoint_step", "at", "attempt"}
+    view = SlotView(
+        slot=slot.index,
+        name=run.config.name_of(slot.index),
+        state=now_is.state,
+        why=now_is.why,
+        next=now_is.next,
+        reason=now_is.reason,
+        kind=now_is.kind,
+        attempt=attempt.number if attempt else None,
+        retry_at=slot.not_before if slot.not_before > around.now and now_is.state == "waiting" else None,
+        successor=_successor(slot),
+        step=progress.get("step", slot.step or None),
+        total=progress.get("total", slot.total),
+        checkpoint_step=_saved(slot, progress),
+        progress={name: value for name, value in progress.items() if name not in own},
+        best=slot.best,
+        jobs=slot.jobs,
+        hand_overs=slot.hand_overs,
+        failures=slot.failures,
+        failure_budget=run.config.relay.failure_budget,
+        last_verdict=over[-1].verdict if over else None,
+        last_cause=over[-1].cause if over else "",
+        warning=unusable_progress(run_dir, slot.index, attempt) or lead_warning(slot, run.config.lead_seconds),
+    )
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return view
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    begun = attempt.started_at or (seen.started_at if seen and now_is.state != "pending" else None)
+    expected = seen.started_at if seen and now_is.state == "pending" else None
+    view = view.model_copy(
+        update={
+            "job_id": live.job_id,
+            "node": seen.node if seen else "",
+            "gpus": _gpus(run_dir, slot.index, attempt, live.token),
+            "started_at": begun,
+            "ends_at": seen.ends_at if seen and now_is.state != "pending" else None,
+            "expected_start_at": expected if expected and expected > around.now else None,
+            "start_step": attempt.start_step if attempt.started_at else None,
+        }
+    )
+    if (not around.alive or around.stale) and _has_ended(run_dir, slot.index, attempt.number, live.token):
+        return view.model_copy(update={"why": "its job has ended since, and nobody has looked", "ends_at": None})
+    return _with_rate(view, slot, run, progress, around.now)
+
+
+def _saved(slot: Slot, progress: Mapping[str, Any]) -> int | None:
+    """The step of the newest save that is known: as a job that is not over reports it, of an attempt that has ended, or
+    what a later one started from.
+    """
+    over = {attempt.number for attempt in slot.attempts if attempt.verdict is not None}
+    if progress and progress["attempt"] not in over:
+        return int(progress["checkpoint_step"])
+    for attempt in reversed(slot.attempts):
+        if attempt.checkpoint_step is not None:
+            return attempt.checkpoint_step
+        if attempt.started_at and attempt.start_step:
+            return attempt.start_step
+    return None
+
+
+def _gpus(run_dir: RunDir, slot: int, attempt: Attempt, token: str) -> str:
+    """Of the job that has the attempt; empty while none has it."""
+    if attempt.claimed_by != token:
+        return ""
+    claim = read_record(Claim, run_dir.attempt(slot, attempt.number) / "claim")
+    return claim.gpus if claim is not None else ""
+
+
+def _has_ended(run_dir: RunDir, slot: int, attempt: int, token: str) -> bool:
+    ended = read_record(Exit, run_dir.attempt(slot, attempt) / "exit.json")
+    return ended is not None and ended.token == token
+
+
+def _with_rate(view: SlotView, slot: Slot, run: Run, progress: dict[str, Any], now: float) -> SlotView:
+    """The rate that the program told, else its mean over this job; and what follows from it."""
+    if view.state not in {"running", "handing over", "blind"} or progress.get("attempt") != view.attempt:
+        return view
+    at = float(progress.get("at", 0.0))
+    rate = progress.get("steps_per_s")
+    if not isinstance(rate, (int, float)) or not math.isfinite(rate):
+        trained_s = at - (view.started_at or at)
+        steps = (view.step or 0) - (view.start_step or 0)
+        rate = steps / trained_s if trained_s > RATE_AFTER_S else None
+    update: dict[str, Any] = {"rate": rate, "silent_s": slot.current.quiet_s if slot.current else None}
+    if rate and view.step is not None and view.total is not None:
+        left_s, job_s = _left_in_job_s(view, run, now), run.config.longest_job_s(slot.index)
+        update["forecast"] = forecast(view.total - view.step, rate, left_s, job_s, waits_between(slot.attempts))
+    return view.model_copy(update=update)
+
+
+def _left_in_job_s(view: SlotView, run: Run, now: float) -> float | None:
+    """How long its running job goes on working, as its shim counts; None: it has no end that is known."""
+    longest = run.config.max_runtime_s(view.slot)
+    ends = [view.ends_at - run.config.lead_seconds] if view.ends_at is not None else []
+    ends += [view.started_at + longest] if view.started_at is not None and longest is not None else []
+    return min(ends) - now if ends else None
+
+
+def _successor(slot: Slot) -> SuccessorView | None:
+    attempt = slot.successor
+    live = live_submission(attempt)
+    if attempt is None or live is None:
+        return None
+    seen = live.sighting if isinstance(live.sighting, Seen) else None
+    return SuccessorView(
+        attempt=attempt.number,
+        job_id=live.job_id,
+        state=str(seen.state) if seen else str(live.state),
+        why=reason_of(seen.reason, seen.partition).words if seen and seen.reason not in {"", "Dependency"} else "",
+        reason=seen.reason if seen else "",
+    )
+
+
+def newest_progress(run_dir: RunDir, slot: int, attempt: Attempt | None) -> dict[str, Any]:
+    """What a program last said of itself: the newest report of this attempt and the ones before, with its `attempt`;
+    empty where there is none.
+    """
+    first = attempt.number if attempt is not None else -1
+    for number in range(first, max(-1, first - ATTEMPTS_BACK), -1):
+        path = run_dir.attempt(slot, number) / "progress.json"
+        checked = read_record(Progress, path)
+        if checked is not None:
+            more: dict[str, Any] = read_json_or_none(path) or {}
+            at = checked.at or changed_at(path)  # a foreign program may not say when
+            return {**more, **checked.model_dump(), "at": at, "attempt": number}
+    return {}
+
+
+def unusable_progress(run_dir: RunDir, slot: int, attempt: Attempt | None) -> str:
+    """A sentence where the attempt has a report that cannot be used; else empty."""
+    if attempt is None:
+        return ""
+    path = run_dir.attempt(slot, attempt.number) / "progress.json"
+    return UNUSABLE if path.exists() and read_record(Progress, path) is None else ""
