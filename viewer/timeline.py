@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator.screens.goodput import end_of
+from orchestrator.screens.goodput import end_of, phases_between, phases_of
 from orchestrator.screens.runview import JobFacts, SlotFacts
 from orchestrator.screens.summary import lost_in
 from orchestrator.screens.timeline import end_words
@@ -67,21 +67,13 @@ def _told(events: Iterable[Event]) -> tuple[dict[int, str], dict[int, Event]]:
 
 
 def _own(job: JobFacts, now: float) -> tuple[Span, ...]:
-    end = end_of(job, now)
-    asked = min(max(job.started_at, job.asked_at), end) if job.asked_at is not None else None
-    working_until = asked if asked is not None else end
-    if job.first_step_at is not None:
-        first = min(max(job.started_at, job.first_step_at), working_until)
-    else:
-        first = working_until if job.done == 0 else job.started_at
+    first, asked, end = phases_of(job, now)
     last = None if job.open else end
-    pieces: list[tuple[Part, float, float | None]] = [
-        ("start-up", job.started_at, first if first < working_until or asked is not None or not job.open else None),
-        ("running", first, last if asked is None else asked),
-    ]
-    if asked is not None:
-        pieces.append(("saving", asked, last))
-    return _kept(pieces)
+    has_begun = first < asked or job.asked_at is not None or not job.open
+    pieces: list[tuple[Part, float, float | None]] = [("start-up", job.started_at, first if has_begun else None)]
+    if job.asked_at is None:
+        return _kept([*pieces, ("running", first, last)])
+    return _kept([*pieces, ("running", first, asked), ("saving", asked, last)])
 
 
 def _gap(
@@ -91,8 +83,7 @@ def _gap(
     if start is None:
         return () if submitted_at is None else _kept([("queue", submitted_at, end)])
     limit = end if end is not None else float("inf")
-    proven = min(max(start, proven_at if proven_at is not None else limit), limit)
-    queued = min(max(proven, submitted_at if submitted_at is not None else limit), limit)
+    proven, queued = phases_between(start, limit if proven_at is None else proven_at, submitted_at, limit)
     pieces: list[tuple[Part, float, float]] = [
         ("blind", start, proven), ("waiting", proven, queued), ("queue", queued, limit)
     ]  # fmt: skip

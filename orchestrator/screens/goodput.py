@@ -127,15 +127,20 @@ def end_of(job: JobFacts, now: float) -> float:
     return max(last, min(last + BEAT_S, job.proven_at or now))
 
 
-def times_of(job: JobFacts, now: float) -> Times:
-    """The four parts of one job. A job that runs has lost nothing yet."""
+def phases_of(job: JobFacts, now: float) -> tuple[float, float, float]:
+    """Until when (unix seconds) the job starts up, works, and lives."""
     end = end_of(job, now)
     asked = _between(job.started_at, job.asked_at if job.asked_at is not None else end, end)
     if job.first_step_at is not None:
-        first = _between(job.started_at, job.first_step_at, asked)
-    else:  # who reports no steps is taken to work from the start, once something is saved; who does had none yet
-        has_none = job.done == 0 or (job.open and job.done is None and job.kept == 0)
-        first = asked if has_none else job.started_at
+        return _between(job.started_at, job.first_step_at, asked), asked, end
+    # A program that reports no steps is taken to work from the start, once something is saved.
+    has_none = job.done == 0 or (job.open and job.done is None and job.kept == 0)
+    return (asked if has_none else job.started_at), asked, end
+
+
+def times_of(job: JobFacts, now: float) -> Times:
+    """The four parts of one job. A job that runs has lost nothing yet."""
+    first, asked, end = phases_of(job, now)
     working = asked - first
     good = working * _kept_share(job)
     answered = end if job.open else _between(asked, job.answered_at if job.answered_at is not None else asked, end)
@@ -181,10 +186,14 @@ def _gaps(facts: SlotFacts, now: float) -> list[Times]:
     return gaps
 
 
-def _gap(start: float, proven_at: float, submitted_at: float | None, end: float) -> Times:
-    """One gap: blind until there was proof, then waiting, then queue from the submission that ends it."""
+def phases_between(start: float, proven_at: float, submitted_at: float | None, end: float) -> tuple[float, float]:
+    """Until when (unix seconds) a gap is blind, and is waiting: it is queue from the submission that ends it."""
     proven = _between(start, proven_at, end)
-    queued = _between(proven, submitted_at, end) if submitted_at is not None else end
+    return proven, _between(proven, submitted_at, end) if submitted_at is not None else end
+
+
+def _gap(start: float, proven_at: float, submitted_at: float | None, end: float) -> Times:
+    proven, queued = phases_between(start, proven_at, submitted_at, end)
     return Times(blind_s=proven - start, waiting_s=queued - proven, queue_s=end - queued)
 
 

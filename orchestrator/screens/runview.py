@@ -7,8 +7,9 @@ for users in docs/status.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field
@@ -183,9 +184,17 @@ class Source:
     events: tuple[Event, ...] = ()
     jobs: tuple[SlotFacts, ...] = ()
 
-    def events_of(self, slot: int) -> list[Event]:
+    def events_of(self, slot: int) -> Sequence[Event]:
         """Those of one slot, oldest first."""
-        return [event for event in self.events if event.get("slot") == slot]
+        return self._by_slot.get(slot, ())
+
+    @cached_property
+    def _by_slot(self) -> Mapping[int, Sequence[Event]]:
+        found: dict[int, list[Event]] = {}
+        for event in self.events:
+            if isinstance(slot := event.get("slot"), int):
+                found.setdefault(slot, []).append(event)
+        return found
 
 
 class RunView(View):
