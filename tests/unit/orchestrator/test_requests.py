@@ -88,20 +88,23 @@ class TestGoingBack:
         assert [ref.step for ref in candidates_before(folder, 1)] == [100]
         assert [back.without for back in rollbacks(folder)] == ["eve"]
 
-    def test_where_there_is_none_nothing_is_changed_and_it_says_what_there_is(self, world: World) -> None:
-        folder = self.with_checkpoints(world, 1, 100)
-        with refused("rollback.no-checkpoint", slot=0, steps="none"):
-            self.back(world, "1", "0", to=150)
-        with refused("rollback.no-checkpoint", slot=1, steps="100"):
-            self.back(world, "1", to=50)
+    @pytest.mark.parametrize(
+        ("manifests", "words", "to", "slot", "steps"),
+        [
+            ([], "10", 150, 0, "none"),
+            ([], "1", 50, 1, "200, 100"),
+            (['{"kind": "policy"}', "[]"], "1", 150, 1, "200"),  # cut down to its nets, and a program's own
+        ],
+    )
+    def test_where_there_is_none_nothing_is_changed_and_it_says_what_there_is(
+        self, world: World, manifests: list[str], words: str, to: int, slot: int, steps: str
+    ) -> None:
+        folder = self.with_checkpoints(world, 1, 200, 100)
+        for step, manifest in zip((100, 200), manifests, strict=False):
+            (folder / f"attempts/0/checkpoints/{step}/manifest.json").write_text(manifest)
+        with refused("rollback.no-checkpoint", slot=slot, steps=steps):
+            self.back(world, *words, to=to)
         assert rollbacks(folder) == []
-
-    def test_nobody_goes_back_to_what_was_cut_down_to_its_nets(self, world: World) -> None:
-        folder = self.with_checkpoints(world, 1, 100, 200)
-        (folder / "attempts/0/checkpoints/100/manifest.json").write_text('{"kind": "policy"}')
-        (folder / "attempts/0/checkpoints/200/manifest.json").write_text("[]")  # a program's own
-        with refused("rollback.no-checkpoint", slot=1, steps="200"):
-            self.back(world, "1", to=150)
         assert "step 200" in self.back(world, "1", to=250)
 
     def test_it_can_be_taken_back_by_the_words_it_says(self, world: World) -> None:
