@@ -1,6 +1,5 @@
-"""From a run's folder to its `RunView`: the newest ledger, the jobs' own files, the history. Read-only.
-
-Nothing else reads the run's folder for a screen; `logs` alone reads what jobs printed.
+"""From a run's folder to its `RunView`: the newest ledger, the jobs' reports, the history, and (by `jobtimes`) what the
+jobs left. Read-only. No screen reads the folder itself, except `logs`, which prints what jobs printed.
 """
 
 from __future__ import annotations

@@ -159,12 +159,6 @@ def test_of_jobs_one_after_the_other_all_kinds_add_up_to_the_slots_whole_time(fa
     assert times.queue_s + times.waiting_s + times.blind_s >= gaps - 1e-4
 
 
-@given(st.lists(jobs_of_a_slot(apart=False), max_size=4))
-def test_a_run_is_the_sum_of_its_slots(slots):
-    seen = [account(facts, NOW).times for facts in slots]
-    assert total(seen).allocated_s == pytest.approx(sum(times.allocated_s for times in seen), abs=1e-6)
-
-
 def test_the_table_shows_every_kind_and_the_sum():
     parts = Times(
         queue_s=50_000, waiting_s=9, start_up_s=1322, productive_s=2.8e6, saving_s=300, lost_s=8000, blind_s=1200

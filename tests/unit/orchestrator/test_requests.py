@@ -54,22 +54,6 @@ def over(world: World, which: int, code: int = 75) -> None:
     world.job_shows(JobState.ENDED, which)
 
 
-class TestPlaces:
-    def test_there_are_never_more_jobs_than_places_and_who_waits_is_told_why(self, world: World) -> None:
-        world.tick()
-        assert slots_at_work(world) == [0, 1]
-        assert "2 of 2 jobs (slurm.max_jobs) are taken by slots 0 and 1" in world.ledger.slots[3].why
-
-    def test_the_next_place_goes_to_who_has_had_none(self, world: World) -> None:
-        world.tick()
-        running(world, 0)
-        world.tick(after=4 * 3600)
-        over(world, 0)
-        world.tick(after=POLL_S)
-        assert slots_at_work(world) == [0, 1, 2]
-        assert world.ledger.slots[0].worked_s > 3 * 3600
-
-
 class TestGoingBack:
     def back(self, world: World, *words: str, to: int) -> str:
         return roll_back_slots(world.run_dir, words, to, why="", without="eve")
