@@ -26,10 +26,10 @@ from orchestrator.screens.jobtimes import slot_facts
 from orchestrator.screens.runview import (
     ExcludedNode,
     QueueView,
+    RunSource,
     RunState,
     RunView,
     SlotView,
-    Source,
     StaleLedger,
     SuccessorView,
 )
@@ -82,7 +82,7 @@ def run_view(run_dir: RunDir, now: float | None = None, *, events: bool = False,
     slots = tuple(_slot_view(slot, run, run_dir, around) for slot in known)
     live = any(attempt.live for slot in known for attempt in slot.attempts)
     state = _state(run, control.wish, slots, alive=by is not None, live=live)
-    source = Source(run, ledger, tuple(read_events(run_dir)) if events or jobs != 0 else ())
+    source = RunSource(run, ledger, tuple(read_events(run_dir)) if events or jobs != 0 else ())
     if jobs != 0:
         facts = []
         for slot in known:

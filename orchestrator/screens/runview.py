@@ -174,7 +174,7 @@ class SlotFacts:
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSource:
     """What a view was made from, for the screens that go into detail. `events`: the history, oldest first. `jobs`: of
     each slot that the ledger knows. Both are empty unless they were asked for.
     """
@@ -222,4 +222,4 @@ class RunView(View):
     excluded_nodes: tuple[ExcludedNode, ...] = ()
     queue: QueueView | None = None
     slots: tuple[SlotView, ...] = ()
-    source: Source | None = Field(default=None, exclude=True, repr=False)
+    source: RunSource | None = Field(default=None, exclude=True, repr=False)

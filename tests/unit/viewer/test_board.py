@@ -23,7 +23,7 @@ from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
 from orchestrator.screens.board import BEAT_S, EVERY_S, FILE, MOST_BYTES, VERSION, BoardWriter, board_of, line_of
 from orchestrator.screens.reading import run_view
-from orchestrator.screens.runview import JobFacts, RunView, SlotFacts, Source
+from orchestrator.screens.runview import JobFacts, RunSource, RunView, SlotFacts
 from syncd import store
 from viewer.model import PageSnapshot, ViewChoice
 from viewer.pacing import NO_END, Pacer
@@ -58,7 +58,7 @@ def told(tmp_path: Path) -> Told:
     return Told(tmp_path)
 
 
-def source_of(view: RunView) -> Source:
+def source_of(view: RunView) -> RunSource:
     assert view.source is not None
     return view.source
 
