@@ -248,7 +248,7 @@ class Guide:
         assert "[remote.none]" in said
 
     def pulls_without_settings(self, machine: str, line: str) -> None:
-        assert "SYNC_CLUSTER_PATH is not set" in self.world.type(machine, line, 2)
+        assert "[remote.not-set]" in self.world.type(machine, line, 2)
         self.world.type(machine, line, SYNC_CLUSTER_PATH=str(self.world.shared.path))
         assert slots(self.world.mirror) == [0, 1, 2, 3]
 
