@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import BadNode, Blind, Death, Ledger, SlotStatus, Verdict
+from orchestrator.decisions.models import BadNode, Death
 from orchestrator.decisions.nodes import EXCLUDED_S, NODES_AT_ONCE, WITHIN_S, decayed, excluded, with_death
-from orchestrator.decisions.sightings import RECORD_MISSING, RECORD_WAIT_S
 from orchestrator.executors.base import JobState
 
 Nodes = tuple[BadNode, ...]
@@ -73,83 +72,38 @@ class TestMemory:
         )
 
 
-class TestAccusing:
-    def crashed(self, *, at: float = NOW - 60, checkpoint: int | None = None, avoids_nodes: bool = True) -> Ledger:
-        """Two slots whose jobs crashed on node1, with their claims of `at`."""
-        run = a_run(*[a_slot(index).with_attempt(a_job(token(index))) for index in (0, 1)])
-        look = a_look()
-        for index in (0, 1):
-            claim, ended = a_claim(token(index), at=at), an_exit(1, token(index))
-            look = look.reading(Evidence(claim=claim, exit=ended, newest_checkpoint=checkpoint), index, 0)
-        return look.folded_into(run, avoids_nodes=avoids_nodes)[0]
-
-    def test_early_crashes_of_two_slots_exclude_their_node(self) -> None:
-        assert excluded(self.crashed().nodes, NOW) == ("node1",)
-
-    def test_where_a_job_cannot_be_told_to_avoid_a_node_none_is_accused(self) -> None:
-        assert self.crashed(avoids_nodes=False).nodes == ()
-
-    def test_late_ones_do_not(self) -> None:
-        assert self.crashed(at=NOW - 3600).nodes == ()
-
-    def test_those_after_a_checkpoint_do_not(self) -> None:
-        assert self.crashed(checkpoint=5).nodes == ()
-
-    def test_jobs_that_slurmctld_lost_with_its_memory_do_not(self) -> None:
-        lost = [a_job(token(index), at=NOW - 310, absent_since=NOW - 301) for index in (0, 1)]
-        at_work = {"claimed_by": None, "started_at": NOW - 302}
-        run = a_run(*[a_slot(index).with_attempt(job, **at_work) for index, job in enumerate(lost)])
-        look = a_look()
-        for index in (0, 1):
-            look = look.reading(Evidence(claim=a_claim(token(index), at=NOW - 302)), index, 0)
-        after = look.folded_into(run)[0]
-        assert [slot.attempts[0].verdict for slot in after.slots] == [Verdict.NODE_FAILED, Verdict.NODE_FAILED]
-        assert [(slot.failures, slot.status) for slot in after.slots] == [(0, SlotStatus.ACTIVE)] * 2
-        assert after.nodes == ()
-
-    @pytest.mark.parametrize(
-        ("code", "log_tail", "facts", "blamed"),
-        [
-            (None, "/usr/bin/python3: No module named orchestrator\n", {}, False),
-            (None, "ModuleNotFoundError: No module named 'anchorleg.files'\n", {}, False),
-            (1, "ImportError: cannot import name 'x' from 'trainer.training' (/r/code/0/trainer/x.py)\n", {}, False),
-            (1, "ModuleNotFoundError: No module named 'numpy'\n", {}, True),
-            (None, 'there is no /sw/python on node1: set "python" in the config to …\n', {}, True),
-            (None, 'there is no /sw/python on node1: set "python" in the config to …\n', {"lacking": True}, False),
-            (2, "python3: can't open file '/home/ann/train.py': [Errno 2]\n", {"lacking": True}, False),
-            (1, "RuntimeError: CUDA error: device unavailable\n", {"lacking": True, "trainer": True}, True),
-            (2, "the config's training.batch_size must be positive\n", {"trainer": True}, False),
-            (3, "all checkpoints are damaged\n", {"trainer": True}, False),
-            (3, "all checkpoints are damaged\n", {}, True),
-        ],
+@pytest.mark.parametrize(
+    ("code", "log_tail", "facts", "blamed"),
+    [
+        (None, "/usr/bin/python3: No module named orchestrator\n", {}, False),
+        (None, "ModuleNotFoundError: No module named 'anchorleg.files'\n", {}, False),
+        (1, "ImportError: cannot import name 'x' from 'trainer.training' (/r/code/0/trainer/x.py)\n", {}, False),
+        (1, "ModuleNotFoundError: No module named 'numpy'\n", {}, True),
+        (None, 'there is no /sw/python on node1: set "python" in the config to …\n', {}, True),
+        (None, 'there is no /sw/python on node1: set "python" in the config to …\n', {"lacking": True}, False),
+        (2, "python3: can't open file '/home/ann/train.py': [Errno 2]\n", {"lacking": True}, False),
+        (1, "RuntimeError: CUDA error: device unavailable\n", {"lacking": True, "trainer": True}, True),
+        (2, "the config's training.batch_size must be positive\n", {"trainer": True}, False),
+        (3, "all checkpoints are damaged\n", {"trainer": True}, False),
+        (3, "all checkpoints are damaged\n", {}, True),
+    ],
+)
+def test_what_would_follow_the_job_to_every_node_accuses_none_and_forgives(
+    code: int | None, log_tail: str, facts: dict[str, bool], blamed: bool
+) -> None:
+    run = a_run(*[a_slot(index).with_attempt(a_job(token(index), node="node1")) for index in (0, 1)])
+    look = a_look().seeing(
+        *[a_row(token(index), JobState.ENDED, "FAILED", job_id="101", node="node1") for index in (0, 1)]
     )
-    def test_what_would_follow_the_job_to_every_node_accuses_none_and_forgives(
-        self, code: int | None, log_tail: str, facts: dict[str, bool], blamed: bool
-    ) -> None:
-        run = a_run(*[a_slot(index).with_attempt(a_job(token(index), node="node1")) for index in (0, 1)])
-        look = a_look().seeing(
-            *[a_row(token(index), JobState.ENDED, "FAILED", job_id="101", node="node1") for index in (0, 1)]
-        )
-        for index in (0, 1):
-            claim, ended = a_claim(token(index), at=NOW - 60), an_exit(code or 0, token(index))
-            left = {} if code is None else {"claim": claim, "exit": ended}
-            look = look.reading(Evidence(log_tail=log_tail, **left), index, 0)
-        after = look.folded_into(run, **facts)[0]
-        assert (excluded(after.nodes, NOW) == ("node1",)) is blamed
+    for index in (0, 1):
+        claim, ended = a_claim(token(index), at=NOW - 60), an_exit(code or 0, token(index))
+        left = {} if code is None else {"claim": claim, "exit": ended}
+        look = look.reading(Evidence(log_tail=log_tail, **left), index, 0)
+    after = look.folded_into(run, **facts)[0]
+    assert (excluded(after.nodes, NOW) == ("node1",)) is blamed
 
-        causes = {slot.attempts[0].cause.replace(" on node1", "") for slot in after.slots}
-        (cause,) = causes
-        accused = after_deaths(("node1", 2, NOW - 60), ("node1", 3, NOW - 60), ("node2", 2, NOW - 60), cause=cause)
-        later = look.folded_into(run.model_copy(update={"nodes": accused}), **facts)[0]
-        assert blamed or later.nodes == ()
-
-    @pytest.mark.parametrize("claimed", [True, False])
-    def test_a_job_that_ended_well_by_the_queues_word_does_not(self, claimed: bool) -> None:
-        late = Blind(since=NOW - RECORD_WAIT_S, error=RECORD_MISSING)
-        slots = [a_slot(index).with_attempt(a_job(token(index), sighting=late, node="node1")) for index in (0, 1)]
-        look = a_look().seeing(*[a_row(token(index), JobState.ENDED, "COMPLETED", node="node1") for index in (0, 1)])
-        for index in (0, 1):
-            look = look.reading(Evidence(claim=a_claim(token(index), at=NOW - 60) if claimed else None), index, 0)
-        after = look.folded_into(a_run(*slots))[0]
-        assert [slot.attempts[0].verdict for slot in after.slots] == [Verdict.CRASHED, Verdict.CRASHED]
-        assert after.nodes == ()
+    causes = {slot.attempts[0].cause.replace(" on node1", "") for slot in after.slots}
+    (cause,) = causes
+    accused = after_deaths(("node1", 2, NOW - 60), ("node1", 3, NOW - 60), ("node2", 2, NOW - 60), cause=cause)
+    later = look.folded_into(run.model_copy(update={"nodes": accused}), **facts)[0]
+    assert blamed or later.nodes == ()

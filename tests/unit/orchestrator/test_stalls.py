@@ -4,9 +4,9 @@ from builders import NOW, Look, a_claim, a_job, a_look, a_row, a_run, a_slot, a_
 
 from orchestrator.decisions.actions import Abort, Action, Cancel
 from orchestrator.decisions.evidence import Evidence, Progress
-from orchestrator.decisions.models import Attempt, Ledger, Slot, Verdict
+from orchestrator.decisions.models import Ledger, Verdict
 from orchestrator.decisions.plan import Limits, plan
-from orchestrator.decisions.stalls import ABORT_WAIT_S, BEGIN_STALLS, LOOKS, is_stalled, limit_s
+from orchestrator.decisions.stalls import BEGIN_STALLS, LOOKS, limit_s
 from orchestrator.decisions.verdicts import judge
 from orchestrator.executors.base import JobState
 
@@ -104,34 +104,3 @@ class TestNeverBegun:
     def test_one_that_waits_or_claims_late_is_let_alone(self) -> None:
         assert planned(self.watched(100, JobState.PENDING), NOW + 3000.0) == []
         assert planned(self.watched(100, claimed_from=50), NOW + 3000.0) == []
-
-
-class TestRestarting:
-    def slot(self, **attempt: object) -> Slot:
-        more = {"quiet_s": 700.0, "progress_mark": "5 0 1.0", "claimed_by": token(), "heartbeat_changed_at": NOW}
-        return a_slot().with_attempt(a_job(sighting=seen()), **{**more, **attempt}).built
-
-    def test_it_is_asked_once(self) -> None:
-        assert [type(a) for a in planned(Ledger(run_id="r", epoch=0, slots=(self.slot(),)), NOW)] == [Abort]
-        asked = self.slot(aborted_at=NOW - ABORT_WAIT_S + 1)
-        assert planned(Ledger(run_id="r", epoch=0, slots=(asked,)), NOW) == []
-
-    def test_one_that_does_not_end_by_it_is_cancelled(self) -> None:
-        asked = self.slot(aborted_at=NOW - ABORT_WAIT_S)
-        (cancel,) = planned(Ledger(run_id="r", epoch=0, slots=(asked,)), NOW)
-        assert isinstance(cancel, Cancel)
-
-    def test_a_job_that_is_handing_over_is_not_disturbed(self) -> None:
-        slot = self.slot(asked_to_hand_over_at=NOW - 60)
-        attempt: Attempt = slot.attempts[0]
-        assert not is_stalled(slot, attempt, attempt.submissions[0], STALL_S, NOW)
-
-    def test_a_job_that_we_had_to_cancel_for_it_has_stalled(self) -> None:
-        ours = a_job(cancelled_at=NOW)
-        verdict, cause = judge(Evidence(claim=a_claim()), gone("CANCELLED"), ours, stalled_s=840.0)
-        assert (verdict, cause) == (Verdict.STALLED, "no progress for 14 min; its stacks are in job-101.err")
-
-    def test_waiting_is_no_stall(self) -> None:
-        slot = self.slot()
-        waiting = slot.attempts[0].submissions[0].model_copy(update={"sighting": seen(JobState.PENDING)})
-        assert not is_stalled(slot, slot.attempts[0], waiting, STALL_S, NOW)

@@ -3,15 +3,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-from builders import a_run, a_slot, a_wish
+from builders import a_slot
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import parse_config
-from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, Slot
-from orchestrator.decisions.plan import Limits, plan
 from orchestrator.decisions.turns import Turns, in_turn, turns_of
 from orchestrator.sections import QueueSection
 
@@ -25,11 +22,6 @@ def turns(order: str = "fair", **priorities: int) -> Turns:
 
 def order_of(slots: list[Slot], by: Turns) -> list[int]:
     return [slot.index for slot in in_turn(slots, by)]
-
-
-def test_who_has_worked_least_comes_first() -> None:
-    slots = [a_slot(k, worked_s=hours * 3600.0).built for k, hours in enumerate([8, 0, 4])]
-    assert order_of(slots, turns()) == [1, 2, 0]
 
 
 def test_of_equals_the_one_with_the_least_left_comes_first_though_its_job_was_a_little_longer() -> None:
@@ -63,21 +55,6 @@ def test_a_whole_job_is_as_long_as_jobs_work() -> None:
 def test_jobs_that_hand_over_early_take_turns_after_each_of_them() -> None:
     by = turns_with(training={"max_runtime_seconds": 1800}, slots=2)
     assert order_of([a_slot(0, worked_s=1800.0, step=900, total=1000).built, a_slot(1).built], by) == [1, 0]
-
-
-def test_in_turn_is_as_written() -> None:
-    slots = [a_slot(k, worked_s=(9 - k) * JOB_S).built for k in range(4)]
-    assert order_of(slots, turns("in turn")) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("order", ["fair", "priority", "in turn"])
-def test_the_plan_gives_free_places_in_that_order(order: str) -> None:
-    ledger = a_run(*(a_slot(k, worked_s=(9 - k) * JOB_S) for k in range(9)))
-    by = turns(order, s4=1)
-    serial = iter(range(99))
-    found = plan(ledger, a_wish(), Limits(9, 2, 0, turns=by), {}, 0.0, lambda: f"{next(serial):08x}")
-    expected = {"fair": [8, 7], "priority": [4, 8], "in turn": [0, 1]}[order]
-    assert [action.slot for action in found if isinstance(action, Submit)] == expected
 
 
 @given(st.integers(0, 2**32), st.integers(2, 30), st.integers(1, 5))
