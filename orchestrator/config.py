@@ -298,12 +298,6 @@ def check_walltime(config: RunConfig, executor: str) -> None:
         )
 
 
-def check_places(config: RunConfig, executor: str) -> None:
-    """Refuse experiments that would all begin at once on this machine. Errors: ConfigError."""
-    if config.experiments is not None and executor == "local" and config.slurm.max_jobs is None:
-        raise ConfigError("config.max-jobs-needed", slots=config.slots, cores=os.cpu_count())
-
-
 def check_mixing(config: RunConfig) -> None:
     """Refuse slots that would mix their weights with nobody's. Errors: ConfigError."""
     if not config.trains:
@@ -320,10 +314,17 @@ def check_mixing(config: RunConfig) -> None:
         raise ConfigError("config.mix-with-another", slot=slot, differs=what or "another init_seed", other=other)
 
 
-def check_notice(config: RunConfig, executor: str) -> None:
-    """Refuse to watch for notices where the jobs are not on this machine. Errors: ConfigError."""
+def check_start(config: RunConfig, executor: str) -> None:
+    """Refuse what must not begin with `executor`: too short a walltime, experiments that would all begin at once on
+    this machine, notices of a machine where no job is, slots that would mix their weights with nobody's. Errors:
+    ConfigError.
+    """
+    check_walltime(config, executor)
+    if config.experiments is not None and executor == "local" and config.slurm.max_jobs is None:
+        raise ConfigError("config.max-jobs-needed", slots=config.slots, cores=os.cpu_count())
     if config.relay.preemption_notice != "none" and executor != "local":
         raise ConfigError("config.notice-on-slurm", notice=config.relay.preemption_notice)
+    check_mixing(config)
 
 
 def load_config(path: Path, overrides: dict[str, Any] | None = None) -> RunConfig:

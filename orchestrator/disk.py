@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -26,66 +26,20 @@ def private_opener(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE)
 
 
-class Disk(Protocol):
-    """Files below a run folder. What is made is for its owner alone. Errors of every method: OSError, as the operating
-    system's own.
+class Disk:
+    """Files below a run folder: the operating system's. What is made is for its owner alone. Errors of every method:
+    OSError.
     """
 
     def names(self, folder: Path) -> list[str]:
         """What lies in a folder; nothing where there is no such folder."""
-
-    def exists(self, path: Path) -> bool:
-        """Whether there is a file or folder of that name."""
-
-    def version(self, path: Path) -> object:
-        """Another one for each content that a file has had. Errors: FileNotFoundError."""
-
-    def read(self, path: Path) -> bytes:
-        """The whole file. Errors: FileNotFoundError."""
-
-    def tail(self, path: Path, length: int) -> bytes:
-        """The last `length` bytes at most."""
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Replace the file durably: the old one or the new one, never a part."""
-
-    def create(self, path: Path, data: bytes) -> bool:
-        """Create the file unless it exists. True: we made it."""
-
-    def append(self, path: Path, value: Any) -> None:
-        """One durable line of JSON."""
-
-    def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
-        """Make a folder and its parents. Errors: FileExistsError."""
-
-    def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable."""
-
-    def remove(self, path: Path) -> None:
-        """Remove a file; none there is no error."""
-
-    def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all that is in it, as far as that is possible."""
-
-    def touch(self, path: Path) -> None:
-        """Create an empty file."""
-
-    def link_target(self, path: Path) -> str | None:
-        """Where a symbolic link leads, as it is written; None where there is none."""
-
-
-class LocalDisk:
-    """The operating system's files."""
-
-    def names(self, folder: Path) -> list[str]:
-        """See `Disk`."""
         try:
             return os.listdir(folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: Path) -> bool:
-        """See `Disk`."""
+        """Whether there is a file or folder of that name."""
         try:
             os.stat(path)  # os.path.exists takes a server that fails for a moment (ESTALE, EIO) for an absence
         except (FileNotFoundError, NotADirectoryError):
@@ -93,12 +47,12 @@ class LocalDisk:
         return True
 
     def version(self, path: Path) -> object:
-        """See `Disk`."""
+        """Another one for each content that a file has had. Errors: FileNotFoundError."""
         found = os.stat(path)
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self, path: Path) -> bytes:
-        """See `Disk`."""
+        """The whole file. Errors: FileNotFoundError."""
         # Without a file object around it: a controller reads thousands of small files at each look.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -113,53 +67,53 @@ class LocalDisk:
         return b"".join(parts)
 
     def tail(self, path: Path, length: int) -> bytes:
-        """See `Disk`."""
+        """The last `length` bytes at most."""
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - length))
             return file.read(length)
 
     def write(self, path: Path, data: bytes) -> None:
-        """See `Disk`."""
+        """Replace the file durably: the old one or the new one, never a part."""
         files.write_bytes(path, data, mode=PRIVATE)
 
     def create(self, path: Path, data: bytes) -> bool:
-        """See `Disk`."""
+        """Create the file unless it exists. True: we made it."""
         return files.create_exclusive(path, data, mode=PRIVATE)
 
     def append(self, path: Path, value: Any) -> None:
-        """See `Disk`."""
+        """One durable line of JSON."""
         files.append_lines(path, files.as_line(value), mode=PRIVATE)
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
-        """See `Disk`."""
+        """Make a folder and its parents. Errors: FileExistsError."""
         files.make_folder(path.parent, PRIVATE_FOLDER)
         path.mkdir(PRIVATE_FOLDER, exist_ok=exist_ok)
 
     def sync_folder(self, path: Path) -> None:
-        """See `Disk`."""
+        """Make the names in a folder durable."""
         files.fsync_folder(path)
 
     def remove(self, path: Path) -> None:
-        """See `Disk`."""
+        """Remove a file; none there is no error."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """See `Disk`."""
+        """Remove a folder with all that is in it, as far as that is possible."""
         shutil.rmtree(path, ignore_errors=True)
 
     def touch(self, path: Path) -> None:
-        """See `Disk`."""
+        """Create an empty file."""
         path.touch()
 
     def link_target(self, path: Path) -> str | None:
-        """See `Disk`."""
+        """Where a symbolic link leads, as it is written; None where there is none."""
         try:
             return os.readlink(path)
         except OSError:
             return None
 
 
-LOCAL_DISK = LocalDisk()
+LOCAL_DISK = Disk()
 
 
 #: What a ledger of a few slots takes, twice. With less than that a disk is full, whatever single bytes still find room.

@@ -1,4 +1,6 @@
-"""When the job in which this process runs will be killed, and what it left that nobody finds. Standard library only."""
+"""How the job in which this process runs ends: when it will be killed, whether the kernel kills for memory, and what it
+left that nobody finds. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,10 @@ CLOCK_SLACK_S = 60.0
 _TIMES = re.compile(r"^(\d+) (\d+)$", re.MULTILINE)
 #: Names beside checkpoints that nobody takes for one: of a save that is under way or was cut short, TensorBoard's.
 _NOT_MEANT = re.compile(r"^(?:\.|tmp|events\.out\.)|[^a-z]tmp(?![a-z])|\.part(?:ial)?$|unfinished", re.IGNORECASE)
+
+#: Where the kernel counts what it kills. Linux only; elsewhere there is no count.
+PROC = Path("/proc/self/cgroup")
+MOUNT = Path("/sys/fs/cgroup")
 
 
 def end_of_job(environ: dict[str, str], started_at: float, limit_s: float, *, ask: bool = True) -> float:
@@ -61,3 +67,33 @@ def _asked(environ: dict[str, str]) -> tuple[str, str]:
         if told := _TIMES.search(answer):  # a site's wrapper may print lines of its own
             return told[1], told[2]
     return "", ""
+
+
+def oom_kills(proc: Path = PROC, mount: Path = MOUNT) -> int:
+    """How many processes the kernel has killed for memory so far in this process's control group, or in its Slurm
+    job's, where the steps of the job are; 0 where nobody counts. A program that dies of it leaves no word, and
+    slurmstepd's own ("Detected 1 oom-kill event") comes after the job's record of its end.
+
+    Source: the kernel's admin-guide/cgroup-v2.rst (`memory.events`) and cgroup-v1/memory.rst (`memory.oom_control`).
+    """
+    try:
+        lines = [line.split(":", 2) for line in proc.read_text(errors="surrogateescape").splitlines()]
+    except OSError:
+        return 0
+    paths = []
+    for _, controllers, group in lines:
+        own = Path(group.lstrip("/"))
+        for here in (own, *(above for above in own.parents if above.name.startswith("job_"))):
+            if controllers == "":
+                paths += [mount / here / "memory.events", mount / "unified" / here / "memory.events"]
+            elif "memory" in controllers.split(","):
+                paths.append(mount / "memory" / here / "memory.oom_control")
+    return max((_count(path) for path in paths), default=0)
+
+
+def _count(path: Path) -> int:
+    try:
+        fields = dict(line.split(maxsplit=1) for line in path.read_text().splitlines())
+        return int(fields.get("oom_kill", "0"))
+    except (OSError, ValueError):
+        return 0

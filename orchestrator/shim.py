@@ -31,9 +31,8 @@ from typing import Any, TextIO
 from anchorleg.files import create_exclusive, make_folder, read_json, read_json_or_none, to_json, write_json
 from anchorleg.job import DO_NOT_REQUEUE, HANDED_OVER, Job, candidates_before, checkpoints_of, parent_record
 from anchorleg.temporary import HeldFolder
-from orchestrator import oom
 from orchestrator.failover import Watch, tick_if_alone
-from orchestrator.jobend import end_of_job, misnamed
+from orchestrator.jobend import end_of_job, misnamed, oom_kills
 
 #: The folders of all jobs on a node.
 _SCRATCH = r"anchorleg-s\d+-a\d+-[0-9a-f]{8}"
@@ -94,7 +93,7 @@ class Shim:
         self.sleep = sleep
         self.settings: Any = None
         self.beat = 0
-        self.oom_kills = oom.kills()
+        self.oom_kills = oom_kills()
         self.next_beat_at = float("-inf")
 
     def record(self, **more: Any) -> dict[str, Any]:
@@ -329,7 +328,7 @@ class Shim:
         with contextlib.suppress(OSError):
             if not self.woken and self.asked in {None, "SIGUSR2"} and self.hand_over_file.exists():
                 self.asked = "asked to" if code == HANDED_OVER else self.asked  # the program saw the file before us
-        if code in {-signal.SIGKILL, RANKS_LOST} and oom.kills() > self.oom_kills:
+        if code in {-signal.SIGKILL, RANKS_LOST} and oom_kills() > self.oom_kills:
             words = words or "out of memory"
         if code == 0:
             with contextlib.suppress(OSError):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.decisions.edits import with_attempt
 from orchestrator.decisions.evidence import Evidence
 from orchestrator.decisions.facts import Event, Facts, event
 from orchestrator.decisions.models import Attempt, Gone, Slot, Submission, SubmissionState
-from orchestrator.executors.base import JobRow, JobState
+from orchestrator.executors.base import JobState
 
 
 def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
@@ -20,7 +21,8 @@ def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     found: list[tuple[int, Submission, bool]] = []
     for number, token, row in facts.rows_of_slot.get(slot.index, ()):
         if token not in known:
-            found.append((number, _adopted(token, row.job_id, _row_time(row, facts.now)), token in facts.ahead))
+            at = row.submitted_at or row.started_at or facts.now
+            found.append((number, _adopted(token, row.job_id, at), token in facts.ahead))
     claims = [(a.number, facts.evidence.get((slot.index, a.number))) for a in slot.attempts if a.verdict is None]
     if slot.index in facts.newest_claims:
         claims.append(facts.newest_claims[slot.index])
@@ -35,7 +37,9 @@ def adopt(slot: Slot, facts: Facts, events: list[Event]) -> Slot:
     for number, submission, ahead in found:
         if submission.token not in known:
             known.add(submission.token)
-            slot = _with_submission(slot, number, submission, ahead=ahead)
+            known_of = next((a for a in slot.attempts if a.number == number), Attempt(number=number, ahead=ahead))
+            jobs = (*known_of.submissions, submission)
+            slot = with_attempt(slot, number, submissions=jobs, ahead=known_of.ahead)
             events.append({"kind": "adopted", "slot": slot.index, "attempt": number, "token": submission.token})
     return slot
 
@@ -74,16 +78,5 @@ def _is_back(submission: Submission, slot: Slot, attempt: Attempt, facts: Facts)
     return in_queue and (gone is None or isinstance(gone, Gone))
 
 
-def _row_time(row: JobRow, now: float) -> float:
-    return row.submitted_at or row.started_at or now
-
-
 def _adopted(token: str, job_id: str, at: float) -> Submission:
     return Submission(token=token, intent_at=at, state=SubmissionState.SUBMITTED, job_id=job_id, note="adopted")
-
-
-def _with_submission(slot: Slot, number: int, submission: Submission, *, ahead: bool) -> Slot:
-    attempts = {attempt.number: attempt for attempt in slot.attempts}
-    attempt = attempts.get(number, Attempt(number=number, ahead=ahead))
-    attempts[number] = attempt.model_copy(update={"submissions": (*attempt.submissions, submission)})
-    return slot.model_copy(update={"attempts": tuple(attempts[n] for n in sorted(attempts))})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anchorleg.job import HANDED_OVER
-from orchestrator.decisions.models import Attempt, Seen, Slot, SlotStatus, Submission, Verdict
+from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
 from orchestrator.executors.base import JobState
 
 #: After a refusal, a decline or an end in the queue: the current job has no need of it, and asking again costs the
@@ -16,9 +16,8 @@ EARLY_ENDS = 3
 def running_claimant(attempt: Attempt | None) -> Submission | None:
     """The submission that runs `attempt` for certain: claimed, in the queue, with an id."""
     for submission in attempt.live if attempt is not None else ():
-        seen = submission.sighting
-        running = isinstance(seen, Seen) and seen.state is JobState.RUNNING
-        if attempt is not None and submission.token == attempt.claimed_by and running and submission.job_id:
+        claims = attempt is not None and submission.token == attempt.claimed_by
+        if claims and submission.was_seen(JobState.RUNNING) and submission.job_id:
             return submission
     return None
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.config import RunConfig
 from orchestrator.decisions.actions import Action, Cancel, Release, Submit
 from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Submission, SubmissionState, Verdict
+from orchestrator.decisions.nodes import forgiven
+from orchestrator.given import given
 
 #: A slot that goes on does so as if nothing had happened.
 GO_ON: dict[str, Any] = {
     "status": SlotStatus.ACTIVE, "why": "", "on_request": False, "not_before": 0.0, "ahead_not_before": 0.0,
     "put_off_since": None, "failures": 0, "node_failures": 0, "stalls": 0, "early_ends": 0,
 }  # fmt: skip
+#: Of the dates that waits are counted from, those of a submission and of an attempt. `started_at` and `ended_at` are of
+#: the node's clock.
+_OF_A_SUBMISSION = ("absent_since", "cancelled_at", "released_at", "stuck_since", "left_since")
+_OF_AN_ATTEMPT = ("heartbeat_changed_at", "aborted_at", "asked_to_hand_over_at")
 #: Refused submissions that stay in the ledger, for each attempt.
 REFUSALS_KEPT = 2
 
@@ -98,3 +105,48 @@ def _is_raised(slot: Slot, total: int | None) -> bool:
 def _is_given_more(slot: Slot, given: str) -> bool:
     before = next((a.given for a in reversed(slot.attempts) if a.verdict is Verdict.FINISHED), "")
     return bool(given and before) and given != before
+
+
+def with_clock_set_back(ledger: Ledger, now: float) -> Ledger:
+    """`ledger` without dates of our own clock that are later than `now`; itself, if it was not written later.
+
+    What a clock that was set back dates into the future happened, for all we know, just now. Left as it is, each wait
+    would grow by the whole step, and a job that left the queue stay unproven.
+    """
+    if ledger.written_at <= now:
+        return ledger
+    update: dict[str, Any] = _clamped(ledger, ("blind_since", "full_until"), now)
+    slots = (
+        slot.model_copy(update={"attempts": tuple(_clamped_attempt(one, now) for one in slot.attempts)})
+        for slot in ledger.slots
+    )
+    return ledger.model_copy(update=update | {"slots": tuple(slots)})
+
+
+def _clamped_attempt(attempt: Attempt, now: float) -> Attempt:
+    submissions = tuple(s.model_copy(update=_clamped(s, _OF_A_SUBMISSION, now)) for s in attempt.submissions)
+    return attempt.model_copy(update=_clamped(attempt, _OF_AN_ATTEMPT, now) | {"submissions": submissions})
+
+
+def _clamped(dated: Ledger | Attempt | Submission, names: tuple[str, ...], now: float) -> dict[str, float]:
+    dates = {name: getattr(dated, name) for name in names}
+    return {name: now for name, at in dates.items() if at is not None and at > now}
+
+
+def started_again(ledger: Ledger, config: RunConfig) -> Ledger:
+    """`start` typed once more: slots that were given up or paused get another chance, and so do finished ones that have
+    more to do: a larger total, another command or other params. Actors go on in any case: their training may be longer
+    now. Errors: as `RunConfig.trained_by`.
+    """
+    slots = tuple(_started_again(slot, config) for slot in ledger.slots)
+    return ledger.model_copy(update={"slots": slots, "nodes": forgiven(ledger.nodes)})
+
+
+def _started_again(slot: Slot, config: RunConfig) -> Slot:
+    if slot.index >= config.slots:
+        return reactivated(slot, None)
+    if (command := config.command_of(slot.index)) is not None:
+        return reactivated(slot, None, given(command, config.settings_of(slot.index)))
+    if not config.trains:
+        return reactivated(slot, None, again=True)
+    return reactivated(slot, config.trained_by(slot.index).total_steps)

@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.decisions.ahead import EARLY_ENDS, began_behind
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Submission, Verdict
+from orchestrator.decisions.models import Attempt, Slot, SlotStatus, Verdict
 from orchestrator.sections import RelaySection
 
 #: What is no failure of the program.
@@ -58,7 +58,7 @@ def after_end(
     elif verdict is Verdict.DO_NOT_REQUEUE:
         update |= {"status": SlotStatus.FAILED, "why": attempt.cause, "on_request": False}
     if slot.status is SlotStatus.ACTIVE and verdict not in _SETTLED and _was_the_last(slot, attempt):
-        if verdict is Verdict.CANCELLED and not _ours(attempt):
+        if verdict is Verdict.CANCELLED and all(s.cancelled_at is None for s in attempt.decisive):
             why = f"its job was {attempt.cause}; `orchestrator start {name}` goes on"
             update |= {"status": SlotStatus.PAUSED, "why": why}
         elif not progressed and verdict is not Verdict.HANDED_OVER:
@@ -115,8 +115,7 @@ def _after_failure(slot: Slot, attempt: Attempt, relay: RelaySection, now: float
 
 def _has_run(attempt: Attempt) -> bool:
     """Whether its end shows that Slurm took its job and began it, claimed or not: nothing refuses it any more."""
-    submission = last_submission(attempt)
-    was_stuck = submission is not None and submission.stuck_since is not None
+    was_stuck = any(submission.stuck_since is not None for submission in attempt.decisive[-1:])
     return attempt.verdict not in _PROVES_NOTHING and not was_stuck
 
 
@@ -128,8 +127,7 @@ def delay_after(failures: int, relay: RelaySection) -> float:
 
 def job_words(attempt: Attempt) -> str:
     """How to name the job of an attempt."""
-    ids = [s.job_id for s in attempt.submissions if s.token == attempt.claimed_by and s.job_id]
-    ids = ids or [s.job_id for s in attempt.submissions if s.job_id]
+    ids = [s.job_id for s in (*attempt.submissions, *attempt.decisive) if s.job_id]
     return f"job {ids[-1]} failed" if ids else f"attempt {attempt.number} failed"
 
 
@@ -137,17 +135,6 @@ def _was_the_last(slot: Slot, attempt: Attempt) -> bool:
     """Whether nothing has begun after it but what was queued behind it, maybe before anybody saw its end."""
     current = slot.current
     return current is not None and (attempt.number == current.number or began_behind(current, attempt))
-
-
-def _ours(attempt: Attempt) -> bool:
-    mine = [s for s in attempt.submissions if s.token == attempt.claimed_by] or list(attempt.submissions)
-    return any(s.cancelled_at is not None for s in mine)
-
-
-def last_submission(attempt: Attempt) -> Submission | None:
-    """The one whose end was the attempt's end: the claimant's, else the newest."""
-    mine = [s for s in attempt.submissions if s.token == attempt.claimed_by] or list(attempt.submissions)
-    return mine[-1] if mine else None
 
 
 def with_hand_over(hand_over_s: tuple[float, ...], evidence: Evidence) -> tuple[float, ...]:

@@ -54,6 +54,11 @@ class Facts:
         """The work folder that identifies a submission."""
         return f"{self.jobs_dir}/{token}"
 
+    def past_of(self, token: str) -> JobRow | None:
+        """What the history tells of a submission."""
+        known = self.history is not None and self.history.status == "ok"
+        return self.history.of(self.job_dir(token)) if self.history is not None and known else None
+
     @cached_property
     def heard_of(self) -> frozenset[str]:
         """Tokens of jobs that somebody else speaks of: the queue, or a claim."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.decisions import ahead, ends, leftovers, nodes, stalls
 from orchestrator.decisions.adoption import adopt
-from orchestrator.decisions.clocks import with_clock_set_back
+from orchestrator.decisions.edits import with_clock_set_back
 from orchestrator.decisions.evidence import Evidence, Progress, saved_step
 from orchestrator.decisions.facts import Event, Facts, event
 from orchestrator.decisions.halving import with_metric_of, with_rungs
@@ -225,8 +225,7 @@ def _worked_s(attempt: Attempt, evidence: Evidence) -> float:
     """
     if attempt.started_at is None:
         return 0.0
-    submission = ends.last_submission(attempt)
-    gone = submission.sighting if submission is not None else None
+    gone = attempt.decisive[-1].sighting if attempt.decisive else None
     if evidence.exit is not None:
         return max(0.0, evidence.exit.at - attempt.started_at)
     if isinstance(gone, Gone) and gone.ran_s is not None:
@@ -243,7 +242,7 @@ def _accuse(
     slot: Slot, attempt: Attempt, evidence: Evidence, memory: tuple[BadNode, ...], facts: Facts, events: list[Event]
 ) -> tuple[BadNode, ...]:
     """Remember the node of an early death; say so where it is left out from now on."""
-    submission = ends.last_submission(attempt)
+    submission = attempt.decisive[-1] if attempt.decisive else None
     node = attempt.node or (submission.node if submission is not None else "")
     lived_s = (attempt.ended_at or facts.now) - attempt.started_at if attempt.started_at is not None else 0.0
     gone = submission.sighting if submission is not None else None
@@ -350,23 +349,12 @@ def _fold_submission(submission: Submission, attempt: Attempt, evidence: Evidenc
         return submission
     if submission.intent_at > facts.now:  # our clock was set back; a poll must be able to be later than it
         submission = submission.model_copy(update={"intent_at": facts.now - 1.0})
-    job_dir = facts.job_dir(submission.token)
-    if submission.state is not SubmissionState.SUBMITTED and never_accepted(
-        submission, evidence, facts.poll, facts.history, job_dir=job_dir, submit_grace_s=facts.submit_grace_s
-    ):
+    if submission.state is not SubmissionState.SUBMITTED and never_accepted(submission, evidence, facts):
         return submission.model_copy(update={"state": SubmissionState.NOT_SUBMITTED, "sighting": None})
-    sighting = sight(
-        submission,
-        attempt,
-        evidence,
-        facts.poll,
-        facts.history,
-        job_dir=job_dir,
-        now=facts.now,
-        forget_after_s=facts.forget_after_s,
-    )
+    sighting = sight(submission, attempt, evidence, facts)
     if sighting is None:
         return submission
+    job_dir = facts.job_dir(submission.token)
     known = facts.poll.of(job_dir) or (facts.history.of(job_dir) if facts.history is not None else None)
     news: dict[str, Any] = {"sighting": sighting, "absent_since": None}
     if isinstance(sighting, Gone):

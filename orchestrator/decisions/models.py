@@ -82,10 +82,6 @@ class SubmissionState(StrEnum):
     ENDED = "ended"
 
 
-#: A submission in one of these may hold a job in the queue.
-LIVE = frozenset({SubmissionState.INTENT, SubmissionState.SUBMITTED, SubmissionState.UNCERTAIN})
-
-
 class Submission(Frozen):
     """One sbatch of one attempt.
 
@@ -116,6 +112,10 @@ class Submission(Frozen):
     def is_live(self) -> bool:
         """Whether it may hold a job in the queue."""
         return self.state is not SubmissionState.ENDED and self.state is not SubmissionState.NOT_SUBMITTED
+
+    def was_seen(self, state: JobState) -> bool:
+        """Whether the last look showed its job in this state."""
+        return isinstance(self.sighting, Seen) and self.sighting.state is state
 
 
 class Verdict(StrEnum):
@@ -174,6 +174,11 @@ class Attempt(Frozen):
     def live(self) -> tuple[Submission, ...]:
         """Submissions that may hold a job."""
         return tuple([s for s in self.submissions if s.is_live])
+
+    @property
+    def decisive(self) -> tuple[Submission, ...]:
+        """Those whose end is the attempt's end, the newest last: the claimant's, else all."""
+        return tuple([s for s in self.submissions if s.token == self.claimed_by]) or self.submissions
 
 
 class SlotStatus(StrEnum):

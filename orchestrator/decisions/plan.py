@@ -21,10 +21,11 @@ from orchestrator.decisions.models import Attempt, Ledger, Seen, Slot, SlotStatu
 from orchestrator.decisions.nodes import excluded
 from orchestrator.decisions.outcomes import full_words
 from orchestrator.decisions.reasons import LAUNCH_FAILED_HELD
-from orchestrator.decisions.sightings import is_pending, is_stuck
+from orchestrator.decisions.sightings import is_stuck
 from orchestrator.decisions.stalls import ABORT_WAIT_S, is_stalled, never_begins
 from orchestrator.decisions.turns import Turns, in_turn
 from orchestrator.decisions.verdicts import LAUNCH_FAILED, NEVER_BEGAN
+from orchestrator.executors.base import JobState
 
 #: A cancel that had no effect is repeated; scancel of an ended job is harmless.
 CANCEL_AGAIN_S = 60.0
@@ -80,25 +81,15 @@ def plan(
     if control.wish == "run" and ledger.blind_since is None:
         leaving = {action.slot for action in actions if isinstance(action, HandOver | Abort)}
         submits = _submits(ledger, limits, newest_folder, now, random_hex)
-        actions += [one for one in submits if not (_is_behind_another(one) and one.slot in leaving)]
+        behind = [one for one in submits if isinstance(one, Submit) and one.after is not None and one.slot in leaving]
+        actions += [one for one in submits if one not in behind]
     return _once(actions)
-
-
-def _is_behind_another(action: Action) -> bool:
-    return isinstance(action, Submit) and action.after is not None
 
 
 def _once(actions: list[Action]) -> list[Action]:
     """One cancel a job is enough, whatever the reasons."""
-    seen: set[str] = set()
-    kept: list[Action] = []
-    for action in actions:
-        if isinstance(action, Cancel):
-            if action.token in seen:
-                continue
-            seen.add(action.token)
-        kept.append(action)
-    return kept
+    first = {one.token: at for at, one in reversed([*enumerate(actions)]) if isinstance(one, Cancel)}
+    return [one for at, one in enumerate(actions) if not isinstance(one, Cancel) or first[one.token] == at]
 
 
 def _submits(
@@ -174,10 +165,9 @@ def _make_room(ledger: Ledger, wanted: int, now: float) -> list[Action]:
     found: list[Action] = []
     for slot in reversed(ledger.slots):
         for submission in slot.successor.live if slot.successor is not None else ():
-            if len(found) < wanted and submission.job_id and is_pending(submission) and _may_cancel(submission, now):
-                where = (slot.index, slot.successor.number if slot.successor else 0, submission.token)
-                found.append(Cancel(*where, submission.job_id, "its place is needed by a slot without a job"))
-    return found
+            if slot.successor is not None and submission.was_seen(JobState.PENDING):
+                found += _cancel(slot, slot.successor, submission, "its place is needed by a slot without a job", now)
+    return found[:wanted]
 
 
 def next_attempt(slot: Slot, newest_folder: int) -> int | None:
@@ -217,13 +207,11 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
         overtaken = current is not None and attempt.number < current.number
         unneeded = attempt.ahead and (slot.status is not SlotStatus.ACTIVE or _is_over(current))
         for submission in attempt.live:
-            if submission.job_id is None or not _may_cancel(submission, now):
-                continue
             if overtaken and began_behind(current, attempt) and not _was_seen_since(submission, current):
                 continue  # the queue has ended it, and will say how: a person's cancel must not look like ours
             other = attempt.claimed_by is not None and submission.token != attempt.claimed_by
-            unclaimed = attempt.claimed_by is None and is_pending(submission)
-            useless = is_pending(submission) and (other or attempt.verdict is not None)
+            unclaimed = attempt.claimed_by is None and submission.was_seen(JobState.PENDING)
+            useless = submission.was_seen(JobState.PENDING) and (other or attempt.verdict is not None)
             why = None
             if overtaken or useless:
                 why = "another job runs this attempt" if other else "its attempt is over"
@@ -234,7 +222,7 @@ def _tidy(slot: Slot, now: float) -> list[Action]:
             elif is_stuck(submission):
                 why = "it would wait for ever"
             if why is not None:
-                actions.append(Cancel(slot.index, attempt.number, submission.token, submission.job_id, why))
+                actions += _cancel(slot, attempt, submission, why, now)
     return actions
 
 
@@ -256,23 +244,17 @@ def _look_after(slot: Slot, limits: Limits, now: float) -> list[Action]:
     actions: list[Action] = []
     for submission in attempt.live:
         where = (slot.index, attempt.number, submission.token)
-        if is_pending(submission) and is_launch_held(submission):
+        if submission.was_seen(JobState.PENDING) and is_launch_held(submission):
             seen_at = submission.sighting.at if isinstance(submission.sighting, Seen) else now
             if submission.job_id and submission.released_at is None:
                 actions.append(Release(*where, submission.job_id))
-            elif (
-                submission.job_id
-                and seen_at - (submission.released_at or now) >= RELEASE_WAIT_S
-                and _may_cancel(submission, now)
-            ):
-                actions.append(Cancel(*where, submission.job_id, LAUNCH_FAILED))
+            elif seen_at - (submission.released_at or now) >= RELEASE_WAIT_S:
+                actions += _cancel(slot, attempt, submission, LAUNCH_FAILED, now)
         elif never_begins(attempt, submission, limits.stall_s):
-            if submission.job_id and _may_cancel(submission, now):
-                actions.append(Cancel(*where, submission.job_id, NEVER_BEGAN))
+            actions += _cancel(slot, attempt, submission, NEVER_BEGAN, now)
         elif attempt.aborted_at is not None and submission.token == attempt.claimed_by:
-            late = now - attempt.aborted_at >= ABORT_WAIT_S
-            if late and submission.job_id and _may_cancel(submission, now):
-                actions.append(Cancel(*where, submission.job_id, "it did not end after its stacks were asked for"))
+            if now - attempt.aborted_at >= ABORT_WAIT_S:
+                actions += _cancel(slot, attempt, submission, "it did not end after its stacks were asked for", now)
         elif is_stalled(slot, attempt, submission, limits.stall_s, now):
             actions.append(Abort(*where, f"no progress for {roughly(attempt.quiet_s)}"))
     return actions
@@ -284,16 +266,19 @@ def is_launch_held(submission: Submission) -> bool:
     return isinstance(seen, Seen) and LAUNCH_FAILED_HELD in seen.reason.replace("_", " ").lower()
 
 
-def _may_cancel(submission: Submission, now: float) -> bool:
-    at = submission.cancelled_at
-    return _has_its_id(submission) and (at is None or abs(now - at) >= CANCEL_AGAIN_S)
+def _cancel(slot: Slot, attempt: Attempt, submission: Submission, why: str, now: float) -> list[Cancel]:
+    """One cancel; none where its id is not known, or it was cancelled a moment ago."""
+    at, job_id = submission.cancelled_at, _named_id(submission)
+    if job_id is None or (at is not None and abs(now - at) < CANCEL_AGAIN_S):
+        return []
+    return [Cancel(slot.index, attempt.number, submission.token, job_id, why)]
 
 
-def _has_its_id(submission: Submission) -> bool:
-    """Whether its id may be named to the scheduler: one that a complete queue does not have may by now be that of
-    another job of the user, where slurmctld began to count anew.
+def _named_id(submission: Submission) -> str | None:
+    """The id that may be named to the scheduler: one that a complete queue does not have may by now be that of another
+    job of the user, where slurmctld began to count anew.
     """
-    return submission.absent_since is None
+    return submission.job_id if submission.absent_since is None else None
 
 
 def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
@@ -302,25 +287,19 @@ def _hand_over(slot: Slot, grace_s: float, now: float) -> list[Action]:
     for attempt in (slot.successor, slot.current):
         for submission in attempt.live if attempt is not None else ():
             assert attempt is not None  # noqa: S101 - for the type checker
-            where = (slot.index, attempt.number, submission.token)
             asked_at = attempt.asked_to_hand_over_at
-            if (is_pending(submission) or attempt.ahead) and attempt.claimed_by is None:
-                if submission.job_id and _may_cancel(submission, now):
-                    actions.append(Cancel(*where, submission.job_id, "stopped before it began"))
+            if (submission.was_seen(JobState.PENDING) or attempt.ahead) and attempt.claimed_by is None:
+                actions += _cancel(slot, attempt, submission, "stopped before it began", now)
             elif asked_at is None:
-                actions.append(HandOver(*where, submission.job_id if _has_its_id(submission) else None))
-            elif now - asked_at > grace_s and submission.job_id and _may_cancel(submission, now):
-                actions.append(Cancel(*where, submission.job_id, f"no hand-over within {grace_s:.0f} s"))
+                actions.append(HandOver(slot.index, attempt.number, submission.token, _named_id(submission)))
+            elif now - asked_at > grace_s:
+                actions += _cancel(slot, attempt, submission, f"no hand-over within {grace_s:.0f} s", now)
     return actions
 
 
 def _cancel_all(slot: Slot, now: float) -> list[Action]:
-    return [
-        Cancel(slot.index, attempt.number, submission.token, submission.job_id, "stopped at once")
-        for attempt in reversed(slot.attempts)
-        for submission in attempt.live
-        if submission.job_id and _may_cancel(submission, now)
-    ]
+    live = ((attempt, submission) for attempt in reversed(slot.attempts) for submission in attempt.live)
+    return [one for attempt, submission in live for one in _cancel(slot, attempt, submission, "stopped at once", now)]
 
 
 def with_room_words(

@@ -31,8 +31,9 @@ import re
 
 from anchorleg.job import DO_NOT_REQUEUE
 from orchestrator.decisions.evidence import Evidence, Exit, has_left_nothing, is_complete
+from orchestrator.decisions.facts import Facts
 from orchestrator.decisions.models import Attempt, Blind, Gone, Seen, Sighting, Submission
-from orchestrator.executors.base import Accounting, JobRow, JobState, Poll
+from orchestrator.executors.base import JobRow, JobState, Poll
 
 #: A heartbeat each 30 s (shim.HEARTBEAT_S), 60 s until a network folder shows it (RECORD_WAIT_S), 30 s for a slow node.
 HEARTBEAT_SILENT_S = 120.0
@@ -55,16 +56,13 @@ CLAIM_SLACK_S = 2.0
 #: Where no history says whose cancel it was: measured are 0 s for a launch that failed; a person needs longer.
 LAUNCH_S = 5.0
 CANCELLED_BY = re.compile(r"by (\d+)")
+#: What a sighting has of the queue's row.
+_SHOWN = ("state", "raw_state", "reason", "partition", "node", "started_at", "ends_at")
 
 
 def missing_from(poll: Poll, submission: Submission, job_dir: str) -> bool:
     """Whether a complete poll, taken after the submission, does not have it."""
     return poll.error is None and poll.at > submission.intent_at and poll.of(job_dir) is None
-
-
-def is_pending(submission: Submission) -> bool:
-    """Whether it was last seen waiting."""
-    return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.PENDING
 
 
 def is_stuck(submission: Submission) -> bool:
@@ -91,43 +89,34 @@ def _needs_the_schedulers_word(submission: Submission, evidence: Evidence) -> bo
     return not is_complete(evidence) and ended.code != DO_NOT_REQUEUE and ended.superseded_by is None
 
 
-def sight(
-    submission: Submission,
-    attempt: Attempt,
-    evidence: Evidence,
-    poll: Poll,
-    history: Accounting | None,
-    *,
-    job_dir: str,
-    now: float,
-    forget_after_s: float,
-) -> Sighting | None:
-    """What can be said of one submission now; None: nothing yet. `history` is None when it was not asked."""
+def sight(submission: Submission, attempt: Attempt, evidence: Evidence, facts: Facts) -> Sighting | None:
+    """What can be said of one submission now; None: nothing yet."""
+    poll, history, now = facts.poll, facts.history, facts.now
     if evidence.exit is not None and evidence.exit.token == submission.token:
-        return _said(submission, evidence, evidence.exit, poll, history, job_dir=job_dir, now=now)
+        return _said(submission, evidence, evidence.exit, facts)
     if _lost_the_claim(submission, evidence):
         return Gone(proof="it found the attempt taken and ended as a duplicate", at=now, by_job=True)
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
     if poll.at <= submission.intent_at:
         return submission.sighting
-    row = _last_word(poll, history, job_dir)
+    row = _last_word(submission, facts)
     if row is not None and row.state is JobState.ENDED:
         if _is_of_a_second_run(row, submission, evidence):
             return _of_the_first_run(submission, attempt, now)
         return _ended(row, "queue", submission, evidence, poll.at)
     if row is not None:
-        return _seen(row, poll.at)
+        return Seen(at=poll.at, **{name: getattr(row, name) for name in _SHOWN})
     if history is None or history.status == "blind":
         error = (history.error if history else None) or "it left the queue; the history was not asked yet"
         return _blind(submission, poll.at, error)
-    past = history.of(job_dir) if history.status == "ok" else None
+    past = facts.past_of(submission.token)
     if past is not None and past.state is JobState.ENDED:
         if _is_of_a_second_run(past, submission, evidence):
             return _of_the_first_run(submission, attempt, now)
         return _ended(past, "history", submission, evidence, history.at)
     absent_since = submission.absent_since if submission.absent_since is not None else poll.at
-    wait_s = forget_after_s if history.status == "ok" else min(forget_after_s, HEARTBEAT_SILENT_S)
+    wait_s = facts.forget_after_s if history.status == "ok" else min(facts.forget_after_s, HEARTBEAT_SILENT_S)
     beat_at = attempt.heartbeat_changed_at
     silent_at = beat_at + HEARTBEAT_SILENT_S if beat_at is not None else absent_since
     absent_s = poll.at - absent_since
@@ -144,31 +133,23 @@ def sight(
     return left.model_copy(update={"proven_at": max(absent_since + wait_s, silent_at)})
 
 
-def _said(
-    submission: Submission,
-    evidence: Evidence,
-    ended: Exit,
-    poll: Poll,
-    history: Accounting | None,
-    *,
-    job_dir: str,
-    now: float,
-) -> Gone | Blind:
+def _said(submission: Submission, evidence: Evidence, ended: Exit, facts: Facts) -> Gone | Blind:
     """The job's own record. After a SIGTERM the scheduler's word is waited for a little: only it knows who sent it."""
     gone = Gone(proof="the job's own exit record", at=ended.at, by_job=True)
     if not _needs_the_schedulers_word(submission, evidence):
         return gone
+    poll, history = facts.poll, facts.history
     if poll.error is not None:
         return _blind(submission, poll.at, poll.error)
-    past = history.of(job_dir) if history is not None and history.status == "ok" else None
-    for row in (_last_word(poll, history, job_dir), past):
+    for row in (_last_word(submission, facts), facts.past_of(submission.token)):
         if row is not None and row.state is JobState.ENDED:
             if _is_of_a_second_run(row, submission, evidence) and was_not_launched(row.raw_state, _ran_s(row)):
                 return gone  # its node runs it already: slurmd refuses the second start, and Slurm ends both
             return gone.model_copy(update={"raw_state": row.raw_state, "node": row.node})
+    job_dir = facts.job_dir(submission.token)
     nobody_knows = history is not None and history.status == "disabled" and missing_from(poll, submission, job_dir)
-    since = _waiting_since(submission, WORD_MISSING, now)
-    if nobody_knows or now - since >= RECORD_WAIT_S:
+    since = _waiting_since(submission, WORD_MISSING, facts.now)
+    if nobody_knows or facts.now - since >= RECORD_WAIT_S:
         return gone
     return Blind(since=since, error=WORD_MISSING, proven_at=since + RECORD_WAIT_S)
 
@@ -221,10 +202,9 @@ def is_cancelled_by_somebody(submission: Submission, poll: Poll, job_dir: str) -
     return row is not None and row.raw_state == "CANCELLED" and submission.cancelled_at is None
 
 
-def _last_word(poll: Poll, history: Accounting | None, job_dir: str) -> JobRow | None:
+def _last_word(submission: Submission, facts: Facts) -> JobRow | None:
     """The queue's row; the history's, where both tell of one end and that one tells more."""
-    row = poll.of(job_dir)
-    past = history.of(job_dir) if history is not None and history.status == "ok" else None
+    row, past = facts.poll.of(facts.job_dir(submission.token)), facts.past_of(submission.token)
     if row is None or past is None or row.state is not JobState.ENDED or row.job_id != past.job_id:
         return row
     return past if past.raw_state.startswith(f"{row.raw_state} ") else row
@@ -253,42 +233,22 @@ def _ended(row: JobRow, source: str, submission: Submission, evidence: Evidence,
     return Gone(proof=f"the {source} says {row.raw_state}", at=at, **word)
 
 
-def _seen(row: JobRow, at: float) -> Seen:
-    return Seen(
-        state=row.state,
-        raw_state=row.raw_state,
-        at=at,
-        reason=row.reason,
-        partition=row.partition,
-        node=row.node,
-        started_at=row.started_at,
-        ends_at=row.ends_at,
-    )
-
-
 def _blind(submission: Submission, at: float, error: str) -> Blind:
     since = submission.sighting.since if isinstance(submission.sighting, Blind) else at
     return Blind(since=since, error=error)
 
 
-def never_accepted(
-    submission: Submission,
-    evidence: Evidence,
-    poll: Poll,
-    history: Accounting | None,
-    *,
-    job_dir: str,
-    submit_grace_s: float,
-) -> bool:
+def never_accepted(submission: Submission, evidence: Evidence, facts: Facts) -> bool:
     """Whether an intent or an unclear answer is proven to have come to nothing: queue and history are both complete,
     both later than the submission by a grace, and neither they nor a claim know it, nor did the queue when it was first
     seen without it, a while ago.
     """
+    poll, history, job_dir = facts.poll, facts.history, facts.job_dir(submission.token)
     if _claims(submission, evidence):
         return False
     if history is None or history.status == "blind" or not missing_from(poll, submission, job_dir):
         return False
-    if submission.absent_since is None or poll.at - submission.absent_since < min(SETTLE_S, submit_grace_s):
+    if submission.absent_since is None or poll.at - submission.absent_since < min(SETTLE_S, facts.submit_grace_s):
         return False
-    late_enough = min(poll.at, history.at) > submission.intent_at + submit_grace_s
+    late_enough = min(poll.at, history.at) > submission.intent_at + facts.submit_grace_s
     return late_enough and (history.status == "disabled" or history.of(job_dir) is None)

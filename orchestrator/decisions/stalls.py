@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import Attempt, Seen, Slot, Submission
+from orchestrator.decisions.models import Attempt, Slot, Submission
 from orchestrator.decisions.sightings import HEARTBEAT_SILENT_S
 from orchestrator.executors.base import JobState
 
@@ -34,7 +34,7 @@ def watched(
     """
     progress = evidence.progress
     if evidence.claim is None:
-        if not any(is_running(submission) for submission in attempt.live):
+        if not any(submission.was_seen(JobState.RUNNING) for submission in attempt.live):
             return {}
     elif progress is None:
         return {}
@@ -59,22 +59,18 @@ def limit_s(slot: Slot, stall_s: float) -> float:
     return max(stall_s, TIMES_USUAL * slot.usual_s)
 
 
-def is_running(submission: Submission) -> bool:
-    """Whether it was last seen running."""
-    return isinstance(submission.sighting, Seen) and submission.sighting.state is JobState.RUNNING
-
-
 def never_begins(attempt: Attempt, submission: Submission, stall_s: float) -> bool:
     """Whether its job has been watched to run for so long, and has not even claimed the attempt."""
-    return attempt.claimed_by is None and is_running(submission) and attempt.quiet_s >= BEGIN_STALLS * stall_s
+    runs = attempt.claimed_by is None and submission.was_seen(JobState.RUNNING)
+    return runs and attempt.quiet_s >= BEGIN_STALLS * stall_s
 
 
 def is_stalled(slot: Slot, attempt: Attempt, submission: Submission, stall_s: float, now: float) -> bool:
     """Whether a running claimant has been silent for too long, and it is neither blindness nor its node's trouble."""
-    if submission.token != attempt.claimed_by or not is_running(submission) or not attempt.progress_mark:
-        return False
+    runs = submission.token == attempt.claimed_by and submission.was_seen(JobState.RUNNING)
     asked = attempt.asked_to_hand_over_at is not None or attempt.aborted_at is not None
-    return _beats(attempt, now) and not asked and attempt.quiet_s >= limit_s(slot, stall_s)
+    reports = bool(attempt.progress_mark) and _beats(attempt, now)
+    return runs and reports and not asked and attempt.quiet_s >= limit_s(slot, stall_s)
 
 
 def _beats(attempt: Attempt, now: float) -> bool:

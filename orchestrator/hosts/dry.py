@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from anchorleg.words import counted
-from orchestrator.config import RunConfig, check_mixing, check_notice, check_places, check_walltime, training_identity
+from orchestrator.config import RunConfig, check_start, training_identity
 from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Abort, Action, Cancel, HandOver, Release, Submit
 from orchestrator.decisions.control import Control
@@ -83,10 +83,7 @@ def dry_start(asked: StartRequest) -> Rehearsal:
     """What `start` would do. Errors: as `begin`."""
     config, run_dir, name = asked.config, asked.run_dir, asked.config.run_name
     executor = executor_for(config, run_dir, os.environ)
-    check_walltime(config, executor)
-    check_places(config, executor)
-    check_notice(config, executor)
-    check_mixing(config)
+    check_start(config, executor)
     notes = [*(f"note: {note}" for note in notes_of(asked)), *_summary(config, run_dir, executor)]
     if not run_dir.run_file.exists():
         notes += ["", f"the job script of slot 0 ({UNDRAWN} stands for what is drawn by chance when it is submitted):"]

@@ -15,9 +15,7 @@ from anchorleg.files import link_count, make_folder, read_json_or_none
 from anchorleg.places import user_path
 from orchestrator.config import (
     RunConfig,
-    check_mixing,
-    check_notice,
-    check_places,
+    check_start,
     check_walltime,
     parse_config,
     training_identity,
@@ -136,10 +134,7 @@ def begin(
     `fix` makes the run's copy of our packages. Errors: ConfigError, IdentityMismatch, RunFolderError, StorageError.
     """
     executor = executor_for(config, run_dir, environ)
-    check_walltime(config, executor)
-    check_places(config, executor)
-    check_notice(config, executor)
-    check_mixing(config)
+    check_start(config, executor)
     config, _ = with_known_experiments(config, run_dir)
     wanted = {
         "executor": executor,

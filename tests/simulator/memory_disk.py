@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from orchestrator.disk import Disk
+
 
 class MemoryPath(str):
     """A path that costs little: what `RunDir` and its readers use of `pathlib.Path`, whose parts take most of the time
@@ -184,7 +186,7 @@ class Server:
             del self.folders[folder][name]
 
 
-class MemoryDisk:
+class MemoryDisk(Disk):
     """One machine's view of the server: the `Disk` that the controller gets."""
 
     def __init__(self, server: Server, client: str) -> None:
@@ -197,18 +199,15 @@ class MemoryDisk:
             self.gate(kind, path, before)  # type: ignore[arg-type]
 
     def names(self, folder: Path) -> list[str]:
-        """See `Disk`."""
         self._pass("names", folder, before=True)
         return self.server.names(self.client, str(folder))
 
     def exists(self, path: Path) -> bool:
-        """See `Disk`."""
         self._pass("exists", path, before=True)
         folder, _, name = str(path).rpartition("/")
         return self.server.entry(self.client, folder, name) is not None
 
     def version(self, path: Path) -> object:
-        """See `Disk`."""
         self._pass("version", path, before=True)
         folder, _, name = str(path).rpartition("/")
         entry = self.server.entry(self.client, folder, name)
@@ -217,16 +216,13 @@ class MemoryDisk:
         return entry
 
     def read(self, path: Path) -> bytes:
-        """See `Disk`."""
         self._pass("read", path, before=True)
         return self.server.read(self.client, str(path))
 
     def tail(self, path: Path, length: int) -> bytes:
-        """See `Disk`."""
         return self.read(path)[-length:]
 
     def write(self, path: Path, data: bytes) -> None:
-        """See `Disk`."""
         self._pass("write", path, before=True)
         if str(path.parent) not in self.server.folders:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
@@ -234,7 +230,6 @@ class MemoryDisk:
         self._pass("write", path, before=False)
 
     def create(self, path: Path, data: bytes) -> bool:
-        """See `Disk`."""
         self._pass("create", path, before=True)
         if str(path.parent) not in self.server.folders:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
@@ -243,7 +238,6 @@ class MemoryDisk:
         return made
 
     def append(self, path: Path, value: Any) -> None:
-        """See `Disk`."""
         self._pass("append", path, before=True)
         line = json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         folder, _, name = str(path).rpartition("/")
@@ -259,7 +253,6 @@ class MemoryDisk:
         self._pass("append", path, before=False)
 
     def make_folder(self, path: Path, *, exist_ok: bool = False) -> None:
-        """See `Disk`."""
         self._pass("make_folder", path, before=True)
         if str(path) in self.server.folders:
             if not exist_ok:
@@ -269,27 +262,23 @@ class MemoryDisk:
         self._pass("make_folder", path, before=False)
 
     def sync_folder(self, path: Path) -> None:
-        """See `Disk`."""
         self._pass("sync_folder", path, before=True)
 
     def remove(self, path: Path) -> None:
-        """See `Disk`."""
         self._pass("remove", path, before=True)
         self.server.remove(self.client, str(path))
         self._pass("remove", path, before=False)
 
     def remove_tree(self, path: Path) -> None:
-        """See `Disk`."""
         self._pass("remove_tree", path, before=True)
         self.server.remove_tree(self.client, str(path))
         self._pass("remove_tree", path, before=False)
 
     def link_target(self, path: Path) -> str | None:
-        """See `Disk`. The links are made by the job script, which is not simulated."""
+        """The links are made by the job script, which is not simulated."""
         self._pass("link_target", path, before=True)
 
     def touch(self, path: Path) -> None:
-        """See `Disk`."""
         self._pass("touch", path, before=True)
         folder, _, name = str(path).rpartition("/")
         if folder not in self.server.folders:

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.disk import LocalDisk
+from orchestrator.disk import Disk
 
 
-class RefusingDisk(LocalDisk):
+class RefusingDisk(Disk):
     """`left` calls of `kind` (read, names, make_folder) fail, of paths that end with `of`; `granted` come before them.
     `refused` is called with each.
     """

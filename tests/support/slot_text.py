@@ -83,7 +83,7 @@ class Case:
 def rows_of(table: str) -> list[list[str]]:
     """The cells of a table."""
     lines = [line for line in (TABLES / table).read_text().splitlines() if line and not line.startswith("#")]
-    return [[cell.strip() for cell in _split(line, "|")] for line in lines]
+    return [[cell.strip() for cell in split(line, "|")] for line in lines]
 
 
 def cases_of(table: str) -> pytest.MarkDecorator:
@@ -93,7 +93,7 @@ def cases_of(table: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.says for case in cases])
 
 
-def _split(text: str, by: str) -> list[str]:
+def split(text: str, by: str) -> list[str]:
     """`text` at each `by` that neither quotes nor brackets enclose."""
     found, quoted, depth, at = [""], False, 0, 0
     while at < len(text):
@@ -110,7 +110,7 @@ def _split(text: str, by: str) -> list[str]:
 
 def words_of(text: str) -> list[str]:
     """`text` at its spaces."""
-    return [word for word in _split(text.strip(), " ") if word]
+    return [word for word in split(text.strip(), " ") if word]
 
 
 def _value(text: str) -> Any:
@@ -141,15 +141,15 @@ def slots_of(text: str) -> Ledger:
     """The ledger of a run with these slots."""
     run: dict[str, Any] = {"run_id": "mt10-0123abcd", "epoch": 0}
     slots = []
-    for index, part in enumerate(_split(text, " / ")):
+    for index, part in enumerate(split(text, " / ")):
         fields: dict[str, Any] = {}
         attempts: list[Attempt] = []
-        for piece in filter(None, (piece.strip() for piece in _split(part, ","))):
+        for piece in filter(None, (piece.strip() for piece in split(part, ","))):
             words = words_of(piece)
             if words[0] == "run":
                 run |= fields_of(words[1:])
             elif (where := _where(words[0])) is not None:
-                attempts.append(_attempt(index, where[1], _split(piece, " + ")))
+                attempts.append(_attempt(index, where[1], split(piece, " + ")))
             elif words[0] in list(SlotStatus):
                 fields["status"] = SlotStatus(words[0])
             else:
@@ -204,7 +204,7 @@ class Tick:
     def told(self, text: str) -> Tick:
         """The next one, which knows what this one does and `text`."""
         tick = self
-        for piece in _split(text, ";"):
+        for piece in split(text, ";"):
             if words := words_of(piece):
                 tick = tick._with(words, piece)
         if tick.look is None:
@@ -223,7 +223,7 @@ class Tick:
         if first == "folder":
             return replace(self, folders=tuple((int(s), a) for s, a in fields_of(more).items()))
         if first in {"queue", "history"}:
-            rows = tuple(_row(words_of(row)) for row in _split(piece.strip().removeprefix(first), ",") if row.strip())
+            rows = tuple(_row(words_of(row)) for row in split(piece.strip().removeprefix(first), ",") if row.strip())
             return replace(self, look=_answered(look, first, more, rows))
         if first == "found":
             where = _where(more[0])
@@ -329,7 +329,7 @@ def _evidence(where: tuple[int, int, int], words: list[str]) -> Evidence:
 def decided(case: Case) -> tuple[Ledger, list[Event], Tick]:
     """The ledger after the looks of a case, the events of the last one, and what is known then."""
     ledger, events, tick = slots_of(case.slots), [], Tick()
-    for text in _split(case.looks, " >> "):
+    for text in split(case.looks, " >> "):
         tick = tick.told(text)
         if tick.look is not None:
             ledger, events = tick.look.folded_into(ledger, **dict(tick.facts))
@@ -340,19 +340,19 @@ def check(case: Case) -> None:
     """Whether the case's last columns are what is decided. Errors: AssertionError with both."""
     ledger, events, tick = decided(case)
     if case.after:
-        expected, found = _compared(case.after, ledger, events, tick)
+        expected, found = compared(case.after, ledger, events, tick)
         assert found == expected
     if case.actions:
         actions = [action_text(action) for action in tick.actions(ledger)]
         assert (", ".join(actions) or "nothing") == case.actions
 
 
-def _compared(text: str, ledger: Ledger, events: list[Event], tick: Tick) -> tuple[dict[str, Any], dict[str, Any]]:
+def compared(text: str, ledger: Ledger, events: list[Event], tick: Tick) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what is to be, what is), by the words of `text`."""
     expected: dict[str, Any] = {}
     found: dict[str, Any] = {}
-    for index, part in enumerate(_split(text, " / ")):
-        for piece in filter(None, (piece.strip() for piece in _split(part, ","))):
+    for index, part in enumerate(split(text, " / ")):
+        for piece in filter(None, (piece.strip() for piece in split(part, ","))):
             words = words_of(piece)
             slot = ledger.slots[index]
             if words[0] == "run":
@@ -360,7 +360,7 @@ def _compared(text: str, ledger: Ledger, events: list[Event], tick: Tick) -> tup
                     expected[f"run {name}"], found[f"run {name}"] = value, _of_run(name, ledger, events, tick)
             elif (where := _where(words[0])) is not None:
                 attempt = next((one for one in slot.attempts if one.number == where[1]), Attempt(number=-1))
-                for place, job in enumerate(_split(piece, " + ")):
+                for place, job in enumerate(split(piece, " + ")):
                     for word in words_of(job)[not place :]:
                         key = f"{index}:{words[0]}.{place} {word.partition('=')[0]}"
                         expected[key], found[key] = _of_attempt(word, attempt, place)

@@ -14,7 +14,7 @@ import typer
 from daemons import PATIENCE_S
 
 from orchestrator.cli import app
-from orchestrator.config import RunConfig, apply_overrides, check_notice, load_config
+from orchestrator.config import RunConfig, apply_overrides, check_start, load_config
 from orchestrator.fields import typed_fields
 from trainer.config.read import read_document
 
@@ -72,7 +72,7 @@ def test_every_call_is_one_that_the_program_takes(name: str, words: list[str]) -
     fields = typed_fields(sets)
     asked = RunConfig.model_validate(apply_overrides(read_document(config), fields))
     assert asked.executor == "local"
-    check_notice(asked, "local")
+    check_start(asked, "local")
     assert load_config(config).relay.preemption_notice == "none"
 
 

@@ -54,7 +54,7 @@ FLOORS = {
         __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
         decisions reference, config shim,
         executors experiments failover fields sections,
-        container disk garbage given integrations jobend oom processes successor template tidying
+        container disk given integrations jobend processes successor template tidying
         walltime, errors""",
     "trainer": """
         __main__, cli, commands, tuning, actors, training, demos, showing, live, exporting, wandb, evaluation, sharing,
@@ -325,7 +325,6 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
         "orchestrator.integrations.checkpointer",
         "orchestrator.integrations.rng",
         "orchestrator.jobend",
-        "orchestrator.oom",
         "orchestrator.processes",
         "orchestrator.shim",
         "orchestrator.tidying",

@@ -30,7 +30,7 @@ from relay import Relay
 from orchestrator.config import load_config
 from orchestrator.controller import Controller
 from orchestrator.decisions.models import SlotStatus, parse_token
-from orchestrator.disk import LocalDisk
+from orchestrator.disk import Disk
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.executors.slurm import SlurmExecutor
 from orchestrator.run.begin import begin, prepare_folder
@@ -89,7 +89,7 @@ class Trap:
     def install(self) -> None:
         """Stand at every call."""
         for name in WRITES:
-            setattr(LocalDisk, name, self._watched(name, getattr(LocalDisk, name), twice=False))
+            setattr(Disk, name, self._watched(name, getattr(Disk, name), twice=False))
         for executor in (LocalExecutor, SlurmExecutor):
             for name in ASKS:
                 if hasattr(executor, name):

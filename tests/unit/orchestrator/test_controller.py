@@ -6,19 +6,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from builders import NOW, SUBMIT_GRACE_S
+from builders import NOW
 from one_run import POLL_S, World
 from refused import refused
 
 from anchorleg.files import create_exclusive, to_json
 from orchestrator.controller import BEAT_S
 from orchestrator.decisions.models import SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.outcomes import AGAIN_S, QUOTA_WAIT_S, TEMPORARY_WAIT_S
-from orchestrator.decisions.sightings import SETTLE_S
+from orchestrator.decisions.outcomes import TEMPORARY_WAIT_S
 from orchestrator.executors.base import (
     JobState,
-    SubmitRefused,
-    Submitted,
     Uncertain,
 )
 from orchestrator.run.lease import TTL_S
@@ -41,11 +38,6 @@ class TestSubmitting:
         assert world.states() == [SubmissionState.SUBMITTED]
         assert world.slot.attempts[0].submissions[0].job_id == "101"
 
-    def test_a_job_in_the_queue_is_left_alone(self, world: World) -> None:
-        for _ in range(5):
-            world.tick(after=POLL_S)
-        assert len(world.cluster.submitted) == 1
-
     def test_a_tick_that_can_make_no_job_does_all_else_first(self, tmp_path: Path) -> None:
         world = World(tmp_path, command=None, training={"preset": "tiny"})
         world.tick()
@@ -67,37 +59,6 @@ class TestSubmitting:
         world.tick()
         assert len(world.cluster.submitted) == 2
 
-    def test_an_unclear_answer_is_not_followed_by_another_try(self, world: World) -> None:
-        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 60 s")]
-        world.tick()
-        world.tick(after=POLL_S + 5)
-        assert len(world.cluster.submitted) == 1
-        assert "sbatch gave no answer within 60 s" in world.slot.why
-
-    def test_after_no_answer_the_other_slots_do_not_try_in_the_same_tick(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slots=5)
-        world.cluster.answers = [Uncertain(why="sbatch gave no answer within 45 s", silent=True)]
-        world.tick()
-        assert len(world.cluster.submitted) == 1
-        assert {slot.why for slot in world.ledger.slots[1:]} == {"sbatch gave no answer within 45 s"}
-        world.tick(after=TEMPORARY_WAIT_S)
-        assert len(world.cluster.submitted) == 5
-
-    def test_an_answer_that_is_unclear_and_comes_at_once_puts_no_other_slot_off(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slots=5)
-        world.cluster.answers = [Uncertain(why=f"sbatch printed the id {n} and ended with 1") for n in range(5)]
-        world.tick()
-        assert len(world.cluster.submitted) == 5
-
-    def test_an_unclear_submission_that_came_to_nothing_is_repeated_after_the_grace(self, world: World) -> None:
-        world.cluster.answers = [Uncertain(why="timeout")]
-        world.tick()
-        world.tick(after=SUBMIT_GRACE_S + 1)
-        assert world.states() == [SubmissionState.UNCERTAIN]  # missed for the first time
-        world.tick(after=SETTLE_S)
-        assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
-        assert [token.split("-")[1] for token in world.cluster.submitted] == ["a0", "a0"]
-
     def test_a_site_whose_answers_stay_unclear_is_asked_more_and_more_rarely_and_leaves_no_folders(
         self, world: World
     ) -> None:
@@ -113,65 +74,6 @@ class TestSubmitting:
         assert world.states()[-1] is SubmissionState.SUBMITTED
         assert world.slot.why == ""
 
-    def test_an_unclear_submission_that_shows_up_is_the_job(self, world: World) -> None:
-        world.cluster.answers = [Uncertain(why="timeout")]
-        world.tick()
-        world.cluster.show(str(world.run_dir.job(world.cluster.submitted[0])), JobState.RUNNING, "777")
-        world.tick(after=SUBMIT_GRACE_S + 1)
-        assert world.states() == [SubmissionState.SUBMITTED]
-        assert world.slot.attempts[0].submissions[0].job_id == "777"
-        assert world.slot.why == ""
-
-    @pytest.mark.parametrize(("kind", "wait_s"), [("quota", QUOTA_WAIT_S), ("temporary", TEMPORARY_WAIT_S)])
-    def test_a_passing_refusal_waits_and_is_no_failure(self, world: World, kind: str, wait_s: float) -> None:
-        words = "QOSMaxSubmitJobPerUserLimit"
-        world.cluster.answers = [SubmitRefused.model_validate({"kind": kind, "words": words})]
-        world.tick()
-        assert (world.slot.failures, world.slot.status) == (0, SlotStatus.ACTIVE)
-        limits = "waits until your limits have room for another job"
-        assert world.slot.why == (f"{limits} ({words})" if kind == "quota" else words)
-        world.tick(after=wait_s - 1)
-        assert len(world.cluster.submitted) == 1
-        world.tick(after=1)
-        assert len(world.cluster.submitted) == 2
-        assert world.slot.why == ""
-
-    def test_what_worked_before_is_tried_again_where_slurm_refuses_it_for_good(self, world: World) -> None:
-        world.tick()
-        world.job_claims(exit_code=75)
-        words = "Batch job submission failed: Invalid account or account/partition combination specified"
-        world.cluster.answers = [SubmitRefused(kind="permanent", words=words)]
-        world.tick(after=POLL_S)
-        assert (world.slot.status, world.slot.failures) == (SlotStatus.ACTIVE, 0)
-        assert world.slot.why == f"{words} (the run had jobs before: it is tried again)"
-        world.tick(after=AGAIN_S - 1)
-        assert len(world.cluster.submitted) == 2
-        world.tick(after=1)
-        assert (len(world.cluster.submitted), world.states()[-1]) == (3, SubmissionState.SUBMITTED)
-        assert world.slot.why == ""
-
-    @pytest.mark.parametrize("delays", [[60, 300], [0, 60]])
-    def test_the_hour_is_one_however_soon_a_crash_is_tried_again(self, tmp_path: Path, delays: list[int]) -> None:
-        world = World(tmp_path, relay={"retry_delays_seconds": delays})
-        world.tick()
-        world.job_claims(exit_code=75)
-        world.cluster.answers = [SubmitRefused(kind="permanent", words="Invalid account")]
-        world.tick(after=POLL_S)
-        for _ in range(int(AGAIN_S / 60) - 1):
-            world.tick(after=60)
-        assert len(world.cluster.submitted) == 2
-
-    def test_a_refusal_for_good_is_none_where_another_slot_had_a_job(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slots=2)
-        world.cluster.answers = [SubmitRefused(kind="temporary", words="busy"), Submitted(job_id="101")]
-        world.tick()
-        world.job_claims(exit_code=75)
-        refused = SubmitRefused(kind="permanent", words="Invalid account")
-        world.cluster.answers = [refused, refused]
-        world.tick(after=max(POLL_S, TEMPORARY_WAIT_S))
-        assert len(world.cluster.submitted) == 4
-        assert {slot.status for slot in world.ledger.slots} == {SlotStatus.ACTIVE}
-
     def test_a_stop_is_heard_between_two_submissions(self, tmp_path: Path) -> None:
         world = World(tmp_path, slots=5)
         world.cluster.before_submit = lambda: write_control(world.run_dir, "stop", now=NOW, by="stop")
@@ -180,36 +82,8 @@ class TestSubmitting:
         world.tick(after=TEMPORARY_WAIT_S)
         assert len(world.cluster.submitted) == 1
 
-    def test_a_refusal_for_good_stops_the_slot_in_slurms_own_words(self, world: World) -> None:
-        words = "sbatch: error: invalid partition specified: gpuu"
-        world.cluster.answers = [SubmitRefused(kind="permanent", words=words)]
-        world.tick()
-        world.tick(after=3600)
-        assert (world.slot.status, world.slot.why, len(world.cluster.submitted)) == (SlotStatus.FAILED, words, 1)
-        assert world.controller.over
-
-    def test_typing_start_again_gives_a_stopped_slot_another_chance(self, world: World) -> None:
-        world.cluster.answers = [SubmitRefused(kind="permanent", words="no")]
-        world.tick()
-        world.controller.reactivate()
-        world.tick(after=1)
-        assert world.states() == [SubmissionState.NOT_SUBMITTED, SubmissionState.SUBMITTED]
-
-    def test_a_slot_that_waits_for_room_says_so(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slurm={"max_jobs": 2})
-        world.cluster.others = 2
-        world.tick()
-        assert "max_jobs" in world.slot.why
-
 
 class TestEnds:
-    def test_a_hand_over_is_followed_by_the_next_attempt_at_once(self, world: World) -> None:
-        world.tick()
-        world.job_claims(exit_code=75)
-        world.tick(after=1)
-        assert world.slot.attempts[0].verdict is Verdict.HANDED_OVER
-        assert [token.split("-")[1] for token in world.cluster.submitted] == ["a0", "a1"]
-
     def test_the_end_of_the_program_ends_the_loop(self, world: World) -> None:
         world.tick()
         world.job_claims(exit_code=0)
@@ -228,66 +102,11 @@ class TestEnds:
         assert world.slot.status is SlotStatus.FINISHED
         assert ticks[-1] < NOW + 4
 
-    def test_the_queue_is_asked_once_an_interval_and_the_history_only_for_a_lost_job(self, world: World) -> None:
-        for _ in range(10):
-            world.tick(after=POLL_S / 10)
-        assert world.cluster.asked == ["queue", "queue"], "once, and once more soon after the submission"
-        world.cluster.rows.clear()
-        world.tick(after=POLL_S)
-        assert world.cluster.asked == ["queue", "queue", "queue", "history"]
-
     def test_an_answer_from_before_the_clock_was_set_back_is_not_used(self, world: World) -> None:
         world.tick()
         world.controller._monotonic = lambda: NOW
         world.tick(after=-3600)
         assert world.cluster.asked == ["queue", "queue"]
-
-    def test_an_outage_of_hours_changes_nothing(self, world: World) -> None:
-        world.tick()
-        world.cluster.error, world.cluster.rows = "slurmctld is down", {}
-        for _ in range(20):
-            world.tick(after=600)
-        assert world.states() == [SubmissionState.SUBMITTED]
-        assert world.ledger.blind_error == "slurmctld is down"
-
-
-class TestStopping:
-    @staticmethod
-    def hand_over_file(world: World) -> Path:
-        return world.run_dir.job(world.cluster.submitted[-1]) / "hand-over"
-
-    def test_a_stop_asks_waits_and_then_cancels(self, world: World) -> None:
-        world.tick()
-        world.job_claims()
-        world.cluster.show(str(world.run_dir.job(world.cluster.submitted[0])), JobState.RUNNING)
-        world.tick(after=POLL_S)
-        write_control(world.run_dir, "stop", now=world.time, by="stop", grace_s=100)
-        world.tick(after=1)
-        assert self.hand_over_file(world).exists()
-        assert world.cluster.signalled == [("wake", ["101"])]
-        world.tick(after=99)
-        assert world.cluster.signalled[1:] == []
-        world.tick(after=2)
-        assert world.cluster.signalled[1:] == [("cancel", ["101"])]
-        assert not world.controller.over
-
-    def test_a_stop_is_over_when_the_job_has_handed_over(self, world: World) -> None:
-        world.tick()
-        world.job_claims(exit_code=75)
-        write_control(world.run_dir, "stop", now=world.time, by="stop", grace_s=100)
-        world.tick(after=1)
-        assert world.controller.over
-        assert len(world.cluster.submitted) == 1
-        assert world.ledger.control == 1
-
-    def test_start_after_stop_goes_on_with_the_next_attempt(self, world: World) -> None:
-        world.tick()
-        world.job_claims(exit_code=75)
-        write_control(world.run_dir, "stop", now=world.time, by="stop", grace_s=100)
-        world.tick(after=1)
-        write_control(world.run_dir, "run", now=world.time, by="start")
-        world.tick(after=1)
-        assert world.cluster.submitted[-1].startswith("s0-a1-")
 
 
 class TestOwnership:
@@ -323,12 +142,6 @@ class TestOwnership:
         with refused("lease.taken"):
             world.tick()
         assert world.cluster.submitted == []
-
-    def test_a_new_controller_goes_on_from_what_the_old_one_wrote(self, world: World) -> None:
-        world.tick()
-        world.controller = world.new_controller()
-        world.tick(after=POLL_S)
-        assert len(world.cluster.submitted) == 1
 
     def test_a_new_controller_without_its_ledger_finds_its_jobs_in_the_queue(self, world: World) -> None:
         world.tick()

@@ -10,12 +10,10 @@ from one_run import POLL_S, World
 from refused import refused
 
 from anchorleg.files import write_json
-from orchestrator.controller import FIRST_LOOK_S, LOOK_S, Controller
+from orchestrator.controller import Controller
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.control import Control
-from orchestrator.decisions.models import BadNode, Blind, SlotStatus, SubmissionState, Verdict
-from orchestrator.decisions.outcomes import AHEAD_REFUSED_WAIT_S
-from orchestrator.decisions.sightings import RECORD_WAIT_S, WORD_MISSING
+from orchestrator.decisions.models import BadNode, SlotStatus
 from orchestrator.executors.base import JobState, SubmitRefused
 from orchestrator.run.lease import Onlooker
 from orchestrator.run.ledger import write_control
@@ -42,61 +40,6 @@ def names(world: World) -> list[str]:
 
 
 class TestCancelsByAPerson:
-    def ended_by_sigterm(self, world: World) -> None:
-        world.tick()
-        world.job_shows(JobState.RUNNING)
-        world.tick(after=POLL_S)
-        world.job_claims(exit_code=75, asked="SIGTERM")
-
-    def test_an_end_by_sigterm_is_looked_at_again_at_once(self, world: World) -> None:
-        self.ended_by_sigterm(world)
-        world.tick(after=1)
-        sighting = world.slot.attempts[0].submissions[0].sighting
-        assert isinstance(sighting, Blind)
-        assert sighting.error == WORD_MISSING
-        looks = world.cluster.asked.count("queue")
-        world.job_shows(JobState.ENDED, raw="CANCELLED")
-        world.tick(after=2 * LOOK_S)
-        assert world.cluster.asked.count("queue") == looks + 1
-        assert (world.slot.status, len(world.cluster.submitted)) == (SlotStatus.PAUSED, 1)
-        assert "`orchestrator start toy` goes on" in world.slot.why
-        assert [kind for kind, _ in world.told] == ["paused"]
-
-    def test_a_cancel_of_a_job_that_hands_over_pauses_too(self, world: World) -> None:
-        world.tick()
-        world.job_shows(JobState.RUNNING)
-        world.tick(after=POLL_S)
-        world.job_claims(exit_code=75, asked="deadline", terminated=True)
-        world.tick(after=1)
-        assert len(world.cluster.submitted) == 1
-        world.job_shows(JobState.ENDED, raw="CANCELLED")
-        world.tick(after=2 * LOOK_S)
-        assert (world.slot.status, len(world.cluster.submitted)) == (SlotStatus.PAUSED, 1)
-
-    def test_preemption_goes_on_at_once(self, world: World) -> None:
-        self.ended_by_sigterm(world)
-        world.job_shows(JobState.ENDED, raw="PREEMPTED")
-        world.tick(after=POLL_S)
-        assert (world.slot.status, len(world.cluster.submitted)) == (SlotStatus.ACTIVE, 2)
-
-    def test_without_any_word_it_is_a_hand_over_after_a_minute(self, world: World) -> None:
-        self.ended_by_sigterm(world)
-        world.tick(after=1)
-        for _ in range(int(RECORD_WAIT_S // FIRST_LOOK_S) - 1):
-            world.tick(after=FIRST_LOOK_S)
-        assert len(world.cluster.submitted) == 1
-        world.tick(after=2 * FIRST_LOOK_S)
-        assert len(world.cluster.submitted) == 2
-
-    def test_a_new_start_wakes_a_paused_slot_in_a_living_controller(self, world: World) -> None:
-        world.tick()
-        world.job_shows(JobState.ENDED, raw="CANCELLED")
-        world.tick(after=POLL_S)
-        assert world.controller.over
-        write_control(world.run_dir, "run", now=world.time, by="start")
-        world.tick(after=1)
-        assert (world.slot.status, world.slot.why, len(world.cluster.submitted)) == (SlotStatus.ACTIVE, "", 2)
-
     def test_when_its_time_is_over_jobs_are_asked_to_save_and_a_start_goes_on(self, world: World) -> None:
         write_control(world.run_dir, "run", now=NOW, by="start", until=NOW + 40)
         world.tick()
@@ -142,39 +85,6 @@ class TestQueueingAhead:
         assert (spec["ahead"], spec["behind"], spec["attempt"]) == (True, 0, 1)
         assert ahead.slot.successor is not None
 
-    def test_a_quota_refusal_of_it_touches_nothing_else(self, tmp_path: Path) -> None:
-        world = World(tmp_path, relay={"queue_ahead": True})
-        world.tick()
-        world.job_claims()
-        world.job_shows(JobState.RUNNING)
-        world.cluster.answers = [SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")]
-        world.tick(after=POLL_S)
-        assert (world.slot.not_before, world.slot.why, world.slot.failures) == (0.0, "", 0)
-        world.tick(after=AHEAD_REFUSED_WAIT_S - 1)
-        assert len(world.cluster.submitted) == 2
-        world.tick(after=POLL_S)
-        assert len(world.cluster.submitted) == 3
-
-    def test_one_quota_refusal_speaks_for_all_slots(self, tmp_path: Path) -> None:
-        world = World(tmp_path, slots=2, relay={"queue_ahead": True})
-        world.tick()
-        for slot in (0, 1):
-            world.job_claims(which=slot)
-            world.job_shows(JobState.RUNNING, slot)
-        world.cluster.answers = [SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")] * 2
-        for _ in range(int(AHEAD_REFUSED_WAIT_S // POLL_S) - 1):
-            world.tick(after=POLL_S)
-        assert len(world.cluster.submitted) == 3
-
-    def test_after_the_hand_over_it_is_the_current_attempt_and_gets_a_successor_of_its_own(self, ahead: World) -> None:
-        ahead.job_claims(exit_code=75, which=0)
-        ahead.tick(after=1)
-        assert len(ahead.cluster.submitted) == 2
-        ahead.job_claims(1)
-        ahead.job_shows(JobState.RUNNING, 1)
-        ahead.tick(after=POLL_S)
-        assert [request.after for request in ahead.cluster.requests] == [None, "101", "102"]
-
     @pytest.mark.parametrize(
         ("raw", "status"), [("CANCELLED", SlotStatus.PAUSED), ("OUT_OF_MEMORY", SlotStatus.FAILED)]
     )
@@ -210,13 +120,6 @@ class TestQueueingAhead:
         ahead.job_shows(JobState.RUNNING, 1)
         ahead.tick(after=POLL_S)
         assert (ahead.slot.status, ahead.cluster.signalled) == (SlotStatus.PAUSED, [("wake", ["102"])])
-
-    def test_a_predecessor_that_still_runs_after_the_successors_claim_is_cancelled(self, ahead: World) -> None:
-        ahead.job_claims(1)
-        ahead.job_shows(JobState.RUNNING, 1)
-        ahead.tick(after=POLL_S)
-        ahead.tick(after=POLL_S)
-        assert ahead.cluster.signalled == [("cancel", ["101"])]
 
     def test_a_stop_holds_it_by_a_file_before_anything_else(self, ahead: World) -> None:
         hold = ahead.run_dir.slot(0) / "hold"
@@ -258,20 +161,6 @@ class TestQueueingAhead:
 
 
 class TestHelpingJobs:
-    def test_a_launch_that_failed_is_released_once_and_then_submitted_elsewhere(self, world: World) -> None:
-        world.tick()
-        held = {"reason": "launch failed requeued held"}
-        world.job_shows(JobState.PENDING, **held)
-        world.tick(after=POLL_S)
-        world.tick(after=POLL_S)
-        assert world.cluster.signalled == [("release", ["101"])]
-        world.tick(after=2 * POLL_S)
-        assert world.cluster.signalled[1:] == [("cancel", ["101"])]
-        world.job_shows(JobState.ENDED, raw="CANCELLED")
-        world.tick(after=POLL_S)
-        assert (world.slot.attempts[0].verdict, len(world.cluster.submitted)) == (Verdict.NODE_FAILED, 2)
-        assert (world.slot.status, world.slot.failures) == (SlotStatus.ACTIVE, 0)
-
     @pytest.mark.parametrize("handing_over", [False, True])
     def test_a_stalled_program_is_asked_for_its_stacks_unless_it_hands_over(
         self, tmp_path: Path, *, handing_over: bool
@@ -331,15 +220,6 @@ class TestPreview:
         with refused("lease.preview"):
             onlooker.tick()
         assert world.cluster.submitted == []
-
-
-def test_nothing_is_submitted_while_the_queue_is_unseen(world: World) -> None:
-    world.cluster.error = "slurmctld is down"
-    world.tick()
-    assert (world.states(), world.cluster.submitted) == ([], [])
-    world.cluster.error = None
-    world.tick(after=POLL_S)
-    assert world.states() == [SubmissionState.SUBMITTED]
 
 
 def test_what_a_full_disk_kept_from_being_saved_is_told_when_it_is(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.disk import LocalDisk
+from orchestrator.disk import Disk
 from orchestrator.run.history import EPOCHS_OPEN, FILES_KEPT, append_event, join_old, read_events
 from orchestrator.run.rundir import RunDir
 
@@ -20,7 +20,7 @@ class Dead(BaseException):
     """The process was killed here."""
 
 
-class Mortal(LocalDisk):
+class Mortal(Disk):
     """A disk whose process dies before its n-th change."""
 
     def __init__(self, changes: int) -> None:
@@ -108,7 +108,7 @@ def test_a_history_is_for_its_owner_alone_joined_or_not(run_dir: RunDir) -> None
 def test_a_reader_that_meets_a_joining_looks_again(run_dir: RunDir) -> None:
     tell(run_dir, range(EPOCHS))
 
-    class Joining(LocalDisk):
+    class Joining(Disk):
         met = False
 
         def read(self, path: Path) -> bytes:

@@ -20,7 +20,7 @@ from refusing_disk import RefusingDisk
 from anchorleg.files import create_exclusive, to_json, write_json
 from orchestrator import processes
 from orchestrator.decisions.models import Ledger
-from orchestrator.disk import LocalDisk
+from orchestrator.disk import Disk
 from orchestrator.processes import ProcessId, myself, start_time
 from orchestrator.run import lease as lease_module
 from orchestrator.run.lease import (
@@ -56,14 +56,14 @@ def somebody_elsewhere() -> ProcessId:
     return replace(myself(), host="another-login-node", boot_id="another-boot")
 
 
-class StaleDisk(LocalDisk):
+class StaleDisk(Disk):
     """A network folder whose server was just restarted."""
 
     def read(self, path: Path) -> bytes:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
 
 
-class LateDisk(LocalDisk):
+class LateDisk(Disk):
     """A network folder on another machine: what is `hidden` there is not seen here yet, or as it was before."""
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class TestAFolderThatRefusesForAMoment:
         assert {name: (run_dir.lease / name).read_bytes() for name in memory} == memory
 
     def test_what_another_account_closed_to_us_is_written_anew(self, run_dir: RunDir) -> None:
-        class ClosedDisk(LocalDisk):
+        class ClosedDisk(Disk):
             def read(self, path: Path) -> bytes:
                 if path.name.startswith("seen-"):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

@@ -11,7 +11,7 @@ from daemons import PATIENCE_S, wait_for
 from metadata_service import NOTICE, MetadataService, metadata_service
 from refused import refused
 
-from orchestrator.config import check_notice, parse_config
+from orchestrator.config import check_start, parse_config
 from orchestrator.executors import notice
 from orchestrator.executors.notice import Cloud, Metadata, Notice, NoticeWatch, _UnusableError
 
@@ -192,6 +192,6 @@ class TestWatching:
 
 def test_notices_are_for_jobs_on_this_machine() -> None:
     config = parse_config({"relay": {"preemption_notice": "auto"}}, "c.json")
-    check_notice(config, "local")
+    check_start(config, "local")
     with refused("config.notice-on-slurm", notice="auto"):
-        check_notice(config, "slurm")
+        check_start(config, "slurm")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.oom import kills
+from orchestrator.jobend import oom_kills
 
 
 def a_machine(tmp_path: Path, groups: str, name: str, content: str) -> tuple[Path, Path]:
@@ -33,13 +33,13 @@ JOB = "system.slice/slurmstepd.scope/job_7/step_batch/user/task_0"
     ids=["version 2", "version 2, a step of the job", "version 1"],
 )  # fmt: skip
 def test_the_count_is_that_of_this_process_group(tmp_path: Path, groups: str, name: str, content: str) -> None:
-    assert kills(*a_machine(tmp_path, groups, name, content)) == 2
+    assert oom_kills(*a_machine(tmp_path, groups, name, content)) == 2
 
 
 @pytest.mark.parametrize("content", ["", "oom_kill\n", "oom_kill many\n", "something else 3\n"])
 def test_a_file_that_nobody_understands_counts_nothing(tmp_path: Path, content: str) -> None:
-    assert kills(*a_machine(tmp_path, "0::/a\n", "a/memory.events", content)) == 0
+    assert oom_kills(*a_machine(tmp_path, "0::/a\n", "a/memory.events", content)) == 0
 
 
 def test_a_machine_without_control_groups_counts_nothing(tmp_path: Path) -> None:
-    assert kills(tmp_path / "none", tmp_path) == 0
+    assert oom_kills(tmp_path / "none", tmp_path) == 0

@@ -10,10 +10,9 @@ import pytest
 from refused import refused
 
 from orchestrator.config import RunConfig, parse_config
-from orchestrator.decisions.edits import reactivated
+from orchestrator.decisions.edits import reactivated, started_again
 from orchestrator.decisions.models import Attempt, Ledger, Slot, SlotStatus, Verdict
 from orchestrator.given import given
-from orchestrator.run.again import started_again
 from orchestrator.run.program import check_script, commands_of
 
 

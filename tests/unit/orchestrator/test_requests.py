@@ -174,36 +174,6 @@ class TestRequests:
         world.tick(after=POLL_S)
         assert world.slot.status is SlotStatus.ACTIVE
 
-    def test_a_dropped_slot_that_waits_gets_no_job(self, world: World) -> None:
-        asked(world, "drop", "seed=0", "1")
-        world.tick()
-        assert slots_at_work(world) == [2, 3]
-        assert world.slot.why == "it was dropped; `orchestrator resume 0 --run toy` goes on with it"
-        assert world.told == []
-
-    def test_the_run_is_over_when_only_dropped_and_finished_slots_are_left(self, world: World) -> None:
-        world.tick()
-        asked(world, "drop", "*")
-        over(world, 0, 0)
-        over(world, 1, 0)
-        world.tick(after=POLL_S)
-        assert world.controller.over
-        assert [slot.status for slot in world.ledger.slots] == ["finished", "finished", "dropped", "dropped"]
-
-    def test_a_drop_that_ends_the_run_is_told_as_its_end_and_other_requests_are_not_told(self, tmp_path: Path) -> None:
-        world = World(tmp_path, experiments={"seed": [0, 1]}, slurm={"max_jobs": 1}, params={"rate": 1})
-        world.tick()
-        over(world, 0, 0)
-        for kind in ("pause", "resume", "priority"):
-            asked(world, kind, "1", priority=3 if kind == "priority" else None)
-            world.tick(after=POLL_S)
-        assert [kind for kind, _ in world.told] == ["finished"]
-        asked(world, "drop", "1")
-        for _ in range(2):
-            world.tick(after=POLL_S)
-        assert [kind for kind, _ in world.told] == ["finished", "run finished"]
-        assert world.told[-1][1]["words"] == "1 slot is finished, and none of the 2 is left to go on"
-
     def test_a_slot_that_goes_on_and_is_paused_by_a_cancel_in_the_same_look_is_told(self, world: World) -> None:
         world.tick()
         running(world, 0)
@@ -214,13 +184,6 @@ class TestRequests:
         world.job_shows(JobState.ENDED, 0, raw="CANCELLED")
         world.tick(after=POLL_S)
         assert [(kind, facts["slot"]) for kind, facts in world.told] == [("paused", 0)]
-
-    def test_a_priority_counts_from_the_next_place_on(self, tmp_path: Path) -> None:
-        rows = [{"name": name} for name in "abcd"]
-        world = World(tmp_path, experiments=rows, slurm={"max_jobs": 1}, queue={"order": "priority"})
-        asked(world, "priority", "c", priority=3)
-        world.tick()
-        assert slots_at_work(world) == [2]
 
     def test_each_is_taken_up_once_and_stands_in_the_history(self, world: World) -> None:
         asked(world, "drop", "3")
@@ -391,7 +354,7 @@ class TestALimitThatNobodyTold:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
 
-        monkeypatch.setattr("orchestrator.run.begin.check_places", lambda *_: None)
+        monkeypatch.setattr("orchestrator.run.begin.check_start", lambda *_: None)
         world = World(tmp_path, experiments={"seed": list(range(9))})
         full = SubmitRefused(kind="quota", words="QOSMaxSubmitJobPerUserLimit")
         world.cluster.answers = [Submitted(job_id="101"), Submitted(job_id="102"), full]

@@ -22,7 +22,7 @@ from orchestrator.config import RunConfig, parse_config, training_identity
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.models import Ledger, SlotStatus, SubmissionState, Verdict
 from orchestrator.decisions.verdicts import judge
-from orchestrator.disk import LocalDisk
+from orchestrator.disk import Disk
 from orchestrator.errors import ConfigError, RunFolderError
 from orchestrator.executors.base import Poll
 from orchestrator.hosts.dry import dry_stop
@@ -192,7 +192,7 @@ class TestBegin:
         assert run_dir.run_file.read_bytes() == before
 
     def test_a_full_disk_is_one_sentence(self, run_dir: RunDir) -> None:
-        class Full(LocalDisk):
+        class Full(Disk):
             def write(self, *_: object, **__: object) -> None:
                 raise OSError(28, "No space left on device")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from builders import FORGET_AFTER_S, NOW, SUBMIT_GRACE_S, Look, a_job, a_look, a_row, an_intent, job_dir, token
+from builders import FORGET_AFTER_S, NOW, Look, a_job, a_look, a_row, an_intent, job_dir, token
 from hypothesis import given
 from hypothesis import strategies as st
 from slot_text import Case, cases_of, check
 
 from orchestrator.decisions.evidence import Evidence
-from orchestrator.decisions.models import Attempt, Blind, Gone, Sighting, Submission
+from orchestrator.decisions.models import Attempt, Blind, Gone, Ledger, Sighting, Submission
 from orchestrator.decisions.sightings import (
     HEARTBEAT_SILENT_S,
     is_cancelled_by_somebody,
@@ -29,8 +31,8 @@ def test_what_can_be_said(case: Case) -> None:
 
 def seen_by(look: Look, job: Submission, beat_at: float | None, at: float = NOW) -> Sighting | None:
     attempt = Attempt(number=0, submissions=(job,), heartbeat_changed_at=beat_at)
-    where = {"job_dir": job_dir(job.token), "now": at, "forget_after_s": FORGET_AFTER_S}
-    return sight(job, attempt, Evidence(), look.poll, look.history, **where)
+    facts = replace(look, at=at).facts(Ledger(run_id="r", epoch=0))
+    return sight(job, attempt, Evidence(), facts)
 
 
 def test_a_job_is_known_by_its_work_folder_not_by_its_id() -> None:
@@ -68,8 +70,7 @@ def test_what_a_poll_misses(look: Look, job: Submission, *, is_missing: bool) ->
 
 def test_a_history_from_within_the_grace_proves_nothing() -> None:
     look, intent = Look(history=a_look(NOW - 500).history), an_intent(absent_since=NOW - 300)
-    where = {"job_dir": job_dir(token()), "submit_grace_s": SUBMIT_GRACE_S}
-    assert not never_accepted(intent, Evidence(), look.poll, look.history, **where)
+    assert not never_accepted(intent, Evidence(), look.facts(Ledger(run_id="r", epoch=0)))
 
 
 @pytest.mark.parametrize(("cancelled_at", "somebody"), [(None, True), (NOW - 9, False)])
