@@ -59,7 +59,6 @@ class Mtsac(OffPolicySettings):
     adam_eps: Positive = Field(1e-8, description="Adam's epsilon.")
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """Beside the batch and the buffer: the critics' layers and loss."""
         super().check(env, network, num_envs)
         if network.activation != "relu":
             raise FieldError("network.activation-not-relu", activation=network.activation)
@@ -76,10 +75,8 @@ class Mtsac(OffPolicySettings):
 
     @property
     def unmixable(self) -> FieldError | None:
-        """As above: categorical critics scale rewards by the largest that the slot itself has seen."""
-        if self.critic_loss == "squared":
-            return None
-        return FieldError("mix.categorical-critics")
+        # Categorical critics scale rewards by the largest that the slot itself has seen.
+        return None if self.critic_loss == "squared" else FieldError("mix.categorical-critics")
 
 
 class Ppo(OnPolicySettings):
@@ -103,7 +100,6 @@ class Ppo(OnPolicySettings):
     )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """As above: a rollout is cut into whole batches but for the last one."""
         super().check(env, network, num_envs)
         if self.batch_size > self.rollout_steps * num_envs:
             raise FieldError(
@@ -152,7 +148,6 @@ class PlainOffPolicy(OffPolicySettings):
     )
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """As above: its critics are plain nets, and what is read once is not moved."""
         super().check(env, network, num_envs)
         if self.random_shift and network.freezes("image"):
             raise FieldError("algorithm.shift-of-frozen-encoder", random_shift=self.random_shift)
@@ -160,15 +155,14 @@ class PlainOffPolicy(OffPolicySettings):
             raise FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        """Refuses moved pictures where there are none; the default value is in every dump, and is allowed."""
         yield from super().refusals(env, num_envs)
+        # The default value is in every dump.
         if env.sees == "none" and self.random_shift not in {0, type(self).model_fields["random_shift"].default}:
             error = FieldError("algorithm.shift-without-pictures", random_shift=self.random_shift)
             yield ("algorithm", "random_shift"), error, self.random_shift
 
     @property
     def unmixable(self) -> FieldError | None:
-        """As above: nothing is against it."""
         return None
 
 
@@ -232,11 +226,9 @@ class Td3(PlainOffPolicy):
 
     @property
     def steps_summed(self) -> int:
-        """As above: `n_step`."""
         return self.n_step
 
     def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
-        """As above: of two deviations the second is not the smaller one."""
         super().check(env, network, num_envs)
         if self.exploration_noise_max is not None and self.exploration_noise_max < self.exploration_noise:
             raise FieldError(
@@ -254,8 +246,7 @@ class Cloning(AlgorithmSettings):
     learning_rate: Positive = Field(1e-4, description="Adam's step size.")
     updates_per_step: Annotated[float, Field(gt=0, le=64)] = Field(1.0, description="Updates a step of its policy.")
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
-        """There must be something to imitate."""
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         if self.demos is None:
             raise FieldError("algorithm.no-demos")
 
@@ -295,5 +286,4 @@ class Drqv2(PlainOffPolicy):
 
     @property
     def steps_summed(self) -> int:
-        """As above: `n_step`."""
         return self.n_step

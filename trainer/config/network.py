@@ -135,7 +135,7 @@ def refusal(name: str, shape: Sequence[int]) -> FieldError | None:
 
 
 def _how_to_get(arch: str) -> FieldError:
-    """What a user is told who wants pretrained weights and gives no file: which, from where, and how it gets there."""
+    """For a user who asks for pretrained weights and gives no file: which file, where from, and how it gets there."""
     if arch == AUTO:
         return FieldError("weights.which-encoder")
     if arch not in ARCHES:
@@ -278,8 +278,8 @@ class Network(TrainingSettings):
         return max(*self.actor_hidden, *self.critic_hidden)
 
 
-def told(arch: str, weights: str | None) -> str | None:
-    """The licence of a file of weights, in a sentence; None where nothing is published for this encoder."""
+def licence_note(arch: str, weights: str | None) -> str | None:
+    """The licence of the published weights of `arch`, in a sentence; None where there are none, or no `weights`."""
     published = ARCHES[arch].weights if arch in ARCHES else None
     if weights is None or published is None:
         return None

@@ -68,37 +68,31 @@ class PictureSettings(EnvSettings):
 
     @property
     def paid_by(self) -> dict[str, Any]:
-        """As above, whatever is seen."""
         seen = PictureSettings.model_fields.keys() - EnvSettings.model_fields.keys()
         return {name: value for name, value in super().paid_by.items() if name not in seen}
 
     @property
     def draws(self) -> Literal["no", "mujoco", "itself"]:
-        """MuJoCo draws the pictures of the suites here."""
         return "mujoco" if self.has_pictures else "no"
 
     @property
     def drawing_bytes(self) -> int:
-        """OpenGL's libraries, and each task."""
         return _OPENGL_BYTES + len(self.tasks) * self.TASK_BYTES if self.draws == "mujoco" else 0
 
     @property
     def step_s(self) -> float | None:
-        """With pictures they are nearly all of it."""
         if not self.has_pictures:
             return self.STEP_S
         return None if self.DRAWN_STEP_S is None else self.DRAWN_STEP_S * len(self.seen_by)
 
     @property
     def sees(self) -> Literal["pictures", "none", "unknown"]:
-        """The suites here show what their settings say."""
         if self.name not in {"metaworld", "arm"}:
             return "unknown"
         return "pictures" if self.has_pictures else "none"
 
     @property
     def picture_shape(self) -> tuple[int, ...] | None:
-        """Of the cameras that are known."""
         if not self.has_pictures or not self.seen_by:
             return None
         channels, frame = RGB * len(self.seen_by), (self.image_size, self.image_size)
@@ -108,17 +102,14 @@ class PictureSettings(EnvSettings):
 
     @property
     def frames_seen(self) -> int:
-        """Where there are pictures."""
         return self.frame_reach if self.has_pictures else 0
 
     def warnings_of(self) -> Iterator[tuple[str, str]]:
-        """A stride between frames of which there is one."""
         if self.frame_stack == 1 and self.frame_stride > 1:
             yield "frame_stride", "it lies between several frames that are seen, and frame_stack is 1"
 
     @property
     def draws_views(self) -> bool:
-        """Whether each episode has its own light and places of cameras."""
         return self.randomize_view
 
     @property

@@ -35,8 +35,6 @@ YAML_SUFFIXES = (".yaml", ".yml")
 MOST_BYTES = 4 * 2**20
 #: In longer files no line is looked for: PyYAML reads 10 kB in 0.1 s.
 _MOST_SEARCHED = 2**17
-#: Of a whole number: Python reads longer ones in 8 or 16, and then cannot write them in 10.
-_MOST_DIGITS = 1000
 #: What a value without quotes is, where it is not a text.
 _PLAIN = {
     "null": r"~|null|Null|NULL|",
@@ -220,7 +218,7 @@ def _at(mark: Any) -> dict[str, int]:
 @cache
 def _loader() -> Any:
     """PyYAML's safe loader, with the values that JSON has and no others."""
-    import yaml  # noqa: PLC0415 - as above
+    import yaml  # noqa: PLC0415 - as in `_of_yaml`
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers = {None: [(kind, re.compile(rf"(?:{form})\Z")) for kind, form in _PLAIN.items()]}  # noqa: RUF012
@@ -247,18 +245,13 @@ def _loader() -> Any:
                 found[name] = self.construct_object(value, deep=True)
             return found
 
-        def whole_number(self, node: Any) -> int:
-            if len(node.value) > _MOST_DIGITS:
-                raise DocumentError("document.digits", **_at(node.start_mark), digits=len(node.value))
-            return int(node.value, 0 if node.value[:2] in {"0o", "0x"} else 10)
-
         def nothing_of_json(self, node: Any) -> Any:
             raise DocumentError("document.tag", **_at(node.start_mark), tag=node.tag)
 
     Loader.yaml_constructors = {
         "null": lambda *_: None,
         "bool": lambda _, node: node.value.lower() == "true",
-        "int": Loader.whole_number,
+        "int": lambda _, node: int(node.value, 0 if node.value[:2] in {"0o", "0x"} else 10),
         "float": lambda _, node: float(node.value),
         "tag:yaml.org,2002:str": Loader.construct_scalar,
         "tag:yaml.org,2002:seq": Loader.construct_yaml_seq,
@@ -272,7 +265,7 @@ def line_of(path: Path, place: str) -> str:
     """`, line 3` where the field of a dotted name stands in a config, or the last part of its name that stands there;
     "" where none does. JSON is read as the YAML that it is.
     """
-    import yaml  # noqa: PLC0415 - as above
+    import yaml  # noqa: PLC0415 - as in `_of_yaml`
 
     line = ""
     try:

@@ -146,11 +146,11 @@ class AlgorithmSettings(TrainingSettings):
                     "algorithm.uneven-shards", name=name, number=number, shards=self.shards, nearest=nearest
                 )
 
-    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:  # noqa: ARG002 - for those above it
+    def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
         """What a user is refused though a checkpoint that says so still loads."""
         yield from ()
 
-    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - as above
+    def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
         """(field, what it comes to) where that can hardly be meant: it is told, and done."""
         yield from ()
 
@@ -185,15 +185,13 @@ class OnPolicySettings(AlgorithmSettings):
         0, description="Steps over which the learning rate falls to 0, in a line; total: total_steps; 0: it stays."
     )
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
-        """As above: the nets are plain ones."""
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         if network.critic_net != "mlp":
             raise FieldError("network.critic-net-of-mtsac", critic_net=network.critic_net, algorithm=self.name)
         if network.trunk:
             raise FieldError("network.trunk-of-off-policy", trunk=network.trunk, algorithm=self.name)
 
     def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
-        """Warns of a training that ends before its first update, or whose last steps teach nothing."""
         falling, rollout = self.learning_rate_steps, self.rollout_steps * num_envs
         if falling != "total" and 0 < falling < total_steps:
             zero = f"the learning rate is 0 from step {falling:,} on, and nothing is learned until {total_steps:,}"
@@ -240,8 +238,7 @@ class OffPolicySettings(AlgorithmSettings):
         """Whether a transition may be of more than one step; each then says of how many."""
         return self.steps_summed > 1
 
-    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:  # noqa: ARG002 - for those above it
-        """As above: of each task there must be a row in each batch, and room for what one step brings."""
+    def check(self, env: EnvSettings, network: Network, num_envs: int) -> None:
         tasks = len(env.tasks)
         if self.batch_size < tasks:
             raise FieldError("algorithm.batch-below-tasks", batch_size=self.batch_size, tasks=tasks)
@@ -255,12 +252,10 @@ class OffPolicySettings(AlgorithmSettings):
             )
 
     def refusals(self, env: EnvSettings, num_envs: int) -> Iterator[Finding]:
-        """Refuses what the settings say cannot fit the frames."""
         if (reach := env.frames_seen) and (error := self.short_of_frames(len(env.tasks), num_envs, reach)):
             yield ("algorithm", "buffer_size"), error, self.buffer_size
 
     def warnings_of(self, total_steps: int, num_envs: int) -> Iterator[tuple[str, str]]:
-        """Warns of a training that ends before its first update, and of settings that nothing reads."""
         if self.random_steps >= -(-total_steps // num_envs) * num_envs:
             first = f"the first {self.random_steps:,} steps are without updates"
             yield "random_steps", f"{first}, {_unlearned(total_steps)}"

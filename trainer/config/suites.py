@@ -116,10 +116,9 @@ class Arm(PictureSettings):
 
     @property
     def paid_by(self) -> dict[str, Any]:
-        """As above: wherever goals lie. An end pays for the steps that are left, which the horizon says."""
-        return self.model_dump(
-            mode="json", include={"name", "reward", "end_on_success", *(["horizon"] if self.end_on_success else [])}
-        )
+        # An end pays for the steps that are left, which the horizon says.
+        horizon = ["horizon"] if self.end_on_success else []
+        return self.model_dump(mode="json", include={"name", "reward", "end_on_success", *horizon})
 
 
 #: `CartPole-v1`, `ALE/Pong-v5`, `module:Env-v0`, `package.module:Name`.
@@ -168,7 +167,6 @@ class Gymnasium(PictureSettings):
 
     @property
     def draws(self) -> Literal["no", "mujoco", "itself"]:
-        """It renders."""
         return "itself" if self.has_pictures else "no"
 
     @field_validator("id")
@@ -194,7 +192,6 @@ class Gymnasium(PictureSettings):
         return value
 
     def distrusted(self) -> str | None:
-        """As above: nothing but what is registered by name, with numbers and plain words."""
         if ":" in self.id:
             return f"id is {self.id!r}: a module that its writer names is not imported here"
         for key, value in self.kwargs.items():

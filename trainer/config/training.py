@@ -334,7 +334,7 @@ def differences(saved: Mapping[str, Any], training: Training) -> list[str]:
 
 
 def differences_in(sections: Iterable[str], saved: Mapping[str, Any], training: Training) -> list[str]:
-    """As `differences`, of some sections."""
+    """What decides numbers in some `sections` and is another in `saved`, a dump; one each."""
     then, now = in_sections(saved, classes(training)), deciding(training)
     then["algorithm"] = {**_NEWER, **_without_place_of_demos(then.get("algorithm") or {})}
     now["algorithm"] = {**_NEWER, **now["algorithm"]}

@@ -57,12 +57,6 @@ def test_a_value_means_what_yaml_1_2_says(tmp_path: Path, text: str, value: Any)
     assert (found, type(found)) == (value, type(value))
 
 
-@pytest.mark.parametrize("digits", ["0x" + "f" * 5000, "0x" + "f" * 4000, "0o" + "7" * 5000, "1" * 5000])
-def test_a_number_that_python_could_not_print_is_refused(tmp_path: Path, digits: str) -> None:
-    with refused("document.digits"):
-        value_of(tmp_path, digits)
-
-
 def test_many_names_are_looked_at_once_each(tmp_path: Path) -> None:
     """By pairs these would take hours."""
     path = tmp_path / "run.json"
@@ -87,7 +81,7 @@ def test_many_names_are_looked_at_once_each(tmp_path: Path) -> None:
         ("- 1", "document.no-mapping", {"found": "a list"}),
         ("", "document.no-mapping", {"found": "empty (null)"}),
         ("[" * 100_000, "document.nested", {}),
-        (f"a: {'9' * 5000}", "document.digits", {"line": 1, "column": 4, "digits": 5000}),
+        (f"a: {'9' * 5000}", "document.no-number", {}),
     ],
     ids=range(15),
 )

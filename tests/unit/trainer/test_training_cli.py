@@ -52,16 +52,7 @@ def test_options_are_stronger_than_the_file(tmp_path):
     asked = read_section(path, "debug", ["batch_size=32", "training.tasks=reach-v3,push-v3", "device=cpu"])
     assert (asked.training.preset, asked.training.off_policy.batch_size, asked.training.device) == ("debug", 32, "cpu")
     assert asked.training.env.tasks == ("reach-v3", "push-v3")
-
-
-def test_what_the_orchestrator_resolved_is_read_back_as_it_was(tmp_path):
-    training = read_section(None, "tiny", ["seed=7"]).training
-    assert read_section(a_file(tmp_path, training.model_dump(mode="json")), None, []).training == training
-
-
-def test_a_training_may_be_watched_unless_it_says_otherwise():
-    assert read_section(None, None, []).training.stream
-    assert not read_section(None, None, ["stream=false"]).training.stream
+    assert read_section(None, "debug", ["tasks=push-v3"]).training.env.tasks == ("push-v3",)
 
 
 def test_mistakes_name_file_field_and_remedy(tmp_path):
@@ -94,10 +85,6 @@ def test_a_cluster_config_with_a_misspelled_section_trains_nothing(tmp_path, wri
     path = a_file(tmp_path, {"run_name": "mine", written: {"preset": "tiny"}})
     assert refusal(path, None, []).fields == {"path": path, "section": written}
     assert read_section(a_file(tmp_path, {"run_name": "mine"}), None, []).training.preset == "guide"
-
-
-def test_one_task_may_be_set_by_its_bare_name():
-    assert read_section(None, "debug", ["tasks=push-v3"]).training.env.tasks == ("push-v3",)
 
 
 def test_help_does_not_load_torch_or_the_simulator(tmp_path):
