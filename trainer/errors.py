@@ -49,7 +49,7 @@ UNCONVERTED = "trainer.unconverted"
 
 class _NamedHereError(NamedError):
     """An error of this catalogue, or a plain sentence: a plug-in's, and for now those of `trainer/algorithms`,
-    `trainer/buffers`, `trainer/nets` and `trainer/training`; no other folder may raise one.
+    `trainer/buffers` and `trainer/nets`; no other folder may raise one.
     """
 
     def __init__(self, name: str, /, **fields: Any) -> None:
@@ -161,7 +161,7 @@ class NotFiniteError(TrainerError):
     exit_code = DO_NOT_REQUEUE
 
     def __init__(self, name: str, /, *, what: Sequence[str], update: int | None = None, **fields: Any) -> None:
-        super().__init__(name, what=tuple(what), update=update, **fields)
+        super().__init__(name, what=", ".join(what), update=update, **fields)
         self.what, self.update = tuple(what), update
 
 

@@ -86,11 +86,16 @@ HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorb
 #: What each file of a folder calls its own, and the protocol that says so.
 BY_CONTRACT = {"Suite", "Encoder"}
 #: Base classes whose docstrings are those of what overrides them.
-SAY_WHAT_IS_OVERRIDDEN = {"Algorithm", "Feature"}
+SAY_WHAT_IS_OVERRIDDEN = {
+    "Algorithm", "Feature", "AlgorithmSettings", "EnvSettings", "OnPolicySettings", "OffPolicySettings",
+    "PlainOffPolicy", "PictureSettings",
+}  # fmt: skip
 #: Beside the algorithms, for all of them; and what every encoder offers.
 SHARED_BY_ALL = {"base", "common"}
 #: Films and the probe of pictures draw Meta-World's own scenes.
 OF_METAWORLD = {"trainer.showing.play", "trainer.showing.taskprobe"}
+#: Functions outside of `trainer/config` and `trainer/training` that take a `Training`.
+TAKING_TRAINING = 61
 #: Longer than this and one noun has become two.
 MAX_LINES = 400
 FORBIDDEN = {
@@ -368,6 +373,20 @@ def test_the_loop_of_a_training_knows_no_feature_and_none_knows_another() -> Non
         own = ".".join(name_of(path).split(".")[:4])
         others = {name for name in imports_of(path) if name.startswith(room) and not name.startswith(own)}
         assert others <= {base}, shown(path)
+
+
+def test_ever_fewer_functions_outside_of_the_training_take_all_of_it() -> None:
+    """Elsewhere a function takes its own section, or the numbers that it needs. What is left: lower it, never raise."""
+    found = [
+        f"{shown(path)}: {node.name}"
+        for path in modules_of("trainer")
+        if room_of(name_of(path)) not in {"trainer.config", "trainer.training"}
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef)
+        for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if arg.annotation is not None and re.search(r"\bTraining\b", ast.unparse(arg.annotation))
+    ]
+    assert len(found) <= TAKING_TRAINING, found
 
 
 @each_of(EVERY_MODULE)

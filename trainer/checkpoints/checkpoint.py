@@ -34,7 +34,6 @@ from torch import Tensor
 
 from anchorleg.files import make_folder, publish_folder, read_regular, write_json
 from trainer.checkpoints.rows import CONTRIBUTED, OWN, PEERS, RowsFile
-from trainer.config.training import Training, identity
 from trainer.errors import DamagedCheckpointError
 from trainer.state import State
 
@@ -63,12 +62,15 @@ _PACKAGES = ("anchorleg", "torch", "numpy", "mujoco", "metaworld", "gymnasium")
 @dataclass(frozen=True)
 class Contents:
     """All of a checkpoint but the rings' rows: its parts by name. The loop makes it at a barrier; nothing in it changes
-    afterwards. `policy`: what the policy is built from (`trainer.nets.policy.PolicySpec`, as JSON).
+    afterwards. As JSON: `policy`, what the policy is built from (`trainer.nets.policy.PolicySpec`), and `training`, the
+    whole section, which has this `identity`.
     """
 
     step: int
     parts: Mapping[str, State]
     policy: Mapping[str, Any]
+    training: Mapping[str, Any]
+    identity: str
 
     @property
     def numeric(self) -> Mapping[str, Any]:
@@ -138,7 +140,6 @@ def versions() -> dict[str, str]:
 def publish(
     attempt_dir: Path,
     contents: Contents,
-    training: Training,
     rows: Mapping[str, tuple[RowsFile, ...]],
     before_rename: Callable[[], None] = lambda: None,
 ) -> Path:
@@ -160,8 +161,8 @@ def publish(
             format=FORMAT,
             kind="exact",
             step=contents.step,
-            identity=identity(training),
-            training=training.model_dump(mode="json"),
+            identity=contents.identity,
+            training=dict(contents.training),
             versions=versions(),
             files={name: FileRecord(sha256=_sha256(data), bytes=len(data)) for name, data in files.items()},
             segments=rows.get(OWN, ()),
@@ -226,7 +227,8 @@ def read_contents(folder: Path, manifest: CheckpointManifest) -> Contents:
         part, _, rest = name.partition(".")
         of, key = (_LEARNS, name) if name.startswith(POLICY) else (part, rest)
         tensors[of][key] = tensor
-    return Contents(manifest.step, {name: State(tensors[name], numbers[name]) for name in numbers}, manifest.policy)
+    parts = {name: State(tensors[name], numbers[name]) for name in numbers}
+    return Contents(manifest.step, parts, manifest.policy, manifest.training, manifest.identity)
 
 
 def downgrade(folder: Path, manifest: CheckpointManifest) -> None:

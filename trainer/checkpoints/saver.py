@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -29,8 +29,9 @@ from trainer.checkpoints.rows import (
 )
 from trainer.config.training import Training
 from trainer.errors import SaveError, SupersededError
-from trainer.history.read import best_evaluation, best_left, read_evaluations
 
+#: Tells the steps of checkpoints of which at least the nets are kept. Errors: OSError, ValueError: it cannot tell.
+Needed = Callable[[], frozenset[int]]
 #: Files of rows by their kind.
 Listed = dict[str, tuple[RowsFile, ...]]
 
@@ -87,12 +88,9 @@ class Saver:
         restarts = {kind: count for kind, (_, count) in rings_of(start.experience).items()}
         return cls(job, training, start.manifest.rows, start.ref.step, restarts)
 
-    def start(self, contents: Contents, rows: Mapping[str, Unsaved], needed: Iterable[int] = ()) -> None:
-        """Begin to publish `contents` and its `rows` that no file holds yet. Call `finish` first.
-
-        Of the checkpoints of the `needed` steps at least the nets are kept, as of the best.
-        """
-        self._running = self._pool.submit(self._save, contents, rows, frozenset(needed))
+    def start(self, contents: Contents, rows: Mapping[str, Unsaved], needed: Needed = frozenset) -> None:
+        """Begin to publish `contents` and its `rows` that no file holds yet. Call `finish` first."""
+        self._running = self._pool.submit(self._save, contents, rows, needed)
 
     def unsaved(
         self, experience: Experience | None, meanwhile: Callable[[], None] = lambda: None
@@ -153,7 +151,7 @@ class Saver:
         """Wait for the thread."""
         self._pool.shutdown(wait=True)
 
-    def _save(self, contents: Contents, rows: Mapping[str, Unsaved], needed: frozenset[int]) -> Saved:
+    def _save(self, contents: Contents, rows: Mapping[str, Unsaved], needed: Needed) -> Saved:
         began = time.monotonic()
         try:
             try:
@@ -175,7 +173,7 @@ class Saver:
         try:
             self._look()
             listed = {kind: self._written(contents.step, kind, of_ring) for kind, of_ring in rows.items()}
-            publish(job.attempt_dir, contents, self._training, listed, before_rename=self._look)
+            publish(job.attempt_dir, contents, listed, before_rename=self._look)
         except OSError:
             for kind in (OWN, CONTRIBUTED, PEERS):
                 with contextlib.suppress(OSError):
@@ -188,20 +186,17 @@ class Saver:
         file = write_rows_file(self._job.slot_dir, self._job.attempt_dir, step, rows.block, kind)
         return still_needed((*self.rows.get(kind, ()), *([file] if file else [])), rows.counts, rows.capacity)
 
-    def _tidied(self, needed: frozenset[int], unlisted: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    def _tidied(self, needed: Needed, unlisted: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Clear old checkpoints away; `unlisted`: row files that stay though no checkpoint lists them. Returns what
         could not be done; whatever it is, what is published is published.
         """
         try:
-            slot_dir = self._job.slot_dir
-            rows = read_evaluations(slot_dir)
-            bests = best_evaluation(rows), best_left(slot_dir, rows)
             return tuple(
                 tidy(
                     self._job,
                     keep_exact=self._training.keep_checkpoints,
                     keep_milestones=self._training.keep_milestones,
-                    needed=needed | {best["step"] for best in bests if best is not None},
+                    needed=needed(),
                     unlisted=unlisted,
                 )
             )

@@ -18,14 +18,12 @@ RETURN: Literal["return"] = "return"
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file; what is no row (a torn last line, because its writer died) is left out, an absent file is
-    empty.
-    """
+    """The rows of a file, without what is no row (a torn last line of a writer that died); an absent file is empty."""
     return (row for _, row in lines_after(path, 0))
 
 
 def lines_after(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The same behind the first `offset` bytes, which are whole lines: (bytes up to the row's end, row)."""
+    """The rows after the first `offset` bytes, which are whole lines: (bytes up to the row's end, row)."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(offset)
         for line in file:
@@ -46,12 +44,12 @@ def read(slot_dir: Path) -> list[dict[str, Any]]:
 
 
 def rows_of(slot_dir: Path) -> Iterator[dict[str, Any]]:
-    """The same, one at a time: all those of a long training on fifty tasks would fill 3 GB."""
+    """The rows of `read`, one at a time: those of a long training on fifty tasks would fill 3 GB."""
     return GrowingRows(slot_dir).rows(anew=True)
 
 
 class GrowingRows:
-    """The rows of `read` for whoever comes again and again: as long as the history only grows, each is read once."""
+    """The rows of `read` for a repeated reader: while the history only grows, each row is read once."""
 
     def __init__(self, slot_dir: Path) -> None:
         self._slot_dir = slot_dir
@@ -70,8 +68,8 @@ class GrowingRows:
         )
 
     def rows(self, *, anew: bool) -> Iterator[dict[str, Any]]:
-        """Those that came since the last call, whose rows were taken to their end; or all, `anew`. Errors: as above;
-        KeyError, TypeError for a row that is no training's.
+        """Those that came since the last call, whose rows were taken to their end; or all, `anew`. Errors: OSError,
+        ValueError, as `lineage`; KeyError, TypeError for a row that is no training's.
         """
         if anew:
             self._line, self._offset = lineage(self._slot_dir), 0

@@ -23,7 +23,7 @@ from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start, find_start
 from trainer.checkpoints.saver import Saver
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.network import told
+from trainer.config.network import licence_note
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
 from trainer.envs.early import drop_early
@@ -51,6 +51,7 @@ from trainer.sharing.spotcheck import Redo
 from trainer.sharing.takings import say_over
 from trainer.training import memory
 from trainer.training.features.base import Feature, RunningAttempt
+from trainer.training.features.best import BestCheckpoint
 from trainer.training.features.diagnostics import Diagnostics
 from trainer.training.features.evaluation import Evaluations
 from trainer.training.features.final import FinalExport, leave_final
@@ -176,6 +177,7 @@ def _features(
     """What the training does beside learning, in the order in which each is called."""
     features = (
         Evaluations(job, training, evaluator, numeric["workers"]),
+        BestCheckpoint(job),
         FinalExport(),  # before a report says that the last step is saved: that ends the slot
         ProgressReports(show),
         Publication(),
@@ -204,12 +206,8 @@ def must_learn_alike(training: Training, group: Group) -> None:
         encoder = None if is_frozen else encoder_for(key, spec, training.network, None)
         for layer in encoder.modules() if encoder is not None else ():
             if layer.training and getattr(layer, "track_running_stats", False):
-                way = "train with one rank" if group.size > 1 else "leave group.mix out"
-                raise ConfigError(
-                    f"{type(encoder).__name__}, which reads {key!r}, keeps running statistics of its batches "
-                    f"({type(layer).__name__}), and ranks, or slots that mix weights, share none: {way}, or have it "
-                    "normalise without them (GroupNorm, LayerNorm)"
-                )
+                kinds = {"encoder": type(encoder).__name__, "layer": type(layer).__name__}
+                raise ConfigError("encoder.running-statistics", key=key, **kinds)
 
 
 def _assist(training: Training, spaces: Spaces, chosen: torch.device, group: Group, show: Reporter) -> None:
@@ -234,7 +232,7 @@ def _begin_attempt(
         keep()
     make_folder(job.attempt_dir)
     job.start_from(start.ref if start else None)
-    licence = told(training.network.encoder.arch, training.network.encoder.weights)
+    licence = licence_note(training.network.encoder.arch, training.network.encoder.weights)
     for note in (*(start.notes if start else ()), licence, doubt):
         if note:
             show.say(note)
@@ -265,14 +263,14 @@ def _numerics_of_all(
     return numeric
 
 
-def _digest(told: Any) -> bytes:
+def _digest(seen: Any) -> bytes:
     """32 bytes by which ranks compare what each of them sees."""
-    return hashlib.sha256(json.dumps(told).encode()).digest()
+    return hashlib.sha256(json.dumps(seen).encode()).digest()
 
 
 def choose_workers(training: Training, suite: SuiteRef, ranks: int = 1) -> int:
-    """What was asked for, else as many as pay on this machine, which `ranks` share: none where a step of all is a
-    matter of moments.
+    """As many workers as were asked for, else as many as pay on this machine, which `ranks` share: none where a vector
+    step is quick.
 
     Errors: EnvError where an environment that is timed hangs.
     """
@@ -293,13 +291,13 @@ def _envs_of(spec: VectorSpec, workers: int, training: Training, group: Group, m
 
 
 def _state_of(
-    training: Training, device: torch.device, envs: Envs, start: Start | None, way: str, group: Group
+    training: Training, device: torch.device, envs: Envs, start: Start | None, launch_mode: str, group: Group
 ) -> TrainingRun:
     """The run with its environments, as `start` has it or fresh."""
     if start is not None:
-        state = resumed(training, device, envs, start.contents, start.experience, way=way, group=group)
+        state = resumed(training, device, envs, start.contents, start.experience, launch_mode, group)
     else:
-        state = fresh(training, device, envs, way, group)
+        state = fresh(training, device, envs, launch_mode, group)
     drop_early()
     return state
 

@@ -30,11 +30,12 @@ _LAST_UPDATES = 20
 _GENTLER = {"learning_rate": "a smaller learning_rate", "grad_clip": "grad_clip 1.0"}
 
 
-def leave_behind(job: Job, state: TrainingRun, error: NotFiniteError, checkpoint_step: int | None) -> NotFiniteError:
-    """Write the file; `error` again, with a sentence that names it and what to do.
+def write_crash_report(
+    job: Job, state: TrainingRun, error: NotFiniteError, checkpoint_step: int | None
+) -> NotFiniteError:
+    """Write the file. Returns `error` with a sentence that also names the file, or why there is none, and what to do.
 
-    `checkpoint_step`: the newest published checkpoint, which is from before; None: there is none. Where the file cannot
-    be written the sentence says why, and everything else is as it would be.
+    `checkpoint_step`: the newest published checkpoint, which is from before; None: there is none.
     """
     path = job.attempt_dir / FILE
     value = {
@@ -50,16 +51,16 @@ def leave_behind(job: Job, state: TrainingRun, error: NotFiniteError, checkpoint
         told = f"{path} tells more"
     except OSError as trouble:
         told = f"{path} could not be written ({trouble.strerror or trouble})"
-    before = "there is no checkpoint yet"
-    if checkpoint_step is not None:
-        before = f"the last checkpoint, of step {checkpoint_step:,}, is from before"
     known = type(state.training.algorithm).model_fields.keys()
-    gentler = [words for name, words in _GENTLER.items() if name in known] or ["smaller steps"]
-    sentence = (
-        f"{error}: the training has diverged; {before}, and nothing later was published; {told}; try "
-        f"{' or '.join(gentler)} in a new run"
+    gentler = " or ".join(words for name, words in _GENTLER.items() if name in known) or "smaller steps"
+    about: dict[str, Any] = {"what": error.what, "update": error.update, "checkpoint_step": checkpoint_step}
+    return NotFiniteError(
+        "learning.diverged-unsaved" if checkpoint_step is None else "learning.diverged",
+        why=error,
+        told=told,
+        gentler=gentler,
+        **about,
     )
-    return NotFiniteError(sentence, what=error.what, update=error.update)
 
 
 def describe(state: TrainingRun, update: int | None) -> dict[str, Any]:

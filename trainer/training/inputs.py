@@ -52,7 +52,7 @@ class Offered(NamedTuple):
 @dataclass(frozen=True)
 class _Copies:
     """The copies, by their `sums`, that the attempts before have made in `folder` of what lies at `path`. `told`: the
-    sum that the config names by `setting`. For the user, `gone`: what is not there, and `advice`: what to do.
+    sum that the config names by `setting`.
     """
 
     job: Job
@@ -61,8 +61,6 @@ class _Copies:
     sums: Sequence[str]
     setting: str
     told: str | None
-    gone: str
-    advice: str
 
     def found(self, look: Callable[[], _T | None], sum_of: Callable[[Any], str]) -> tuple[_T | None, str]:
         """What `look` finds and its sum. None: it is not there, or cannot be read now; then the sum of the copy that
@@ -80,16 +78,19 @@ class _Copies:
             found = None
         if found is not None:
             if self.told not in {None, sum_of(found)}:
-                has = f"{self.path} is not what {self.setting} names ({self.told})"
-                raise ConfigError(f"{has}: its sum is {sum_of(found)}")
+                sums = {"wanted": self.told, "found": sum_of(found)}
+                raise ConfigError("start.other-sum", path=self.path, setting=self.setting, **sums)
             return found, sum_of(found)
         wanted = self.told or begun_with(self.job, self.setting)
         left = sorted(each for each in self.sums if wanted in {None, each})
         if not left:
-            raise ConfigError(f"{self.gone}, and {self.folder} has no copy: {self.advice}")
+            of_demos = self.setting.startswith("algorithm.")
+            raise ConfigError("start.no-demos" if of_demos else "start.no-weights", path=self.path, folder=self.folder)
         if len(left) > 1:
-            several = f"{self.gone}, and {self.folder} has copies of several"
-            raise ConfigError(f"{several}: name one by {self.setting} ({', '.join(left)})")
+            sums = ", ".join(left)
+            raise ConfigError(
+                "start.several-copies", path=self.path, folder=self.folder, setting=self.setting, sums=sums
+            )
         return None, left[0]
 
 
@@ -118,8 +119,6 @@ def _looked_at(job: Job, training: Training) -> Offered:
         [each.parent.name for each in folder.glob(f"*/{MANIFEST}")],
         "algorithm.demos_sha256",
         training.algorithm.demos_sha256,  # type: ignore[attr-defined]
-        gone=f"there are no demonstrations in {path} (algorithm.demos)",
-        advice="give the folder that `trainer demos record` or `import` made",
     ).found(lambda: Demos.find(path), lambda demos: demos.manifest.digest)
     kept = folder / sha256
     demos = found or Demos.open(kept)
@@ -131,7 +130,7 @@ def _looked_at(job: Job, training: Training) -> Offered:
         try:
             demos.copy_to(kept)
         except OSError as error:
-            raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
+            raise SaveError("start.not-copied", folder=folder, path=path, why=error.strerror) from error
 
     doubt = _UNTOLD if training.uses_experience and demos.manifest.source.paid_by is None else None
     return Offered(_at(training, kept), rows, keep, doubt)
@@ -178,8 +177,6 @@ def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, 
             weights.sums_in(folder),
             "network.encoder.weights_sha256",
             encoder.weights_sha256,
-            gone=f"there is no file of weights {path} (network.encoder.weights) on this machine",
-            advice="give the path of a .safetensors or .pth file, or of a folder with shards",
         ).found(lambda: weights.sha256_of(path) if weights.is_there(path) else None, str)
     sha256 = group.share(sha256.encode()).decode()
     kept = weights.place_of(folder, sha256)
@@ -192,7 +189,7 @@ def with_weights(job: Job, training: Training, group: Group) -> tuple[Training, 
         try:
             weights.kept_copy(path, folder, sha256)
         except OSError as error:
-            raise SaveError(f"{folder} cannot take {path} ({error.strerror}): make room there") from error
+            raise SaveError("start.not-copied", folder=folder, path=path, why=error.strerror) from error
 
     told = {**encoder.model_dump(mode="json"), "weights": str(kept), "weights_sha256": sha256}
     return training.changed(network={"encoder": told}), keep

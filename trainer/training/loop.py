@@ -17,7 +17,7 @@ from anchorleg.job import HANDED_OVER
 from anchorleg.rollback import rollbacks
 from trainer.checkpoints.saver import unwritten
 from trainer.errors import NotFiniteError, SaveError, SupersededError
-from trainer.training.crash_report import leave_behind
+from trainer.training.crash_report import write_crash_report
 from trainer.training.features.base import TRAINING, EndReason, Feature, RunningAttempt
 from trainer.training.ranks import Order
 from trainer.training.run import advance, capture, learn_the_rest, row
@@ -50,7 +50,7 @@ class Loop:
         except NotFiniteError as error:
             with contextlib.suppress(SupersededError):
                 self._count_published()  # so that the newest checkpoint is known
-            raise leave_behind(run.job, run.state, error, run.saver.published_step) from error
+            raise write_crash_report(run.job, run.state, error, run.saver.published_step) from error
         finally:
             run.saver.close()
             for feature in begun:
@@ -113,7 +113,7 @@ class Loop:
         except OSError as error:
             run.say(str(unwritten(run.state.step, run.job, error)))
             return False
-        run.saver.start(contents, rows, run.needed)
+        run.saver.start(contents, rows, run.kept_steps)
         return True
 
     def _flush(self) -> None:
@@ -156,7 +156,7 @@ class Loop:
         self._count_published()
         if run.saver.published_step != run.state.step:
             if not self._save():
-                raise SaveError("nothing newer could be saved; free some space and start again")
+                raise SaveError("save.nothing-newer", step=run.state.step)
             self._count_in()
         try:
             self._flush()

@@ -72,18 +72,20 @@ def check(
         check_seen(training, spaces_of(training))
         frames.check_kept(_kept(training), training)
         parts = host_parts(training, device, rows_kept(training), shown, ranks, here, accepts=accepts)
-    except ValueError as error:  # of an encoder: what it is to read is known now
-        raise ConfigError(str(error)) from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # of somebody's encoder: what it is to read is known now
+        raise ConfigError("encoder.refused", why=error) from error
     replay = _replay(_buffer(training), row_bytes(training))
     if replay.bytes > _ADDRESSES:  # rows that never come take no memory, but addresses
-        amounts = f"this training needs {_in_gb(replay.bytes)}, a program has addresses for {_in_gb(_ADDRESSES)}"
-        raise ConfigError(_sentence(amounts, [replay], replay.bytes - _ADDRESSES))
+        advice = _advice([replay], replay.bytes - _ADDRESSES)
+        raise ConfigError("memory.addresses", need_gb=replay.bytes / 1e9, limit_gb=_ADDRESSES / 1e9, advice=advice)
     each = need_bytes(1, 0, env_bytes=training.env.ENV_BYTES) + training.env.drawing_bytes
     each += _CUDA_BYTES * (device == "cuda")
     need = here * each + evaluation_bytes(training) + sum(part.bytes for part in parts)
     if limit_bytes is not None and need > limit_bytes:
-        amounts = f"this training needs about {_in_gb(need)} of memory, this job or machine has {_in_gb(limit_bytes)}"
-        raise ConfigError(_sentence(amounts, parts, need - limit_bytes, f"ask for {_in_gb(need)} or more (slurm.mem)"))
+        advice = _advice(parts, need - limit_bytes, f"ask for {_in_gb(need)} or more (slurm.mem)")
+        raise ConfigError("memory.too-little", need_gb=need / 1e9, limit_gb=limit_bytes / 1e9, advice=advice)
 
 
 def check_gpu(training: Training, device: str, limit_bytes: int | None) -> None:
@@ -93,10 +95,10 @@ def check_gpu(training: Training, device: str, limit_bytes: int | None) -> None:
     parts = gpu_parts(training) if device == "cuda" else []
     need = sum(part.bytes for part in parts)
     if limit_bytes is not None and need > limit_bytes:
-        amounts = f"this training needs at least {_in_gb(need)} of GPU memory, this GPU has {_in_gb(limit_bytes)}"
         helps = is_on_gpu(training, device) and need - parts[0].bytes <= limit_bytes
         ways = ("set training.replay_on to host" * helps, "take a GPU with more of it (slurm.gpu_type)")
-        raise ConfigError(_sentence(amounts, parts, need - limit_bytes, *ways))
+        advice = _advice(parts, need - limit_bytes, *ways)
+        raise ConfigError("memory.gpu-too-small", need_gb=need / 1e9, limit_gb=limit_bytes / 1e9, advice=advice)
 
 
 def shortage(error: BaseException, training: Training, device: str) -> OutOfMemoryError | None:
@@ -108,16 +110,16 @@ def shortage(error: BaseException, training: Training, device: str) -> OutOfMemo
     parts = gpu_parts(training) if is_of_gpu else host_parts(training, device, _buffer(training))
     on_host = "set training.replay_on to host, which changes no number" * (is_of_gpu and is_on_gpu(training, device))
     more = "take a GPU with more of it" if is_of_gpu else "ask for more (slurm.mem)"
-    said = f"{'CUDA ' * is_of_gpu}out of memory ({words})"
-    return OutOfMemoryError(f"{_sentence(said, parts, None, on_host, more)}; the last checkpoint is good")
+    advice = _advice(parts, None, on_host, more)
+    return OutOfMemoryError("memory.gpu-full" if is_of_gpu else "memory.full", why=words, advice=advice)
 
 
-def _sentence(amounts: str, parts: Sequence[Part], missing: int | None, *ways: str) -> str:
-    """`amounts`, the part that takes most, the value that frees what is `missing` (None: a half of it), and `ways`."""
+def _advice(parts: Sequence[Part], missing: int | None, *ways: str) -> str:
+    """The part that takes most, the value that frees what is `missing` (None: half of that part), and other `ways`."""
     most = max(parts, key=lambda part: part.bytes)
     lowered = most.lowered(most.bytes // 2 if missing is None else most.bytes - missing)
     of_most = f"most is for {most.what} = {_in_gb(most.bytes)}; " if most.bytes else ""  # else nothing is known of it
-    return f"{amounts}: {of_most}{', or '.join(filter(None, (lowered, *ways)))}"
+    return of_most + ", or ".join(filter(None, (lowered, *ways)))
 
 
 def rows_kept(training: Training) -> int:

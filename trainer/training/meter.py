@@ -131,11 +131,11 @@ class ShardedMeter:
         self._own = {shard: make() for shard in shards}
 
     def add_update(self, values: Sequence[float]) -> None:
-        """As `Meter`."""
+        """One update's metrics, in the order of `names`."""
         self._all.add_update(values)
 
     def add_episodes(self, *columns: npt.NDArray[Any]) -> None:
-        """As `Meter`, of all shards here: as many rows of each."""
+        """The episodes that ended in one vector step of all shards here, which have as many rows each."""
         parts = [np.split(column, len(self._own)) for column in columns]
         for meter, *own in zip(self._own.values(), *parts, strict=True):
             meter.add_episodes(*own)
@@ -146,7 +146,7 @@ class ShardedMeter:
         return self._all.updates
 
     def row(self, step: int, measures: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-        """As `Meter`, on rank 0; elsewhere it has no episodes. The same rank 0 for all."""
+        """The row that ends at `step`; episodes are in that of rank 0 alone. The sums start anew."""
         own = {shard: meter.state() for shard, meter in self._own.items()}
         for state in gathered_numbers(self._group, own).values():
             self._all.take(state)

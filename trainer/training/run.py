@@ -20,7 +20,7 @@ from trainer.algorithms.common.cuda_graph import KERNELS
 from trainer.buffers.experience import Experience
 from trainer.checkpoints.checkpoint import AVERAGED, Contents
 from trainer.config.find import ALGORITHMS, find
-from trainer.config.training import Training
+from trainer.config.training import Training, identity
 from trainer.envs.collector import Collector, Envs, Transition
 from trainer.errors import NotFiniteError
 from trainer.machine.group import Group
@@ -67,18 +67,18 @@ class TrainingRun:
 
 
 def fresh(
-    training: Training, device: torch.device, envs: Envs, way: str = KERNELS, group: Group | None = None
+    training: Training, device: torch.device, envs: Envs, launch_mode: str = KERNELS, group: Group | None = None
 ) -> TrainingRun:
-    """A run at step 0. `way`: see `trainer.algorithms.common.cuda_graph`."""
+    """A run at step 0. `launch_mode`: see `trainer.algorithms.common.cuda_graph`."""
     collector = Collector(envs)
     experience = (
         Experience(training, kept_spaces(envs.spaces, training.network), device) if training.uses_experience else None
     )
-    return _run(training, device, collector, experience, way, group)
+    return _run(training, device, collector, experience, launch_mode, group)
 
 
 def as_begun(training: Training, device: torch.device, envs: Envs) -> TrainingRun:
-    """`fresh`, with updates made the way that a run which begins here has them."""
+    """`fresh`, with updates made as in a run that begins here."""
     algorithm: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     return fresh(training, device, envs, algorithm.choose_launch_mode(training, envs.spaces, device, None)[0])
 
@@ -89,14 +89,14 @@ def resumed(
     envs: Envs,
     contents: Contents,
     experience: Experience | None,
-    way: str = KERNELS,
+    launch_mode: str = KERNELS,
     group: Group | None = None,
 ) -> TrainingRun:
     """A run at the barrier that `contents` was captured at, with its `experience`. Where there was no moving average it
     begins with the actor as it is.
     """
     parts = contents.parts
-    run = _run(training, device, Collector(envs, parts["collector"]), experience, way, group)
+    run = _run(training, device, Collector(envs, parts["collector"]), experience, launch_mode, group)
     run.algorithm.load(parts["algorithm"])
     anew = run.collector.anew
     if anew is not None and anew.any():
@@ -119,12 +119,12 @@ def _run(
     device: torch.device,
     collector: Collector,
     experience: Experience | None,
-    way: str,
+    launch_mode: str,
     group: Group | None,
 ) -> TrainingRun:
     kind: type[Algorithm] = find(ALGORITHMS, training.algorithm.name)
     group = group or Group.alone()
-    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, way, group)
+    context = Context(training, collector.envs.spaces, collector.num_envs, device, experience, launch_mode, group)
     algorithm: Algorithm = kind(context)
     if training.demos is not None:
         shown: Any = algorithm if experience is None else experience.demos
@@ -198,8 +198,7 @@ def drain(run: TrainingRun) -> None:
     for number, values in enumerate(torch.stack(run.measured).tolist() if run.measured else (), first):
         wrong = [name for name, value in zip(run.algorithm.METRICS, values, strict=True) if not math.isfinite(value)]
         if wrong:
-            where = f"at update {number}, before step {run.step}"
-            raise NotFiniteError(f"a loss is not finite {where}: {', '.join(wrong)}", what=wrong, update=number)
+            raise NotFiniteError("learning.loss-not-finite", what=wrong, update=number, step=run.step)
         run.meter.add_update(values)
     run.measured.clear()
 
@@ -221,7 +220,7 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any], of_features: Mapping[s
     learned = run.algorithm.state()
     for name, tensor in learned.tensors.items():
         if not name.startswith("adam.") and not bool(torch.isfinite(tensor).all()):
-            raise NotFiniteError(f"{name} is not finite at step {run.step}", what=[name])
+            raise NotFiniteError("learning.parameter-not-finite", what=[name], step=run.step)
     numbers = {"updates": run.updates, **run.learners, **(of_features or {})}
     told = {"numeric": dict(numeric), "spaces": run.collector.envs.spaces.words}
     parts = {
@@ -239,4 +238,5 @@ def capture(run: TrainingRun, numeric: Mapping[str, Any], of_features: Mapping[s
         parts |= gathered(run.group, of_shards)
     elif run.group.size > 1:
         must_be_the_same(run.group, {"algorithm": learned_of(learned)})
-    return Contents(run.step, parts, run.algorithm.policy.spec.as_json())
+    about = run.training.model_dump(mode="json"), identity(run.training)
+    return Contents(run.step, parts, run.algorithm.policy.spec.as_json(), *about)

@@ -7,7 +7,6 @@ import os
 import re
 import weakref
 from contextlib import closing
-from types import SimpleNamespace
 
 import pytest
 
@@ -36,18 +35,13 @@ from trainer.checkpoints.find import find_policy
 from trainer.checkpoints.resume import find_start, training_of
 from trainer.checkpoints.retention import tidy
 from trainer.config.section import TrainingSection, resolve
-from trainer.config.training import identity
 from trainer.envs.spaces import PRIVILEGED, ArraySpec, Box, Spaces
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import spaces_of, suite_of
+from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import (
-    NoGoodCheckpointError,
-    NotFiniteError,
-    OtherIdentityError,
     SaveError,
     SupersededError,
-    UnreadCheckpointError,
 )
 from trainer.evaluation.playable import of_checkpoint
 from trainer.machine import device
@@ -105,50 +99,42 @@ def test_nothing_is_pickled(run):
         json.loads(header)
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink, lengthen, a_pipe])
-@pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_sends_the_loader_one_back_and_it_says_which_why_and_what_instead(run, name, damage):
+def fewer_rows(path):
+    """The manifest lists not all of the ring's."""
+    manifest = read_manifest(path.parent)
+    fewer = manifest.model_copy(update={"segments": manifest.segments[1:]}).sealed()
+    path.write_text(fewer.model_dump_json())
+
+
+def another_step(path):
+    path.write_text(path.read_text().replace('"step": 200', '"step": 201'))
+
+
+ROWS = f"{200:012d}.safetensors"
+DAMAGES = [truncate, flip_a_bit, os.unlink, lengthen, a_pipe]
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "told"),
+    [
+        *((damage, name, name) for damage in DAMAGES for name in (*FILES, ROWS)),
+        (fewer_rows, MANIFEST, r"its row files hold \d+ of the ring's \d+ rows"),
+        (another_step, MANIFEST, "digest"),
+    ],
+)
+def test_damage_sends_the_loader_one_back_and_it_says_which_why_and_what_instead(run, damage, name, told):
     _, newest = run.checkpoints(2)
-    damage(newest / name)
+    damage((run.job.attempt_dir / "rows" if name == ROWS else newest) / name)
     start = successor(run)
     assert start.ref.step == 100
     [note] = start.notes
-    assert "step 200 of attempt 0" in note
-    assert name in note
-    assert "going back to step 100 of attempt 0" in note
-
-
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, os.unlink, lengthen, a_pipe])
-def test_damaged_rows_send_the_loader_back_to_where_they_were_not_needed(run, damage):
-    run.checkpoints(2)
-    rows = sorted((run.job.attempt_dir / "rows").iterdir())
-    damage(rows[-1])
-    start = successor(run)
-    assert start.ref.step == 100
-    assert rows[-1].name in start.notes[0]
-
-
-def test_a_manifest_that_lists_too_few_rows_sends_the_loader_one_back(run):
-    _, newest = run.checkpoints(2)
-    manifest = read_manifest(newest)
-    fewer = manifest.model_copy(update={"segments": manifest.segments[1:]}).sealed()
-    (newest / MANIFEST).write_text(fewer.model_dump_json())
-    start = successor(run)
-    assert start.ref.step == 100
-    assert re.search(r"its row files hold \d+ of the ring's \d+ rows", start.notes[0])
-
-
-def test_a_changed_number_in_the_manifest_is_noticed(run):
-    _, newest = run.checkpoints(2)
-    text = (newest / MANIFEST).read_text()
-    (newest / MANIFEST).write_text(text.replace('"step": 200', '"step": 201'))
-    assert "digest" in successor(run).notes[0]
+    assert re.search(rf"step 200 of attempt 0 \(.*{told}.*going back to step 100 of attempt 0", note)
 
 
 def test_when_every_checkpoint_is_damaged_nothing_starts_from_scratch(run):
     for folder in run.checkpoints(2):
         truncate(folder / STATE)
-    with pytest.raises(NoGoodCheckpointError, match=r"(?s)step 200.*step 100"):
+    with refused("checkpoint.none-good", damaged=re.compile("step 200.*step 100")):
         successor(run)
 
 
@@ -180,10 +166,8 @@ def test_what_stays_unread_decides_nothing_and_is_gone_on_from_when_it_can_be_re
     *_, newest = run.checkpoints(2)
     with monkeypatch.context() as patch:
         unread(patch, MANIFEST, errno.ESTALE, times=99)
-        words = r"step 200 in .* cannot be read now \(manifest.json: Stale file handle\); nothing was decided"
-        with pytest.raises(UnreadCheckpointError, match=words) as caught:
+        with refused("checkpoint.unread", step=200, why=re.compile("manifest.json: Stale file handle")):
             successor(run, pause=lambda _: None)
-    assert caught.value.exit_code == SaveError.exit_code
     assert successor(run).ref.path == newest
 
 
@@ -210,8 +194,8 @@ def test_an_environment_that_gives_something_else_by_now_is_refused_before_a_row
     now = Spaces({"state": ArraySpec((40,))}, Box(4), run.training.env.tasks, 10)
     monkeypatch.setattr(resume, "spaces_of", lambda training: now)
     monkeypatch.setattr(resume, "read_into", lambda *_: pytest.fail("it was read"))
-    told = r"gave state \[39\] float32 for 4 numbers, and now gives state \[40\] float32 for 4 numbers\); bring back"
-    with pytest.raises(OtherIdentityError, match=told):
+    told = {"then": "state [39] float32 for 4 numbers", "now": "state [40] float32 for 4 numbers"}
+    with refused("checkpoint.other-spaces", **told):
         successor(run)
 
 
@@ -233,14 +217,15 @@ def test_an_environment_that_shows_its_critics_something_else_is_refused_too(tmp
     assert now.of_policy == envs.spaces.of_policy
     assert find_start(Job.standalone(tmp_path), training).ref.step == state.step
     monkeypatch.setattr(resume, "spaces_of", lambda training: now)
-    with pytest.raises(OtherIdentityError, match=r"privileged \[4\] .* now gives .*privileged \[5\] float32"):
+    told = {"then": re.compile(r"privileged \[4\]"), "now": re.compile(r"privileged \[5\]")}
+    with refused("checkpoint.other-spaces", **told):
         find_start(Job.standalone(tmp_path), training)
 
 
 def test_a_diverged_net_is_not_captured(run):
     run.steps(30)
     next(run.state.algorithm.policy.parameters()).data[0] = float("nan")
-    with pytest.raises(NotFiniteError, match=r"policy.* is not finite at step 120"):
+    with refused("learning.parameter-not-finite", what=re.compile("^policy"), step=120):
         capture(run.state, {})
 
 
@@ -249,9 +234,8 @@ def test_a_diverged_loss_is_not_captured(run):
     run.state.experience.own.arrays()["reward"][:] = float("inf")
     before = run.state.updates
     run.steps(1)
-    with pytest.raises(NotFiniteError, match=r"a loss is not finite at update .*critic_loss") as caught:
+    with refused("learning.loss-not-finite", what=re.compile("critic_loss"), update=before + 1):
         capture(run.state, {})
-    assert caught.value.update == before + 1
 
 
 def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monkeypatch):
@@ -271,9 +255,8 @@ def test_a_full_disk_leaves_the_one_before_and_no_part_of_the_new_one(run, monke
         try:
             run.publish()
         except SaveError as error:
-            told = str(error)
-            assert "step 200 could not be written" in told
-            assert "the disk is full" in told
+            told = error.fields
+            assert told["step"] == 200
             assert os.listdir(run.job.attempt_dir / "checkpoints") == [f"{100:012d}"]
             assert os.listdir(run.job.attempt_dir / "rows") == [f"{100:012d}.safetensors"]
             assert run.saver.published_step == 100
@@ -290,7 +273,7 @@ def test_after_a_full_disk_the_next_publication_has_all_rows(run, monkeypatch):
     run.steps()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EDQUOT, "quota")))
-        with pytest.raises(SaveError, match="quota"):
+        with refused("checkpoint.unwritten"):
             run.publish()
     run.steps().publish()
     assert digest_of(successor(run).experience.own.arrays()) == digest_of(run.state.experience.own.arrays())
@@ -399,12 +382,10 @@ def test_a_folder_that_cannot_be_read_for_a_moment_costs_one_checkpoint_at_most(
         run.steps()
         with refused("checkpoint.unwritten", step=200, why="Stale file handle"):
             run.publish()
-    with monkeypatch.context() as patch:
-        patch.setattr(saver, "read_evaluations", stale)
-        run.steps()
-        run.saver.start(*run.captured())
-        said = []
-        run.saver.finish(said.append)
+    run.steps()
+    run.saver.start(*run.captured(), stale)
+    said = []
+    run.saver.finish(said.append)
     assert run.saver.published_step == 300
     assert "could not be looked through: Stale file handle" in said[0]
     run.steps().publish()
@@ -426,7 +407,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_one_sentence(run):
     manifest = read_manifest(folder)
     changed = manifest.model_copy(update={"training": {**manifest.training, "of_tomorrow": 1}}).sealed()
     (folder / MANIFEST).write_text(changed.model_dump_json())
-    with pytest.raises(NoGoodCheckpointError, match=r"cannot be played: another version .*training.of_tomorrow"):
+    with refused("checkpoint.not-played", why=re.compile(r"another version .*of_tomorrow")):
         of_checkpoint(folder, "cpu")
 
 
@@ -489,12 +470,6 @@ def test_a_checkpoint_without_an_average_is_gone_on_with_from_its_actor_and_not_
     assert all(torch.equal(mean, actor[name]) for name, mean in again.state.average.tensors.items())
 
 
-def test_a_damaged_average_stops_a_resume_as_any_file_does(run):
-    first, newest = run.checkpoints(2)
-    flip_a_bit(newest / AVERAGED_NETS)
-    assert successor(run).ref.path == first
-
-
 def test_what_is_played_averaged_is_the_average_in_the_place_of_what_is_learned(run):
     [folder] = run.checkpoints(1)
     raw, averaged = (of_checkpoint(folder, "cpu", averaged=each).policy.net.state_dict() for each in (False, True))
@@ -536,26 +511,25 @@ def test_the_manifest_lists_the_rows_of_older_attempts_by_path(run, tmp_path):
 @pytest.mark.parametrize(
     ("then", "now", "words"),
     [
-        ({}, {}, None),
-        ({}, {"total_steps": 200_000}, "total_steps 100,000 → 200,000: the learning rate goes on at 50% of its first"),
-        ({}, {"total_steps": 50_000}, "the learning rate goes on at 0% of its first value"),
-        ({"learning_rate_steps": 100_000}, {"learning_rate_steps": 100_000, "total_steps": 200_000}, None),
-        ({"algorithm": "a2c", "preset": "guide"}, {"algorithm": "a2c", "preset": "guide", "total_steps": 7}, None),
+        (100_000, 100_000, ()),
+        (100_000, 200_000, ("100,000 → 200,000", " 50% ")),
+        (100_000, 50_000, (" 0% ",)),
+        (0, 0, ()),
     ],
 )
-def test_a_rate_that_falls_until_another_end_is_told(run, monkeypatch, then, now, words):
-    [folder] = run.checkpoints(1)
-    ours, theirs = (resolve(TrainingSection(**{"preset": "arm-a2c", **fields})) for fields in (now, then))
-    manifest = read_manifest(folder).model_copy(
-        update={
-            "identity": identity(ours),
-            "training": theirs.model_dump(mode="json"),
-            "policy": {"spaces": spaces_of(ours).as_json()},
-        }
-    )
-    monkeypatch.setattr(resume, "read_manifest", lambda _: manifest)
-    monkeypatch.setattr(resume, "load_exact", lambda *_: (None, None))
-    job = Job.standalone(run.job.run_dir)
-    monkeypatch.setattr(Job, "candidates", lambda _: [SimpleNamespace(path=folder, step=100_000, attempt=0)])
-    notes = find_start(job, ours).notes
-    assert (len(notes) == 1 and notes[0].find(words) >= 0) if words else notes == ()
+def test_a_rate_that_falls_until_another_end_is_told(then, now, words):
+    notes = resume.rate_notes(100_000, then, now)
+    assert len(notes) == bool(words)
+    assert all(word in notes[0] for word in words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        ({"preset": "arm-a2c"}, 100_000),
+        ({"preset": "arm-a2c", "learning_rate_steps": 7, "total_steps": 200_000}, 7),
+        ({"algorithm": "a2c"}, 0),
+    ],
+)
+def test_a_rate_falls_over_all_steps_or_as_many_as_are_said(fields, steps):
+    assert resolve(TrainingSection(**fields)).falling_steps == steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, Spaces
 from trainer.envs.step import Step, VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.errors import ConfigError, UndecidedError
+from trainer.errors import UndecidedError
 from trainer.machine.group import Group
 from trainer.training import begin
 from trainer.training.inputs import DEMOS, with_demos
@@ -293,7 +294,7 @@ def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_
         each.copy_to(job.slot_dir / DEMOS / each.manifest.digest)
     asked = training(demos).changed(demos=str(tmp_path / "gone"))
     both = ", ".join(sorted(each.manifest.digest for each in (demos, other)))
-    with pytest.raises(ConfigError, match=rf"copies of several: name one by algorithm\.demos_sha256 \({both}\)$"):
+    with refused("start.several-copies", setting="algorithm.demos_sha256", sums=both):
         with_demos(job, asked, Group.alone())
     offered = with_demos(job, asked.changed(demos_sha256=other.manifest.digest), Group.alone())
     assert offered.training.off_policy.demos_sha256 == other.manifest.digest
@@ -317,11 +318,9 @@ def test_a_copy_that_is_all_there_is_cannot_be_made_from_itself(demos, tmp_path)
 
 def test_demonstrations_that_are_nowhere_or_others_than_was_said_are_one_sentence(demos, tmp_path):
     job = Job.standalone(tmp_path / "run")
-    with pytest.raises(
-        ConfigError, match=r"there are no demonstrations in .*nowhere \(algorithm.demos\), and .* no copy"
-    ):
+    with refused("start.no-demos", path=re.compile("nowhere$")):
         with_demos(job, training(demos).changed(demos=str(tmp_path / "nowhere")), Group.alone())
-    with pytest.raises(ConfigError, match=r"is not what algorithm\.demos_sha256 names"):
+    with refused("start.other-sum", setting="algorithm.demos_sha256"):
         with_demos(job, training(demos, demos_sha256="ab" * 32), Group.alone())
 
 
@@ -415,7 +414,7 @@ def test_of_gymnasium_all_that_it_is_made_with_decides():
 
 def test_what_does_not_fit_into_memory_is_told_before_anything_is_read(demos):
     asked = training(demos, {"observation": "both", "image_size": SIZE})
-    with pytest.raises(ConfigError, match=r"the demonstrations, 10,000,000,000 rows of \d+ bytes"):
+    with refused("memory.too-little", advice=re.compile(r"the demonstrations, 10,000,000,000 rows of \d+ bytes")):
         check(asked, "cpu", 2**34, 10**10)
 
 

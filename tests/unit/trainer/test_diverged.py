@@ -19,7 +19,7 @@ from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import NotFiniteError
 from trainer.training import crash_report as diverged
-from trainer.training.crash_report import FILE, leave_behind, plain
+from trainer.training.crash_report import FILE, plain, write_crash_report
 from trainer.training.run import fresh
 
 pytestmark = pytest.mark.trainer
@@ -29,7 +29,7 @@ def diverges(run, checkpoint_step=None):
     """Train on until it is noticed; the error as the loop raises it."""
     with pytest.raises(NotFiniteError) as caught:
         run.steps(20)
-    return leave_behind(run.job, run.state, caught.value, checkpoint_step)
+    return write_crash_report(run.job, run.state, caught.value, checkpoint_step)
 
 
 @pytest.fixture
@@ -45,11 +45,9 @@ def test_the_file_says_what_became_nan_and_where_it_came_from(poisoned):
     rows = poisoned.state.experience.own.sizes.tolist()
     error = diverges(poisoned, 100)
     path = poisoned.job.attempt_dir / FILE
-    assert str(error) == (
-        f"a loss is not finite at update {before + 1}, before step 124: critic_loss, actor_loss: the training has "
-        f"diverged; the last checkpoint, of step 100, is from before, and nothing later was published; {path} tells "
-        "more; try a smaller learning_rate or grad_clip 1.0 in a new run"
-    )
+    assert (error.id, error.fields["why"].id) == ("learning.diverged", "learning.loss-not-finite")
+    assert error.fields["told"] == f"{path} tells more"
+    assert error.fields["gentler"] == "a smaller learning_rate or grad_clip 1.0"
     told = json.loads(path.read_text())
     assert (told["what"], told["update"], told["checkpoint_step"]) == (
         ["critic_loss", "actor_loss"], before + 1, 100,
@@ -75,7 +73,7 @@ def test_it_is_noticed_at_the_next_step_and_no_environment_gets_such_an_action(p
 def test_the_file_is_small_however_large_the_buffer(tmp_path):
     run = PointRun(tmp_path, buffer_size=300_000).steps(30)
     error = NotFiniteError("actor.x is not finite at step 120", what=["actor.x"])
-    assert "there is no checkpoint yet" in str(leave_behind(run.job, run.state, error, None))
+    assert write_crash_report(run.job, run.state, error, None).id == "learning.diverged-unsaved"
     assert (run.job.attempt_dir / FILE).stat().st_size < 32_000
 
 
@@ -87,7 +85,7 @@ def test_where_the_file_cannot_be_written_the_sentence_says_so(poisoned, monkeyp
     monkeypatch.setattr(diverged, failing, full)
     error = diverges(poisoned)
     assert error.exit_code == 93
-    assert "diverged.json could not be written (No space left on device); try" in str(error)
+    assert error.fields["told"].endswith("diverged.json could not be written (No space left on device)")
 
 
 def test_numbers_that_are_none_have_names():
@@ -100,5 +98,5 @@ def test_no_setting_is_advised_that_the_algorithm_does_not_have(tmp_path):
     envs = VectorEnv(VectorSpec(suite_of(training), training.num_envs, training.seed))
     job = Job.standalone(tmp_path)
     error = NotFiniteError("no loss is finite", what=["loss"])
-    told = leave_behind(job, fresh(training, torch.device("cpu"), envs), error, None)
-    assert str(told).endswith(f"{job.attempt_dir / FILE} tells more; try smaller steps in a new run")
+    told = write_crash_report(job, fresh(training, torch.device("cpu"), envs), error, None)
+    assert told.fields["gentler"] == "smaller steps"

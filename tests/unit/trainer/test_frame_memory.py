@@ -12,6 +12,8 @@ pytest.importorskip("torch")
 
 import torch
 from autograd_keeps import really_kept
+from played_frames import Played, spaces_of_frames
+from refused import named, refused
 
 from trainer.buffers.experience import Experience
 from trainer.buffers.frames import FrameReplay, keeps_frames
@@ -46,9 +48,9 @@ def a_training(algorithm="sac", *, encoder=None, total_steps=100_000, num_envs=3
 
 def advice(limit_bytes, **fields):
     """What the refusal says: (setting, value, the sentence)."""
-    with pytest.raises(ConfigError) as caught:
+    with refused("memory.too-little") as caught:
         check(a_training(**fields), "cpu", limit_bytes)
-    words = str(caught.value)
+    words = caught.value.fields["advice"]
     found = re.search(r"; lower training\.([\w.]+) to ([\d,]+)(?: in a new run)?, or ask for", words)
     assert found, words
     return found[1], int(found[2].replace(",", "")), words
@@ -74,28 +76,34 @@ def test_a_hundred_thousand_steps_of_three_cameras_are_3_7_gb_however_many_are_s
         assert rows + kept._ahead[:1].nbytes == row_bytes(training)
 
 
-def test_a_replay_that_does_not_fit_is_refused_with_the_buffer_that_fits():
-    field, value, words = advice(2 * GB)
-    assert "the replay, 100,000 rows of 36882 bytes = 3.69 GB" in words
-    assert field == "algorithm.buffer_size"
-    assert "in a new run, or ask for" in words
-    check(a_training({"name": "sac", "buffer_size": value}), "cpu", 2 * GB)
+LONG = {"observation": "clips", "frame_stack": 64, "frame_stride": 10, "horizon": 1_000}
 
 
-def test_a_rollout_that_does_not_fit_is_refused_with_steps_that_fit():
-    ppo = {"name": "ppo", "rollout_steps": 40_000}
-    field, value, words = advice(2 * GB, algorithm=ppo, num_envs=3)
-    assert "a rollout, 120,000 steps of 36892 bytes" in words
-    assert field == "algorithm.rollout_steps"
-    check(a_training({**ppo, "rollout_steps": value}), "cpu", 2 * GB)
-
-
-def test_a_batch_that_does_not_fit_is_refused_with_one_that_fits():
-    sac = {"name": "sac", "batch_size": 3_000, "buffer_size": 4_000}
-    field, value, words = advice(2 * GB, algorithm=sac, total_steps=2_000)
-    assert "an update, 3,000 rows of" in words
-    assert field == "algorithm.batch_size"
-    check(a_training({**sac, "batch_size": value}, total_steps=2_000), "cpu", 2 * GB)
+@pytest.mark.parametrize(
+    ("fields", "what", "setting"),
+    [
+        ({"algorithm": {"name": "sac"}}, "the replay, 100,000 rows of 36882 bytes = 3.69 GB", "algorithm.buffer_size"),
+        (
+            {"algorithm": {"name": "ppo", "rollout_steps": 40_000}},
+            "a rollout, 120,000 steps of 36892 bytes", "algorithm.rollout_steps",
+        ),
+        (
+            {"algorithm": {"name": "sac", "batch_size": 3_000, "buffer_size": 4_000}, "total_steps": 2_000},
+            "an update, 3,000 rows of", "algorithm.batch_size",
+        ),
+        (
+            {"algorithm": {"name": "sac", "batch_size": 3}, "total_steps": 2_000, "num_envs": 200, **LONG},
+            "200 environments = 4.65 GB", "num_envs",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_with_a_value_that_fits(fields, what, setting):
+    name, value, words = advice(2 * GB, **fields)
+    assert what in words
+    assert name == setting
+    section, _, field = setting.rpartition(".")
+    lowered = {section: {**fields[section], field: value}} if section else {field: value}
+    check(a_training(**{**fields, **lowered}), "cpu", 2 * GB)
 
 
 @pytest.mark.parametrize("arch", ["drq", "impala", "simple3dcnn"])
@@ -122,15 +130,6 @@ def test_a_frozen_encoders_weights_are_counted_in_the_training_and_in_the_evalua
     assert evaluation_bytes(sees) == 0
     judged, blind = sees.changed(evaluation_goals=1), a_training(evaluation_goals=1)
     assert evaluation_bytes(judged) - evaluation_bytes(blind) == weights
-
-
-def test_environments_whose_last_frames_do_not_fit_are_refused():
-    sac = {"name": "sac", "batch_size": 3, "buffer_size": 200_000}
-    looks = {"observation": "clips", "frame_stack": 64, "frame_stride": 10, "horizon": 1_000}
-    field, value, words = advice(2 * GB, algorithm=sac, total_steps=2_000, num_envs=200, **looks)
-    assert "200 environments = 4.65 GB" in words
-    assert field == "num_envs"
-    check(a_training(sac, total_steps=2_000, **looks, num_envs=value), "cpu", 2 * GB)
 
 
 def test_what_only_the_environment_knows_is_checked_as_soon_as_it_is_opened():
@@ -234,5 +233,29 @@ def test_a_replay_too_short_for_pictures_that_an_environment_gives_itself_is_ref
 def test_pictures_of_gymnasium_without_a_size_asked_for_are_refused_with_fewer_rows():
     env = {"name": "gymnasium", "id": "odd_envs:Line", "observation": "cameras"}
     training = resolve(TrainingSection(env=env, algorithm="sac", total_steps=1_000_000))
-    with pytest.raises(ConfigError, match=r"buffer_size to [0-9]+"):
+    with refused("memory.too-little", advice=re.compile("buffer_size to [0-9]+")):
         check(training, "cpu", 4 * GB)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(("tasks", "num_envs"), [(1, 4), (2, 4), (2, 3)])
+def test_with_as_many_rows_as_the_refusal_says_something_can_be_drawn_at_all_times(tasks, num_envs, steps):
+    algorithm = {"name": "td3", "n_step": steps, "batch_size": 8, "buffer_size": 8}
+    looks = {"observation": "clips", "frame_stack": 3, "frame_stride": 2}
+    with refused("replay.too-small-for-frames") as caught:
+        TrainingSection(algorithm=algorithm, tasks=("reach-v3", "push-v3")[:tasks], num_envs=num_envs, **looks)
+    rows = named(caught.value).fields["least"]
+    spaces, played_together = spaces_of_frames(tasks, 3, 2, clip=True), -(-num_envs // tasks)
+    enough, few = (
+        FrameReplay(capacity, tasks, spaces, steps) for capacity in (rows, rows - 2 * tasks * played_together)
+    )
+    played, learns = Played(spaces, num_envs), []
+    for step in range(60):
+        played.task = np.arange(num_envs) % tasks  # as they are scheduled
+        transition = played.step(float(step % 10 == 9))  # episodes begin all at once, as those of one length do
+        enough.add(transition)
+        few.add(transition)
+        learns.append((enough.drawable.all(), few.drawable[0]))
+    begun = learns[steps:]
+    assert all(always for always, _ in begun)
+    assert not all(sometimes for _, sometimes in begun)

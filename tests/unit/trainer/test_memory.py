@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ pytest.importorskip("torch")
 
 import torch
 from published import fresh_algorithm
+from refused import refused
 
 from trainer.algorithms.base import Context
 from trainer.buffers.contributed import Contributed, group_capacity_of
@@ -25,7 +25,6 @@ from trainer.config.presets import PRESETS
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.suites import Metaworld
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError
 from trainer.training.memory import check, host_parts, row_bytes, shortage
 
 pytestmark = pytest.mark.trainer
@@ -37,17 +36,23 @@ def a_training(**fields):
     return resolve(TrainingSection(**{"preset": "guide", **fields}))
 
 
-def refusal(limit_bytes, **fields):
-    with pytest.raises(ConfigError) as caught:
-        check(a_training(**fields), "cpu", limit_bytes)
-    return str(caught.value)
+def refusal(limit_bytes, device="cpu", wrong="memory.too-little", training=None, more=None, **fields):
+    """What the refusal says."""
+    with refused(wrong) as caught:
+        check(training or a_training(**fields), device, limit_bytes, **(more or {}))
+    return caught.value.fields
 
 
 def needed(training, device="cpu", **more):
     """GB."""
-    with pytest.raises(ConfigError) as caught:
-        check(training, device, GB // 10, **more)
-    return float(re.search(r"needs about ([\d.]+) GB of memory", str(caught.value))[1])
+    return refusal(GB // 10, device, training=training, more=more)["need_gb"]
+
+
+def lower(advice):
+    """The setting that an advice names, and its values."""
+    words = advice.partition("lower training.")[2].partition(" in a new run")[0]
+    name, _, values = words.partition(" to ")
+    return name, [int(value.replace(",", "")) for value in values.split(", ")]
 
 
 def total(parts, what):
@@ -81,21 +86,20 @@ def test_nets_without_memory_have_as_many_numbers_as_those_that_learn(fields):
 def test_a_replay_larger_than_the_limit_is_refused_with_what_to_lower_and_how_far():
     assert row_bytes(a_training()) == 333  # (39 + 4 + 1 + 39) · 4 + 1
     fields = {"buffer_size": 40_000_000, "total_steps": 50_000_000}
-    words = refusal(8 * GB, **fields)
-    assert "this job or machine has 8.00 GB: most is for the replay, 40,000,000 rows of 333 bytes = 13.32 GB; " in words
-    found = re.search(r"lower training.algorithm.buffer_size to ([\d,]+) in a new run, or ask for ([\d.]+) GB", words)
-    assert found
-    lower = int(found[1].replace(",", ""))
-    assert 10_000_000 < lower < 8 * GB // 333
-    check(a_training(**{**fields, "buffer_size": lower}), "cpu", 8 * GB)
-    check(a_training(**fields), "cpu", int((float(found[2]) + 0.01) * GB))
+    told = refusal(8 * GB, **fields)
+    assert told["limit_gb"] == 8
+    assert told["advice"].startswith("most is for the replay, 40,000,000 rows of 333 bytes = 13.32 GB; ")
+    name, (value,) = lower(told["advice"])
+    assert name == "algorithm.buffer_size"
+    assert 10_000_000 < value < 8 * GB // 333
+    check(a_training(**{**fields, "buffer_size": value}), "cpu", 8 * GB)
+    check(a_training(**fields), "cpu", int((told["need_gb"] + 0.01) * GB))
 
 
 def test_nets_larger_than_the_limit_are_refused_with_widths_that_fit():
-    words = refusal(8 * GB, critic_hidden=(8192, 8192, 8192))
-    found = re.search(r"lower training.network.critic_hidden to (\d+), (\d+), (\d+) in a new run", words)
-    assert found
-    check(a_training(critic_hidden=tuple(map(int, found.groups()))), "cpu", 8 * GB)
+    name, widths = lower(refusal(8 * GB, critic_hidden=(8192, 8192, 8192))["advice"])
+    assert (name, len(widths)) == ("network.critic_hidden", 3)
+    check(a_training(critic_hidden=widths), "cpu", 8 * GB)
 
 
 def test_rows_that_are_never_reached_need_no_memory():
@@ -104,12 +108,9 @@ def test_rows_that_are_never_reached_need_no_memory():
 
 def test_the_evaluation_beside_the_training_is_counted():
     fields = {"buffer_size": 1_000_000, "batch_size": 64}
-    enough = (
-        int(float(re.search(r"needs about ([\d.]+) GB", refusal(GB // 10, evaluation_goals=0, **fields))[1]) * GB)
-        + GB // 50
-    )
+    enough = int((needed(a_training(evaluation_goals=0, **fields)) + 0.02) * GB)
     check(a_training(evaluation_goals=0, **fields), "cpu", enough)
-    assert "this training needs about" in refusal(enough, evaluation_goals=1, **fields)
+    refusal(enough, evaluation_goals=1, **fields)
 
 
 def test_rings_of_others_rows_are_counted_where_they_are_switched_on_and_as_large_as_they_are_made():
@@ -137,14 +138,15 @@ def test_what_drawing_takes_is_counted_once_a_task():
 
 def test_a_replay_beyond_all_addresses_is_refused_whatever_the_limit():
     for limit in (None, 8 * GB):
-        words = refusal(limit, preset="tiny", buffer_size=99_999_999_999_999, total_steps=20_000)
-        assert "the replay, 99,999,999,999,999 rows of 333 bytes" in words
-        assert words.endswith("; lower training.algorithm.buffer_size to 210,000,000,000 in a new run")
+        huge = {"preset": "tiny", "buffer_size": 99_999_999_999_999, "total_steps": 20_000}
+        told = refusal(limit, wrong="memory.addresses", **huge)["advice"]
+        assert "the replay, 99,999,999,999,999 rows of 333 bytes" in told
+        assert lower(told) == ("algorithm.buffer_size", [210_000_000_000])
 
 
 def test_an_unknown_limit_refuses_nothing_and_a_hopeless_one_names_no_value():
     check(a_training(buffer_size=10**11, total_steps=10**11), "cpu", None)
-    assert "lower" not in refusal(GB // 10)
+    assert "lower" not in refusal(GB // 10)["advice"]
 
 
 def allocate(how):
@@ -158,10 +160,8 @@ def allocate(how):
 def test_the_libraries_own_errors_become_a_sentence():
     training = a_training(buffer_size=40_000_000)
     for how in (lambda: np.zeros(2**50), lambda: torch.empty(2**50)):
-        words = str(shortage(allocate(how), training, "cpu"))
-        assert words.startswith("out of memory (")
-        assert "lower training.algorithm.buffer_size to 20,000,000 in a new run, or" in words
-        assert words.endswith("ask for more (slurm.mem); the last checkpoint is good")
+        error = shortage(allocate(how), training, "cpu")
+        assert (error.id, lower(error.fields["advice"])) == ("memory.full", ("algorithm.buffer_size", [20_000_000]))
     assert shortage(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), training, "cpu") is not None
     assert shortage(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), training, "cpu") is None
     assert shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), training, "cpu") is None
@@ -174,12 +174,12 @@ def test_a_gpu_without_memory_is_told_what_of_the_gpu_to_lower():
         "free. Process 1 has 9.69 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch"
     )
     training = a_training(buffer_size=40_000_000, batch_size=100_000)
-    found = str(shortage(torch.OutOfMemoryError(words), training, "cuda"))
-    assert found.startswith("CUDA out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.")
+    error = shortage(torch.OutOfMemoryError(words), training, "cuda")
+    assert error.id == "memory.gpu-full"
+    assert error.fields["why"].startswith("CUDA out of memory. Tried to allocate 2.00 GiB.")
     # 2 · 3 · 1,024 values · 4 bytes
-    assert "most is for an update, 100,000 rows of 24,576 bytes = 2.46 GB; " in found
-    assert "lower training.algorithm.batch_size to 50,000 in a new run" in found
-    assert "buffer_size" not in found
+    assert "most is for an update, 100,000 rows of 24,576 bytes = 2.46 GB; " in error.fields["advice"]
+    assert lower(error.fields["advice"]) == ("algorithm.batch_size", [50_000])
 
 
 @pytest.mark.parametrize(("name", "moments"), [("ppo", 2), ("a2c", 1), ("sac", 2), ("td3", 2)])
@@ -282,12 +282,13 @@ def of_a_plugin(**fields):
 def test_of_a_plugin_nothing_is_counted_that_it_does_not_tell():
     training = of_a_plugin(num_envs=100_000, evaluation_goals=0)
     check(training, "cpu", 2 * GB)
-    assert (needed(training), needed(training, "cuda")) == (0.52, 1.52)  # CUDA takes a gigabyte of the machine's
-    for device, error, words in (
-        ("cpu", MemoryError(), "out of memory (MemoryError): ask for more (slurm.mem); the last checkpoint is good"),
-        ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it; the last checkpoint is"),
+    # CUDA takes a gigabyte of the machine's.
+    assert (needed(training), needed(training, "cuda")) == pytest.approx((0.52, 1.52), abs=0.01)
+    for device, error, advice in (
+        ("cpu", MemoryError(), "ask for more (slurm.mem)"),
+        ("cuda", torch.OutOfMemoryError("CUDA out of memory."), "take a GPU with more of it"),
     ):
-        assert words in str(shortage(error, training, device))
+        assert shortage(error, training, device).fields["advice"] == advice
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

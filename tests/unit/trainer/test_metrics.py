@@ -46,14 +46,50 @@ def a_slot(tmp_path, attempts):
     return tmp_path
 
 
-def spans(slot):
-    return [(row["from"], row["to"], row["by"]) for row in read(slot)]
-
-
-def test_an_attempt_is_cut_at_its_successors_parent(tmp_path):
-    slot = a_slot(tmp_path, [(None, 0, [(0, 10), (10, 20), (20, 30)], []), (0, 24, [(20, 30), (30, 40)], [])])
-    assert spans(slot) == [(0, 10, 0), (10, 20, 0), (20, 30, 1), (30, 40, 1)]
+@pytest.mark.parametrize(
+    ("attempts", "metrics", "evaluations"),
+    [
+        # An attempt is cut at its successor's parent.
+        (
+            [(None, 0, [(0, 10), (10, 20), (20, 30)], []), (0, 24, [(20, 30), (30, 40)], [])],
+            [(10, 0), (20, 0), (30, 1), (40, 1)], [],
+        ),
+        # Attempt 1 died before its first checkpoint.
+        (
+            [(None, 0, [(0, 10)], []), (0, 10, [(10, 20)], []), (0, 10, [(10, 20), (20, 30)], [])],
+            [(10, 0), (20, 2), (30, 2)], [],
+        ),
+        # No evaluation is lost or counted twice at a hand-over.
+        (
+            [(None, 0, [], [10, 20]), (0, 20, [], [30, 40]), (1, 30, [], [40, 50])],
+            [], [(10, 0), (20, 0), (30, 1), (40, 2), (50, 2)],
+        ),
+        # The successor evaluates what it started from, and what its elders left.
+        ([(None, 0, [], [10]), (0, 20, [], [20, 30])], [], [(10, 0), (20, 1), (30, 1)]),
+        ([(None, 0, [], [10]), (0, 25, [], [20, 30]), (1, 40, [], [40])], [], [(10, 0), (20, 1), (30, 1), (40, 2)]),
+        # Attempts 1 and 3 made no checkpoint: their successors began where they did. Attempt 3's 40 is of nobody's.
+        (
+            [(None, 0, [], []), (0, 20, [], [10]), (0, 20, [], [20]), (2, 30, [], [30, 40]), (2, 30, [], [])],
+            [], [(10, 1), (20, 2), (30, 3)],
+        ),
+        # Attempt 2 walked back to step 10: attempt 1 began at a step 20 that is no longer the line's.
+        ([(None, 0, [], []), (0, 20, [], [10, 20]), (0, 10, [], [])], [], [(10, 1)]),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_each_step_and_each_evaluation_counts_once_over_all_attempts(tmp_path, attempts, metrics, evaluations):
+    slot = a_slot(tmp_path, attempts)
+    assert [(row["to"], row["by"]) for row in read(slot)] == metrics
+    assert [(row["step"], row["by"]) for row in read_evaluations(slot)] == evaluations
     assert gaps(read(slot)) == []
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '"to"', "null", "NaN"])
+def test_what_is_no_row_costs_itself_alone(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"to": 1}}\n{line}\n{{"to": 2}}\n{{"to"')  # torn, as its writer died
+    assert [row["to"] for row in lines(path)] == [1, 2]
+    assert list(lines(tmp_path / "absent")) == []
 
 
 def test_a_damaged_decision_of_an_attempt_beside_the_line_is_told_by_its_path(tmp_path):
@@ -62,58 +98,6 @@ def test_a_damaged_decision_of_an_attempt_beside_the_line_is_told_by_its_path(tm
     damaged.write_text("[]")
     with pytest.raises(ValueError, match=f"^{damaged}, which says where attempt 1 began, is damaged: restore it"):
         read_evaluations(slot)
-
-
-def test_an_attempt_that_died_before_its_first_checkpoint_is_not_counted(tmp_path):
-    slot = a_slot(tmp_path, [(None, 0, [(0, 10)], []), (0, 10, [(10, 20)], []), (0, 10, [(10, 20), (20, 30)], [])])
-    assert spans(slot) == [(0, 10, 0), (10, 20, 2), (20, 30, 2)]
-
-
-def test_an_evaluation_is_neither_lost_nor_doubled_at_a_hand_over(tmp_path):
-    slot = a_slot(tmp_path, [(None, 0, [], [10, 20]), (0, 20, [], [30, 40]), (1, 30, [], [40, 50])])
-    assert [(row["step"], row["by"]) for row in read_evaluations(slot)] == [(10, 0), (20, 0), (30, 1), (40, 2), (50, 2)]
-
-
-def test_the_successor_may_evaluate_the_step_that_it_started_from(tmp_path):
-    slot = a_slot(tmp_path, [(None, 0, [], [10]), (0, 20, [], [20, 30])])
-    assert [row["step"] for row in read_evaluations(slot)] == [10, 20, 30]
-
-
-def evaluators(slot):
-    return [(row["step"], row["by"]) for row in read_evaluations(slot)]
-
-
-def test_an_attempt_may_evaluate_what_its_elders_left(tmp_path):
-    slot = a_slot(tmp_path, [(None, 0, [], [10]), (0, 25, [], [20, 30]), (1, 40, [], [40])])
-    assert evaluators(slot) == [(10, 0), (20, 1), (30, 1), (40, 2)]
-
-
-def test_what_an_attempt_evaluated_counts_even_if_it_died_before_its_first_checkpoint(tmp_path):
-    # Attempts 1 and 3 made none: their successors began where they did. Attempt 3's 40 is a checkpoint of nobody's.
-    slot = a_slot(
-        tmp_path, [(None, 0, [], []), (0, 20, [], [10]), (0, 20, [], [20]), (2, 30, [], [30, 40]), (2, 30, [], [])]
-    )
-    assert evaluators(slot) == [(10, 1), (20, 2), (30, 3)]
-
-
-def test_what_was_evaluated_off_the_line_does_not_count(tmp_path):
-    # Attempt 2 walked back to step 10: attempt 1 began at a step 20 that is no longer the line's.
-    slot = a_slot(tmp_path, [(None, 0, [], []), (0, 20, [], [10, 20]), (0, 10, [], [])])
-    assert evaluators(slot) == [(10, 1)]
-
-
-def test_a_torn_last_line_is_ignored(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"to": 1}\n{"to": 2}\n{"to"')
-    assert [row["to"] for row in lines(path)] == [1, 2]
-    assert list(lines(tmp_path / "absent")) == []
-
-
-@pytest.mark.parametrize("line", ["[]", "3", '"to"', "null", "NaN"])
-def test_a_line_that_is_no_object_costs_itself_alone(tmp_path, line):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(f'{{"to": 1}}\n{line}\n{{"to": 2}}\n')
-    assert [row["to"] for row in lines(path)] == [1, 2]
 
 
 def test_the_best_is_the_newest_of_the_highest():

@@ -110,12 +110,11 @@ def test_the_slots_own_copy_counts_as_the_file_that_it_was_made_of(tmp_path):
 
 def test_before_the_first_checkpoint_the_config_says_which_of_several_copies_it_is(tmp_path):
     job, gone = Job.standalone(tmp_path / "run"), tmp_path / "gone.safetensors"
-    with pytest.raises(ConfigError, match=r"there is no file of weights .*gone\.safetensors .* has no copy: give the"):
+    with refused("start.no-weights", path=gone):
         with_weights(job, asked(gone), Group.alone())
     folder = job.slot_dir / weights.WEIGHTS
     both = sorted(weights.kept_copy(made(tmp_path / f"{seed}.safetensors", seed), folder).stem for seed in (1, 2))
-    words = rf"copies of several: name one by network\.encoder\.weights_sha256 \({', '.join(both)}\)$"
-    with pytest.raises(ConfigError, match=words):
+    with refused("start.several-copies", setting="network.encoder.weights_sha256", sums=", ".join(both)):
         with_weights(job, asked(gone), Group.alone())
     training, _ = with_weights(job, asked(gone, encoder={"weights_sha256": both[0]}), Group.alone())
     assert training.network.encoder.weights == str(weights.place_of(folder, both[0]))
@@ -222,17 +221,12 @@ MIX = {"group": {"mix": True}, "init_seed": 0}
 RANKS = Group(0, 2)
 
 
-@pytest.mark.parametrize(
-    ("fields", "group", "way"),
-    [({}, RANKS, "train with one rank"), (MIX, Group.alone(), r"leave group\.mix out")],
-    ids=["ranks", "mix"],
-)
-def test_an_encoder_with_running_statistics_is_refused_before_the_first_step(tmp_path, fields, group, way):
+@pytest.mark.parametrize(("fields", "group"), [({}, RANKS), (MIX, Group.alone())], ids=["ranks", "mix"])
+def test_an_encoder_with_running_statistics_is_refused_before_the_first_step(tmp_path, fields, group):
     training = asked(arch="normed:Normed", **fields)
     if group.size > 1:
         training = training.changed(shards=2)
-    words = rf"Normed, which reads 'image', keeps running statistics .* \(BatchNorm2d\), .*: {way}, or have it"
-    with pytest.raises(ConfigError, match=words):
+    with refused("encoder.running-statistics", encoder="Normed", key="image", layer="BatchNorm2d"):
         begin.run(Job.standalone(tmp_path), training, Listener(), group=group)
 
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from point_run import PointRun
+from refused import refused
 
 from anchorleg.job import CheckpointRef, Job
 from anchorleg.rollback import Rollback, roll_back
 from trainer.checkpoints import retention, saver
 from trainer.checkpoints.checkpoint import AVERAGED_NETS, NETS, CheckpointManifest, downgrade, read_manifest
 from trainer.checkpoints.retention import Kept, decide, thin, tidy
-from trainer.errors import DamagedCheckpointError, NoGoodCheckpointError, SaveError, SupersededError
+from trainer.errors import DamagedCheckpointError, SaveError, SupersededError
 from trainer.training.features.inflow.rollback import newest_before
 
 pytestmark = pytest.mark.trainer
@@ -116,7 +117,7 @@ def test_a_decision_to_go_back_that_cannot_be_read_is_a_sentence(tmp_path):
     run = PointRun(tmp_path)
     run.checkpoints(1)
     roll_back(run.job.slot_dir, Rollback(0, 50, 0.0)).write_text("{}")
-    with pytest.raises(NoGoodCheckpointError, match="mend it, or delete it"):
+    with refused("checkpoint.parents-unreadable"):
         PointRun(tmp_path)
 
 
@@ -191,12 +192,6 @@ def test_a_slot_is_tidied_to_three_whole_checkpoints_and_their_rows(tmp_path):
     listed = {s.path for folder in folders for s in read_manifest(folder).segments}
     rows = {f"attempts/0/rows/{name}" for name in os.listdir(run.job.attempt_dir / "rows")}
     assert rows == listed
-
-
-def test_a_ring_that_is_overwritten_leaves_no_rows_behind(tmp_path):
-    run = PointRun(tmp_path, buffer_size=90)
-    run.checkpoints(6)
-    assert len(os.listdir(run.job.attempt_dir / "rows")) <= 4
 
 
 def test_a_downgrade_that_was_cut_short_is_finished_later(tmp_path):
@@ -297,18 +292,6 @@ def test_fewer_checkpoints_that_are_to_stay_make_room_for_one_that_finds_the_dis
     tries = full_while(monkeypatch, lambda: whole() != folders[2:])
     assert successor.steps().publish().exists()
     assert (tries, whole()) == ([True, False], [])
-
-
-def test_a_disk_that_stays_full_costs_a_second_try_and_nothing_that_stands(tmp_path, monkeypatch):
-    run = PointRun(tmp_path)
-    folders = run.checkpoints(2)
-    tries = full_while(monkeypatch, lambda: True)
-    run.steps()
-    with pytest.raises(SaveError, match="the disk is full"):
-        run.publish()
-    assert tries == [True, True]
-    assert sorted((run.job.attempt_dir / "checkpoints").iterdir()) == folders
-    assert PointRun(tmp_path).start.ref.step == 200
 
 
 def test_rows_that_were_written_late_stay_for_the_checkpoint_that_is_tried_again(tmp_path, monkeypatch):

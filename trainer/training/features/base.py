@@ -33,8 +33,7 @@ class RunningAttempt:
     """One attempt of one slot, as features see it. `start`: the checkpoint that it goes on from; `before`: the step
     before the newest vector step; `doing`: what it is busy with, for people.
 
-    For features to set: `needed`, the steps of checkpoints whose nets must be kept; `ends_unsaved`: the attempt ends at
-    this barrier and saves nothing more.
+    For features to set: `ends_unsaved`: the attempt ends at this barrier and saves nothing more.
     """
 
     job: Job
@@ -47,7 +46,6 @@ class RunningAttempt:
     before: int = 0
     doing: str = TRAINING
     is_ending: bool = False
-    needed: Sequence[int] = ()
     ends_unsaved: bool = False
 
     @property
@@ -58,6 +56,10 @@ class RunningAttempt:
     def is_at(self, interval: int) -> bool:
         """Whether what is due each `interval` steps is due now. The last step is a multiple of all."""
         return self.is_trained or crossed(self.before, self.state.step, interval)
+
+    def kept_steps(self) -> frozenset[int]:
+        """The steps of the checkpoints whose nets features need. Errors: as `Feature.kept_steps`."""
+        return frozenset(step for feature in self.features for step in feature.kept_steps())
 
     def look(self) -> None:
         """Have all features count in what came meanwhile."""
@@ -109,6 +111,12 @@ class Feature:
 
     def before_save(self, run: RunningAttempt) -> None:
         """Write what must be on the disk before the present step's checkpoint is. Errors: OSError: none is saved."""
+
+    def kept_steps(self) -> frozenset[int]:
+        """The steps of the checkpoints whose nets must be kept. Asked after each publication, in the saver's thread.
+        Errors: OSError, ValueError where it cannot tell: nothing is cleared away then.
+        """
+        return frozenset()
 
     def on_checkpoint(self, step: int) -> None:
         """The checkpoint of `step` is published."""

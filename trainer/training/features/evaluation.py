@@ -54,6 +54,7 @@ class Evaluations(Feature):
     def __init__(self, job: Job, training: Training, evaluator: Begin, workers: int) -> None:
         self._job, self._training, self._evaluator, self._workers = job, training, evaluator, workers
         self._chosen: list[int] = []
+        self._kept: frozenset[int] = frozenset()
         self._results = Journal(job.attempt_dir / EVALUATIONS)
         self._journal = Journal(job.attempt_dir / EVALUATING)
         self._running: Running | None = None
@@ -94,17 +95,20 @@ class Evaluations(Feature):
             self._end()
         self._results.flush()
         self._journal.flush()
-        run.needed = tuple(self._open)
+        self._kept = frozenset(self._open)
+
+    def kept_steps(self) -> frozenset[int]:
+        return self._kept
 
     def look(self, run: RunningAttempt) -> None:
         """Count in what has come, and begin what is next."""
         if run.is_ending:
             return
         if self._running is not None:
-            self._take(self._running)
+            self._collect_result(self._running)
         published = run.saver.published_step
         while self._running is None and self._open and published is not None and self._open[0] <= published:
-            if not self._next(self._open[0], alone=published >= self._training.total_steps):
+            if not self._begin_evaluation(self._open[0], alone=published >= self._training.total_steps):
                 break
 
     def waits(self, run: RunningAttempt) -> bool:
@@ -136,12 +140,12 @@ class Evaluations(Feature):
     def _end(self) -> None:
         """Take the result if there is one, else stop the evaluation that is under way: the next attempt makes it."""
         if self._running is not None:
-            self._take(self._running)
+            self._collect_result(self._running)
         if self._running is not None:
             self._running.end()
             self._running = None
 
-    def _take(self, running: Running) -> None:
+    def _collect_result(self, running: Running) -> None:
         step = self._open[0]
         try:
             result = running.poll()
@@ -158,7 +162,7 @@ class Evaluations(Feature):
             feature.on_evaluation(self._run, row)
         self._run.say(f"evaluated step {step:,}: {result.summary()}")
 
-    def _next(self, step: int, *, alone: bool) -> bool:
+    def _begin_evaluation(self, step: int, *, alone: bool) -> bool:
         """Begin the evaluation of `step`, or leave it out. `alone`: the training is over and waits for it. False:
         neither, for where its checkpoint lies cannot be read now.
         """

@@ -83,7 +83,6 @@ class EpisodeGiver(Feature):
         self._finished = self._number = numbers.get("episodes", 0)
 
     def on_version(self, attempt: int, seq: int, step: int) -> None:
-        """What acts from now on is called by it."""
         self._version = (attempt, seq)
 
     def tell(self, say: Callable[[str], None]) -> None:
