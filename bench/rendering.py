@@ -25,7 +25,7 @@ from trainer.config.suites import Arm, Metaworld
 from trainer.envs import cameras as drawn
 from trainer.envs.cameras import Cameras
 from trainer.envs.suite import SuiteRef
-from trainer.envs.suites.arm.model import CAMERAS
+from trainer.envs.suites.arm.draws import CAMERAS
 from trainer.machine import drawing
 
 SIZES = (64, 84, 112)

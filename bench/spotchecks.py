@@ -23,8 +23,7 @@ from segments_of import honest  # noqa: E402
 from trainer.config.suites import Metaworld  # noqa: E402
 from trainer.config.tasknames import BENCHMARKS  # noqa: E402
 from trainer.envs.shared import SharedBuffers  # noqa: E402
-from trainer.envs.stats import EpisodeStats  # noqa: E402
-from trainer.envs.suite import SuiteRef  # noqa: E402
+from trainer.envs.suite import EpisodeStats, SuiteRef  # noqa: E402
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv  # noqa: E402
 from trainer.envs.suites.metaworld.native.library import load  # noqa: E402
 from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: E402

@@ -41,9 +41,9 @@ from trainer.errors import (
     SaveError,
     TrainerError,
 )
-from trainer.machine.expendable import end_with
+from trainer.machine.drawing import drop_foreign_variables
 from trainer.machine.launching import RANK, STARTER, RankPlace, check_ranks, check_starter, launch, leave_code, place_of
-from trainer.machine.shellvars import drop_foreign_variables
+from trainer.machine.processes import end_with
 from trainer.machine.shortage import words_of_shortage
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _alone(asked: LoadedSection, run_dir: Path | None, shared_dir: Path | None, 
         job = Job.standalone(folder, shared_dir=shared, accepts_contributions=accepts_contributions)
     except OSError as error:
         raise ConfigError("run.unwritable", folder=folder, why=error.strerror) from None
-    with contextlib.suppress(OSError):  # a training goes on, whoever reads of it
+    with contextlib.suppress(OSError):  # a training goes on, whether anybody reads this or not
         print(f"training in {folder} (no orchestrator: run the same command again to go on)", flush=True)
     return job
 
@@ -237,7 +237,7 @@ def _train_together(job: Job, asked: LoadedSection, place: RankPlace) -> int:
 
 def _train(job: Job, asked: LoadedSection, group: Group | None = None) -> int:
     gc.disable()  # what is imported stays: looking for garbage in it would be a tenth of the start
-    from trainer.envs.early import begin_early  # noqa: PLC0415 - numpy
+    from trainer.envs.suite import begin_early  # noqa: PLC0415 - numpy
 
     if group is None:
         begin_early(asked.training.env, asked.training.seed)

@@ -147,7 +147,7 @@ class ElsewhereError(TrainerError):
 
 
 class DroppedError(TrainerError):
-    """Whoever owns the shared folder takes nothing from this contributor. It does not mean that anything was lost."""
+    """The owner of the shared folder takes nothing from this contributor. It does not mean that anything was lost."""
 
     exit_code = DO_NOT_REQUEUE
 

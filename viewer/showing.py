@@ -180,14 +180,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _socket_of(source: ViewSource, socket_at: str | None, stack: ExitStack) -> tuple[socket.socket, Path]:
-    from viewer.server.sockets import (  # noqa: PLC0415 - as above
-        alone_in,
-        check_folder,
-        free_socket,
-        leave,
-        open_socket,
-        socket_path,
-    )
+    from viewer.server.sockets import alone_in, check_folder, free_socket, leave, open_socket, socket_path  # noqa: PLC0415 - as above
 
     named = None if socket_at in {None, "auto"} else user_path(str(socket_at)).absolute()
     path = named or socket_path(Path(source.place).name)

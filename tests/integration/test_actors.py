@@ -26,7 +26,7 @@ from syncd import outbox, store
 from trainer.actors.follower import Giver
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.tasknames import MT10
-from trainer.envs.suites.metaworld.bounds import BOUNDS
+from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing import takings
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.segment import decode

@@ -20,7 +20,7 @@ from suites import spaces_like
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.envs.suites.metaworld.bounds import BOUNDS
+from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing import takings
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.selection import STALE_S

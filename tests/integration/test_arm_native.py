@@ -17,13 +17,13 @@ from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Arm
 from trainer.envs.group import EnvGroup
+from trainer.envs.native.verdicts import are_same
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import STATE
-from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import EnvError, VectorSpec
-from trainer.envs.suite import StepperUnavailableError, SuiteRef
+from trainer.envs.suite import EpisodeStats, StepperUnavailableError, SuiteRef
+from trainer.envs.suites.arm.env import Reacher
 from trainer.envs.suites.arm.native import library, trial
-from trainer.envs.suites.arm.script import Reacher
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.protocol import evaluate
 
@@ -94,13 +94,6 @@ def test_every_bit_of_twenty_episodes_is_pythons(options):
     assert solved or options["observation"] == "legacy"  # what happens at the goal was compared
 
 
-@pytest.mark.parametrize("goals", ["workspace", "box", "fixed"])
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_any_number_of_threads_gives_what_python_gives(goals, workers):
-    spec = spec_of(num_envs=5, goals=goals, horizon=30)
-    assert played(spec, 80, "native", workers)[0] == played(spec, 80, "python")[0]
-
-
 def test_an_evaluation_plays_to_the_end_and_says_what_the_page_promises():
     reacher = Reacher()
     seen = []
@@ -133,13 +126,6 @@ def test_a_hand_that_left_the_goal_has_not_succeeded():
         assert (told.episode_measures[:, 3] < 45).all()
 
 
-def same_state(one, other):
-    assert one.numbers == other.numbers
-    assert {name: a.tobytes() for name, a in one.tensors.items()} == {
-        name: a.tobytes() for name, a in other.tensors.items()
-    }
-
-
 @pytest.mark.parametrize("randomize", [False, True])
 def test_a_run_may_change_its_stepper_at_every_checkpoint(randomize):
     spec = spec_of(horizon=40, randomize=randomize)
@@ -159,7 +145,7 @@ def test_a_run_may_change_its_stepper_at_every_checkpoint(randomize):
             else:
                 envs.restore(state)
             assert [as_bytes(envs.step(action)) for action in actions[at:until]] == expected[at:until]
-            same_state(envs.snapshot(), states[until])
+            assert are_same(envs.snapshot(), states[until])
             state, at = through_files(envs.snapshot()), until
 
 

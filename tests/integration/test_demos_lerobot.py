@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,12 +26,10 @@ from refused import refused
 
 from trainer.commands import demos as commands
 from trainer.demos import lerobot, lerobot_export, store
-from trainer.demos.films import FilmError
-from trainer.demos.lerobot import import_lerobot
+from trainer.demos.lerobot import IMAGES, import_lerobot
 from trainer.demos.lerobot_export import export, stats_of_pictures
 from trainer.demos.store import ACTION, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
 from trainer.envs.spaces import IMAGE, ArraySpec, Discrete, Spaces
-from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.trainer
 CAMERAS = ("above", "aside")
@@ -349,26 +348,63 @@ def test_what_is_seen_under_other_names_is_left_out_and_named(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("version", ["v2.1", "v2.0", "v4.0", None])
-def test_another_version_is_refused_by_its_name(dataset, tmp_path, version):
-    changed(dataset, codebase_version=version)
-    with refused("lerobot.other-version", version=version):
-        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
-
-
-@pytest.mark.parametrize("name", ["data_path", "video_path"])
-@pytest.mark.parametrize("template", ["../../{video_key}/{chunk_index:03d}.mp4", "/etc/{chunk_index:0999999999d}", 3])
-def test_files_lie_where_upstream_puts_them_or_are_not_read(dataset, tmp_path, name, template):
-    changed(dataset, **{name: template})
-    with refused("lerobot.damaged", why=re.compile(f"^{name}: ")):
-        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
-
-
-@pytest.mark.parametrize("key", ["../../elsewhere", "observation.images.\x1b[31m"])
-def test_a_camera_is_a_name(dataset, tmp_path, key):
+def features_of(dataset, **more):
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
-    changed(dataset, features={**features, key: features["observation.images.above"]})
-    with refused("lerobot.camera-name") as told:
+    changed(dataset, features={**features, **more})
+    return features
+
+
+def with_a_camera(dataset, key):
+    features_of(dataset, **{key: features_of(dataset)["observation.images.above"]})
+
+
+def with_single_images(dataset):
+    told = {key: value for key, value in features_of(dataset).items() if value["dtype"] == "video"}
+    features_of(dataset, **{key: {**value, "dtype": "image"} for key, value in told.items()})
+
+
+def with_tasks(dataset, tasks):
+    path = dataset / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    parquet.write_table(table.set_column(table.column_names.index("tasks"), "tasks", pa.array([tasks] * 7)), path)
+
+
+ELSEWHERE = "../../{video_key}/{chunk_index:03d}.mp4"
+FIRST = "chunk-000/file-000"
+
+
+@pytest.mark.parametrize(
+    ("harm", "wrong", "fields"),
+    [
+        *(
+            (partial(changed, codebase_version=one), "lerobot.other-version", {"version": str(one)})
+            for one in ("v2.1", None)
+        ),
+        (partial(changed, data_path=ELSEWHERE), "lerobot.damaged", {"why": re.compile("^data_path: ")}),
+        (partial(changed, video_path=ELSEWHERE), "lerobot.damaged", {"why": re.compile("^video_path: ")}),
+        (partial(changed, video_path=3), "lerobot.damaged", {"why": re.compile("^video_path: ")}),
+        (partial(with_a_camera, key="../../elsewhere"), "lerobot.camera-name", {}),
+        (partial(with_a_camera, key="observation.images.\x1b[31m"), "lerobot.camera-name", {}),
+        (with_single_images, "lerobot.no-camera", {}),
+        (partial(features_of, action=3), "lerobot.damaged", {"why": re.compile(r"^features\.action")}),
+        (partial(with_tasks, tasks=[{"name": 1}]), "lerobot.damaged", {}),
+        (partial(with_tasks, tasks=3), "lerobot.damaged", {}),
+        (lambda dataset: (dataset / f"data/{FIRST}.parquet").write_bytes(b"PAR1 or not"), "lerobot.damaged", {}),
+        (lambda dataset: (dataset / f"meta/episodes/{FIRST}.parquet").write_bytes(b"no"), "lerobot.damaged", {}),
+        (lambda dataset: (dataset / "meta/info.json").write_bytes(b"no"), "lerobot.no-json", {}),
+        (lambda dataset: (dataset / f"videos/{IMAGES}above/{FIRST}.mp4").write_bytes(b"no"), "film.unreadable", {}),
+        (
+            lambda dataset: film(
+                dataset / f"videos/{IMAGES}above/{FIRST}.mp4", np.zeros((9, 3, 32, 32), np.uint8), fps=30
+            ),
+            "lerobot.film-short",
+            {},
+        ),
+    ],
+)
+def test_a_data_set_that_is_not_as_upstream_writes_it_is_refused_by_its_name(dataset, tmp_path, harm, wrong, fields):
+    harm(dataset)
+    with refused(wrong, **fields) as told:
         import_lerobot(dataset, tmp_path / "out", 32, (), silent)
     assert str(told.value).isprintable()
 
@@ -396,72 +432,14 @@ def test_episodes_of_one_task_are_taken_by_its_name_and_another_task_is_another_
             import_lerobot(folder, out, point_demos.SIZE, (), silent, other)
 
 
-def test_single_images_are_refused_by_name(dataset, tmp_path):
-    features = json.loads((dataset / "meta/info.json").read_text())["features"]
-    images = {
-        key: {**feature, "dtype": "image"} if feature["dtype"] == "video" else feature
-        for key, feature in features.items()
-    }
-    changed(dataset, features=images)
-    with refused("lerobot.no-camera"):
-        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"next.reward": {"dtype": ["float32"]}},
-        {"action": 3},
-        {"observation.images.above": {"dtype": "video", "info": 1}},
-    ],
-)
-def test_what_is_said_in_another_form_is_damage(dataset, wrong):
-    features = json.loads((dataset / "meta/info.json").read_text())["features"]
-    changed(dataset, features={**features, **wrong})
-    with refused("lerobot.damaged", why=re.compile(rf"^features\.{next(iter(wrong))}")):
-        lerobot.LerobotInfo.read(dataset)
-
-
 def test_what_is_no_row_of_numbers_and_depth_are_not_seen(dataset):
-    features = json.loads((dataset / "meta/info.json").read_text())["features"]
+    features = features_of(dataset)
     depth = {**features["observation.images.above"], "info": {"video.is_depth_map": True}}
     words = {"dtype": "string", "shape": [1]}
     changed(dataset, features={**features, "observation.images.above": depth, "next.reward": words, "action": words})
     info = lerobot.LerobotInfo.read(dataset)
     assert info.cameras == ("observation.images.aside",)
     assert (info.told(), info.action(), info.seen) == (("success",), None, {"state": 2, "privileged": 4})
-
-
-@pytest.mark.parametrize("tasks", [{"name": "touch"}, [{"name": 1}], 3])
-def test_names_of_tasks_in_another_form_are_damage(dataset, tmp_path, tasks):
-    path = dataset / "meta/episodes/chunk-000/file-000.parquet"
-    table = parquet.read_table(path)
-    at = table.column_names.index("tasks")
-    parquet.write_table(table.set_column(at, "tasks", pa.array([tasks] * 7)), path)
-    with refused("lerobot.damaged"):
-        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
-
-
-def test_a_film_that_is_shorter_than_its_episodes_is_refused_with_the_second(dataset, tmp_path):
-    path = dataset / "videos/observation.images.above/chunk-000/file-000.mp4"
-    film(path, np.zeros((9, 3, 32, 32), np.uint8), fps=30)
-    with refused("lerobot.film-short"):
-        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("data/chunk-000/file-000.parquet", r"file-000\.parquet is damaged"),
-        ("meta/episodes/chunk-000/file-000.parquet", r"file-000\.parquet is damaged"),
-        ("meta/info.json", r"info\.json is no JSON"),
-        ("videos/observation.images.above/chunk-000/file-000.mp4", "is no film that can be read"),
-    ],
-)
-def test_damaged_files_are_told_by_their_names(dataset, tmp_path, name, words):
-    (dataset / name).write_bytes(b"PAR1 or not")
-    with pytest.raises((ConfigError, FilmError), match=words):
-        import_lerobot(dataset, tmp_path / "out", 32, (), silent)
 
 
 def test_rows_that_are_not_finite_or_too_few_are_refused(dataset, tmp_path):

@@ -34,7 +34,7 @@ from trainer.envs.spaces import ArraySpec, Box, Spaces
 from trainer.errors import ConfigError
 from trainer.evaluation.playable import find_playable, of_checkpoint
 from trainer.exporting import export as exporting
-from trainer.exporting import files
+from trainer.exporting import export as files
 from trainer.exporting.card import TOLERANCE, Card
 from trainer.exporting.export import export
 

@@ -24,7 +24,7 @@ pytest.importorskip("metaworld")
 from trainer.envs.native import build, verdicts
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
-from trainer.envs.suites.metaworld.native import check, library
+from trainer.envs.suites.metaworld.native import library, plan
 from trainer.envs.vector import VectorEnv
 from trainer.machine import building
 
@@ -36,7 +36,7 @@ except StepperUnavailableError as error:
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
 find_or_build = partial(build.find_or_build, library.SOURCES)
-verdict_file = partial(verdicts.verdict_file, packages=check._PACKAGES, suite=check._SUITE)
+verdict_file = partial(verdicts.verdict_file, packages=plan.PACKAGES, suite=plan.SUITE)
 
 
 @pytest.fixture
@@ -107,13 +107,6 @@ def test_one_that_does_not_load_here_is_left_for_others_and_another_is_built(tmp
     (folder / name).write_bytes(content)
     built = find_or_build(folder)
     assert {path.name for path in folder.iterdir()} == {name, built.path.name}
-
-
-def test_one_that_another_has_built_meanwhile_stays_where_it_is(tmp_path):
-    """A job elsewhere may have it mapped: replaced on a network folder, it would be gone under its feet."""
-    folder = tmp_path / "native"
-    before = find_or_build(folder).path.stat()
-    assert building._build(build.recipe(library.SOURCES), folder).path.stat().st_ino == before.st_ino
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -207,18 +200,6 @@ def test_processes_that_build_at_once_disturb_nobody(tmp_path):
     assert {path.name for path in folder.iterdir()} == {f"stepper-{digest}.so" for digest in digests}
 
 
-def test_what_others_could_have_written_is_not_loaded(tmp_path):
-    folder = tmp_path / "native"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(StepperUnavailableError, match="others may write to it"):
-        find_or_build(folder)
-    folder.chmod(0o700)
-    built = find_or_build(folder)
-    built.path.chmod(0o722)
-    assert find_or_build(folder).path.stat().st_mode & 0o777 == 0o700
-
-
 def test_the_folder_is_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert build.default_folder(library.SOURCES).parent == tmp_path / "anchorleg"
@@ -292,12 +273,12 @@ def test_where_the_compiler_squares_in_its_own_way_there_is_no_stepper(tmp_path,
 def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
     fused = wrong._how_norms_add()
     wrong.held.norms(ctypes.c_bool(not fused), None, 0, 0, None)
-    assert check.approved(wrong, ["reach-v3"]) == frozenset()
+    assert plan.approved(wrong, ["reach-v3"]) == frozenset()
     assert "differs from Python here for reach-v3" in caplog.text
     wrong.held.norms(ctypes.c_bool(fused), None, 0, 0, None)
-    assert check.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
+    assert plan.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
     verdict_file(wrong).unlink()
-    assert check.approved(wrong, ["reach-v3"]) == {"reach-v3"}
+    assert plan.approved(wrong, ["reach-v3"]) == {"reach-v3"}
 
 
 def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
@@ -305,10 +286,10 @@ def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
     asked = []
     trial = "trainer.envs.suites.metaworld.native.trial.steps_alike"
     monkeypatch.setattr(trial, lambda stepper, task: asked.append(task) or True)
-    assert check.approved(stepper, TASKS) == check.approved(stepper, TASKS) == set(TASKS)
+    assert plan.approved(stepper, TASKS) == plan.approved(stepper, TASKS) == set(TASKS)
     assert asked == list(TASKS)
     monkeypatch.setattr(stepper, "machine", "another processor")
-    check.approved(stepper, TASKS[:1])
+    plan.approved(stepper, TASKS[:1])
     assert asked == [*TASKS, TASKS[0]]
 
 
@@ -331,11 +312,11 @@ def test_a_verdict_is_of_the_python_code_that_it_compared(tmp_path):
 def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
     stepper = library.StepperLibrary(tmp_path / "native")
     monkeypatch.setattr("trainer.envs.suites.metaworld.native.trial.steps_alike", lambda stepper, task: True)
-    check.approved(stepper, TASKS)
+    plan.approved(stepper, TASKS)
     path = verdict_file(stepper)
     for text in ("", "[]", '{"reach-v3": 1}'):
         path.write_text(text)
-        assert check.approved(stepper, TASKS) == set(TASKS)
+        assert plan.approved(stepper, TASKS) == set(TASKS)
 
 
 def test_the_helping_threads_leave_signals_to_python():

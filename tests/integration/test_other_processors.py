@@ -15,7 +15,7 @@ pytest.importorskip("metaworld")
 
 
 from trainer.config.tasknames import BENCHMARKS, MT50
-from trainer.envs.suites.metaworld.bounds import BOUNDS
+from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing.resimulation import Resimulator
 from trainer.sharing.segment import decode
 

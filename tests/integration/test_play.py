@@ -27,8 +27,7 @@ from trainer.config.suites import Gymnasium, Metaworld
 from trainer.evaluation.playable import Playable, find_playable
 from trainer.evaluation.protocol import evaluate
 from trainer.machine import drawing
-from trainer.showing.play import ENCORE_STEPS, PlayedTask, steps_a_frame
-from trainer.showing.watch import WatchedTask
+from trainer.showing.play import ENCORE_STEPS, PlayedTask, WatchedTask, steps_a_frame
 
 pytestmark = pytest.mark.trainer
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +149,7 @@ def test_bad_wishes_are_refused_in_one_sentence_and_nothing_is_written(tmp_path,
 PICTURES = """
 import sys, json
 import mujoco, numpy as np
-from trainer.showing.camera import Camera
+from trainer.showing.play import Camera
 from trainer.envs.suites.metaworld.env import TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 
@@ -203,7 +202,7 @@ FRAMES = """
 import sys
 import numpy as np
 from PIL import Image
-from trainer.showing.camera import Camera
+from trainer.showing.play import Camera
 from trainer.showing.play import PlayedTask
 from trainer.config.suites import Metaworld
 from trainer.evaluation.playable import Playable
@@ -247,7 +246,7 @@ SHORT = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from trainer.showing.camera import film
+from trainer.showing.film import film
 from trainer.errors import SaveError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
@@ -277,7 +276,7 @@ def test_a_film_that_the_disk_has_no_room_for_leaves_nothing(tmp_path, limit):
 
 
 def test_a_film_over_a_folder_is_refused_before_anything_is_played(tmp_path):
-    from trainer.showing.camera import film
+    from trainer.showing.film import film
 
     (tmp_path / "film.mp4").mkdir()
     with refused("film.out-suffix"), film(tmp_path / "film.mp4", 96):
@@ -286,7 +285,7 @@ def test_a_film_over_a_folder_is_refused_before_anything_is_played(tmp_path):
 
 @pytest.mark.parametrize("named", ["/nonexistent", "/"])
 def test_without_ffmpeg_a_film_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, named):
-    from trainer.showing.camera import film
+    from trainer.showing.film import film
 
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", named)
     with refused("film.no-ffmpeg"), film(tmp_path / "film.mp4", 96):

@@ -24,9 +24,7 @@ from trainer.envs.step import Script, VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
 from trainer.evaluation.playable import Playable
-from trainer.showing.beside import newest_frames, with_views
-from trainer.showing.play import PlayedTask
-from trainer.showing.watch import WatchedTask
+from trainer.showing.play import PlayedTask, WatchedTask, newest_frames, with_views
 
 pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("eyes_here")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +57,7 @@ def test_a_policy_that_is_filmed_sees_what_it_sees_in_an_evaluation(settings):
     if isinstance(stage, PlayedTask):
         stage.play(number, lambda _: shown.append(stage.views))
     else:
-        stage.play(number, lambda: shown.append(stage.picture()))
+        stage.film(number, shown.append)
     stage.close()
     assert len(seen) == len(expected) == STEPS
     assert len(shown) == STEPS + 1

@@ -16,7 +16,7 @@ from trainer.config.tasknames import MT10
 from trainer.envs.cameras import GOAL_COLOUR
 from trainer.envs.spaces import IMAGE
 from trainer.envs.suite import SuiteRef
-from trainer.envs.suites.arm.model import CAMERAS
+from trainer.envs.suites.arm.draws import CAMERAS
 from trainer.machine import drawing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"

@@ -19,7 +19,7 @@ import zstandard
 from suites import metaworld, spaces_like
 
 from trainer.envs.step import VectorSpec
-from trainer.envs.suites.metaworld.bounds import BOUNDS
+from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.judge import Expectation, Reason, Segment, encode, name_of
 from trainer.sharing.recorder import Recorder, SegmentOrigin

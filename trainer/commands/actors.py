@@ -48,7 +48,7 @@ DirectOption = Annotated[
 ]
 StreamOption = Annotated[
     bool,
-    typer.Option("--stream", help="Let whoever watches the training watch these agents, too, under your name."),
+    typer.Option("--stream", help="Show these agents to those who watch the training, under your name."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto (what autotune measured, else the CPU), cpu, cuda or mps.")]
 PolicyOption = Annotated[
@@ -134,7 +134,7 @@ def actors(
                 "`syncd watch` or `syncd push` sends it"
             )
         if stream:
-            show.say("whoever watches this training can watch these agents, while `syncd watch` runs here")
+            show.say("those who watch this training can watch these agents while `syncd watch` runs here")
         running = Actors(plan, show)
         last = running.run(stop)
         show.summary(last, _summary(last, stopped=stop.asked, is_over=running.is_over, direct=direct))
@@ -200,14 +200,13 @@ def _device(wanted: str, threads: int = 1) -> torch.device:
 
 def _advice(wanted: int | None, user_id: str | None, host: Host, *, autotune: bool) -> Recommendation:
     """As `trainer autotune` measured; without it by a rule, and on the CPU: a dozen observations are soon through."""
-    from trainer.tuning import profiles  # noqa: PLC0415 - with the rest
-    from trainer.tuning.autotune import advise  # noqa: PLC0415
+    from trainer.tuning.autotune import advise, find_profile  # noqa: PLC0415 - with the rest
 
     if autotune:
         from trainer.commands.autotune import AUTOTUNE_S, measured  # noqa: PLC0415
 
         measured(host, user_id, budget_s=AUTOTUNE_S, again=False)
-    profile = profiles.find_profile(user_id, host)
+    profile = find_profile(user_id, host)
     if profile.note:
         print(profile.note, file=sys.stderr, flush=True)
     return advise(wanted, profile.name, host=host)

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from trainer.tuning.training import Advice, Setting, Trial
     from trainer.tuning.trials import Tried
 
+
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from anchorleg.files import write_bytes
+from trainer.errors import SaveError
+
 #: What a person waits for once: a dozen choices of actors need a second each, of a training three to ten.
 AUTOTUNE_S = 60.0
 TRAINING_S = 100.0
@@ -92,8 +100,7 @@ def measured(host: Host, user_id: str | None, *, budget_s: float, again: bool) -
 
     For `trainer actors --autotune` too. Errors: ConfigError, SaveError.
     """
-    from trainer.tuning.autotune import cache_file, is_of, read_facts, write_facts  # noqa: PLC0415
-    from trainer.tuning.profiles import why_not  # noqa: PLC0415
+    from trainer.tuning.autotune import cache_file, is_of, read_facts, why_not, write_facts  # noqa: PLC0415
 
     path = cache_file(user_id or host.name)
     facts = read_facts(path)
@@ -174,9 +181,7 @@ def _training(
         _show_training(asked.training, tried, best)
     is_same = best.setting == tried.own
     if save and config is not None and not is_same:
-        from trainer.tuning.saving import save as write  # noqa: PLC0415
-
-        write(config, values)
+        save_settings(config, values)
         _say(f"written to {config}: {json.dumps(values)}")
     elif not as_json and not is_same:
         how = "--save writes it into the file" if config else "put it into the training section"
@@ -274,3 +279,21 @@ def _computer(host: Host) -> str:
         free = "" if host.free_bytes is None else f" ({host.free_bytes / _GB:.1f} GB were free)"
         memory = f"{host.memory_bytes / _GB:.1f} GB{free}"
     return f"{host.name}: {counted(host.cores, 'core')}, {memory}"
+
+
+def save_settings(config: Path, values: Mapping[str, int]) -> None:
+    """Set `values` in the training section of `config`, a file that `trainer.config.read.read_section` has accepted.
+
+    The rest keeps its values and its order, the file its mode; it is written anew, indented by two. Errors: SaveError.
+    """
+    path = config.resolve()
+    try:
+        whole: dict[str, Any] = json.loads(path.read_bytes())
+        section = whole
+        if "training" in whole or "run_name" in whole:
+            whole["training"] = section = whole.get("training") or {}
+        section.update(values)
+        text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        write_bytes(path, text.encode(), mode=stat.S_IMODE(path.stat().st_mode))
+    except OSError as error:
+        raise SaveError("autotune.not-saved", config=config, why=error.strerror) from None

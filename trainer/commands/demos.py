@@ -196,7 +196,7 @@ def fit(
             code = run(job, training, display)
     if code:
         raise typer.Exit(code)
-    about = fitting.write_weights(out, job.slot_dir, found, asked) if out is not None else {}
+    about = fitting.write_weights(out, job.slot_dir, found, asked.network.encoder.weights) if out is not None else {}
     rows = [(row["to"], row.get("imitation_loss"), fitting.held_out(row)) for row in read(job.slot_dir)]
     if as_json:
         told = [{"step": step, "loss": loss, "held_out": held_out} for step, loss, held_out in rows]

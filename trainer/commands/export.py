@@ -38,10 +38,10 @@ def export(
     from rich.console import Console  # noqa: PLC0415
 
     from trainer.evaluation.playable import find_playable  # noqa: PLC0415
-    from trainer.exporting import files  # noqa: PLC0415 - torch
-    from trainer.exporting.export import export as write  # noqa: PLC0415
+    from trainer.exporting.export import export as write  # noqa: PLC0415 - torch
+    from trainer.exporting.export import kind_of  # noqa: PLC0415
 
-    files.kind_of(out)  # before anything is read
+    kind_of(out)  # before anything is read
     found = find_playable(policy, shared_dir, "cpu", best=best, averaged=averaged, slot=slot)
     for note in found.notes:
         print(note, file=sys.stderr)

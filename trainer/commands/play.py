@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trainer.envs.cameras import Picture
-    from trainer.evaluation.playable import Found
 
 PolicyArgument = Annotated[
     str,
@@ -60,7 +52,7 @@ def play(
     slot: SlotOption = None,
 ) -> None:
     """Play single episodes with the deterministic policy, and make a video of them."""
-    from trainer.showing.filmfile import check_place  # noqa: PLC0415 - with the rest
+    from trainer.showing.film import check_place, film  # noqa: PLC0415 - with the rest
 
     if out is not None:
         check_place(out)
@@ -72,64 +64,28 @@ def play(
     found.task_index(task)
     for note in found.notes:
         print(note, file=sys.stderr)
-    if found.env.name != "metaworld":
-        if camera is not None or size is not None:
-            raise ConfigError("play.size-of-other-suite", suite=found.env.name)
-        _watch(found, task, episodes, goal, out)
-        return
-    drawing.prepare()  # before anything loads mujoco
-    from trainer.showing.beside import with_views  # noqa: PLC0415
-    from trainer.showing.camera import FRAMES_A_SECOND, Camera, film  # noqa: PLC0415
-    from trainer.showing.play import staged, steps_a_frame  # noqa: PLC0415 - the simulator
-
-    with staged(found, task) as stage:
-        video = out or Path(f"{stage.task}.mp4")
-        print(f"{stage.task} · {found.name} · step {found.step:,}")
-        solved = 0
-        with closing(Camera(stage.simulation, camera or "corner2", size or 480)) as eye:
-            height, width, _ = with_views(eye.picture(), stage.views).shape
-            with film(video, (width, height)) as show:
-
-                def seen() -> Picture:
-                    return with_views(eye.picture(), stage.views)
-
-                def look(every: int, step: int) -> None:
-                    if step % every == 0:
-                        show(seen())
-
-                for number in range(goal, goal + episodes):
-                    # It comes out alike each time, so its length is known before it is drawn.
-                    every = steps_a_frame(stage.play(number, lambda _: None).steps)
-                    episode = stage.play(number, partial(look, every))
-                    _hold(seen(), show, FRAMES_A_SECOND)
-                    solved += episode.solved_at is not None
-                    print(episode.words(), flush=True)
-    print(f"solved {solved} of {episodes}; the video: {video}")
-
-
-def _watch(found: Found, task: str | None, episodes: int, first: int, out: Path | None) -> None:
-    """Environments that draw themselves, in their own size and at their own speed."""
-    from trainer.errors import ConfigError  # noqa: PLC0415 - as above
-    from trainer.machine import drawing  # noqa: PLC0415
-
-    with contextlib.suppress(ConfigError):  # not all are MuJoCo's, and those say themselves what is missing
+    is_metaworld = found.env.name == "metaworld"
+    if not is_metaworld and (camera is not None or size is not None):
+        raise ConfigError("play.size-of-other-suite", suite=found.env.name)
+    # Before anything loads mujoco. Not all others are MuJoCo's, and those say themselves what is missing.
+    with contextlib.nullcontext() if is_metaworld else contextlib.suppress(ConfigError):
         drawing.prepare()
-    from trainer.showing.camera import film  # noqa: PLC0415
-    from trainer.showing.watch import watching  # noqa: PLC0415 - the environments
+    from trainer.showing.play import PlayedTask, WatchedTask  # noqa: PLC0415 - the simulator
 
-    with watching(found, task) as stage:
+    solved = 0
+    made: PlayedTask | WatchedTask = (
+        PlayedTask(found, task, camera or "corner2", size or 480) if is_metaworld else WatchedTask(found, task)
+    )
+    with made as stage:
         video = out or Path(f"{stage.task}.mp4")
         print(f"{stage.task} · {found.name} · step {found.step:,}")
-        stage.reset(first)
+        stage.reset(goal)
         height, width, _ = stage.picture().shape
         with film(video, (width, height), stage.fps) as show:
-            for number in range(first, first + episodes):
-                print(stage.play(number, lambda: show(stage.picture())).words(), flush=True)
-                _hold(stage.picture(), show, stage.fps)
-    print(f"the video: {video}")
-
-
-def _hold(picture: Picture, show: Callable[[Picture], None], frames: int) -> None:
-    """The end of an episode, for a second: how it ended is what one wants to see."""
-    for _ in range(frames):
-        show(picture)
+            for number in range(goal, goal + episodes):
+                episode = stage.film(number, show)
+                for _ in range(stage.fps):  # its end for a second: how it ended is what one wants to see
+                    show(stage.picture())
+                print(episode.words(), flush=True)
+                solved += bool(episode.success)
+    print(f"{f'solved {solved} of {episodes}; ' * is_metaworld}the video: {video}")

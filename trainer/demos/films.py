@@ -44,8 +44,6 @@ _OPTIONS = {
 _EARLIER_S = 1.0
 #: The one camera of a film.
 FILMED = "film"
-#: More files than this are no folder of demonstrations.
-_MOST_FILMS = 100_000
 #: Where a folder says its licence: the first line of one of these.
 _LICENCES = ("LICENSE", "LICENSE.txt", "LICENCE", "LICENCE.txt", "LICENSE.md")
 _NAMED_LICENCE = re.compile(r"^license:\s*['\"]?([\w.-]{1,80})", re.MULTILINE)
@@ -171,8 +169,6 @@ def films_in(folder: Path) -> list[str]:
             raise ConfigError("demos.name-not-utf8", folder=folder, name=ascii(name))
     if not names:
         raise ConfigError("demos.no-films", folder=folder, suffixes=", ".join(sorted(SUFFIXES)))
-    if len(names) > _MOST_FILMS:
-        raise ConfigError("demos.too-many-films", folder=folder, count=len(names), most=_MOST_FILMS)
     return names
 
 

@@ -75,7 +75,7 @@ def held_out(row: Mapping[str, Any]) -> float:
     return sum(told) / len(told)
 
 
-def write_weights(out: Path, slot_dir: Path, demos: Demos, asked: Training) -> Mapping[str, str]:
+def write_weights(out: Path, slot_dir: Path, demos: Demos, begun_with: str | None) -> Mapping[str, str]:
     """Leave the encoder of the newest checkpoint's policy in `out`, durably: tensors by their plain names, and in the
     file's metadata what it is, which is returned. Errors: SaveError; as `of_checkpoint`.
     """
@@ -92,7 +92,7 @@ def write_weights(out: Path, slot_dir: Path, demos: Demos, asked: Training) -> M
         "step": str(found.step),
     }
     if network.encoder.weights_sha256 is not None:
-        licence = told(network.encoder.arch, asked.network.encoder.weights)
+        licence = told(network.encoder.arch, begun_with)
         about |= {"weights_sha256": network.encoder.weights_sha256, "weights_licence": licence or ""}
     tensors = {name: tensor.contiguous() for name, tensor in net.encoders[IMAGE].state_dict().items()}
     try:

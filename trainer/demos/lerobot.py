@@ -2,7 +2,7 @@
 
 Checked against huggingface/lerobot at 7427f31 (Aug 2026): src/lerobot/datasets/{utils,io_utils,dataset_metadata,
 dataset_reader,dataset_writer,feature_utils,compute_stats}.py. `lerobot` itself wants Python 3.12 and other versions of
-torch and numpy: nothing here was read by it.
+torch and numpy: nothing here was read with `lerobot`.
 
 Frame i of an episode lies `from_timestamp + i / fps` seconds into a film that it shares with other episodes; its row is
 `dataset_from_index + i`.
@@ -61,8 +61,6 @@ THEIRS = {
 CHOICES = "choices"
 #: More than this are no choices, but numbers of something.
 _MOST_CHOICES = 4096
-#: More than any data set of theirs has: episodes, bytes of a table, bytes of `info.json`.
-_MOST_EPISODES, _MOST_FILE_BYTES, _MOST_JSON_BYTES = 1_000_000, 2**31, 2**24
 #: Names of tasks in a sentence.
 _NAMES = 10
 M = TypeVar("M", bound=BaseModel)
@@ -96,8 +94,6 @@ class LerobotInfo(BaseModel):
         """Errors: ConfigError for another version, and for what cannot be read."""
         path = own(folder, INFO)
         try:
-            if path.stat().st_size > _MOST_JSON_BYTES:
-                raise ConfigError("lerobot.too-large", path=path)
             value = json.loads(path.read_bytes())
             version = value.get("codebase_version")
         except OSError as error:
@@ -276,10 +272,8 @@ def _episodes(folder: Path, cameras: Sequence[str]) -> list[_Row]:
             value["data"] = [value.get(name) for name in data]
             value["films"] = {camera: [value.get(name) for name in names] for camera, names in films.items()}
             rows.append(_validated(_Row, value, path))
-        if len(rows) > _MOST_EPISODES:
-            break
-    if not 0 < len(rows) <= _MOST_EPISODES:
-        raise ConfigError("lerobot.no-episodes", folder=folder / EPISODES, count=len(rows))
+    if not rows:
+        raise ConfigError("lerobot.no-episodes", folder=folder / EPISODES)
     return sorted(rows, key=lambda row: row.episode_index)
 
 
@@ -349,8 +343,6 @@ def _table(path: Path, columns: list[str]) -> Any:
     from pyarrow import parquet  # noqa: PLC0415
 
     try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
-            raise ConfigError("lerobot.too-large", path=path)
         return parquet.ParquetFile(path).read(columns=columns)
     except OSError as error:
         raise ConfigError("lerobot.unreadable", path=path, why=error.strerror or error) from None

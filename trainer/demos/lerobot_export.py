@@ -23,7 +23,7 @@ from trainer.envs.cameras import Picture
 from trainer.envs.pictures import COLOURS
 from trainer.envs.spaces import IMAGE, Box, Discrete
 from trainer.errors import ConfigError, SaveError
-from trainer.showing.camera import film
+from trainer.showing.film import film
 
 Stats = Mapping[str, npt.NDArray[Any]]
 
@@ -223,7 +223,7 @@ def _info(
 
 
 def _tasks(tasks: list[str]) -> Any:
-    """As pandas keeps a table whose index is `task`: LeRobot looks tasks up by it."""
+    """As pandas keeps a table whose index is `task`: where LeRobot looks tasks up."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     described = [

@@ -33,7 +33,6 @@ from trainer.errors import ConfigError
 
 #: Of float32 actions that somebody rounded.
 _SLACK = 1e-4
-_RECORD = "record some (`trainer demos record`)"
 #: Pictures that an encoder reads at once.
 _AT_ONCE = 64
 

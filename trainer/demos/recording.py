@@ -66,7 +66,7 @@ def filmed(
     env: EnvSettings, cameras: Sequence[str], size: int | None, sees: Mapping[str, ArraySpec] | None = None
 ) -> PictureSettings:
     """`env` with pictures and the whole state to see; `cameras` and `size` where they are not its own. `sees`: by key
-    what whoever plays is to see as it saw it: then pictures keep their stacks.
+    what the player is to see as it saw it: then pictures keep their stacks.
 
     Errors: ConfigError where it has none, or not these.
     """

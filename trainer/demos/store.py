@@ -42,10 +42,6 @@ _TOLD = {REWARD: np.float32, TERMINATED: np.bool_, SUCCESS: np.bool_}
 BLOCKS = "blocks"
 #: A block is full with so many frames' bytes, or episodes: what a kill may cost.
 _BLOCK_BYTES, _BLOCK_EPISODES = 128 * 2**20, 64
-#: A manifest of a hundred thousand episodes has 20 MB.
-_MAX_MANIFEST_BYTES = 2**28
-#: What to do about a damaged file.
-_AGAIN = "remove it where it is a slot's copy of demonstrations that are elsewhere still, else make them again"
 
 Count = Annotated[int, Field(ge=0)]
 Side = Annotated[int, Field(ge=1, le=1024)]
@@ -253,21 +249,11 @@ class Demos:
                 "demos.block-damaged", path=f"{self.folder / BLOCKS / block.path}, {episode.name}", why=error
             ) from None
         for name, (shape, kind) in shapes.items():
-            where = f"{self.folder / BLOCKS / block.path}: {name} of {episode.name}"
             found = arrays.get(name)
-            if found is None:
-                raise DamagedDemosError("demos.array-missing", where=where)
-            if found.shape != shape or found.dtype != kind:
-                raise DamagedDemosError(
-                    "demos.array-shape",
-                    where=where,
-                    dtype=found.dtype,
-                    shape=str(found.shape),
-                    wanted_dtype=np.dtype(kind),
-                    wanted=str(shape),
-                )
-            if found.dtype.kind == "f" and not np.isfinite(found).all():
-                raise DamagedDemosError("demos.array-not-finite", where=where)
+            fits = found is not None and (found.shape, found.dtype) == (shape, np.dtype(kind))
+            if found is None or not fits or (found.dtype.kind == "f" and not np.isfinite(found).all()):
+                place = f"{self.folder / BLOCKS / block.path}: {name} of {episode.name}"
+                raise DamagedDemosError("demos.array-damaged", place=place, dtype=np.dtype(kind), shape=str(shape))
         return arrays
 
 
@@ -351,8 +337,6 @@ def read_manifest(folder: Path) -> DemosManifest | None:
     """
     path = folder / MANIFEST
     try:
-        if path.stat().st_size > _MAX_MANIFEST_BYTES:
-            raise DamagedDemosError("demos.manifest-too-large", path=path)
         return DemosManifest.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None

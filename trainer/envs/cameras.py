@@ -4,8 +4,10 @@ Without shadows, reflections, sky and multisampling a picture costs a twentieth,
 with the same driver. A process has one OpenGL context for each thread that draws, and in it what MuJoCo uploads
 (`MjrContext`: meshes, textures) once for each kind of model, however many environments are of that kind.
 
-It only reads: nothing is computed for a picture, so a place is as old as what the simulation derived last. Whoever
-draws right after a state was put back gets a picture of before: environments keep their frames instead.
+It only reads: nothing is computed for a picture, so a place is as old as what the simulation derived last. A
+picture right after a state was put back is one of before: environments keep their frames instead.
+
+`Views`: light and the cameras' places, drawn anew for an episode, so that a policy does not depend on them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy.typing as npt
 
 from anchorleg.words import did_you_mean
 from trainer.envs.shown import Place
+from trainer.envs.spaces import F64
 from trainer.errors import ConfigError, FieldError
 from trainer.machine import drawing
 
@@ -42,7 +45,7 @@ GOAL_RADIUS = 0.03
 GOAL_COLOUR = (1.0, 0.1, 0.9, 1.0)
 
 #: Of this thread: its OpenGL context, and what was uploaded, by kind and size. Between pictures an idle context is the
-#: current one: whoever frees a renderer of their own, such as Gymnasium's, frees the same numbers in the current one.
+#: current one: a renderer of somebody else's, such as Gymnasium's, frees its numbers in the current one.
 _own = threading.local()
 
 
@@ -170,3 +173,45 @@ def _add_ball(scene: Any, place: Place) -> None:
         size, turned = np.full(3, GOAL_RADIUS), np.eye(3).ravel()
         mujoco.mjv_initGeom(scene.geoms[scene.ngeom], sphere, size, np.asarray(place, np.float64), turned, colour)
         scene.ngeom += 1
+
+
+#: Metres and radians (2 degrees) that a camera may be off; parts of its way that a light's direction may be off; parts
+#: of its strength.
+PLACE, TURN, DIRECTION, STRENGTH = 0.02, float(np.radians(2.0)), 0.3, 0.3
+
+
+class Views:
+    """Of `model`, as it is now. A view is one row of numbers in [-1, 1]: of each camera how far it is moved and turned
+    (3 and 3), of each light how far it shines from elsewhere (3), and how strong light is (1).
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._places, self._turns = model.cam_pos.copy(), model.cam_quat.copy()
+        self._directions, self._strengths = model.light_dir.copy(), model.light_diffuse.copy()
+        self._headlight = model.vis.headlight.diffuse.copy()
+
+    @property
+    def size(self) -> int:
+        """Numbers of a view."""
+        return int(6 * self._model.ncam + 3 * self._model.nlight + 1)
+
+    def draw(self, rng: np.random.Generator) -> F64:
+        """[size]"""
+        view: F64 = rng.uniform(-1.0, 1.0, self.size)
+        return view
+
+    def look(self, data: Any, view: F64) -> None:
+        """Let the model and its `data` be seen like this."""
+        model, cameras = self._model, 6 * self._model.ncam
+        moved = view[:cameras].reshape(-1, 2, 3)
+        model.cam_pos[:] = self._places + PLACE * moved[:, 0]
+        for camera, turned in enumerate(moved[:, 1]):
+            quat = self._turns[camera].copy()
+            mujoco.mju_quatIntegrate(quat, np.ascontiguousarray(turned), TURN)
+            model.cam_quat[camera] = quat
+        directions = self._directions + DIRECTION * view[cameras:-1].reshape(-1, 3)
+        model.light_dir[:] = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        model.light_diffuse[:] = self._strengths * (1 + STRENGTH * view[-1])
+        model.vis.headlight.diffuse[:] = self._headlight * (1 + STRENGTH * view[-1])
+        mujoco.mj_camlight(model, data)

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from trainer.envs.given import check_of
 from trainer.envs.instances import EnvInstances
 from trainer.envs.spaces import Actions, Obs
-from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import NO_TASK, VectorSpec, scheduled_task
-from trainer.envs.suite import Binding, Env, EpisodeLostError
+from trainer.envs.suite import Binding, Env, EpisodeLostError, EpisodeStats
 from trainer.state import State
 
 #: Seeds of episodes are 32 bits, as those of a training.

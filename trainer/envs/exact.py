@@ -2,7 +2,7 @@
 
 Where all of its state can be taken (`trainer.envs.snapshots`), that is put back. Else its episode is played again: the
 seed, the same actions, and what the last step gave must then be what it was, to the bit. Both are tried in each process
-before its first episode; where neither holds, a state says so, and whoever goes on from it begins the episode anew. An
+before its first episode; where neither holds, a state says so, and a resume begins the episode anew. An
 environment that is too slow to be tried even once is played again: what comes out otherwise is seen there. An episode
 that another process's state put back there is not: its beginning is not known, and its state is taken as that was.
 """
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,6 @@ FIRST_S = 150.0
 SEEDS = 2**31
 #: Steps of an episode before that one: what an instance did must not matter.
 _EARLIER_STEPS = 5
-#: What fails for a moment, as a state is taken or a way is tried, is tried again after so many seconds each.
-PAUSES_S = (1.0, 2.0, 4.0)
 #: How a state's tensors are named: the last observation's, and those of the environment's own state.
 _LAST, _OWN = "last.", "own."
 
@@ -67,8 +65,8 @@ class PlayedEnv(Protocol):
 @dataclass(frozen=True)
 class Exactness:
     """How states are taken. `told`: what a user should know of it, in a sentence. `is_tried`: False where there was no
-    time or no memory to find out whether its own state is exact. `begins_alike`: whether a seed begins the same episode
-    each time, as far as is known.
+    time to find out whether its own state is exact. `begins_alike`: whether a seed begins the same episode each time,
+    as far as is known.
     """
 
     way: str
@@ -84,10 +82,9 @@ class StepError(Exception):
 class ExactEnv:
     """`played` as an `Env` (`trainer.envs.suite`) without fixed starts. Errors of `reset` and `step`: StepError."""
 
-    def __init__(self, played: PlayedEnv, choice: Exactness, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, played: PlayedEnv, choice: Exactness) -> None:
         self._played = played
         self._choice = choice
-        self._pause = pause
         self._chosen: SnapshotWay | None = None if choice.way in {REPLAY, ANEW} else way_of(played.upstream)
         #: By which this episode's state is taken: the chosen one, or that which it was put back by.
         self._way = self._chosen
@@ -150,16 +147,8 @@ class ExactEnv:
 
     def snapshot(self) -> State:
         """Its state, or what it takes to play the episode again. Where it cannot be taken any more, that alone. Errors:
-        whatever is for a moment (`is_for_a_moment`) and not over soon: the job after this one plays the episode on.
+        whatever is for a moment (`is_for_a_moment`): the job after this one plays the episode on.
         """
-        for seconds in PAUSES_S:
-            try:
-                return self._taken_or_told()
-            except Exception:  # noqa: BLE001 - whatever it is, for a moment
-                self._pause(seconds)
-        return self._taken_or_told()
-
-    def _taken_or_told(self) -> State:
         try:
             return self.taken()
         except Exception as error:  # somebody else's code, which plays on
@@ -278,54 +267,32 @@ class _HurriedEnv:
 
 
 def choose(
-    make: Callable[[], PlayedEnv],
-    action: Box | Discrete,
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
+    make: Callable[[], PlayedEnv], action: Box | Discrete, clock: Callable[[], float] = time.monotonic
 ) -> Exactness:
     """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S`, or until it has held once,
-    for `FIRST_S` at most; and again, within that, where it fails for a moment. Errors: those of `make`.
+    for `FIRST_S` at most. Errors: those of `make`; whatever is for a moment (`is_for_a_moment`), which says nothing of
+    a way.
     """
     hurry = _Hurry(clock)
     with closing(make()) as probe:
         way = way_of(probe.upstream)
-    why_not: list[_WhyNot] = []
-    is_tried = True
+    found_out: list[str] = []
     for name in ([] if way is None else [way.name]) + [REPLAY]:
         why = _why_not(make, name, action, hurry)
-        for seconds in PAUSES_S:
-            if why is None or not why.is_for_a_moment:
-                break
-            pause(seconds)
-            why = _why_not(make, name, action, hurry)
-        told = f"{why_not[0].told}; a resume plays its episodes again" if why_not else None
+        told = f"its own state is not exact ({found_out[0]}); a resume plays its episodes again" if found_out else None
         if why is None:
-            return Exactness(name, told, is_tried=is_tried, begins_alike=name == REPLAY or hurry.begins_alike)
+            return Exactness(name, told, begins_alike=name == REPLAY or hurry.begins_alike)
         if hurry.has_refused:
             untried = f"its states could not be tried in {FIRST_S:.0f} s: a resume plays its episodes again"
-            return Exactness(REPLAY, told or untried, is_tried=is_tried and bool(why_not))
-        why_not.append(why)
-        is_tried = is_tried and (name == REPLAY or not why.is_for_a_moment)
-    words = next((why for why in why_not if why.is_for_a_moment), why_not[-1]).words
-    told = f"it cannot be put back in mid-episode ({words}): a resume begins its episodes anew"
-    return Exactness(ANEW, told, is_tried=is_tried)
+            return Exactness(REPLAY, told or untried, is_tried=bool(found_out))
+        found_out.append(why)
+    return Exactness(ANEW, f"it cannot be put back in mid-episode ({why}): a resume begins its episodes anew")
 
 
-class _WhyNot(NamedTuple):
-    """Why a way does not hold; `is_for_a_moment`: nothing is known of it."""
-
-    words: str
-    is_for_a_moment: bool = False
-
-    @property
-    def told(self) -> str:
-        if self.is_for_a_moment:
-            return f"its states could not be tried ({self.words})"
-        return f"its own state is not exact ({self.words})"
-
-
-def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hurry: _Hurry) -> _WhyNot | None:
-    """Why `way` does not hold; None: it did so often as there was time for, and once at least."""
+def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hurry: _Hurry) -> str | None:
+    """Why `way` does not hold; None: it did so often as there was time for, and once at least. Errors: whatever is for
+    a moment.
+    """
     rng = np.random.default_rng(0)
     hurry.has_held = False
     with ExitStack() as stack:
@@ -347,18 +314,19 @@ def _why_not(make: Callable[[], PlayedEnv], way: str, action: Box | Discrete, hu
                 for env in (other, one):
                     env.restore(state)
                     if _bits(env, then) != expected:
-                        return _WhyNot("the same actions do not give the same steps twice")
+                        return "the same actions do not give the same steps twice"
                 hurry.has_held = True
                 if way != REPLAY and hurry.begins_alike:
                     hurry.begins_alike = _begun(one, seed, then) == _begun(other, seed, then)
-        except Exception as error:  # noqa: BLE001 - whatever it is, this way does not hold
+        except Exception as error:
             if hurry.has_refused and hurry.has_held:
                 return None
+            if is_for_a_moment(error) and not hurry.has_refused:
+                raise
             if way == REPLAY and isinstance(error, EpisodeLostError):
                 # In the same words in every process, so that they are said once.
-                return _WhyNot("an episode that is played again does not come out as it was")
-            words = " ".join(str(error).split()) or type(error).__name__
-            return _WhyNot(words, is_for_a_moment(error) and not hurry.has_refused)
+                return "an episode that is played again does not come out as it was"
+            return " ".join(str(error).split()) or type(error).__name__
     return None
 
 

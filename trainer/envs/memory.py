@@ -137,8 +137,8 @@ def _instead(found: MemoryPlan, wanted: MemoryPlan) -> str:
 def workers_for(tasks: int, wanted: MemoryPlan, host: Host) -> int:
     """As many of the `wanted` workers as there is memory for where the policy plays `tasks`; 0: in the program.
 
-    `host` is looked at with this program loaded already. The number of environments stays. Whoever asked for so many
-    that the owner's share is gone anyway keeps the workers, as long as there is memory at all.
+    `host` is looked at with this program loaded already. The number of environments stays. A user who asked for so
+    many that the owner's share is gone anyway keeps the workers, as long as there is memory at all.
     """
     limits = []
     if host.free_bytes is not None:

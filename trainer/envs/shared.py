@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from trainer.envs.shown import MOST_BODIES, POSE, Glimpse, Place
 from trainer.envs.spaces import I32, Spaces
-from trainer.envs.stats import EpisodeStats
 from trainer.envs.step import Step
+from trainer.envs.suite import EpisodeStats
 
 #: Rows of a field start on a cache line.
 _ALIGNMENT = 64

@@ -3,7 +3,7 @@
 It only reads. Nothing is computed for it (`mj_forward` would change the warm start, and so the next step), so a place
 may be one substep old, and right after a reset there is none. An environment that can be shown has `simulation`,
 MuJoCo's (model, data), and may have `camera`, entries of a free camera: `lookat`, `distance`, `azimuth`, `elevation`,
-and `goal`, a place [3] (m) that its agent is to reach. Whoever watches may see a goal that the agent does not.
+and `goal`, a place [3] (m) that its agent is to reach. Watchers may see a goal that the agent does not.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def _kind(name: str, value: Any) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """As whoever reads it from a file gets it: the environment goes on with its own. Errors: TypeError, ValueError."""
+    """As it is read back from a file: the environment goes on with its own. Errors: TypeError, ValueError."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 

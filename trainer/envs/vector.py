@@ -282,7 +282,7 @@ class VectorEnv:
         raise EnvError("env.closed")
 
     def _guarded(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Whoever failed once is not asked again. Errors: EnvError."""
+        """`call`; after an EnvError the vector is closed, and nothing is asked again. Errors: EnvError."""
         try:
             return call(*arguments)
         except EnvError:

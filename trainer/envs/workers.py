@@ -26,7 +26,7 @@ from trainer.envs.channel import Channel, WorkerMessage
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.step import NO_TASK, EnvError, VectorSpec
 from trainer.envs.suite import BEGIN_S
-from trainer.machine.signals import hand_over_blocked
+from trainer.machine.processes import hand_over_blocked
 
 #: A worker that is silent for so long in a step hangs. Its share takes milliseconds, seconds where episodes of other
 #: tasks begin. A false alarm costs seconds and no bit; a hand-over waits for the step under way, and has 120 s.

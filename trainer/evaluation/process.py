@@ -23,7 +23,7 @@ from typing import Protocol
 from anchorleg.children import python_path
 from anchorleg.errors import NamedError
 from trainer.evaluation.protocol import Evaluation
-from trainer.machine.signals import hand_over_blocked
+from trainer.machine.processes import hand_over_blocked
 
 #: It says how far it is every few seconds once it plays; before, it reads torch and the simulator, which takes a cold
 #: network folder a minute or two. After this long it hangs.

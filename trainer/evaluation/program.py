@@ -22,7 +22,7 @@ from typing import Any, TextIO
 from anchorleg.output import set_aside
 from anchorleg.signals import HAND_OVER_SIGNALS, bear_hand_over
 from trainer.envs.foreign import leave
-from trainer.machine.expendable import be_expendable
+from trainer.machine.processes import be_expendable
 
 #: It says how far it is this often.
 _BEAT_S = 2.0

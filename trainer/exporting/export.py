@@ -1,20 +1,173 @@
-"""One policy into one file: made, written beside its place, read back, compared, and only then put there."""
+"""One policy into one file: made, written beside its place, read back, compared, and only then put there.
+
+Each of the three kinds is a whole policy: weights, what is computed with them (`.onnx`, `.pt2`; for `.safetensors` it
+is in docs/export.md), and the card. None of them names a folder or a line of source of the machine that made it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import io
+import logging
 import math
 import os
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+import torch
+from torch import nn
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.errors import ConfigError, NoGoodCheckpointError, SaveError
 from trainer.evaluation.playable import Found
-from trainer.exporting.card import Card
-from trainer.exporting.files import kind_of
-from trainer.exporting.module import of_policy
+from trainer.exporting.card import F32, I64, NAME, Card
+from trainer.exporting.module import INPUTS, OUTPUT, of_policy
+
+#: Of the examples that a module is traced with: torch takes 0 and 1 for special numbers.
+_TRACED_ROWS = 2
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """One kind of file. `make` gives its bytes; `play` reads a file and gives (its card, its actions for these rows).
+
+    `play` is given the module for what the file does not hold itself. Errors of `make`: ModuleNotFoundError.
+    """
+
+    suffix: str
+    make: Callable[[nn.Module, Card], bytes]
+    play: Callable[[Path, nn.Module, F32, I64], tuple[str, F32]]
+
+
+def kind_of(path: Path) -> FileKind:
+    """The kind that `path` ends in. Errors: ConfigError with the kinds that there are."""
+    for kind in KINDS:
+        if path.suffix.lower() == kind.suffix:
+            return kind
+    known = [kind.suffix for kind in KINDS]
+    raise ConfigError("export.out-suffix", out=path, suffixes=", ".join(known[:-1]), last=known[-1])
+
+
+def make_safetensors(module: nn.Module, card: Card) -> bytes:
+    """The module's tensors by name, and the card in the header."""
+    tensors = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    data: bytes = safetensors.numpy.save(tensors, metadata={NAME: card.model_dump_json()})
+    return data
+
+
+def play_safetensors(path: Path, module: nn.Module, observation: F32, task: I64) -> tuple[str, F32]:
+    """Put the file's tensors into a copy of the module."""
+    # By its number: safetensors takes no path that is not UTF-8.
+    with open(path, "rb") as opened, safetensors.safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:
+        card = file.metadata()[NAME]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    module = copy.deepcopy(module)
+    module.load_state_dict(tensors)
+    return card, _acted(module, observation, task)
+
+
+def make_pt2(module: nn.Module, card: Card) -> bytes:
+    """A program of `torch.export` and the card as an extra file. Its tensors lie as bytes: nothing is pickled."""
+    with _quiet():
+        program = torch.export.export(module, _examples(card), dynamic_shapes=_any_rows(), strict=False)
+    program.example_inputs = None
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    buffer = io.BytesIO()
+    with _quiet():
+        torch.export.save(program, buffer, extra_files={f"{NAME}.json": card.model_dump_json()})
+    return buffer.getvalue()
+
+
+def play_pt2(path: Path, _module: nn.Module, observation: F32, task: I64) -> tuple[str, F32]:
+    """Load the program."""
+    card = {f"{NAME}.json": ""}
+    with _quiet(), open(path, "rb") as file:
+        module = torch.export.load(io.BytesIO(file.read()), extra_files=card).module()
+    return card[f"{NAME}.json"], _acted(module, observation, task)
+
+
+def make_onnx(module: nn.Module, card: Card) -> bytes:
+    """An ONNX model and the card in its `metadata_props`. Errors: ModuleNotFoundError without onnx and onnxscript."""
+    import onnx  # noqa: PLC0415 - optional
+    import onnxscript  # noqa: F401, PLC0415 - what torch translates with
+
+    with _quiet():
+        program = torch.onnx.export(
+            module,
+            _examples(card),
+            dynamo=True,
+            input_names=INPUTS,
+            output_names=[OUTPUT],
+            dynamic_shapes=_any_rows(),
+            verbose=False,
+        )
+    if program is None:
+        raise AssertionError("the exporter gave nothing")
+    model = program.model_proto
+    for part in (model.graph, *model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info):
+        del part.metadata_props[:]  # where in our source it came from
+    model.doc_string = f"{INPUTS[0]} [N, {card.observation.shape[0]}], {INPUTS[1]} [N] → {OUTPUT}; see {NAME}"
+    onnx.helper.set_model_props(model, {NAME: card.model_dump_json()})
+    onnx.checker.check_model(model, full_check=True)
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def play_onnx(path: Path, _module: nn.Module, observation: F32, task: I64) -> tuple[str, F32]:
+    """Evaluate the model by ONNX's own reference, which is numpy: onnxruntime may not be there."""
+    import onnx  # noqa: PLC0415 - as above
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+
+    model = onnx.load_from_string(path.read_bytes())
+    card = {entry.key: entry.value for entry in model.metadata_props}[NAME]
+    (actions,) = ReferenceEvaluator(model).run(None, dict(zip(INPUTS, (observation, task), strict=True)))
+    return card, np.asarray(actions)
+
+
+KINDS = (
+    FileKind(".onnx", make_onnx, play_onnx),
+    FileKind(".pt2", make_pt2, play_pt2),
+    FileKind(".safetensors", make_safetensors, play_safetensors),
+)
+
+
+def _examples(card: Card) -> tuple[torch.Tensor, torch.Tensor]:
+    observation = torch.zeros(_TRACED_ROWS, *card.observation.shape)
+    return observation, torch.zeros(_TRACED_ROWS, dtype=torch.int64)
+
+
+def _any_rows() -> tuple[dict[int, Any], ...]:
+    """Any number of rows, the same in all inputs."""
+    rows = torch.export.Dim("N")
+    return tuple({0: rows} for _ in INPUTS)
+
+
+@torch.no_grad()
+def _acted(module: nn.Module, observation: F32, task: I64) -> F32:
+    actions: npt.NDArray[np.float32] = module(torch.from_numpy(observation), torch.from_numpy(task)).numpy()
+    return actions
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporters tell their own makers (torchvision is missing, a name is used twice)."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a policy does, as one torch module: the seam between how a policy was trained and how it is written down.
 
-`trainer.exporting.files` writes any module of this signature. It knows no algorithm and no network.
+`trainer.exporting.export` writes any module of this signature. It knows no algorithm and no network.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from pathlib import Path
 
 from anchorleg.errors import NamedError
 from anchorleg.places import own_folder
+from trainer.machine.processes import run_to_its_end
 from trainer.machine.processor import processor
-from trainer.machine.signals import run_to_its_end
 
 #: A part of every library.
 _RUNS_HERE = Path(__file__).with_name("runs_here.c")

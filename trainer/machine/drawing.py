@@ -1,6 +1,7 @@
 """How MuJoCo can draw on this machine: decided before mujoco is loaded, because it reads MUJOCO_GL only then.
 
-It is decided once for a program and all that it starts: they find the answer in their environment.
+It is decided once for a program and all that it starts: they find the answer in their environment. Of that, what a
+shell, a notebook or a site has set for other programs is left out first.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import NamedTuple
 
 from anchorleg.children import python_path
 from trainer.errors import ConfigError
-from trainer.machine.signals import run_to_its_end
+from trainer.machine.processes import run_to_its_end
 
 VARIABLE = "MUJOCO_GL"
 #: What was found out, for this process and its children: `Drawing` as JSON.
@@ -112,3 +113,22 @@ def _known() -> Drawing | None:
     except (KeyError, ValueError, TypeError):
         return None
     return found if os.environ.get(VARIABLE, "") == found.way else None
+
+
+#: Read when their library is loaded, which a wrong value ends; no command has a use for one: curves are drawn without a
+#: window, and nobody sees tqdm's bars or torch's compiler.
+_UNWANTED = ("MPLBACKEND", "TQDM_", "TORCH_LOGS")
+
+
+def drop_foreign_variables(environ: MutableMapping[str, str] = os.environ) -> str | None:
+    """Take away those that would end us or a program that we start; what the user should know of it.
+
+    To be called before the libraries are loaded.
+    """
+    for name in [name for name in environ if name.startswith(_UNWANTED)]:
+        del environ[name]
+    way = environ.get(VARIABLE, "")
+    if way.lower().strip() in KNOWN_TO_MUJOCO:
+        return None
+    del environ[VARIABLE]
+    return f"{VARIABLE}={way} is left out: MuJoCo knows no such way to draw"

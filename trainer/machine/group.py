@@ -212,7 +212,7 @@ class Group:
 
 def _met(rank: int, size: int, path: Path, host: str) -> Any:
     """The store that all know: rank 0's process has it. On one node it listens on the loopback address alone; what is
-    in it stands under a random name, so whoever comes by mistake finds and changes nothing.
+    in it stands under a random name, so a visitor by mistake finds and changes nothing.
     """
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - not in every torch
 
@@ -226,7 +226,7 @@ def _met(rank: int, size: int, path: Path, host: str) -> Any:
         server = socket.create_server((host, 0))
         port, listens = server.getsockname()[1], server.detach()  # by itself the store listens everywhere
     else:
-        host = os.uname().nodename  # whoever started srun may be elsewhere
+        host = os.uname().nodename  # srun may have been started elsewhere
     store = TCPStore(
         host, port, size, is_master=True, wait_for_workers=False, timeout=patience, master_listen_fd=listens
     )

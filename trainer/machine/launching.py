@@ -1,8 +1,8 @@
 """`trainer train --ranks N`: the same command N times over, in this machine's processes or as the tasks of `srun`.
 
 The process that starts them computes nothing. It gives back rank 0's exit code: torchrun would make 1 of 75 and 93, and
-srun whatever is largest. A hand-over is asked of rank 0 by the hand-over file, which the shim makes, and here whoever
-is asked by a signal. Standard library only.
+srun whatever is largest. A hand-over is asked of rank 0 by the hand-over file, which the shim makes; here
+the starter makes it where a signal asks. Standard library only.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ import numpy as np
 from trainer.envs.instances import EnvInstances
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import F32, STATE
-from trainer.envs.stats import EpisodeStats
-from trainer.envs.suite import Env, StepFaultError, StepperChoice, SuiteRef
+from trainer.envs.suite import Env, EpisodeStats, StepFaultError, StepperChoice, SuiteRef
 from trainer.sharing.segment import Segment
 from trainer.sharing.spotcheck import Redone
 

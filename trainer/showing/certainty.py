@@ -45,12 +45,12 @@ def mean_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
 
 
 def share_of(rates: F64, goals: int, *, are_seeds: bool = True) -> Estimate:
-    """One task's success in S slots of `goals` episodes each, `rates` [S]; else as above."""
+    """One task's success in S slots of `goals` episodes each, `rates` [S]; else as `mean_of`."""
     return mean_of(rates[:, None], goals, are_seeds=are_seeds)
 
 
 def iqm_of(rates: F64, goals: int | None, *, are_seeds: bool = True) -> Estimate:
-    """The inter-quartile mean of `rates` [S, K] over slots and tasks together (Agarwal et al. 2021); else as above.
+    """The inter-quartile mean of `rates` [S, K] over slots and tasks together (Agarwal et al. 2021); else as `mean_of`.
 
     From `MIN_SEEDS` slots on the bootstrap over seeds; below, an evaluation's own interval (`iqm_interval`), of which
     each slot's tasks are rows. Where all seeds agree it is Wilson's over the episodes that the IQM is the mean of.

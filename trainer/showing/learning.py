@@ -30,8 +30,8 @@ _MEASURES = ("episodes", "success", "return")
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One evaluation of one slot: the share of `goals_per_task` goals that was solved, by task. `mean_return`: of one
-    that is judged by it, because its suite tells of no success.
+    """One evaluation of one slot: the share of `goals_per_task` goals that was solved, by task. `mean_return`: by
+    which it is judged where its suite tells of no success.
     """
 
     step: int

@@ -2,30 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
+import mujoco
 import numpy as np
 
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import GOALS_PER_TASK
-from trainer.envs.cameras import Picture
+from trainer.envs.cameras import Picture, camera_number, hangs_upside_down
 from trainer.envs.episodes import seed_of
 from trainer.envs.frames import OneEpisode
+from trainer.envs.spaces import ArraySpec, Obs, Spaces
+from trainer.envs.suite import Outcome
 from trainer.envs.suites.metaworld import shapes
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
-from trainer.evaluation.playable import Playable
-from trainer.showing.beside import newest_frames
+from trainer.errors import ConfigError, EnvironmentFailedError
+from trainer.showing.film import FRAMES_A_SECOND
 
-#: Steps that are still shown after the first success: half a second of the simulation.
+if TYPE_CHECKING:
+    from trainer.evaluation.playable import Playable
+
+#: Steps of Meta-World that are still shown after the first success: half a second of the simulation.
 ENCORE_STEPS = 40
 #: Every second step of 12.5 ms is as fast as the simulation really is, at 40 pictures a second.
 STEPS_A_FRAME = 2
 #: Two seconds: a hand that has reached its goal in less is gone before one has looked.
 _SHORT_STEPS = 160
+#: Where an environment does not say how many steps it makes a second.
+USUAL_FPS = 30
+#: H.264 halves the colour planes, so a side must be even; beyond 4K nobody's player follows.
+MIN_SIZE, MAX_SIZE = 64, 2160
+#: Pixels between two pictures, and what they are.
+_GAP, _GREY = 4, 90
+
+Show = Callable[[Picture], None]
+
+
+@dataclass(frozen=True)
+class PlayedEpisode:
+    """How one episode went. `number` is that of an evaluation's episode, or of a goal. `success` None: nothing was said
+    of it. `solved_at`: the step of the first success of one that would have ended there; None: never.
+
+    `episode_return` is undiscounted, as in evaluations.
+    """
+
+    number: int
+    episode_return: float
+    steps: int
+    success: bool | None = None
+    solved_at: int | None = None
+
+    def words(self) -> str:
+        """One line."""
+        how = "" if self.success is None else ", solved" if self.success else ", not solved"
+        return f"episode {self.number}: return {self.episode_return:,.1f} in {self.steps:,} steps{how}"
+
+
+class EpisodePlayer:
+    """One task of `policy`, and an environment in which it is played; a context, or to be closed. `fps`: pictures a
+    second of a film of it.
+    """
+
+    env: Any
+    fps = FRAMES_A_SECOND
+
+    def __init__(self, policy: Playable, task: str | None, spaces: Spaces) -> None:
+        self._policy, self._index = policy, policy.task_index(task)
+        self.task = policy.tasks[self._index]
+        self._frames, self._specs = OneEpisode(spaces), spaces.obs
+        self._obs: Obs = spaces.zeros(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @property
+    def views(self) -> list[Picture]:
+        """What the policy sees now, of each camera [H, W, 3]; none where it sees numbers alone."""
+        return newest_frames(self._specs, self._obs)
+
+    def close(self) -> None:
+        """Free the environment."""
+        self.env.close()
+
+    def _seed(self, number: int) -> int:
+        return seed_of(self._policy.goal_seed, self._index, number)
+
+    def _step(self) -> Outcome:
+        outcome: Outcome = self.env.step(self._policy.act(self._obs, np.array([self._index], np.int32))[0])
+        self._obs = self._frames.push(outcome.obs)
+        return outcome
+
+
+class PlayedTask(EpisodePlayer):
+    """One task of Meta-World at its fixed goals, seen by a `camera`, `size` pixels a side."""
+
+    def __init__(self, policy: Playable, task: str | None, camera: str = "corner2", size: int = 480) -> None:
+        settings = cast("Metaworld", policy.env)
+        super().__init__(policy, task, shapes.spaces(settings))
+        self.env = MetaworldEnv(TaskEnv(self.task), goal_table(self.task, policy.goal_seed), settings)
+        self._camera, self._eye = (camera, size), cast("Camera | None", None)
+        self.reset(0)  # before it nothing has a place that could be drawn
+
+    @property
+    def simulation(self) -> tuple[Any, Any]:
+        """MuJoCo's model and data, to draw from."""
+        found: tuple[Any, Any] = self.env.upstream.simulation
+        return found
+
+    def picture(self) -> Picture:
+        """As it looks now, and what the policy sees beside it. Errors: ConfigError for another camera, or size."""
+        if self._eye is None:
+            self._eye = Camera(self.simulation, *self._camera)
+        return with_views(self._eye.picture(), self.views)
+
+    def reset(self, number: int) -> None:
+        """Begin at that goal."""
+        start = number % GOALS_PER_TASK
+        self._obs = self._frames.begin(self.env.reset(start, self._seed(start)))
+
+    def play(self, number: int, on_step: Callable[[int], None]) -> PlayedEpisode:
+        """One episode from goal number `number`; `on_step(n)` is called at its start (0) and after each step.
+
+        A success is followed by half a second more, which counts for nothing.
+        """
+        self.reset(number)
+        on_step(0)
+        total, solved_at, step, last = 0.0, None, 0, self._policy.env.horizon
+        while step < last:
+            outcome = self._step()
+            step += 1
+            if solved_at is None:
+                total += float(outcome.reward)
+                if outcome.success:
+                    solved_at, last = step, min(last, step + ENCORE_STEPS)
+            on_step(step)
+        return GoalEpisode(number % GOALS_PER_TASK, total, step, solved_at is not None, solved_at)
+
+    def film(self, number: int, show: Show) -> PlayedEpisode:
+        """As `play`; pictures of it are shown, of short ones at half speed."""
+        # It comes out alike each time, so its length is known before it is drawn.
+        every = steps_a_frame(self.play(number, lambda _: None).steps)
+
+        def look(step: int) -> None:
+            if step % every == 0:
+                show(self.picture())
+
+        return self.play(number, look)
+
+    def close(self) -> None:
+        """Free the simulation, and the drawing context."""
+        if self._eye is not None:
+            self._eye.close()
+        super().close()
+
+
+class GoalEpisode(PlayedEpisode):
+    """One of Meta-World's; its return is up to the first success or the horizon."""
+
+    def words(self) -> str:
+        """One line."""
+        how = "not solved" if self.solved_at is None else f"solved at step {self.solved_at}"
+        return f"goal {self.number}: {how}, return {self.episode_return:,.0f}"
 
 
 def steps_a_frame(steps: int) -> int:
@@ -33,78 +176,116 @@ def steps_a_frame(steps: int) -> int:
     return STEPS_A_FRAME if steps >= _SHORT_STEPS else STEPS_A_FRAME // 2
 
 
-@dataclass(frozen=True)
-class Episode:
-    """How one episode went. `solved_at` is the step of the first success, None: never.
-
-    `episode_return` is undiscounted, up to the first success or the horizon, as in evaluations.
-    """
-
-    goal: int
-    solved_at: int | None
-    episode_return: float
-    steps: int
-
-    def words(self) -> str:
-        """One line."""
-        how = "not solved" if self.solved_at is None else f"solved at step {self.solved_at}"
-        return f"goal {self.goal}: {how}, return {self.episode_return:,.0f}"
-
-
-class PlayedTask:
-    """One task of Meta-World at its fixed goals. `simulation` is MuJoCo's (model, data), to look at."""
+class WatchedTask(EpisodePlayer):
+    """One task of a suite that has `watched`, whose environments draw themselves, in their own size and speed."""
 
     def __init__(self, policy: Playable, task: str | None) -> None:
-        self._policy = policy
-        self._index = policy.task_index(task)
-        self.task = policy.tasks[self._index]
-        settings = cast("Metaworld", policy.env)
-        spaces = shapes.spaces(settings)
-        self._frames, self._specs = OneEpisode(spaces), spaces.obs
-        self._env = MetaworldEnv(TaskEnv(self.task), goal_table(self.task, policy.goal_seed), settings)
-        self._obs = self._frames.begin(self._env.reset(0, 0))  # before it nothing has a place that could be drawn
+        suite: Any = policy.suite(policy.goal_seed).open()
+        if not hasattr(suite, "watched"):
+            raise ConfigError("play.no-pictures", suite=policy.env.name)
+        super().__init__(policy, task, suite.spaces)
+        self._horizon, self._tells_success = suite.spaces.horizon, suite.tells_success
+        self.env = suite.watched(self._index)
+        self.fps = int(self.env.upstream.metadata.get("render_fps") or USUAL_FPS)
 
-    @property
-    def simulation(self) -> tuple[Any, Any]:
-        """MuJoCo's model and data, to draw from."""
-        return self._env.upstream.simulation
-
-    @property
-    def views(self) -> list[Picture]:
-        """What the policy sees now, of each camera [H, W, 3]; none where it sees numbers alone."""
-        return newest_frames(self._specs, self._obs)
-
-    def play(self, goal: int, on_step: Callable[[int], None]) -> Episode:
-        """One episode from goal number `goal`; `on_step(n)` is called at its start (0) and after each step.
-
-        A success is followed by half a second more, which counts for nothing.
+    def picture(self) -> Picture:
+        """As it looks now, and what the policy sees of it where those are pictures: both sides even. Errors:
+        ConfigError where it cannot be drawn.
         """
-        start = goal % GOALS_PER_TASK
-        self._obs = self._frames.begin(self._env.reset(start, seed_of(self._policy.goal_seed, self._index, start)))
-        on_step(0)
-        task = np.array([self._index], np.int32)
-        total, solved_at, step, last = 0.0, None, 0, self._policy.env.horizon
-        while step < last:
-            outcome = self._env.step(self._policy.act(self._obs, task)[0])
-            self._obs = self._frames.push(outcome.obs)
-            step += 1
-            if solved_at is None:
-                total += float(outcome.reward)
-                if outcome.success:
-                    solved_at, last = step, min(last, step + ENCORE_STEPS)
-            on_step(step)
-        return Episode(start, solved_at, total, step)
+        try:
+            drawn = self.env.picture()
+        except Exception as error:
+            raise ConfigError("play.not-drawn", task=self.task, why=error) from error
+        even = np.ascontiguousarray(drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2])
+        return with_views(even, self.views)
+
+    def reset(self, number: int) -> None:
+        """Begin that episode, as an evaluation does. Errors: EnvironmentFailedError."""
+        try:
+            self._obs = self._frames.begin(self.env.reset(self._seed(number)))
+        except Exception as error:
+            raise EnvironmentFailedError("play.episode-failed", task=self.task, episode=number, why=error) from error
+
+    def film(self, number: int, show: Show) -> PlayedEpisode:
+        """One episode, shown at its start and after each step. Errors: EnvironmentFailedError; ConfigError."""
+        self.reset(number)
+        show(self.picture())
+        total, solved = 0.0, list[bool]()
+        while len(solved) < self._horizon:
+            try:
+                outcome = self._step()
+            except Exception as error:
+                words = {"task": self.task, "episode": number, "why": error}
+                raise EnvironmentFailedError("play.episode-failed", **words) from error
+            total += outcome.reward
+            solved.append(outcome.success)
+            show(self.picture())
+            if outcome.terminated or outcome.truncated:
+                break
+        success = self._policy.env.succeeded(solved) if self._tells_success else None
+        return PlayedEpisode(number, total, len(solved), success)
+
+
+class Camera:
+    """A camera of `model` by name, drawing `size` x `size` pixels of `data`."""
+
+    def __init__(self, simulation: tuple[Any, Any], name: str, size: int) -> None:
+        """Errors: ConfigError for a camera that is not there, or an impossible size."""
+        self._model, self._data = simulation
+        self._id = camera_number(self._model, name)
+        if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
+            raise ConfigError("play.size", size=size, least=MIN_SIZE, most=MAX_SIZE)
+        buffer = self._model.vis.global_
+        buffer.offwidth, buffer.offheight = max(size, buffer.offwidth), max(size, buffer.offheight)
+        self.renderer = mujoco.Renderer(self._model, size, size)
+        mujoco.mj_camlight(self._model, self._data)
+        self.is_upside_down = hangs_upside_down(self._data, self._id)
+
+    def picture(self) -> Picture:
+        """What it sees now, [size, size, 3], top row first."""
+        self.renderer.update_scene(self._data, camera=self._id)
+        pixels: Picture = self.renderer.render()
+        # Turned by half a circle, not mirrored: left stays left.
+        return np.ascontiguousarray(pixels[::-1, ::-1]) if self.is_upside_down else pixels
 
     def close(self) -> None:
-        """Free the simulation."""
-        self._env.close()
+        """Free the drawing context."""
+        self.renderer.close()
 
 
-@contextmanager
-def staged(policy: Playable, task: str | None) -> Iterator[PlayedTask]:
-    """A `PlayedTask` that is closed at the end. Errors: ConfigError where the policy does not play `task`."""
-    stage = PlayedTask(policy, task)
-    try:
-        yield stage
-    finally:
-        stage.close()
+def newest_frames(specs: Mapping[str, ArraySpec], obs: Obs) -> list[Picture]:
+    """Of each camera, or channel that is no colour, the newest picture [H, W, 3] in `obs` [1, …] of a policy."""
+    found: list[Picture] = []
+    for key, spec in sorted(specs.items()):
+        if spec.dtype != "uint8" or len(spec.shape) < 3 or spec.privileged:
+            continue
+        channels = spec.frame[0]
+        frame = obs[key][0].reshape(-1, *spec.frame[1:])[-channels:]
+        for first in range(0, channels, 3 if channels % 3 == 0 else 1):
+            one = frame[first : first + 3] if channels % 3 == 0 else frame[[first] * 3]
+            found.append(np.ascontiguousarray(one.transpose(1, 2, 0)))
+    return found
+
+
+def with_views(scene: Picture, views: list[Picture]) -> Picture:
+    """`scene` [H, W, 3] and `views` right of it, enlarged by whole numbers as far as the height allows, in as many
+    columns as that needs. Both sides of the result are even; it is `scene` itself where there are no views.
+    """
+    if not views:
+        return scene
+    height = scene.shape[0]
+    tall = max(view.shape[0] for view in views)
+    rows = max(1, min(len(views), (height + _GAP) // (tall + _GAP)))
+    columns = -(-len(views) // rows)
+    times = max(1, (height - _GAP * (rows - 1)) // rows // tall)
+    shown = [view.repeat(times, 0).repeat(times, 1) for view in views]
+    wide, tall = max(view.shape[1] for view in shown), tall * times
+    width = scene.shape[1] + columns * (_GAP + wide)
+    high = max(height, rows * (tall + _GAP) - _GAP)
+    film = np.full((high + high % 2, width + width % 2, 3), _GREY, np.uint8)
+    film[:height, : scene.shape[1]] = scene
+    for number, view in enumerate(shown):
+        row, column = number % rows, number // rows
+        top, left = row * (tall + _GAP), scene.shape[1] + _GAP + column * (wide + _GAP)
+        film[top : top + view.shape[0], left : left + view.shape[1]] = view
+    return film

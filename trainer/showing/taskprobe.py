@@ -26,7 +26,7 @@ def main(tasks: list[str]) -> int:
     from trainer.config.tasknames import BENCHMARKS  # noqa: PLC0415
     from trainer.envs.suites.metaworld.env import TaskEnv  # noqa: PLC0415
     from trainer.envs.suites.metaworld.goals import goal_table  # noqa: PLC0415
-    from trainer.showing.camera import Camera  # noqa: PLC0415
+    from trainer.showing.play import Camera  # noqa: PLC0415
 
     found: dict[str, Any] = {
         "metaworld": version("metaworld"),

@@ -26,14 +26,13 @@ from trainer.config.find import ALGORITHMS, find
 from trainer.config.network import licence_note
 from trainer.config.training import Training
 from trainer.envs.collector import Envs
-from trainer.envs.early import drop_early
 from trainer.envs.foreign import decide
 from trainer.envs.pictures import ready_to_draw
 from trainer.envs.quick import is_quick
 from trainer.envs.sharded import ShardedEnvs
 from trainer.envs.spaces import Spaces
 from trainer.envs.step import VectorSpec
-from trainer.envs.suite import SuiteRef, spaces_of, suite_of
+from trainer.envs.suite import SuiteRef, drop_early, spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.errors import ConfigError
 from trainer.evaluation.past import read_past

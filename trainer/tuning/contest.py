@@ -84,8 +84,8 @@ def entries(chosen: Mapping[str, Training], seeds: int, folder: Path) -> list[Co
 
 
 def train_all(found: Sequence[Contestant], at_once: int, out: Console) -> None:
-    """Until all are complete; those that are, at once. Errors: ConfigError, ContestError; KeyboardInterrupt after all
-    that run have saved.
+    """Train all until they are complete. Errors: ConfigError, ContestError; KeyboardInterrupt once all that run have
+    saved.
     """
     for entry in found:
         _prepare(entry)
@@ -187,7 +187,7 @@ def _last_words(log: Path) -> str:
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Have them save and exit; whoever does not, is killed."""
+    """Have them save and exit; one that does not is killed."""
     living = [process for process in processes if process.poll() is None]
     for process in living:
         process.terminate()

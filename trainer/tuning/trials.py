@@ -237,7 +237,7 @@ def _collected_in(collector: Collector, seconds: float) -> float:
 
 
 def _must_go_on(state: TrainingRun, passed: float, budget_s: float) -> None:
-    """Whoever has no replay and never a whole rollout would be waited for without end. Errors: ConfigError."""
+    """Without a replay, a rollout that is never whole would be waited for without end. Errors: ConfigError."""
     if passed >= budget_s:
         raise ConfigError("autotune.too-short", algorithm=state.training.algorithm.name, budget_s=budget_s)
 

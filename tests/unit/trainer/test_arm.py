@@ -18,11 +18,20 @@ from refused import refused
 from trainer.config.settings import EnvSettings
 from trainer.config.suites import Arm
 from trainer.envs.spaces import STATE
-from trainer.envs.suites.arm.draws import BOX, FIXED, HIGHEST, LOWEST, NEAREST_X, allowed, hand_at, touches
+from trainer.envs.suites.arm.draws import (
+    BOX,
+    CAMERAS,
+    FIXED,
+    HIGHEST,
+    LOWEST,
+    NEAREST_X,
+    allowed,
+    hand_at,
+    new_model,
+    touches,
+)
 from trainer.envs.suites.arm.env import ArmEnv
-from trainer.envs.suites.arm.model import CAMERAS, new_model
-from trainer.envs.suites.arm.rewards import REWARDS, distance
-from trainer.envs.suites.arm.shapes import HOME, JOINTS, LEAD, SHUTS, SOLVED
+from trainer.envs.suites.arm.shapes import HOME, JOINTS, LEAD, REWARDS, SHUTS, SOLVED, distance
 
 pytestmark = pytest.mark.trainer
 STILL = np.zeros(JOINTS, np.float32)

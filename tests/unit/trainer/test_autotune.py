@@ -71,17 +71,6 @@ def room_for(there: int | None, kept: int = 0) -> float:
     return max((n for n in range(1, MOST_ENVS + 1) if need_bytes(n, 0) <= there - kept), default=1)
 
 
-@given(CHOICES, HOSTS, st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
-def test_measured_too_more_of_anything_never_lowers_the_number(stepping, machine, cores, memory_gb, free_gb):
-    more = replace(
-        machine,
-        cores=machine.cores + cores,
-        memory_bytes=None if machine.memory_bytes is None else machine.memory_bytes + memory_gb * GB,
-        free_bytes=None if machine.free_bytes is None else machine.free_bytes + free_gb * GB,
-    )
-    assert recommend(facts(*stepping, host=more)).num_envs >= recommend(facts(*stepping, host=machine)).num_envs
-
-
 def test_of_two_that_are_as_fast_the_smaller_is_recommended():
     best = recommend(facts(Stepping(16, 4, 9100.0), Stepping(10, 4, 9000.0), Stepping(4, 2, 5000.0), inference=(FAST,)))
     assert (best.num_envs, best.workers, best.steps_per_s) == (10, 4, pytest.approx(9000, rel=0.1))
@@ -110,15 +99,6 @@ def test_another_device_or_thread_must_be_worth_it(rates):
     fastest = max((one, two, gpu), key=lambda each: each.batches_per_s)
     wanted = fastest if fastest.batches_per_s >= WORTH_IT * one.batches_per_s else one
     assert (best.device, best.threads) == (wanted.device, wanted.threads)
-
-
-def test_a_full_machine_gets_what_fits_and_is_told_why():
-    full = replace(LAPTOP, free_bytes=int(0.56 * GB))
-    best = recommend(facts(Stepping(8, 2, 5000.0), host=full))
-    assert best.num_envs == 3
-    assert best.notes[-1] == (
-        "only 0.6 GB of memory are free now: 3 environments instead of 8; close something for more"
-    )
 
 
 def test_a_busy_machine_is_known():

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from trainer.commands.autotune import autotune, compared
+from trainer.commands.autotune import autotune, compared, save_settings
 from trainer.config.read import read_section
-from trainer.tuning.saving import save
 from trainer.tuning.training import (
     WORTH_CHANGING,
     Memory,
@@ -131,7 +130,7 @@ def test_what_is_saved_is_what_the_trainer_reads_and_the_rest_stays(tmp_path, be
     path.write_text(json.dumps(before), encoding=encoding)
     path.chmod(0o660)  # a group's
     asked = read_section(path, None, [])
-    save(path, {"num_envs": 20, "num_workers": 2})
+    save_settings(path, {"num_envs": 20, "num_workers": 2})
     now = read_section(path, None, [])
     assert (now.training.num_envs, now.training.num_workers) == (20, 2)
     assert now.training == asked.training.model_copy(update={"num_envs": 20, "num_workers": 2})

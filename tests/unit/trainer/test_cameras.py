@@ -19,12 +19,11 @@ from refused import refused
 
 from trainer.config.suites import Arm, Metaworld
 from trainer.envs import cameras
-from trainer.envs.cameras import Cameras
+from trainer.envs.cameras import Cameras, Views
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE
 from trainer.envs.suite import StepperUnavailableError, SuiteRef
+from trainer.envs.suites.arm.draws import CAMERAS
 from trainer.envs.suites.arm.env import ArmEnv
-from trainer.envs.suites.arm.model import CAMERAS
-from trainer.envs.views import Views
 from trainer.machine import drawing
 
 pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("eyes_here")]

@@ -20,19 +20,7 @@ from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Gymnasium
-from trainer.envs import exact
-from trainer.envs.exact import (
-    ANEW,
-    CHECK_S,
-    CHECKED_STEPS,
-    FIRST_S,
-    PAUSES_S,
-    REPLAY,
-    ExactEnv,
-    Exactness,
-    StepError,
-    choose,
-)
+from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, FIRST_S, REPLAY, ExactEnv, Exactness, StepError, choose
 from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import VectorSpec
@@ -42,7 +30,6 @@ from trainer.envs.suites.gymnasium.env import GymnasiumEnv
 from trainer.envs.suites.gymnasium.sight import Sight
 from trainer.envs.vector import VectorEnv
 from trainer.envs.workers import BEGIN_S
-from trainer.machine.shortage import is_for_a_moment
 from trainer.state import State
 
 pytestmark = pytest.mark.trainer
@@ -459,27 +446,13 @@ PASSING = [
 
 
 @pytest.mark.parametrize("error", PASSING)
-def test_a_snapshot_that_fails_for_a_moment_is_taken_again_and_loses_no_episode(error, monkeypatch):
-    paused = []
-    env = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"), paused.append)
-    env.reset(0, 1)
-    with monkeypatch.context() as patch:
-        failing(patch, "snapshot", error, 2)
-        assert env.snapshot().numbers["way"] == "own"
-    assert paused == list(PAUSES_S[:2])
-    with monkeypatch.context() as patch:
-        failing(patch, "snapshot", error)
-        with pytest.raises(type(error)):
-            env.snapshot()
-    assert env.snapshot().numbers["way"] == "own"
-
-
-def test_a_snapshot_that_fails_for_longer_ends_the_job_and_names_the_environment(monkeypatch):
-    monkeypatch.setattr(exact, "PAUSES_S", ())
+def test_what_fails_for_a_moment_ends_the_job_and_says_nothing_of_a_way_or_an_episode(error, monkeypatch):
     with vector("odd_envs:Keeper") as envs:
         envs.reset()
         stepped(envs, 5, 0)
-        failing(monkeypatch, "snapshot", MemoryError())
+        failing(monkeypatch, "snapshot", error)
+        with pytest.raises(type(error)):
+            choose(player(odd_envs.Keeper), Box(1))
         with refused("env.failed", number=0, task="Keeper"):
             envs.snapshot()
 
@@ -497,20 +470,6 @@ def test_an_episode_that_cannot_be_put_back_for_a_moment_is_not_lost(error, way,
             env.restore(state)
     env.restore(state)
     assert env.snapshot().numbers == state.numbers
-
-
-def test_an_error_that_is_its_own_cause_is_looked_at_once():
-    error = ValueError("odd")
-    error.__cause__ = error
-    assert not is_for_a_moment(error)
-
-
-@pytest.mark.parametrize("error", PASSING)
-def test_a_way_that_fails_for_a_moment_is_tried_again(error, monkeypatch):
-    paused = []
-    failing(monkeypatch, "snapshot", error, 2)
-    assert choose(player(odd_envs.Strewn), Box(1), pause=paused.append) == Exactness("own", begins_alike=False)
-    assert paused == list(PAUSES_S[:2])
 
 
 def test_a_state_that_is_not_exact_makes_no_episode_repeat():
@@ -532,53 +491,6 @@ def test_what_begins_otherwise_each_time_repeats_an_episode_that_was_put_back_al
     assert (env.repeats, env.begins_alike) == (True, begins_alike)
     env.reset(0, 2)
     assert env.repeats is begins_alike
-
-
-def test_where_no_way_holds_the_reason_is_what_failed_for_a_moment(monkeypatch):
-    paused = []
-    failing(monkeypatch, "snapshot", MemoryError())
-    told = "it cannot be put back in mid-episode (MemoryError): a resume begins its episodes anew"
-    assert choose(player(odd_envs.Strewn), Box(1), pause=paused.append) == Exactness(ANEW, told, is_tried=False)
-    assert paused == list(PAUSES_S)
-
-
-def test_no_way_is_tried_again_once_it_is_too_late(monkeypatch):
-    paused = []
-    failing(monkeypatch, "reset", MemoryError())
-    found = choose(player(odd_envs.Keeper), Box(1), lambda: FIRST_S / 2 * len(paused), paused.append)
-    assert found == Exactness(REPLAY, UNTRIED, is_tried=False)
-    assert len(paused) == 2
-
-
-def test_a_state_that_is_not_exact_is_known_as_that_where_playing_again_could_not_be_tried(monkeypatch):
-    def starved(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(exact, "_same", starved)
-    found = choose(player(odd_envs.Forgetful), Box(1), pause=lambda _: None)
-    assert (found.way, found.is_tried) == (ANEW, True)
-    assert "(MemoryError)" in found.told
-
-
-@pytest.mark.parametrize(("name", "way"), [("snapshot", REPLAY), ("reset", ANEW)])
-def test_what_could_not_be_tried_for_a_moment_costs_no_episode_that_was_put_back(name, way, monkeypatch):
-    one = ExactEnv(player(odd_envs.Keeper)(), Exactness("own"))
-    one.reset(0, 1)
-    bits(one, drawn_actions(np.random.default_rng(0), Box(1), 5))
-    state = kept(one.snapshot())
-    with monkeypatch.context() as patch:
-        failing(patch, name, MemoryError())
-        choice = choose(player(odd_envs.Keeper), Box(1), pause=lambda _: None)
-    words = "a resume plays its episodes again" if way == REPLAY else "a resume begins its episodes anew"
-    assert choice == Exactness(way, choice.told, is_tried=False)
-    assert "MemoryError" in choice.told
-    assert choice.told.endswith(words)
-    then = ExactEnv(player(odd_envs.Keeper)(), choice)
-    then.restore(state)
-    assert then.repeats  # else a pool would end the training where it replaces a worker
-    assert then.snapshot().numbers["way"] == "own"
-    then.reset(0, 2)
-    assert then.repeats is (way == REPLAY)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ pytest.importorskip("metaworld")
 
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
-from trainer.envs.suites.metaworld.bounds import BOUNDS
+from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing.judge import SMALLEST, Accepted, Reason, RefusedSegment, encode, judge, name_of, step_of
 from trainer.sharing.segment import decode
 

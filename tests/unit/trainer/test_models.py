@@ -12,9 +12,9 @@ import pytest
 mujoco = pytest.importorskip("mujoco")
 pytest.importorskip("metaworld")
 from trainer.config.section import TrainingSection, resolve  # noqa: E402 - needs the extra
-from trainer.envs import early  # noqa: E402
+from trainer.envs import suite as early  # noqa: E402
 from trainer.envs.suite import suite_of  # noqa: E402
-from trainer.envs.suites.metaworld import models  # noqa: E402
+from trainer.envs.suites.metaworld import resets as models  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 XML = "<mujoco><worldbody><body pos='1 2 3'><geom size='.1'/></body></worldbody></mujoco>"

@@ -8,8 +8,15 @@ from dataclasses import replace
 import pytest
 
 from trainer.machine.host import Host
-from trainer.tuning.autotune import Inference, MachineRates, Stepping, cache_file, versions_here, write_facts
-from trainer.tuning.profiles import find_profile
+from trainer.tuning.autotune import (
+    Inference,
+    MachineRates,
+    Stepping,
+    cache_file,
+    find_profile,
+    versions_here,
+    write_facts,
+)
 
 GB = 2**30
 HERE = Host("laptop", 8, 16 * GB, 11 * GB)

@@ -13,7 +13,7 @@ from suites import spaces_like, state_of
 pytest.importorskip("metaworld")
 
 from trainer.envs.step import Step
-from trainer.envs.suites.metaworld.bounds import BOUNDS
+from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.sharing.judge import Accepted, Expectation, encode, judge, name_of
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.sharing.segment import decode

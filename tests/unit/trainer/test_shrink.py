@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.envs.shrink import resized
+from trainer.envs.suites.gymnasium.sight import resized
 
 pytestmark = pytest.mark.trainer
 sides = st.integers(1, 9)

@@ -52,8 +52,8 @@ print("torch._dynamo" in sys.modules, "sympy" in sys.modules)
 #: As `trainer train` begins, as far as its import of torch.
 BEGINNING = """
 import sys
-from trainer.envs import early
-from trainer.envs.suites.metaworld import models
+from trainer.envs import suite as early
+from trainer.envs.suites.metaworld import resets as models
 begin = early.begin_early
 def watched(*given):
     begin(*given)

@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.envs.native.build import find_or_build, mujoco_library
-from trainer.envs.suite import StepperUnavailableError
+from trainer.envs.suite import StepFaultError, StepperUnavailableError
 
 POINTER = np.uintp
+#: Of a library's `faults` the one of which MuJoCo says more.
+SIMULATOR_FAILED = "the simulator failed"
 
 _log = logging.getLogger(__name__)
 
 
 class NativeLibrary:
-    """The library of one process. `digest` names its build; `free` calls it without Python's lock, `held` with it."""
+    """The library of one process. `digest` names its build; `free` calls it without Python's lock, `held` with it.
+    `faults`: what the numbers of a row's `fault` mean.
+    """
 
-    def __init__(self, sources: Path, folder: Path, row: np.dtype[Any], substeps: int, afterwards: str | None) -> None:
+    row: ClassVar[np.dtype[Any]]
+    faults: ClassVar[Mapping[int, str]]
+
+    def __init__(self, sources: Path, folder: Path, substeps: int, afterwards: str) -> None:
         """Find or build it in `folder`. A step is `substeps` of mj_step, and then MuJoCo's function `afterwards`.
 
         Errors: StepperUnavailableError.
@@ -40,11 +48,11 @@ class NativeLibrary:
         self.free.open_team.restype = ctypes.c_void_p
         self.free.error_text.restype = ctypes.c_char_p
         self._simulator: Any = ctypes.CDLL(str(mujoco_library()))
-        if self.held.row_bytes() != row.itemsize or self.held.mujoco_header() != self._simulator.mj_version():
+        if self.held.row_bytes() != self.row.itemsize or self.held.mujoco_header() != self._simulator.mj_version():
             raise StepperUnavailableError("the library is of another version of MuJoCo or of this program")
         self.held.connect_simulator(
             self.function("mj_step"),
-            None if afterwards is None else self.function(afterwards),
+            self.function(afterwards),
             substeps,
             ctypes.c_void_p(ctypes.addressof(ctypes.c_void_p.in_dll(self._simulator, "mju_user_error"))),
         )
@@ -72,26 +80,40 @@ class NativeLibrary:
         return bytes(self.free.error_text()).decode(errors="replace")
 
 
-class Bound:
-    """A library's functions over `rows` [n] and the arrays of `SharedBuffers`, with their arguments in place: a call
-    costs about a microsecond. All must stay where they are.
+class SteppedRows:
+    """`count` rows of `library`, of which those with a binding taken are stepped on `threads` threads, straight into
+    `fields`, the arrays of `SharedBuffers`: all must stay where they are. A row has the fields `finished` and `fault`.
+
+    Errors of the constructor: StepperUnavailableError.
     """
 
     def __init__(
-        self, library: NativeLibrary, team: int, rows: npt.NDArray[Any], fields: list[npt.NDArray[Any]]
+        self, library: NativeLibrary, count: int, fields: Mapping[str, npt.NDArray[Any]], threads: int
     ) -> None:
-        self._buffers = np.array([field.ctypes.data for field in fields], POINTER)
-        self._keep = rows, fields
-        self._race, self._advance = library.free.race, library.free.advance
-        self.team, self.rows = ctypes.c_void_p(team), ctypes.c_void_p(rows.ctypes.data)
-        self.count = len(rows)
-        self.buffers = ctypes.c_void_p(self._buffers.ctypes.data)
+        self.rows = np.zeros(count, library.row)
+        self._library, self._fields = library, list(fields.values())
+        self._buffers = np.array([field.ctypes.data for field in self._fields], POINTER)
+        self._team = library.open_team(min(threads, count))
+        # With the arguments in place a call costs about a microsecond.
+        self._of_rows = ctypes.c_void_p(self._team), ctypes.c_void_p(self.rows.ctypes.data), count
+        self._into = ctypes.c_void_p(self._buffers.ctypes.data)
+        self._advance = library.free.advance
 
-    def step(self) -> int:
-        """One step of all rows; how many episodes have ended, or -1: look at the rows' faults."""
-        ended: int = self._advance(self.team, self.rows, self.count, self.buffers)
-        return ended
+    def step(self) -> list[int]:
+        """Step every taken row; the places whose episode has ended. Errors: StepFaultError."""
+        ended: int = self._advance(*self._of_rows, self._into)
+        if ended < 0:
+            place = int(np.flatnonzero(self.rows["fault"])[0])
+            words = self._library.faults[int(self.rows["fault"][place])]
+            said = f": {self._library.error_text()}" if words == SIMULATOR_FAILED else ""
+            raise StepFaultError(place, words + said)
+        return np.flatnonzero(self.rows["finished"]).tolist() if ended else []
 
     def race(self, steps: int) -> None:
-        """The physics alone, `steps` times: for measurements."""
-        self._race(self.team, self.rows, self.count, steps)
+        """The physics of `steps` steps alone: for measurements."""
+        self._library.free.race(*self._of_rows, steps)
+
+    def close(self) -> None:
+        """End the threads. May be called twice."""
+        self._library.close_team(self._team)
+        self._team = 0

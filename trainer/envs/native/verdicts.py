@@ -15,6 +15,7 @@ from typing import Any, Protocol, get_args
 
 from anchorleg.files import read_json_or_none, write_json
 from trainer.envs.suite import StepperChoice, StepperUnavailableError
+from trainer.state import State
 
 _HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
@@ -96,6 +97,12 @@ def chosen(
             raise
         _log.warning("environments are stepped by Python, several times slower: %s", error)
         return frozenset()
+
+
+def are_same(one: State, other: State) -> bool:
+    """Whether two states of environments have the same bits."""
+    arrays = [{name: array.tobytes() for name, array in state.tensors.items()} for state in (one, other)]
+    return one.numbers == other.numbers and arrays[0] == arrays[1]
 
 
 def _no_choice(choice: str) -> str:

@@ -24,7 +24,7 @@ from anchorleg.temporary import HeldFolder
 from trainer.config.wandb import WANDB_MODES, wandb_mode
 from trainer.errors import SupersededError
 from trainer.history.read import read_evaluations, rows_of
-from trainer.machine.signals import hand_over_blocked
+from trainer.machine.processes import hand_over_blocked
 from trainer.training.features.base import EndReason, Feature, RunningAttempt, silence
 from trainer.wandb.lines import Destination, Line, lines_of, of_evaluation, of_row, send
 from trainer.wandb.upload import library, quiet

@@ -1,8 +1,11 @@
-"""What an episode's seed decides: where the arm starts, where the goal is, and what is randomised."""
+"""The arm's scene, and what an episode's seed decides: where the arm starts, where the goal is, what is randomised."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -10,8 +13,7 @@ import numpy as np
 
 from trainer.config.suites import Arm
 from trainer.envs.spaces import F64
-from trainer.envs.suites.arm.rewards import distance
-from trainer.envs.suites.arm.shapes import HOME, HOME_SPREAD, JOINTS, OPEN, SHUTS
+from trainer.envs.suites.arm.shapes import HOME, HOME_SPREAD, JOINTS, OPEN, SHUTS, distance
 
 #: Goals of the workspace: above the table and below the shoulder's reach, in front of the base, metres.
 LOWEST, HIGHEST, NEAREST_X = 0.05, 0.8, 0.2
@@ -91,3 +93,30 @@ def draw_dynamics(rng: np.random.Generator, model: Any, settings: Arm) -> Dynami
         delay=int(rng.integers(2)),
         noise=rng.normal(0.0, NOISE, (settings.horizon + 1, 3)),
     )
+
+
+SCENE = Path(__file__).with_name("scene.xml")
+CAMERAS = ("front", "side", "top")
+
+
+@cache
+def _compiled() -> Any:
+    return mujoco.MjModel.from_xml_path(str(SCENE))
+
+
+def new_model() -> Any:
+    """One of its own."""
+    return copy.copy(_compiled())
+
+
+def randomise(model: Any, data: Any, dynamics: Dynamics) -> None:
+    """Give `model` (of `new_model`) the dynamics of an episode, whatever it had before. Resets `data`."""
+    nominal = _compiled()
+    model.body_mass[:] = nominal.body_mass * dynamics.mass
+    model.body_inertia[:] = nominal.body_inertia * dynamics.mass[:, None]
+    model.actuator_gainprm[:, 0] = nominal.actuator_gainprm[:, 0] * dynamics.gain
+    model.actuator_biasprm[:, 1] = nominal.actuator_biasprm[:, 1] * dynamics.gain
+    model.actuator_biasprm[:, 2] = nominal.actuator_biasprm[:, 2] * dynamics.damping
+    model.dof_damping[:] = nominal.dof_damping * dynamics.damping
+    mujoco.mj_resetData(model, data)
+    mujoco.mj_setConst(model, data)

@@ -14,29 +14,29 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Arm
-from trainer.envs.cameras import Cameras
+from trainer.envs.cameras import Cameras, Views
 from trainer.envs.pictures import seen_with
 from trainer.envs.simulator import physics_of, put_physics, state_size
 from trainer.envs.spaces import F32, F64, STATE, Obs
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
-from trainer.envs.suites.arm.draws import Dynamics, draw_dynamics, draw_goal, draw_start, hand_at
-from trainer.envs.suites.arm.model import new_model, randomise
-from trainer.envs.suites.arm.rewards import REWARDS, distance, effort_of
+from trainer.envs.suites.arm.draws import Dynamics, draw_dynamics, draw_goal, draw_start, hand_at, new_model, randomise
 from trainer.envs.suites.arm.shapes import (
     JOINTS,
     LEAD,
     OPEN,
     OPENS,
     OWN,
+    REWARDS,
     SHUT,
     SHUTS,
     SOLVED,
     SPEEDS,
     STEP_S,
     SUBSTEPS,
+    distance,
+    effort_of,
 )  # fmt: skip
-from trainer.envs.views import Views
 from trainer.state import State
 
 #: What an episode counts and remembers between two steps, beside its arrays.
@@ -90,7 +90,7 @@ class ArmEnv:
         self.target, self.held = angles.tolist(), [0.0] * JOINTS
         self.steps, self.reached = 0, NEVER
         self.delay = 0 if self.dynamics is None else self.dynamics.delay
-        mujoco.mj_camlight(model, data)  # for whoever draws before the first step
+        mujoco.mj_camlight(model, data)  # a viewer may draw before the first step
         self.triggered = self.has_triggered = int(distance(hand.tolist(), goal.tolist()) < SHUTS)
         if self._views is not None:  # after all other draws, which stay what they are
             self._view = self._views.draw(rng)
@@ -189,3 +189,32 @@ class ArmEnv:
         mujoco.mj_step(self.model, self.data, SUBSTEPS)
         # After mj_step the hand's place is that of one substep before.
         mujoco.mj_kinematics(self.model, self.data)
+
+
+#: Larger is slower where the arm is stretched out, and steadier.
+_DAMPING = 0.01
+#: Where the way to the goal stands in the state.
+_WAY = slice(20, 23)
+
+
+class Reacher:
+    """How to reach without learning: a step of damped least squares (Wampler 1986) towards the goal. The action [7] for
+    a whole state [25].
+    """
+
+    def __init__(self) -> None:
+        self._arm = ArmEnv(Arm())
+
+    def __call__(self, state: F32) -> F32:
+        """Evaluate it: on a model of its own, which only its joints move."""
+        model, data = self._arm.model, self._arm.data
+        data.qpos[:JOINTS] = state[:JOINTS]
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        slopes = np.zeros((3, model.nv))
+        mujoco.mj_jacSite(model, data, slopes, None, self._arm.grip)
+        by_joints = slopes[:, :JOINTS]
+        way = state[_WAY].astype(np.float64)
+        turn = by_joints.T @ np.linalg.solve(by_joints @ by_joints.T + _DAMPING * np.eye(3), way)
+        action: F32 = np.clip(turn / self._arm.reach, -1, 1).astype(np.float32)
+        return action

@@ -1,4 +1,4 @@
-"""The same arm for whoever steps Gymnasium's environments: `anchorleg/ArmReach-v0`, known once this is imported.
+"""The same arm as an environment of Gymnasium: `anchorleg/ArmReach-v0`, known once this is imported.
 
     import gymnasium
     gymnasium.make("trainer.envs.suites.arm.gym:anchorleg/ArmReach-v0", reward="sparse")
@@ -17,16 +17,16 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from trainer.config.pictures import OF_PICTURES
 from trainer.config.suites import Arm
-from trainer.envs.spaces import F64, STATE
+from trainer.envs.spaces import F64, STATE, Actions, Obs
 from trainer.envs.suite import Outcome
+from trainer.envs.suites.arm.draws import CAMERAS
 from trainer.envs.suites.arm.env import ArmEnv
-from trainer.envs.suites.arm.model import CAMERAS
-from trainer.envs.suites.arm.rewards import EFFORT, STEEPNESS, distance, effort_of
-from trainer.envs.suites.arm.shapes import JOINTS, OWN, SOLVED, STEP_S, spaces
+from trainer.envs.suites.arm.shapes import EFFORT, JOINTS, OWN, SOLVED, STEEPNESS, STEP_S, distance, effort_of, spaces
 
 NAME = "anchorleg/ArmReach-v0"
-#: More than any number of an observation (bounds.py).
+#: More than any number of an observation (`bounds_for`).
 _FAR = 20.0
 _SEEDS = 2**32
 #: Not NumPy's, whose last bit is another: a reward that is computed again is the same.
@@ -64,7 +64,7 @@ class ArmReach(gymnasium.Env):  # type: ignore[misc]
         if self._is_dict and self.settings.end_on_success and self.settings.reward != "sparse":
             raise ValueError("with end_on_success a step may be paid several times, which hindsight cannot repeat")
         self.arm = ArmEnv(self.settings)
-        if self._is_dict:  # whoever has this method is taken for an environment with goals
+        if self._is_dict:  # an environment with this method is taken for one with goals
             self.compute_reward = self._compute_reward
         self.render_mode, self._camera, self._size = render_mode, camera, (height, width)
         self._renderer: Any = None
@@ -148,3 +148,32 @@ def _efforts(info: Any) -> Any:
 
 if NAME not in gymnasium.registry:
     gymnasium.register(NAME, entry_point=f"{__name__}:{ArmReach.__name__}")
+
+
+#: Pixels a side: what the scene's buffer holds.
+SIZE = 480
+
+
+class WatchedArm:
+    """An arm to look at, reset by its seed as evaluations do. `upstream`: the Gymnasium environment that draws it."""
+
+    def __init__(self, settings: Arm) -> None:
+        own = settings.model_dump(exclude={"name", "tasks", "observation", *OF_PICTURES})
+        self.upstream = ArmReach("rgb_array", width=SIZE, height=SIZE, **own)
+        self.upstream.arm = ArmEnv(settings)  # which shows what the policy is to see
+
+    def reset(self, seed: int) -> Obs:
+        """Begin the episode that `seed` decides."""
+        return self.upstream.arm.reset(0, seed)
+
+    def step(self, action: Actions) -> Outcome:
+        """Act."""
+        return self.upstream.arm.step(action)
+
+    def picture(self) -> Any:
+        """As it looks now, uint8 [H, W, 3]."""
+        return self.upstream.render()
+
+    def close(self) -> None:
+        """Free the renderer."""
+        self.upstream.close()

@@ -91,7 +91,7 @@ def _choice(key: str) -> Exactness:
 def _tells_success(key: str, horizon: int, clock: Callable[[], float] = time.monotonic) -> bool:
     """Whether one episode of a random player, or its first `CHECK_S`, has a word of success."""
     opened, rng, until = _opened(key), np.random.default_rng(0), clock() + CHECK_S
-    with closing(opened.play()) as env, suppress(EnvFaultError):  # whoever plays it is told
+    with closing(opened.play()) as env, suppress(EnvFaultError):  # its player is told
         env.reset(0)
         for action in drawn_actions(rng, opened.actions.space, min(horizon, _LOOK_STEPS)):
             outcome = env.step(action)

@@ -21,16 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Metaworld
-from trainer.envs.cameras import Cameras
+from trainer.envs.cameras import Cameras, Views
 from trainer.envs.pictures import seen_with
 from trainer.envs.simulator import physics_of, put_physics, state_size
 from trainer.envs.spaces import F32, F64, STATE, Obs
 from trainer.envs.step import EnvError
 from trainer.envs.suite import Outcome
-from trainer.envs.suites.metaworld.models import MODEL_FIELDS
-from trainer.envs.suites.metaworld.resets import quick_class
+from trainer.envs.suites.metaworld.resets import MODEL_FIELDS, quick_class
 from trainer.envs.suites.metaworld.shapes import OWN as OWN_NUMBERS
-from trainer.envs.views import Views
 from trainer.state import State
 
 #: Fields of `mjData` and `mjModel` that a task's attribute may be a window into.

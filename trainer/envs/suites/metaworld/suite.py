@@ -16,14 +16,34 @@ from trainer.config.tasknames import GOALS_PER_TASK
 from trainer.envs.native.verdicts import none_natively
 from trainer.envs.spaces import F64, STATE, Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
-from trainer.envs.suites.metaworld.bounds import BOUNDS
 from trainer.envs.suites.metaworld.goals import digest, goal_tables
 from trainer.envs.suites.metaworld.native.plan import native_tasks
-from trainer.envs.suites.metaworld.shapes import spaces
+from trainer.envs.suites.metaworld.shapes import BOUNDS, spaces
 
 if TYPE_CHECKING:
     from trainer.envs.suites.metaworld.native.rows import NativeRows
-    from trainer.envs.suites.metaworld.script import Scripted
+
+
+import warnings
+
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, F32
+
+
+class Scripted:
+    """Meta-World's own scripted policy of a task: the action [4] for a whole state [39]."""
+
+    def __init__(self, task: str) -> None:
+        from metaworld.policies import ENV_POLICY_MAP  # noqa: PLC0415 - as below
+
+        policy: Any = ENV_POLICY_MAP[task]
+        self._policy = policy()
+
+    def __call__(self, state: F32) -> F32:
+        """Evaluate it, within the bounds that the environment would cut it to."""
+        with warnings.catch_warnings():  # it warns where it pushes further than it can: cut below
+            warnings.simplefilter("ignore")
+            action = self._policy.get_action(state.astype(np.float64))
+        return np.clip(np.asarray(action, np.float32), ACTION_LOW, ACTION_HIGH)
 
 
 class Suite:
@@ -67,15 +87,14 @@ class Suite:
         return {f"goals of {task}": digest(table) for task, table in zip(self.tasks, self.goals, strict=True)}
 
     def begin_early(self) -> None:
-        """See `trainer.envs.early`."""
-        from trainer.envs.suites.metaworld.models import compile_ahead  # noqa: PLC0415 - as below
-        from trainer.envs.suites.metaworld.resets import file_of  # noqa: PLC0415
+        """See `trainer.envs.suite.begin_early`."""
+        from trainer.envs.suites.metaworld.resets import compile_ahead, file_of  # noqa: PLC0415 - as below
 
         compile_ahead(map(file_of, self.tasks))
 
     def drop_early(self) -> None:
-        """As above."""
-        from trainer.envs.suites.metaworld.models import drop_ahead  # noqa: PLC0415 - as below
+        """See `trainer.envs.suite.drop_early`."""
+        from trainer.envs.suites.metaworld.resets import drop_ahead  # noqa: PLC0415 - as below
 
         drop_ahead()
 
@@ -87,8 +106,6 @@ class Suite:
 
     def script(self, task: int) -> Scripted:
         """Upstream's scripted policy: action [4] of the whole state [39]."""
-        from trainer.envs.suites.metaworld.script import Scripted  # noqa: PLC0415 - as above
-
         return Scripted(self.tasks[task])
 
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:

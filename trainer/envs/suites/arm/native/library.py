@@ -5,15 +5,33 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from trainer.envs.native.build import default_folder
-from trainer.envs.native.library import POINTER, NativeLibrary
-from trainer.envs.suites.arm.rewards import EFFORT, REWARDS, STEEPNESS
-from trainer.envs.suites.arm.shapes import JOINTS, LEAD, OBSERVATION, OPEN, OPENS, SHUT, SHUTS, SOLVED, SUBSTEPS
+from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary, SteppedRows
+from trainer.envs.spaces import STATE
+from trainer.envs.suite import EpisodeStats
+from trainer.envs.suites.arm.env import COUNTED, ArmEnv
+from trainer.envs.suites.arm.shapes import (
+    EFFORT,
+    JOINTS,
+    LEAD,
+    OBSERVATION,
+    OPEN,
+    OPENS,
+    REWARDS,
+    SHUT,
+    SHUTS,
+    SOLVED,
+    STEEPNESS,
+    SUBSTEPS,
+)
 from trainer.machine.processor import processor
 
 SOURCES = Path(__file__).parent
@@ -34,17 +52,17 @@ ROW = np.dtype(
 NUMBERS = (LEAD, SOLVED, SHUTS, OPENS, OPEN, SHUT, EFFORT, STEEPNESS)
 #: `enum reward` (row.h).
 PAYS = {name: number for number, name in enumerate(REWARDS)}
-#: `enum fault` (row.h).
-SIMULATOR_FAULT = 1
-FAULTS = {SIMULATOR_FAULT: "the simulator failed"}
 
 
 class ArmLibrary(NativeLibrary):
     """The library of one process. `machine`: the processor, and how its C library computes."""
 
+    row: ClassVar[np.dtype[Any]] = ROW
+    faults: ClassVar[Mapping[int, str]] = {1: SIMULATOR_FAILED}  # `enum fault` (row.h)
+
     def __init__(self, folder: Path) -> None:
         """Find or build it in `folder`. Errors: StepperUnavailableError."""
-        super().__init__(SOURCES, folder, ROW, SUBSTEPS, "mj_kinematics")
+        super().__init__(SOURCES, folder, SUBSTEPS, "mj_kinematics")
         numbers = np.array(NUMBERS)
         self.held.configure(ctypes.c_void_p(numbers.ctypes.data))
         self.machine = f"{processor()} {_fingerprint()}"
@@ -59,3 +77,82 @@ def load(folder: Path | None = None) -> ArmLibrary:
 def _fingerprint() -> str:
     values = np.array([math.tanh(x) for x in np.random.default_rng(0).uniform(0, 6, 300)])
     return hashlib.sha256(values.tobytes()).hexdigest()[:16]
+
+
+class ArmRows(SteppedRows):
+    """The arms of one group that are stepped natively."""
+
+    def __init__(
+        self,
+        library: ArmLibrary,
+        count: int,
+        fields: Mapping[str, npt.NDArray[Any]],
+        threads: int,
+        horizon: int,
+        *,
+        stop_at_success: bool = False,
+    ) -> None:
+        super().__init__(library, count, fields, threads)
+        self.rows["horizon"], self.rows["stop_at_success"] = horizon, stop_at_success
+        self.seen = fields[f"next_obs.{STATE}"].shape[1]
+
+    def bind(self, place: int, index: int) -> ArmBinding:
+        """The binding of row `place`, for environment number `index`."""
+        return ArmBinding(self, place, index)
+
+
+class ArmBinding:
+    """Row number `place` of `rows`, for environment number `index`; taken or free."""
+
+    def __init__(self, rows: ArmRows, place: int, index: int) -> None:
+        self._row = rows.rows[place]
+        self._row["index"] = index
+        self._seen = rows.seen
+        self._env: ArmEnv | None = None
+        self._settled: ArmEnv | None = None
+
+    @property
+    def taken(self) -> bool:
+        """Whether its environment is stepped natively."""
+        return self._env is not None
+
+    def take(self, env: Any, task: int, stats: EpisodeStats) -> None:
+        """From here on `env` (an `ArmEnv`) is stepped natively."""
+        row = self._row
+        if env is not self._settled:
+            _settle(row, env)
+            self._settled = env
+        row["target"], row["held"] = env.target, env.held
+        for name in COUNTED:
+            row[name] = getattr(env, name)
+        if env.dynamics is not None:
+            row["noise"], row["noise_rows"] = env.dynamics.noise.ctypes.data, len(env.dynamics.noise)
+        row["length"], row["total"], row["solved"] = stats.length, stats.total, stats.solved
+        row["task"], row["stepped"], row["taken"] = task, 0, 1
+        self._env = env
+
+    def read(self) -> tuple[EpisodeStats, dict[str, npt.NDArray[Any]] | None]:
+        """Bring the environment up to date: (stats, the last observation or None where it was not stepped)."""
+        row = self._row
+        stats = EpisodeStats(int(row["length"]), float(row["total"]), bool(row["solved"]))
+        if self._env is None or not row["stepped"]:
+            return stats, None
+        self._env.target, self._env.held = row["target"].tolist(), row["held"].tolist()
+        for name in COUNTED:
+            setattr(self._env, name, int(row[name]))
+        return stats, {STATE: row["last"][: self._seen].copy()}
+
+    def leave(self) -> None:
+        """The environment is stepped by Python, or not at all."""
+        self._row["taken"] = self._row["finished"] = self._row["fault"] = 0
+        self._env = None
+
+
+def _settle(row: Any, env: ArmEnv) -> None:
+    """What stays of `row` (a ROW) while `env` lives."""
+    row["model"], row["data"] = env.model._address, env.data._address  # noqa: SLF001 - made for this
+    row["hand"] = env.data.site_xpos[env.grip].__array_interface__["data"][0]
+    row["low"], row["high"], row["reach"] = env.low, env.high, env.reach
+    row["pays"], row["is_legacy"] = PAYS[env.settings.reward], env.settings.observation == "legacy"
+    row["ends_on_success"], row["episode"] = env.settings.end_on_success, env.settings.horizon
+    row["noise"], row["noise_rows"] = 0, 0

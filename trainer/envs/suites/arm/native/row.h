@@ -29,7 +29,7 @@ struct row {
     int32_t finished, fault;
 };
 
-/* What shapes.py and rewards.py say, once a library. */
+/* What shapes.py says, once a library. */
 struct numbers {
     double lead, solved, shuts, opens, open, shut, effort, steepness;
 };

@@ -60,7 +60,7 @@ static int observe(struct row *row) {
     return LONGEST;
 }
 
-/* rewards.py */
+/* shapes.py */
 static double pay(const struct row *row, double away, double effort) {
     if (row->pays == TANH)
         return 1.0 - tanh(numbers.steepness * away);

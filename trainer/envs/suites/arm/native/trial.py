@@ -11,13 +11,10 @@ from trainer.config.suites import Arm
 from trainer.envs.native import verdicts
 from trainer.envs.shared import SharedBuffers
 from trainer.envs.spaces import STATE
-from trainer.envs.stats import EpisodeStats
-from trainer.envs.suite import StepFaultError
+from trainer.envs.suite import EpisodeStats, StepFaultError
 from trainer.envs.suites.arm.env import ArmEnv
-from trainer.envs.suites.arm.native.library import ArmLibrary, load
-from trainer.envs.suites.arm.native.rows import ArmRows
+from trainer.envs.suites.arm.native.library import ArmLibrary, ArmRows, load
 from trainer.envs.suites.arm.shapes import JOINTS, spaces
-from trainer.state import State
 
 #: Of each of two episodes.
 _STEPS = 60
@@ -69,7 +66,7 @@ def steps_alike(library: ArmLibrary, settings: Arm) -> bool:
                 if seen != (outcome.obs[STATE].tobytes(), np.float64(outcome.reward).tobytes(), outcome.success):
                     return False
             binding.read()
-            if not _same(ours.snapshot(), theirs.snapshot()):
+            if not verdicts.are_same(ours.snapshot(), theirs.snapshot()):
                 return False
     except (StepFaultError, ValueError) as error:
         _log.warning("the check of the arm failed: %s", error)
@@ -78,8 +75,3 @@ def steps_alike(library: ArmLibrary, settings: Arm) -> bool:
         rows.close()
         buffers.close()
     return True
-
-
-def _same(one: State, other: State) -> bool:
-    arrays = [{name: array.tobytes() for name, array in state.tensors.items()} for state in (one, other)]
-    return one.numbers == other.numbers and arrays[0] == arrays[1]

@@ -7,16 +7,50 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trainer.envs.native.build import default_folder
-from trainer.envs.native.library import POINTER, NativeLibrary
+from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary
 from trainer.envs.suite import StepperUnavailableError
-from trainer.envs.suites.metaworld.native.ufuncs import FUNCTIONS, loops
 from trainer.machine.processor import processor
+
+#: In the order of `enum function` (numbers.h).
+FUNCTIONS = (np.exp, np.log, np.sin, np.cos)
+_SIGNATURE = "d->d"
+
+
+class _Ufunc(ctypes.Structure):
+    _fields_ = (
+        ("head", ctypes.c_byte * object.__basicsize__),
+        *((name, ctypes.c_int) for name in ("nin", "nout", "nargs", "identity")),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("ntypes", ctypes.c_int),
+    )
+
+
+def loops() -> ctypes.Array[ctypes.c_void_p]:
+    """(inner loop, its data) of each of NumPy's FUNCTIONS, one after another: it computes what `np.exp(x)` does, and
+    needs no lock. The layout is `PyUFuncObject` of NumPy's C API (numpy/ufuncobject.h), the same since NumPy 1.0; who
+    uses a loop compares it with the function first. Errors: StepperUnavailableError.
+    """
+    found: list[int | None] = []
+    for function in FUNCTIONS:
+        inside = _Ufunc.from_address(id(function))
+        told = function.nin, function.nout, function.nargs, function.ntypes
+        if (inside.nin, inside.nout, inside.nargs, inside.ntypes) != told:
+            raise StepperUnavailableError(f"NumPy {np.__version__} keeps its functions in an unknown way")
+        if _SIGNATURE not in function.types:
+            raise StepperUnavailableError(f"NumPy {np.__version__} has no {function.__name__} of doubles")
+        place = function.types.index(_SIGNATURE)
+        found += [inside.functions[place], inside.data[place] if inside.data else None]
+    return (ctypes.c_void_p * len(found))(*found)
+
 
 SOURCES = Path(__file__).parent
 #: Upstream's `frame_skip`.
@@ -55,15 +89,6 @@ ROW = np.dtype(
     ],
     align=True,
 )
-#: `enum fault` (numbers.h), in the words of the exceptions that upstream raises.
-FAULTS = {
-    1: "a reward's margin is negative",
-    2: "a part of the reward is not between 0 and 1",
-    3: "a product of rewards is not between 0 and 1",
-    4: "the episode is over: reset the environment",
-    5: "the simulator failed",
-}
-SIMULATOR_FAULT = 5
 #: Of a thousand one differs where a compiler multiplies.
 _SQUARES = 20_000
 
@@ -71,9 +96,19 @@ _SQUARES = 20_000
 class StepperLibrary(NativeLibrary):
     """The library of one process. `machine`: the processor, and how NumPy computes on it."""
 
+    row: ClassVar[np.dtype[Any]] = ROW
+    #: `enum fault` (numbers.h), in the words of the exceptions that upstream raises.
+    faults: ClassVar[Mapping[int, str]] = {
+        1: "a reward's margin is negative",
+        2: "a part of the reward is not between 0 and 1",
+        3: "a product of rewards is not between 0 and 1",
+        4: "the episode is over: reset the environment",
+        5: SIMULATOR_FAILED,
+    }
+
     def __init__(self, folder: Path) -> None:
         """Find or build it in `folder`. Errors: StepperUnavailableError."""
-        super().__init__(SOURCES, folder, ROW, FRAME_SKIP, "mj_forward")
+        super().__init__(SOURCES, folder, FRAME_SKIP, "mj_forward")
         self.held.connect_numpy(loops())
         self._compare_functions()
         fused = self._how_norms_add()

@@ -9,20 +9,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.native.library import Bound
-from trainer.envs.native.rows import SteppedRows
+from trainer.envs.native.library import SteppedRows
 from trainer.envs.spaces import STATE
-from trainer.envs.stats import EpisodeStats
+from trainer.envs.suite import EpisodeStats
 from trainer.envs.suites.metaworld.env import TaskEnv
-from trainer.envs.suites.metaworld.native.library import FAULTS, ROW, SIMULATOR_FAULT, StepperLibrary
+from trainer.envs.suites.metaworld.native.library import ROW, StepperLibrary
 from trainer.envs.suites.metaworld.native.ports import read_episode, write_episode, write_settings
 
 
 class NativeRows(SteppedRows):
-    """`count` rows, of which those with a binding taken are stepped by `library` on `threads` threads.
-
-    `fields` are the arrays of `SharedBuffers`. Errors of the constructor: StepperUnavailableError.
-    """
+    """The tasks of one group that are stepped natively."""
 
     def __init__(
         self,
@@ -34,9 +30,7 @@ class NativeRows(SteppedRows):
         *,
         stop_at_success: bool = False,
     ) -> None:
-        rows, team = np.zeros(count, ROW), library.open_team(min(threads, count))
-        bound = Bound(library, team, rows, list(fields.values()))
-        super().__init__(library, rows, bound, FAULTS, SIMULATOR_FAULT)
+        super().__init__(library, count, fields, threads)
         self.horizon = horizon
         self.stop_at_success = stop_at_success
         self._settings: WeakKeyDictionary[TaskEnv, Any] = WeakKeyDictionary()

@@ -11,15 +11,14 @@ from metaworld.policies import ENV_POLICY_MAP
 
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import MAX_HORIZON
+from trainer.envs.native import verdicts
 from trainer.envs.shared import SharedBuffers
-from trainer.envs.stats import EpisodeStats
-from trainer.envs.suite import StepFaultError
+from trainer.envs.suite import EpisodeStats, StepFaultError
 from trainer.envs.suites.metaworld.env import MetaworldEnv, TaskEnv
 from trainer.envs.suites.metaworld.goals import goal_table
 from trainer.envs.suites.metaworld.native.library import StepperLibrary
 from trainer.envs.suites.metaworld.native.rows import NativeRows
 from trainer.envs.suites.metaworld.shapes import spaces
-from trainer.state import State
 
 #: Of each of two episodes; enough for the scripted policies to reach the object.
 _STEPS = 80
@@ -54,7 +53,7 @@ def steps_alike(stepper: StepperLibrary, task: str) -> bool:
                 if seen != (observation.tobytes(), np.float64(reward).tobytes(), success):
                     return False
             binding.read()
-            if not _same(ours.snapshot(), theirs.snapshot()):
+            if not verdicts.are_same(ours.snapshot(), theirs.snapshot()):
                 return False
     except (StepFaultError, ValueError, AssertionError) as error:
         _log.warning("the check of %s failed: %s", task, error)
@@ -65,8 +64,3 @@ def steps_alike(stepper: StepperLibrary, task: str) -> bool:
         ours.close()
         theirs.close()
     return True
-
-
-def _same(one: State, other: State) -> bool:
-    arrays = [{name: array.tobytes() for name, array in state.tensors.items()} for state in (one, other)]
-    return one.numbers == other.numbers and arrays[0] == arrays[1]

@@ -1,4 +1,7 @@
-"""Pictures of a simulation, the right way up, and a film made of them."""
+"""A film made of pictures: an mp4 that browsers play, or a GIF.
+
+Where one may go is known before a policy and its simulator are loaded, which takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,50 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
+import numpy.typing as npt
 
-from trainer.envs.cameras import Picture, camera_number, hangs_upside_down
 from trainer.errors import ConfigError, SaveError
-from trainer.showing.filmfile import check_name
 
+#: uint8 [H, W, 3].
+Pixels = npt.NDArray[np.uint8]
 #: A rate that every player knows.
 FRAMES_A_SECOND = 40
 #: A GIF tells times in hundredths of a second, browsers slow down below two of them, and each picture is a file's size.
 GIF_FPS = 20
 #: A palette of its own for each picture: one for all would need all of them in memory.
 _GIF_PALETTES = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=bayer"
-#: H.264 halves the colour planes, so a side must be even; beyond 4K nobody's player follows.
-MIN_SIZE, MAX_SIZE = 64, 2160
-
-
-class Camera:
-    """A camera of `model` by name, drawing `size` x `size` pixels of `data`."""
-
-    def __init__(self, simulation: tuple[Any, Any], name: str, size: int) -> None:
-        """Errors: ConfigError for a camera that is not there, or an impossible size."""
-        self._model, self._data = simulation
-        self._id = camera_number(self._model, name)
-        if not MIN_SIZE <= size <= MAX_SIZE or size % 2:
-            raise ConfigError("play.size", size=size, least=MIN_SIZE, most=MAX_SIZE)
-        buffer = self._model.vis.global_
-        buffer.offwidth, buffer.offheight = max(size, buffer.offwidth), max(size, buffer.offheight)
-        self.renderer = mujoco.Renderer(self._model, size, size)
-        mujoco.mj_camlight(self._model, self._data)
-        self.is_upside_down = hangs_upside_down(self._data, self._id)
-
-    def picture(self) -> Picture:
-        """What it sees now, [size, size, 3], top row first."""
-        self.renderer.update_scene(self._data, camera=self._id)
-        pixels: Picture = self.renderer.render()
-        # Turned by half a circle, not mirrored: left stays left.
-        return np.ascontiguousarray(pixels[::-1, ::-1]) if self.is_upside_down else pixels
-
-    def close(self) -> None:
-        """Free the drawing context."""
-        self.renderer.close()
-
-
 _CODECS: dict[str, dict[str, Any]] = {
     ".mp4": {
         "codec": "libx264",
@@ -67,6 +39,19 @@ _CODECS: dict[str, dict[str, Any]] = {
 _SEEKABLE = ["-g", "2", "-bf", "0"]
 
 
+def check_name(path: Path) -> None:
+    """Errors: ConfigError for a path that cannot be a film's."""
+    if path.suffix.lower() not in _CODECS or os.path.isdir(path):
+        raise ConfigError("film.out-suffix", path=path)
+
+
+def check_place(path: Path) -> None:
+    """As `check_name`, and for a folder that is not there: one made by mistake lies anywhere."""
+    check_name(path)
+    if not os.path.isdir(path.absolute().parent):
+        raise ConfigError("film.no-folder", path=path, folder=path.absolute().parent)
+
+
 @contextmanager
 def film(
     path: Path,
@@ -74,7 +59,7 @@ def film(
     frames_a_second: int = FRAMES_A_SECOND,
     *,
     seekable: bool = False,
-) -> Iterator[Callable[[Picture], None]]:
+) -> Iterator[Callable[[Pixels], None]]:
     """Writes pictures of `size` (a side, or width and height) into `path`, an mp4 or, by its name's end, a GIF of at
     most 20 pictures a second. It appears when the context ends well, whole or not at all. `seekable`: every second
     picture of an mp4 stands for itself, which makes it several times as large.
@@ -104,7 +89,7 @@ def film(
     )
     shown = 0
 
-    def show(picture: Picture) -> None:
+    def show(picture: Pixels) -> None:
         nonlocal shown
         if shown % every == 0:
             writer.send(picture)
@@ -124,7 +109,7 @@ def film(
         temporary.unlink(missing_ok=True)
 
 
-def _begin(writer: Generator[None, Picture | None]) -> None:
+def _begin(writer: Generator[None, Pixels | None]) -> None:
     """Start ffmpeg. Errors: ConfigError where there is none."""
     try:
         writer.send(None)
