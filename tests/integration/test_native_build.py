@@ -24,7 +24,8 @@ pytest.importorskip("metaworld")
 from trainer.envs.native import build, verdicts
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
-from trainer.envs.suites.metaworld.native import library, plan
+from trainer.envs.suites.metaworld import suite as metaworld_suite
+from trainer.envs.suites.metaworld.native import library
 from trainer.envs.vector import VectorEnv
 from trainer.machine import building
 
@@ -36,7 +37,9 @@ except StepperUnavailableError as error:
 pytestmark = pytest.mark.trainer
 TASKS = ("reach-v3", "push-v3")
 find_or_build = partial(build.find_or_build, library.SOURCES)
-verdict_file = partial(verdicts.verdict_file, packages=plan.PACKAGES, suite=plan.SUITE)
+verdict_file = partial(
+    verdicts.verdict_file, packages=metaworld_suite.PACKAGES, suite=Path(metaworld_suite.__file__).parent
+)
 
 
 @pytest.fixture
@@ -273,12 +276,12 @@ def test_where_the_compiler_squares_in_its_own_way_there_is_no_stepper(tmp_path,
 def test_a_task_that_differs_in_a_bit_is_stepped_by_python(wrong, caplog):
     fused = wrong._how_norms_add()
     wrong.held.norms(ctypes.c_bool(not fused), None, 0, 0, None)
-    assert plan.approved(wrong, ["reach-v3"]) == frozenset()
+    assert metaworld_suite.approved(wrong, ["reach-v3"]) == frozenset()
     assert "differs from Python here for reach-v3" in caplog.text
     wrong.held.norms(ctypes.c_bool(fused), None, 0, 0, None)
-    assert plan.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
+    assert metaworld_suite.approved(wrong, ["reach-v3", "push-v3"]) == {"push-v3"}  # the verdict on reach was kept
     verdict_file(wrong).unlink()
-    assert plan.approved(wrong, ["reach-v3"]) == {"reach-v3"}
+    assert metaworld_suite.approved(wrong, ["reach-v3"]) == {"reach-v3"}
 
 
 def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
@@ -286,10 +289,10 @@ def test_a_verdict_is_reached_once_for_a_processor(tmp_path, monkeypatch):
     asked = []
     trial = "trainer.envs.suites.metaworld.native.trial.steps_alike"
     monkeypatch.setattr(trial, lambda stepper, task: asked.append(task) or True)
-    assert plan.approved(stepper, TASKS) == plan.approved(stepper, TASKS) == set(TASKS)
+    assert metaworld_suite.approved(stepper, TASKS) == metaworld_suite.approved(stepper, TASKS) == set(TASKS)
     assert asked == list(TASKS)
     monkeypatch.setattr(stepper, "machine", "another processor")
-    plan.approved(stepper, TASKS[:1])
+    metaworld_suite.approved(stepper, TASKS[:1])
     assert asked == [*TASKS, TASKS[0]]
 
 
@@ -312,11 +315,11 @@ def test_a_verdict_is_of_the_python_code_that_it_compared(tmp_path):
 def test_a_damaged_verdict_is_reached_again(tmp_path, monkeypatch):
     stepper = library.StepperLibrary(tmp_path / "native")
     monkeypatch.setattr("trainer.envs.suites.metaworld.native.trial.steps_alike", lambda stepper, task: True)
-    plan.approved(stepper, TASKS)
+    metaworld_suite.approved(stepper, TASKS)
     path = verdict_file(stepper)
     for text in ("", "[]", '{"reach-v3": 1}'):
         path.write_text(text)
-        assert plan.approved(stepper, TASKS) == set(TASKS)
+        assert metaworld_suite.approved(stepper, TASKS) == set(TASKS)
 
 
 def test_the_helping_threads_leave_signals_to_python():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -13,20 +14,40 @@ import numpy.typing as npt
 
 from trainer.config.suites import Metaworld
 from trainer.config.tasknames import GOALS_PER_TASK
-from trainer.envs.native.verdicts import none_natively
-from trainer.envs.spaces import F64, STATE, Obs
+from trainer.envs.native import verdicts
+from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, F32, F64, STATE, Obs
 from trainer.envs.suite import Bounds, Env, StepperChoice
 from trainer.envs.suites.metaworld.goals import digest, goal_tables
-from trainer.envs.suites.metaworld.native.plan import native_tasks
+from trainer.envs.suites.metaworld.native.library import StepperLibrary, load
+from trainer.envs.suites.metaworld.native.ports import PORTS
 from trainer.envs.suites.metaworld.shapes import BOUNDS, spaces
 
 if TYPE_CHECKING:
     from trainer.envs.suites.metaworld.native.rows import NativeRows
 
+#: Packages whose version may change a bit of a step.
+PACKAGES = ("gymnasium", "metaworld", "mujoco", "numpy", "scipy")
+_HERE = Path(__file__).parent
 
-import warnings
 
-from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, F32
+def native_tasks(tasks: Sequence[str], choice: StepperChoice = "auto") -> frozenset[str]:
+    """Those of `tasks` that are stepped in C, as every bit of a trial was the Python path's. The first use on a machine
+    compiles and checks, for seconds.
+
+    Errors: ValueError, StepperUnavailableError, as `verdicts.chosen` says.
+    """
+    return verdicts.chosen(choice, sorted(set(tasks) & set(PORTS)), lambda names: approved(load(), names))
+
+
+def approved(stepper: StepperLibrary, tasks: Sequence[str]) -> frozenset[str]:
+    """Those of `tasks`, all ported, that step alike on both paths. The others are logged; unknown ones are tried."""
+
+    def alike(task: str) -> bool:
+        from trainer.envs.suites.metaworld.native.trial import steps_alike  # noqa: PLC0415 - it loads the simulator
+
+        return steps_alike(stepper, task)
+
+    return verdicts.approved(stepper, tasks, PACKAGES, _HERE, alike)
 
 
 class Scripted:
@@ -111,7 +132,7 @@ class Suite:
     def stepped_natively(self, choice: StepperChoice) -> frozenset[int]:
         """Those whose every bit is the Python path's on this machine; none where there are pictures."""
         if self.settings.has_pictures:
-            return none_natively(choice, "Meta-World's pictures are drawn by Python")
+            return verdicts.none_natively(choice, "Meta-World's pictures are drawn by Python")
         native = native_tasks(self.tasks, choice)
         return frozenset(index for index, task in enumerate(self.tasks) if task in native)
 
@@ -119,7 +140,6 @@ class Suite:
         self, places: int, fields: Mapping[str, npt.NDArray[Any]], threads: int, *, stop_at_success: bool
     ) -> NativeRows:
         """The C stepper."""
-        from trainer.envs.suites.metaworld.native.library import load  # noqa: PLC0415 - as above
-        from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: PLC0415
+        from trainer.envs.suites.metaworld.native.rows import NativeRows  # noqa: PLC0415 - as above
 
         return NativeRows(load(), places, fields, threads, self.spaces.horizon, stop_at_success=stop_at_success)
