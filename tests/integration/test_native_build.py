@@ -21,7 +21,8 @@ from suites import metaworld
 
 pytest.importorskip("metaworld")
 
-from trainer.envs.native import build, verdicts
+from trainer.envs.native import library as build
+from trainer.envs.native import verdicts
 from trainer.envs.step import EnvError, VectorSpec
 from trainer.envs.suite import StepperUnavailableError
 from trainer.envs.suites.metaworld import suite as metaworld_suite
@@ -176,7 +177,7 @@ def test_a_damaged_one_that_another_removes_first_is_built_again(tmp_path, monke
 BUILDER = """
 import sys
 from pathlib import Path
-from trainer.envs.native.build import find_or_build
+from trainer.envs.native.library import find_or_build
 sys.stdin.read()
 print(find_or_build(Path(sys.argv[1]), Path(sys.argv[2])).digest)
 """

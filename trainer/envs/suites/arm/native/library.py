@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.native.build import default_folder
-from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary, SteppedRows
+from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary, SteppedRows, default_folder
 from trainer.envs.spaces import STATE
 from trainer.envs.suite import EpisodeStats
 from trainer.envs.suites.arm.env import COUNTED, ArmEnv

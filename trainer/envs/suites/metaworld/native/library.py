@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainer.envs.native.build import default_folder
-from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary
+from trainer.envs.native.library import POINTER, SIMULATOR_FAILED, NativeLibrary, default_folder
 from trainer.envs.suite import StepperUnavailableError
 from trainer.machine.processor import processor
 
