@@ -27,7 +27,7 @@ from refused import refused
 from trainer.commands import demos as commands
 from trainer.demos import lerobot, lerobot_export, store
 from trainer.demos.lerobot import IMAGES, import_lerobot
-from trainer.demos.lerobot_export import export, stats_of_pictures
+from trainer.demos.lerobot_export import export_lerobot, stats_of_pictures
 from trainer.demos.store import ACTION, DemoEpisode, Demos, DemosManifest, DemoSource, DemosWriter
 from trainer.envs.spaces import IMAGE, ArraySpec, Discrete, Spaces
 
@@ -59,7 +59,7 @@ def demos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(demos, tmp_path_factory):
-    return export(demos, tmp_path_factory.mktemp("lerobot") / "spots", silent)
+    return export_lerobot(demos, tmp_path_factory.mktemp("lerobot") / "spots", silent)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def success_of(dataset, out):
 
 def test_whether_an_episode_succeeded_comes_back_whichever_of_its_steps_counts(demos, tmp_path):
     said = [True, False, True, False, False, True, True]
-    written = export(judged(demos, said), tmp_path / "spots", silent)
+    written = export_lerobot(judged(demos, said), tmp_path / "spots", silent)
     assert success_of(written, tmp_path / "back") == said
     path = written / "meta/episodes/chunk-000/file-000.parquet"
     table = parquet.read_table(path)
@@ -114,7 +114,7 @@ def test_whether_an_episode_succeeded_comes_back_whichever_of_its_steps_counts(d
 
 
 def test_what_nobody_knows_of_success_is_not_told(demos, tmp_path):
-    written = export(judged(demos, [None] * 7), tmp_path / "spots", silent)
+    written = export_lerobot(judged(demos, [None] * 7), tmp_path / "spots", silent)
     features = json.loads((written / "meta/info.json").read_text())["features"]
     assert features.keys() == FEATURES.keys() - {"next.success"}
     assert success_of(written, tmp_path / "back") == [None] * 7
@@ -237,7 +237,7 @@ def test_each_block_has_files_of_its_own_and_a_full_folder_is_followed_by_anothe
     monkeypatch.setattr(store, "_BLOCK_EPISODES", 2)
     monkeypatch.setattr(lerobot_export, "CHUNK_FILES", 2)
     demos = recorded(tmp_path / "demos", 7)
-    written = export(demos, tmp_path / "spots", silent)
+    written = export_lerobot(demos, tmp_path / "spots", silent)
     places = [f"chunk-00{chunk}/file-00{file}" for chunk in (0, 1) for file in (0, 1)]
     for folder, kind in (("data", ".parquet"), ("videos/observation.images.above", ".mp4")):
         found = sorted(str(path.relative_to(written / folder)) for path in (written / folder).glob("*/*"))
@@ -282,7 +282,7 @@ def test_films_without_actions_are_exported_and_come_back(demos, tmp_path):
 
     films(tmp_path / "films", 3)
     silent_films = import_films(tmp_path / "films", tmp_path / "demos", 32, None, silent, silent)
-    again = import_lerobot(export(silent_films, tmp_path / "out", silent), tmp_path / "back", 32, (), silent)
+    again = import_lerobot(export_lerobot(silent_films, tmp_path / "out", silent), tmp_path / "back", 32, (), silent)
     assert again.manifest.spaces is None
     assert "An action is" not in (tmp_path / "out/README.md").read_text()
     assert [told.frames for told in again.manifest.episodes] == [12, 12, 12]
@@ -309,14 +309,14 @@ def choosing(folder, channels=3, **rows):
 
 def test_an_action_that_is_one_of_several_comes_back(tmp_path):
     chosen = choosing(tmp_path / "demos")
-    dataset = export(chosen, tmp_path / "dataset", silent)
+    dataset = export_lerobot(chosen, tmp_path / "dataset", silent)
     again = import_lerobot(dataset, tmp_path / "back", 32, (), silent)
     assert again.manifest.opened.action == Discrete(5)
     ((_, arrays),) = all_of(again)
     assert arrays[ACTION].dtype == np.int64
     assert arrays[ACTION].tolist() == [0, 1, 2, 3] * 3
     assert "An action is a choice, counted from 0" in (dataset / "README.md").read_text()
-    copied = export(again, tmp_path / "copied", silent)
+    copied = export_lerobot(again, tmp_path / "copied", silent)
     assert "An action is" not in (copied / "README.md").read_text()  # whatever it was to whom it is from
     features = json.loads((dataset / "meta/info.json").read_text())["features"]
     del features["action"]["info"]
@@ -330,13 +330,13 @@ def test_an_action_that_is_one_of_several_comes_back(tmp_path):
 
 def test_grey_pictures_become_coloured_ones_and_others_are_refused(tmp_path):
     grey = choosing(tmp_path / "grey", channels=1)
-    again = import_lerobot(export(grey, tmp_path / "dataset", silent), tmp_path / "back", 32, (), silent)
+    again = import_lerobot(export_lerobot(grey, tmp_path / "dataset", silent), tmp_path / "back", 32, (), silent)
     ((_, shown),), ((_, found),) = all_of(grey), all_of(again)
     assert again.manifest.frame == (3, 32, 32)
     off = np.abs(found[IMAGE].astype(int) - shown[IMAGE][:12].astype(int))
     assert off.mean() < 6
     with refused("demos.channels-no-film", channels=2, cameras="1 camera"):
-        export(choosing(tmp_path / "two", channels=2), tmp_path / "none", silent)
+        export_lerobot(choosing(tmp_path / "two", channels=2), tmp_path / "none", silent)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "dataset", "grey", "two"]
 
 
@@ -418,7 +418,7 @@ def test_episodes_of_one_task_are_taken_by_its_name_and_another_task_is_another_
     import point_demos
 
     points = point_demos.recorded(tmp_path / "points", episodes=2)
-    folder, out = export(points, tmp_path / "data set", silent), tmp_path / "out"
+    folder, out = export_lerobot(points, tmp_path / "data set", silent), tmp_path / "out"
     one = import_lerobot(folder, out, point_demos.SIZE, (), silent, "middle")
     assert one.manifest.tasks == ("middle",)
     wanted = [arrays["action"] for told, arrays in all_of(points) if points.manifest.tasks[told.task] == "middle"]
@@ -458,12 +458,12 @@ def test_rows_that_are_not_finite_or_too_few_are_refused(dataset, tmp_path):
 def test_what_a_data_set_cannot_hold_is_refused_and_leaves_nothing(demos, tmp_path):
     (tmp_path / "there").mkdir()
     with refused("demos.out-exists"):
-        export(demos, tmp_path / "there", silent)
+        export_lerobot(demos, tmp_path / "there", silent)
     episodes = demos.manifest.blocks[0].episodes
     uneven = demos.manifest.blocks[0].model_copy(
         update={"episodes": (episodes[0].model_copy(update={"fps": 29.97}), *episodes[1:])}
     )
     odd = Demos(demos.folder, demos.manifest.model_copy(update={"blocks": (uneven,)}))
     with refused("demos.fps-not-whole", rates="29.97 and 30"):
-        export(odd, tmp_path / "out", silent)
+        export_lerobot(odd, tmp_path / "out", silent)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

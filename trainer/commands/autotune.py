@@ -246,9 +246,9 @@ def _show_training(training: Training, tried: Tried, best: Advice) -> None:
 def _table(names: list[str], rows: list[list[str]], *, best: list[bool]) -> None:
     from rich.console import Console  # noqa: PLC0415
 
-    from trainer.showing.frame import table  # noqa: PLC0415
+    from trainer.showing.frame import print_table  # noqa: PLC0415
 
-    table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
+    print_table(Console(emoji=False, highlight=False), names, rows, is_numbers=True, best=best)
 
 
 def _show(facts: MachineRates, best: Recommendation, now: float, *, known: bool) -> None:

@@ -135,13 +135,12 @@ def export(
     out: Annotated[Path, typer.Option(help="The new folder of the data set.")],
 ) -> None:
     """Write demonstrations as a LeRobotDataset v3.0."""
-    from trainer.demos.lerobot_export import export as write  # noqa: PLC0415 - numpy
-    from trainer.demos.lerobot_export import left_out  # noqa: PLC0415
+    from trainer.demos.lerobot_export import export_lerobot, left_out  # noqa: PLC0415 - numpy
     from trainer.demos.store import Demos  # noqa: PLC0415
 
     found = Demos.open(demos)
     with _progress("episodes") as progress:
-        write(found, out, progress)
+        export_lerobot(found, out, progress)
     if names := left_out(found.manifest):
         _say(f"left out, for `trainer demos import` would not find it again: {', '.join(names)}")
     print(f"the data set: {out}")

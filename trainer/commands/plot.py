@@ -30,21 +30,20 @@ def plot(runs: RunsArgument, out: OutOption = None, as_json: JsonOption = False)
 
     from trainer.showing.learning import find_curves  # noqa: PLC0415 - numpy
     from trainer.showing.summary import summaries  # noqa: PLC0415
-    from trainer.showing.tables import as_json as numbers_of  # noqa: PLC0415
-    from trainer.showing.tables import show  # noqa: PLC0415
+    from trainer.showing.tables import runs_as_json, show_runs  # noqa: PLC0415
 
     found = summaries(find_curves(*runs))
     drawn = [] if as_json and out is None else _draw(found, out or Path("curves.png"))
     if as_json:
-        print(json.dumps(numbers_of(found)))
+        print(json.dumps(runs_as_json(found)))
     else:
-        show(found, Console(emoji=False, highlight=False, markup=False))
+        show_runs(found, Console(emoji=False, highlight=False, markup=False))
         print(f"the pictures: {', '.join(map(str, drawn))}")
 
 
 def _draw(found: list[Summary], picture: Path) -> list[Path]:
     """The files that were written."""
-    from trainer.showing.plot import draw  # noqa: PLC0415 - matplotlib
+    from trainer.showing.plot import draw_curves  # noqa: PLC0415 - matplotlib
     from trainer.showing.taskplots import draw_bars, draw_tasks  # noqa: PLC0415
 
     names = [run.run for run in found]
@@ -52,7 +51,7 @@ def _draw(found: list[Summary], picture: Path) -> list[Path]:
     title = title if len(names) == 1 or len(title) <= _TITLE_LETTERS else f"{len(names)} runs"
     tasks = max(len(run.tasks) for run in found)
     title += f" · {tasks} tasks" if tasks > 1 else ""
-    draw(found, picture, title)
+    draw_curves(found, picture, title)
     drawn = [picture]
     tell = [run for run in found if run.tells_success]
     tasks = max((len(run.tasks) for run in tell), default=0)

@@ -44,7 +44,7 @@ _UNITS: dict[type, str] = {
 }
 
 
-def export(demos: Demos, out: Path, progress: Progress) -> Path:
+def export_lerobot(demos: Demos, out: Path, progress: Progress) -> Path:
     """Write `demos` to the folder `out`, which appears when it is whole. What the last action led to is left out: there
     a frame has an action. Grey pictures become coloured ones, as films are.
 

@@ -62,7 +62,7 @@ class Teacher:
     act: Callable[[Obs, I32], Actions]
 
 
-def filmed(
+def with_cameras(
     env: EnvSettings, cameras: Sequence[str], size: int | None, sees: Mapping[str, ArraySpec] | None = None
 ) -> PictureSettings:
     """`env` with pictures and the whole state to see; `cameras` and `size` where they are not its own. `sees`: by key
@@ -89,7 +89,7 @@ def filmed(
 
 def scripted(env: EnvSettings, cameras: Sequence[str], size: int | None, seed: int) -> Teacher:
     """The suite's own scripted policy. Errors: ConfigError where it has none."""
-    settings = filmed(env, cameras, size)
+    settings = with_cameras(env, cameras, size)
     kind = find(SUITES, env.name)
     if not hasattr(kind, "script"):  # before it is opened, which may draw
         raise ConfigError("record.no-script", suite=env.name)
@@ -111,7 +111,7 @@ def trained(found: Found, cameras: Sequence[str], size: int | None) -> Teacher:
     sees_pictures = any(is_picture(spec) for spec in own.obs.values())
     if sees_pictures and (cameras or size is not None):
         raise ConfigError("record.own-cameras")
-    settings = filmed(found.env, cameras, size, own.obs)
+    settings = with_cameras(found.env, cameras, size, own.obs)
     try:
         shown = SuiteRef(settings, found.goal_seed).open().spaces
     except ConfigError:

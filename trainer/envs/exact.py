@@ -266,7 +266,7 @@ class _HurriedEnv:
         self._played.close()
 
 
-def choose(
+def choose_exactness(
     make: Callable[[], PlayedEnv], action: Box | Discrete, clock: Callable[[], float] = time.monotonic
 ) -> Exactness:
     """The best way that holds for what `make` makes: tried on a few steps, for `CHECK_S`, or until it has held once,

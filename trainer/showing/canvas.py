@@ -30,14 +30,14 @@ _LEGEND_LETTERS, _KEY_LETTERS = 150, 8
 mpl.rcParams["text.parse_math"] = False  # the dollars of a run's name are no formula
 
 
-def figure(out: Path, height_inches: float) -> Any:
+def new_picture(out: Path, height_inches: float) -> Any:
     """An empty picture that is to become `out`. Errors: ConfigError where its name says neither PNG nor SVG."""
     if out.suffix.lower() not in FORMATS:
         raise ConfigError("plot.out-suffix", out=out, suffixes=" or ".join(FORMATS))
     return Figure(figsize=(WIDTH_INCHES, height_inches), dpi=DPI, layout="constrained")
 
 
-def save(picture: Any, out: Path, caption: str) -> None:
+def save_picture(picture: Any, out: Path, caption: str) -> None:
     """Write it with `caption` below, whole or not at all. Errors: SaveError."""
     picture.supxlabel(caption, fontsize=NOTE, color=GREY, x=0.01, ha="left")
     data = io.BytesIO()
@@ -54,7 +54,7 @@ def colour_of(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def legend(picture: Any, *axes: Any) -> None:
+def draw_legend(picture: Any, *axes: Any) -> None:
     """The names of all that `axes` show, above them: long ones hide nothing there. Where there are none, nothing."""
     found = {name: handle for one in axes for handle, name in zip(*one.get_legend_handles_labels(), strict=True)}
     if not found:
@@ -63,7 +63,7 @@ def legend(picture: Any, *axes: Any) -> None:
     picture.legend(found.values(), found.keys(), loc="outside upper right", ncols=columns, fontsize=TICK, frameon=False)
 
 
-def plain(axes: Any) -> None:
+def style_axes(axes: Any) -> None:
     """Two spines, a pale grid behind the data, ticks that can be read."""
     axes.grid(visible=True, color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -71,22 +71,22 @@ def plain(axes: Any) -> None:
     axes.tick_params(labelsize=TICK)
 
 
-def percent(axis: Any, ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)) -> None:
+def percent_axis(axis: Any, ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)) -> None:
     """`axis` (axes.xaxis or axes.yaxis) from 0 to 100 %; lines along both ends stay whole."""
     axis.set_ticks(ticks, [f"{tick:.0%}" for tick in ticks])
     setter = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
     setter(-0.02, 1.02)
 
 
-def rows(axes: Any, names: Sequence[str]) -> None:
+def name_rows(axes: Any, names: Sequence[str]) -> None:
     """A row for each name, from the top down."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.7)
-    plain(axes)
+    style_axes(axes)
     axes.grid(visible=False, axis="y")
 
 
-def steps(axes: Any, last: float, most: int = 8) -> None:
+def step_axis(axes: Any, last: float, most: int = 8) -> None:
     """The x axis in environment steps, from 0 to `last`."""
     axes.set_xlim(0, last * 1.01)
     axes.xaxis.set_major_locator(MaxNLocator(most))
@@ -106,7 +106,7 @@ def short_task(name: str) -> str:
     return name.removesuffix("-v3")
 
 
-def line(axes: Any, step: Any, values: Any, **how: Any) -> None:
+def draw_curve(axes: Any, step: Any, values: Any, **how: Any) -> None:
     """A curve without its NaNs; a single point is a dot."""
     good = np.isfinite(values)
     lone = {"marker": "o", "markersize": 4} if good.sum() == 1 else {}

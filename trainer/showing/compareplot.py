@@ -20,7 +20,7 @@ _HEIGHT_INCHES = 8.0
 
 def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> None:
     """Write it. Errors: ConfigError for another kind of file, SaveError."""
-    picture = canvas.figure(out, _HEIGHT_INCHES)
+    picture = canvas.new_picture(out, _HEIGHT_INCHES)
     grid = picture.add_gridspec(2, 2)
     over_steps, over_time = picture.add_subplot(grid[0, :]), picture.add_subplot(grid[1, 0])
     ends = picture.add_subplot(grid[1, 1])
@@ -30,21 +30,21 @@ def draw_comparison(contenders: Sequence[Contender], out: Path, title: str) -> N
     word = word_for(contenders)
     over_steps.set_title(title, fontsize=TITLE, loc="left")
     for axes, label in ((over_steps, "environment steps"), (over_time, "minutes of training")):
-        canvas.plain(axes)
+        canvas.style_axes(axes)
         if word == "success":
-            canvas.percent(axes.yaxis)
+            canvas.percent_axis(axes.yaxis)
         axes.set_xlabel(label, fontsize=LABEL)
         axes.set_ylabel(f"{word} (IQM)", fontsize=LABEL)
-    canvas.steps(over_steps, max(one.evaluations[-1].step for each in contenders for one in each.curves), 10)
+    canvas.step_axis(over_steps, max(one.evaluations[-1].step for each in contenders for one in each.curves), 10)
     over_time.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     over_time.set_xlim(left=0)
-    canvas.rows(ends, [contender.name for contender in contenders])
+    canvas.name_rows(ends, [contender.name for contender in contenders])
     if word == "success":
-        canvas.percent(ends.xaxis, (0, 0.25, 0.5, 0.75, 1))
+        canvas.percent_axis(ends.xaxis, (0, 0.25, 0.5, 0.75, 1))
     step = canvas.in_short(min(contender.step for contender in contenders))
     ends.set_title(f"evaluation at step {step}: IQM", fontsize=LABEL, loc="left")
-    canvas.legend(picture, over_steps)
-    canvas.save(picture, out, caption(contenders))
+    canvas.draw_legend(picture, over_steps)
+    canvas.save_picture(picture, out, caption(contenders))
 
 
 def caption(contenders: Sequence[Contender]) -> str:
@@ -70,7 +70,7 @@ def _curves(over_steps: Any, over_time: Any, contender: Contender, colour: str) 
         x = np.array(steps) * scale
         low, high = ([getattr(one, edge) for one in found] for edge in ("low", "high"))
         axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-        canvas.line(axes, x, middle, color=colour, linewidth=2.4, label=contender.name)
+        canvas.draw_curve(axes, x, middle, color=colour, linewidth=2.4, label=contender.name)
 
 
 def _end(axes: Any, contender: Contender, place: int) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from anchorleg.words import counted, duration, sized
 from trainer.showing.certainty import MIN_SEEDS, Estimate
 from trainer.showing.comparison import THRESHOLDS, Contender, Seeded, probability_of_improvement, rising
-from trainer.showing.frame import table
+from trainer.showing.frame import print_table
 from trainer.showing.tables import percent
 
 #: Contenders that a sentence names.
@@ -23,7 +23,7 @@ _NAMED = 3
 def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
     """Three tables: how well, how soon, and who is better than whom; and at which step they are judged."""
     order = rising(contenders)
-    table(
+    print_table(
         out,
         ["algorithm", "seeds", f"{word_for(order)} (IQM)", "return", "area", "worst seed", "largest drop"],
         [
@@ -35,7 +35,7 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
         ],
     )  # fmt: skip
     soon = [f"to {threshold:.0%}" for threshold in THRESHOLDS]
-    table(
+    print_table(
         out,
         ["algorithm", *soon, "steps", "time", "steps/s", "policy"],
         [
@@ -47,7 +47,7 @@ def show_comparison(contenders: Sequence[Contender], out: Console) -> None:
         ],
     )  # fmt: skip
     if len(order) > 1:
-        table(
+        print_table(
             out,
             ["is better", "than", "probability"],
             [[a.name, b.name, _likely(probability_of_improvement(a, b))] for a, b in combinations(order, 2)],

@@ -11,7 +11,7 @@ from rich.table import Table
 _NAME = 10
 
 
-def table(
+def print_table(
     out: Console,
     names: Sequence[str],
     rows: Sequence[Sequence[str]],

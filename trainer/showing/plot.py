@@ -28,13 +28,13 @@ _MAX_ROWS = 8
 Panels = Mapping[str, Any]
 
 
-def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
+def draw_curves(runs: Sequence[Summary], out: Path, title: str) -> None:
     """Write `runs` as a picture. One run: a colour a slot, all together in black. Several: a colour a run. Of a run
     that tells of no success there is the return alone.
 
     Errors: ConfigError for another kind of file, SaveError.
     """
-    picture = canvas.figure(out, _HEIGHT_INCHES)
+    picture = canvas.new_picture(out, _HEIGHT_INCHES)
     grid = picture.add_gridspec(2, 5)
     tell = [run for run in runs if run.tells_success]
     is_judged = any(run.last for run in tell)
@@ -53,10 +53,10 @@ def draw(runs: Sequence[Summary], out: Path, title: str) -> None:
     names = {name for axes in panels.values() for name in axes.get_legend_handles_labels()[1]}
     if 1 < len(names) <= canvas.MAX_LEGEND:
         if len(runs) > 1:
-            canvas.legend(picture, *panels.values())
+            canvas.draw_legend(picture, *panels.values())
         else:
             top.legend(loc="best", fontsize=TICK, framealpha=0.85)
-    canvas.save(picture, out, caption(runs))
+    canvas.save_picture(picture, out, caption(runs))
 
 
 def caption(runs: Sequence[Summary]) -> str:
@@ -110,8 +110,8 @@ def _slots(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None
         for name, axes in panels.items():
             if is_alone and _shows_rows(run.slots):
                 raw = curves.mean(f"raw_{name}")
-                canvas.line(axes, curves.step, raw, color=mine, linewidth=0.7, alpha=0.22, zorder=1)
-            canvas.line(axes, curves.step, curves.mean(name), label=label, **how)
+                canvas.draw_curve(axes, curves.step, raw, color=mine, linewidth=0.7, alpha=0.22, zorder=1)
+            canvas.draw_curve(axes, curves.step, curves.mean(name), label=label, **how)
 
 
 def _together(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> None:
@@ -126,7 +126,7 @@ def _together(panels: Panels, run: Summary, colour: str, *, is_alone: bool) -> N
         if run.has_band:
             axes.fill_between(step, *band(values), color=colour, alpha=0.13, linewidth=0, zorder=1)
         label = words if is_alone else f"{run.run}: {words}"
-        canvas.line(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)
+        canvas.draw_curve(axes, step, mean_over(values, (0, 2)), color=colour, linewidth=2.6, label=label, zorder=3)
 
 
 def _marks(panels: Panels, run: Summary, colour: str) -> None:
@@ -175,8 +175,8 @@ def _intervals(axes: Any, runs: Sequence[Summary]) -> None:
     last = runs[0].last
     when = "last evaluation" if len(runs) > 1 or last is None else f"evaluation at step {span(last.steps, in_short)}"
     axes.set_title(when, fontsize=LABEL, loc="left")
-    canvas.rows(axes, [name for name, *_ in rows])
-    canvas.percent(axes.xaxis, (0, 0.25, 0.5, 0.75, 1))
+    canvas.name_rows(axes, [name for name, *_ in rows])
+    canvas.percent_axis(axes.xaxis, (0, 0.25, 0.5, 0.75, 1))
 
 
 def _rows_of(name: str, judged: SlotRates, colour: str) -> list[tuple[str, Estimate, str, str]]:
@@ -187,7 +187,7 @@ def _rows_of(name: str, judged: SlotRates, colour: str) -> list[tuple[str, Estim
 def _furnish(panels: Panels, runs: Sequence[Summary], title: str) -> None:
     next(iter(panels.values())).set_title(title, fontsize=TITLE, loc="left")
     if "success" in panels:
-        canvas.percent(panels["success"].yaxis)
+        canvas.percent_axis(panels["success"].yaxis)
         panels["success"].set_ylabel("success", fontsize=LABEL)
     below = panels["returns"]
     below.set_ylabel("return of an episode", fontsize=LABEL)
@@ -195,8 +195,8 @@ def _furnish(panels: Panels, runs: Sequence[Summary], title: str) -> None:
     below.set_ylim(min(0.0, low), high + 0.04 * abs(high))
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     for axes in panels.values():
-        canvas.plain(axes)
-        canvas.steps(axes, extent(runs), 6 if axes is below and "success" in panels else 10)
+        canvas.style_axes(axes)
+        canvas.step_axis(axes, extent(runs), 6 if axes is below and "success" in panels else 10)
         axes.set_xlabel("environment steps", fontsize=LABEL)
 
 

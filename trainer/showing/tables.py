@@ -11,7 +11,7 @@ from rich.console import Console
 
 from trainer.history.read import RETURN, SUCCESS
 from trainer.showing.certainty import Estimate
-from trainer.showing.frame import table
+from trainer.showing.frame import print_table
 from trainer.showing.learning import F64, Curves, mean_over
 from trainer.showing.summary import SlotRates, Summary, tasks_of
 
@@ -24,10 +24,10 @@ _MAX_COLUMNS = 4
 _DIGITS = 5
 
 
-def show(runs: Sequence[Summary], out: Console) -> None:
+def show_runs(runs: Sequence[Summary], out: Console) -> None:
     """A line a run and a line a task; a terminal gets frames and bars, a pipe gets tabs."""
     heads = ["run", "slots", "steps", "training", "evaluation", "IQM", "best", "mean of last 5"]
-    table(out, heads, [_run(run) for run in runs])
+    print_table(out, heads, [_run(run) for run in runs])
     judged = [run for run in runs if run.last is not None]
     if not judged:
         print("no evaluation yet: the rows above are training episodes")
@@ -54,13 +54,13 @@ def _show_tasks(judged: Sequence[Summary], out: Console) -> None:
     names = [run.run if len(shown) > 1 else "last evaluation" for run in shown]
     tasks = tasks_of(shown)
     bars = out.is_terminal and 4 + max(map(len, tasks)) + len(shown) * _BAR_CELL <= out.width
-    table(out, ["task", *names], [[task, *(_cell(run, task, bars=bars) for run in shown)] for task in tasks])
+    print_table(out, ["task", *names], [[task, *(_cell(run, task, bars=bars) for run in shown)] for task in tasks])
     if len(judged) > len(shown):
         print(f"{len(judged) - len(shown)} more runs: see the pictures, or --json")
     print(f"in brackets: 95 % intervals over {' or '.join(sorted({run.about for run in judged}))}")
 
 
-def as_json(runs: Sequence[Summary]) -> dict[str, Any]:
+def runs_as_json(runs: Sequence[Summary]) -> dict[str, Any]:
     """Everything that the pictures show, by run: summaries, evaluations, and the smoothed curves of each slot. What is
     judged by its return has that in place of success.
     """

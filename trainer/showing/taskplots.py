@@ -35,7 +35,7 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
     tasks = tasks_of(tell)
     columns = min(_COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
-    picture = canvas.figure(out, _FRAME_INCHES + rows * max(_ROW_INCHES, 5.0 / rows if rows < 3 else 0))
+    picture = canvas.new_picture(out, _FRAME_INCHES + rows * max(_ROW_INCHES, 5.0 / rows if rows < 3 else 0))
     grid = picture.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for place, axes in enumerate(grid.flat):
         if place >= len(tasks):
@@ -45,20 +45,20 @@ def draw_tasks(runs: Sequence[Summary], out: Path, title: str) -> None:
             if run.tells_success:
                 _curve(axes, run, tasks[place], colour_of(index))
         _head(axes, runs, tasks[place])
-        canvas.plain(axes)
-        canvas.percent(axes.yaxis, (0, 0.5, 1))
-        canvas.steps(axes, extent(runs), 3)
+        canvas.style_axes(axes)
+        canvas.percent_axis(axes.yaxis, (0, 0.5, 1))
+        canvas.step_axis(axes, extent(runs), 3)
         if place + columns >= len(tasks):  # nothing is below it
             axes.tick_params(labelbottom=True)
     if 1 < len(runs) <= canvas.MAX_LEGEND:
-        canvas.legend(picture, *grid.flat)  # in the title's place: it has the runs' names, too
+        canvas.draw_legend(picture, *grid.flat)  # in the title's place: it has the runs' names, too
     else:
         picture.suptitle(title, fontsize=TITLE, x=0.01, ha="left")
     words = "success by environment steps. Lines: training episodes, exploring"
     words += "; thin: single slots" if any(len(run.slots) > 1 for run in tell) else ""
     words += ". Dots: evaluations, deterministic" if any(run.last for run in tell) else ""
     words += "; the number is the last one's" if len(runs) == 1 and runs[0].last else ""
-    canvas.save(picture, out, words)
+    canvas.save_picture(picture, out, words)
 
 
 def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
@@ -69,7 +69,9 @@ def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
     """
     judged = [run for run in runs if run.last is not None and run.tells_success]
     tasks = sorted(tasks_of(judged), key=lambda task: -np.mean([one.value for one in _last(judged, task)]))
-    picture = canvas.figure(out, _FRAME_INCHES + max(2.0, len(tasks) * (_BAR_INCHES + _DOT_INCHES * (len(judged) - 1))))
+    picture = canvas.new_picture(
+        out, _FRAME_INCHES + max(2.0, len(tasks) * (_BAR_INCHES + _DOT_INCHES * (len(judged) - 1)))
+    )
     axes = picture.subplots()
     for index, run in enumerate(judged):
         if len(judged) == 1:
@@ -77,13 +79,13 @@ def draw_bars(runs: Sequence[Summary], out: Path, title: str) -> None:
         else:
             offset = 0.6 * ((index + 0.5) / len(judged) - 0.5)
             _dots(axes, run, tasks, offset, colour_of(runs.index(run)))
-    canvas.rows(axes, [short_task(task) for task in tasks])
-    canvas.percent(axes.xaxis)
+    canvas.name_rows(axes, [short_task(task) for task in tasks])
+    canvas.percent_axis(axes.xaxis)
     axes.set_xlim(-0.01, 1.08 if len(judged) == 1 else 1.02)
     axes.set_xlabel("success in the last evaluation", fontsize=LABEL)
     axes.set_title(title, fontsize=TITLE, loc="left")
-    canvas.legend(picture, axes)
-    canvas.save(picture, out, _bar_caption(judged))
+    canvas.draw_legend(picture, axes)
+    canvas.save_picture(picture, out, _bar_caption(judged))
 
 
 def _last(runs: Sequence[Summary], task: str) -> list[Estimate]:
@@ -110,12 +112,12 @@ def _curve(axes: Any, run: Summary, task: str, colour: str) -> None:
         values = curves.success[:, curves.tasks.index(task)]
         width, alpha = (1.7, 1.0) if is_single else (0.8, 0.4)
         label = run.run if is_single else None
-        canvas.line(axes, curves.step, values, color=colour, label=label, linewidth=width, alpha=alpha)
+        canvas.draw_curve(axes, curves.step, values, color=colour, label=label, linewidth=width, alpha=alpha)
     if not is_single:
         step, values = aligned(mine, "success")
         if step.size:
             mean = mean_over(values[:, :, mine[0].tasks.index(task)], 0)
-            canvas.line(axes, step, mean, color=colour, linewidth=2.0, label=run.run)
+            canvas.draw_curve(axes, step, mean, color=colour, linewidth=2.0, label=run.run)
     marks = [(one.steps[0], one.task(task).value) for one in run.history if task in one.tasks]
     if marks:
         axes.plot(*zip(*marks, strict=True), "o", color=colour, markersize=4.5, markerfacecolor="white", clip_on=False)

@@ -20,7 +20,17 @@ from safetensors.numpy import load, save
 from vector_bytes import as_bytes, through_files
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import ANEW, CHECK_S, CHECKED_STEPS, FIRST_S, REPLAY, ExactEnv, Exactness, StepError, choose
+from trainer.envs.exact import (
+    ANEW,
+    CHECK_S,
+    CHECKED_STEPS,
+    FIRST_S,
+    REPLAY,
+    ExactEnv,
+    Exactness,
+    StepError,
+    choose_exactness,
+)
 from trainer.envs.snapshots import way_of
 from trainer.envs.spaces import Box, drawn_actions
 from trainer.envs.step import VectorSpec
@@ -47,7 +57,7 @@ def player(make):
 
 
 def chosen(make):
-    return choose(player(make), ActionMap(make().action_space, "X").space)
+    return choose_exactness(player(make), ActionMap(make().action_space, "X").space)
 
 
 def kept(state):
@@ -174,7 +184,9 @@ class SlowOnes:
 
     def __init__(self, kind, *, make_s=0.0, reset_s=0.0, step_s=0.0):
         self.now = 0.0
-        self.choice = choose(player(lambda: self.made(kind, make_s, reset_s, step_s)), Box(1), lambda: self.now)
+        self.choice = choose_exactness(
+            player(lambda: self.made(kind, make_s, reset_s, step_s)), Box(1), lambda: self.now
+        )
 
     def made(self, kind, make_s, reset_s, step_s):
         env = kind()
@@ -234,7 +246,7 @@ def test_an_error_of_the_environment_is_not_taken_for_lack_of_time():
                 raise ValueError("too much")
             super().restore(state)
 
-    found = choose(player(Odd), Box(1), lambda: now[0])
+    found = choose_exactness(player(Odd), Box(1), lambda: now[0])
     assert (found.way, found.is_tried) == (REPLAY, True)
     assert "too much" in found.told
 
@@ -452,7 +464,7 @@ def test_what_fails_for_a_moment_ends_the_job_and_says_nothing_of_a_way_or_an_ep
         stepped(envs, 5, 0)
         failing(monkeypatch, "snapshot", error)
         with pytest.raises(type(error)):
-            choose(player(odd_envs.Keeper), Box(1))
+            choose_exactness(player(odd_envs.Keeper), Box(1))
         with refused("env.failed", number=0, task="Keeper"):
             envs.snapshot()
 
@@ -482,7 +494,7 @@ def test_a_state_that_is_not_exact_makes_no_episode_repeat():
 
 @pytest.mark.parametrize(("kind", "begins_alike"), [(odd_envs.Keeper, True), (odd_envs.Strewn, False)])
 def test_what_begins_otherwise_each_time_repeats_an_episode_that_was_put_back_alone(kind, begins_alike):
-    choice = choose(player(kind), Box(1))
+    choice = choose_exactness(player(kind), Box(1))
     assert choice == Exactness("own", begins_alike=begins_alike)
     env = ExactEnv(player(kind)(), choice)
     env.reset(0, 1)

@@ -22,9 +22,9 @@ from trainer.evaluation.protocol import iqm
 from trainer.showing.certainty import MIN_SEEDS, band, iqm_of, mean_of, share_of
 from trainer.showing.frame import widths
 from trainer.showing.learning import EPISODES_A_POINT, aligned, curves_of, find_curves, mean_over, window_rows
-from trainer.showing.plot import GROUPS, caption, draw
+from trainer.showing.plot import GROUPS, caption, draw_curves
 from trainer.showing.summary import summaries
-from trainer.showing.tables import as_json, show, span
+from trainer.showing.tables import runs_as_json, show_runs, span
 from trainer.showing.taskplots import draw_bars, draw_tasks
 
 pytestmark = pytest.mark.trainer
@@ -224,7 +224,7 @@ def test_the_moving_average_is_marked_beside_what_was_trained(tmp_path):
     beside = {"averaged": {"mean_success": 0.75, "success": {}}}
     runs = summaries([a_slot(0, an_evaluation(50, 0.2, 0.4), an_evaluation(100, 0.5, 0.5) | beside)])
     assert [one.averaged for one in runs[0].slots[0].evaluations] == [None, 0.75]
-    draw(runs, tmp_path / "curves.png", "run")
+    draw_curves(runs, tmp_path / "curves.png", "run")
     assert "Diamonds: the moving average" in caption(runs)
     assert "Diamonds" not in caption(summaries([a_slot(0, an_evaluation(50, 0.2, 0.4))]))
 
@@ -246,7 +246,7 @@ def size_of(png):
 @pytest.mark.parametrize("names", [("one",), ("one", "two")])
 def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
     runs = summaries(find_curves(*(a_run(tmp_path / name, slots=3) for name in names)))
-    for number, how in enumerate((draw, draw_tasks, draw_bars)):
+    for number, how in enumerate((draw_curves, draw_tasks, draw_bars)):
         out = tmp_path / "new folder" / f"{number}.png"
         how(runs, out, r"a title is no formula: $\x$")
         width, height = size_of(out)
@@ -261,9 +261,9 @@ def test_the_pictures_are_drawn_for_one_run_and_for_several(tmp_path, names):
 
 def test_a_slot_with_a_single_row_and_no_episode_is_drawn_and_told_too(tmp_path):
     runs = summaries([curves_of("run", 0, [a_row(0, (0, 0, 0.0))], [])])
-    draw(runs, tmp_path / "curves.svg", "title")
+    draw_curves(runs, tmp_path / "curves.svg", "title")
     assert (tmp_path / "curves.svg").read_text().lstrip().startswith("<?xml")
-    [told] = as_json(runs)["runs"]
+    [told] = runs_as_json(runs)["runs"]
     assert (told["last"], told["slots"][0]["success"]) == (None, [None])
 
 
@@ -288,7 +288,7 @@ def test_a_span_is_two_numbers_or_the_one_that_all_are():
 
 
 def test_machines_get_what_the_pictures_show(tmp_path):
-    [run] = json.loads(json.dumps(as_json(summaries(find_curves(a_run(tmp_path / "run", slots=3))))))["runs"]
+    [run] = json.loads(json.dumps(runs_as_json(summaries(find_curves(a_run(tmp_path / "run", slots=3))))))["runs"]
     assert (run["tasks"], run["intervals_over"]) == (sorted(TASKS), "seeds")
     low, high = wilson(0.4, 3 * 2 * 50)
     assert run["last"]["mean"] == {"value": pytest.approx(0.4), "low": pytest.approx(low), "high": pytest.approx(high)}
@@ -304,10 +304,10 @@ def test_nothing_to_draw_is_one_sentence(tmp_path):
         find_curves(a_run(tmp_path / "run", rows=0))
     runs = summaries(find_curves(a_run(tmp_path / "other")))
     with refused("plot.out-suffix"):
-        draw(runs, tmp_path / "curves.pdf", "title")
+        draw_curves(runs, tmp_path / "curves.pdf", "title")
     (tmp_path / "file").write_text("")
     with refused("output.unwritable-file"):
-        draw(runs, tmp_path / "file" / "curves.png", "title")
+        draw_curves(runs, tmp_path / "file" / "curves.png", "title")
 
 
 class TestAGroup:
@@ -324,7 +324,7 @@ class TestAGroup:
             of_apart, of_group = (getattr(run.last, words)() for run in (apart, group))
             assert of_group.value == of_apart.value
             assert of_group.high - of_group.low < of_apart.high - of_apart.low  # of 200 episodes, not of four seeds
-        show([group], Console(file=io.StringIO()))
+        show_runs([group], Console(file=io.StringIO()))
         assert "they are one sample: no interval over them" in capsys.readouterr().out
         assert GROUPS in caption([group])
         assert "bands" not in caption([group])

@@ -22,9 +22,9 @@ from trainer.history.read import best_evaluation, mean_return, score_of, success
 from trainer.history.scalars import evaluation_scalars
 from trainer.showing import canvas
 from trainer.showing.learning import curves_of
-from trainer.showing.plot import draw
+from trainer.showing.plot import draw_curves
 from trainer.showing.summary import summaries
-from trainer.showing.tables import as_json, show
+from trainer.showing.tables import runs_as_json, show_runs
 from trainer.training.features.progress import TrainingProgress
 
 pytestmark = pytest.mark.trainer
@@ -84,7 +84,7 @@ def test_a_plot_says_which_runs_are_judged_by_their_return(capsys):
     evaluations = [row(10, 0.0, -2.0, score="return"), row(20, 0.0, -6.0, score="return")]
     found = summaries([curves_of("mine", 0, metrics, evaluations)])
     assert found[0].best.steps == (10,)
-    show(found, Console(emoji=False))
+    show_runs(found, Console(emoji=False))
     assert "mine, slot 0: judged by its return, for its environments tell of no success; last -6.0, best -2.0" in (
         capsys.readouterr().out
     )
@@ -113,7 +113,7 @@ def drawn(monkeypatch):
         found.clear()
         found.update({axes.get_ylabel(): axes for axes in picture.axes}, caption=caption)
 
-    monkeypatch.setattr(canvas, "save", keep)
+    monkeypatch.setattr(canvas, "save_picture", keep)
     return found
 
 
@@ -123,16 +123,16 @@ def marks(axes):
 
 def test_a_plot_shows_returns_and_no_share_where_no_success_is_told(tmp_path, drawn, capsys):
     (run,) = found = summaries(judged_by_return())
-    draw(found, tmp_path / "curves.png", "mine")
+    draw_curves(found, tmp_path / "curves.png", "mine")
     assert drawn.keys() == {"return of an episode", "caption"}
     assert {(10.0, -2.0), (20.0, -6.0)} <= set(marks(drawn["return of an episode"]))
     assert "%" not in drawn["caption"].partition("Marks")[2]
     assert plot._draw(found, tmp_path / "curves.png") == [tmp_path / "curves.png"]  # nothing of single tasks
-    show(found, Console(emoji=False))
+    show_runs(found, Console(emoji=False))
     said = capsys.readouterr().out
     assert "%" not in said
     assert "mine\t3\t20\t-4.0\t-6.0\t-\t-2.0\t-4.0" in said
-    (told,) = json.loads(json.dumps(as_json(found)))["runs"]
+    (told,) = json.loads(json.dumps(runs_as_json(found)))["runs"]
     assert (told["judged_by"], told["intervals_over"], told["mean_of_last_5"]) == ("return", None, -4.0)
     assert told["last"] == {"steps": [20] * 3, "goals_per_task": 4, "return": -6.0, "slots": [-6.0] * 3}
     assert [one["return"] for one in told["evaluations"]] == [-2.0, -6.0]
@@ -142,7 +142,7 @@ def test_a_plot_shows_returns_and_no_share_where_no_success_is_told(tmp_path, dr
 
 def test_a_plot_of_both_kinds_has_each_where_it_belongs(tmp_path, drawn, capsys):
     found = summaries([*judged_by_return(), *judged_by_success()])
-    draw(found, tmp_path / "curves.png", "both")
+    draw_curves(found, tmp_path / "curves.png", "both")
     success, returns = drawn["success"], drawn["return of an episode"]
     assert marks(success) == [(20.0, 0.5)]
     assert {(10.0, -2.0), (20.0, -6.0)} == {mark for mark in marks(returns) if mark[0] > 0}
@@ -151,7 +151,7 @@ def test_a_plot_of_both_kinds_has_each_where_it_belongs(tmp_path, drawn, capsys)
     assert {text.get_text() for text in intervals.get_yticklabels()} == {"other: mean", "other: IQM"}
     assert "among the returns are of runs that tell of no success" in drawn["caption"]
     assert len(plot._draw(found, tmp_path / "curves.png")) == 3
-    show(found, Console(emoji=False))
+    show_runs(found, Console(emoji=False))
     said = capsys.readouterr().out
     assert "mine\t3\t20\t-4.0" in said
     assert "a\t50 %" in said

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config.suites import Gymnasium
-from trainer.envs.exact import CHECK_S, ExactEnv, Exactness, choose
+from trainer.envs.exact import CHECK_S, ExactEnv, Exactness, choose_exactness
 from trainer.envs.given import EnvFaultError
 from trainer.envs.native.verdicts import none_natively
 from trainer.envs.pictures import ready_to_draw
@@ -84,7 +84,7 @@ def _must_render(opened: _Opened) -> None:
 def _choice(key: str) -> Exactness:
     """How its states are taken in this process."""
     opened = _opened(key)
-    return choose(opened.play, opened.actions.space)
+    return choose_exactness(opened.play, opened.actions.space)
 
 
 @cache
