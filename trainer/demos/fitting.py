@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from anchorleg.files import make_folder, write_bytes
 from trainer.buffers.frames import is_picture
-from trainer.config.network import told
+from trainer.config.network import licence_note
 from trainer.config.read import sentences
 from trainer.config.training import Training
 from trainer.demos.matching import rows_of
@@ -92,7 +92,7 @@ def write_weights(out: Path, slot_dir: Path, demos: Demos, begun_with: str | Non
         "step": str(found.step),
     }
     if network.encoder.weights_sha256 is not None:
-        licence = told(network.encoder.arch, begun_with)
+        licence = licence_note(network.encoder.arch, begun_with)
         about |= {"weights_sha256": network.encoder.weights_sha256, "weights_licence": licence or ""}
     tensors = {name: tensor.contiguous() for name, tensor in net.encoders[IMAGE].state_dict().items()}
     try:

@@ -87,10 +87,8 @@ class _Copies:
             of_demos = self.setting.startswith("algorithm.")
             raise ConfigError("start.no-demos" if of_demos else "start.no-weights", path=self.path, folder=self.folder)
         if len(left) > 1:
-            sums = ", ".join(left)
-            raise ConfigError(
-                "start.several-copies", path=self.path, folder=self.folder, setting=self.setting, sums=sums
-            )
+            several = {"setting": self.setting, "sums": ", ".join(left)}
+            raise ConfigError("start.several-copies", path=self.path, folder=self.folder, **several)
         return None, left[0]
 
 
