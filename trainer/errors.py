@@ -48,9 +48,7 @@ UNCONVERTED = "trainer.unconverted"
 
 
 class _NamedHereError(NamedError):
-    """An error of this catalogue, or a plain sentence: a plug-in's, and for now those of `trainer/algorithms`,
-    `trainer/buffers` and `trainer/nets`; no other folder may raise one.
-    """
+    """An error of this catalogue, or the plain sentence of a plug-in; no folder of ours may raise one."""
 
     def __init__(self, name: str, /, **fields: Any) -> None:
         if " " in name:

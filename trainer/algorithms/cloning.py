@@ -85,7 +85,7 @@ class BehaviourCloning(Algorithm):
         """The policy's most likely action: nothing is tried."""
         outputs = self.policy.outputs(obs, task)
         if not torch.isfinite(outputs).all():
-            raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
+            raise NotFiniteError("actor.not-finite", what=["actor"], step=step)
         actions: Actions = self.policy.distribution.mode(outputs).cpu().numpy()
         return actions
 

@@ -59,7 +59,7 @@ class SAC(Algorithm):
         noise = distribution.noise(len(outputs), self.noise).to(outputs.device)
         # One of several is finite, whatever it was drawn from.
         if self.is_discrete and not torch.isfinite(outputs).all():
-            raise NotFiniteError("the actor's outputs are not finite", what=["actor"])
+            raise NotFiniteError("actor.not-finite", what=["actor"], step=step)
         return must_be_finite(distribution.draw(outputs, noise).cpu().numpy(), step)
 
     def observe(self, transition: Transition, step: int) -> None:

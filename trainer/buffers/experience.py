@@ -179,7 +179,7 @@ class Experience:
         self._sampling.bit_generator.state = saved["sampling"]
         if isinstance(self.own, FrameReplay):
             if "stands" not in saved:
-                raise DamagedCheckpointError("another version of this program wrote it, which did not keep frames once")
+                raise DamagedCheckpointError("damaged.no-frames")
             self.own.load(saved["stands"])
         if self.demos is not None:
             self.demos = Demonstrated.from_state(self._training, saved["demos"])

@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from trainer.buffers.pages import zeros
 from trainer.buffers.replay import Block, Ring
-from trainer.buffers.rows import OBS, Batch
+from trainer.buffers.rows import OBS, BadRowsError, Batch
+from trainer.config.pictures import PictureSettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import F32, I64, PRIVILEGED, STATE, ArraySpec, Bools, Obs, Spaces
+from trainer.errors import FieldError
 
 #: How often what cannot be drawn is drawn anew, before all that can be is looked up: it is a few in a hundred.
 _DRAWS = 16
@@ -44,21 +46,22 @@ def keeps_frames(spaces: Spaces, training: Training) -> bool:
     return any(is_picture(spec) or spec.stack > 1 for spec in spaces.obs.values())
 
 
-def check_kept(spaces: Spaces, training: Training) -> None:
-    """Errors: ValueError, a sentence, where a replay of frames is to lie on a GPU, or is too short for its
-    environments. Only an environment itself knows what it gives.
+def check_frames(spaces: Spaces, training: Training) -> None:
+    """Only an environment itself knows what it gives. Errors: FieldError where it gives fewer frames than are asked
+    for, or a replay of frames is to lie on a GPU or is too short for its environments. `spaces`: of what is kept.
     """
+    if isinstance(training.env, PictureSettings):
+        why = training.env.longer_than_an_episode(spaces.horizon, "the environment's own limit")
+        if why is not None:
+            raise FieldError.at("", "training.env.frame_stack", why)
     if not training.uses_experience or not keeps_frames(spaces, training):
         return
     if training.replay_on == "device":
-        raise ValueError(
-            "training.replay_on device is for replays of states: one of pictures stays in the machine's memory; leave "
-            "it out"
-        )
+        raise FieldError("replay.frames-on-device")
     reach = max(spec.reach for spec in spaces.obs.values())
     why = training.off_policy.short_of_frames(len(training.env.tasks), training.num_envs, reach)
     if why is not None:
-        raise ValueError(f"training.algorithm.buffer_size: {why}")
+        raise FieldError.at("", "training.algorithm.buffer_size", why)
 
 
 def is_picture(spec: ArraySpec) -> bool:
@@ -191,7 +194,7 @@ class FrameReplay(Ring):
         task, number = block.numbers
         back = np.asarray(block.arrays.get("back", _NONE), np.int64)
         if back.shape != number.shape or ((back < 0) | (back > number)).any():
-            raise ValueError("the block's field 'back' is missing, or points to rows that never were")
+            raise BadRowsError("rows.pointers")
         placed = super().put_back(block)
         alive = (number >= self.oldest[task]) & (number < self.counts[task])
         self._point(task[alive], number[alive], back[alive])

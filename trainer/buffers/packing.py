@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from trainer.buffers.rows import Fields
+from trainer.buffers.rows import BadRowsError, Fields
 
 #: What is packed at a time, uncompressed: memory for it is taken beside the rows.
 PIECE_BYTES = 16 * 2**20
@@ -46,7 +46,7 @@ def packed(arrays: Mapping[str, npt.NDArray[Any]], piece_bytes: int = PIECE_BYTE
 def unpacked(arrays: Mapping[str, npt.NDArray[Any]], fields: Fields, rows: int) -> dict[str, npt.NDArray[Any]]:
     """What `packed` was made of: so many `rows` of `fields`. No bytes make it take more memory than these.
 
-    Errors: ValueError.
+    Errors: BadRowsError.
     """
     found = {name: array for name, array in arrays.items() if name in fields}
     for name, (shape, dtype) in fields.items():
@@ -54,26 +54,26 @@ def unpacked(arrays: Mapping[str, npt.NDArray[Any]], fields: Fields, rows: int) 
         if data is None or lengths is None:
             continue
         if lengths.dtype != np.int64 or data.dtype != np.uint8 or (lengths < 0).any() or lengths.sum() != data.size:
-            raise ValueError(f"the lengths of the pieces of {name!r} are not those of its bytes")
+            raise BadRowsError("rows.piece-lengths", field=name)
         found[name] = np.empty((rows, *shape), dtype)
         room, at = found[name].reshape(-1).view(np.uint8), 0
         for piece in np.split(data.reshape(-1), np.cumsum(lengths.reshape(-1))[:-1]):
             at += _unpack(name, piece.tobytes(), room[at:])
         if at < room.size:
-            raise ValueError(f"the pieces of {name!r} unpack to {at:,} bytes; {rows} rows have {room.size:,}")
+            raise BadRowsError("rows.pieces-short", field=name, found=at, rows=rows, wanted=room.size)
     return found
 
 
 def _unpack(name: str, piece: bytes, room: npt.NDArray[np.uint8]) -> int:
-    """Into the beginning of `room`; how many bytes. Errors: ValueError."""
+    """Into the beginning of `room`; how many bytes. Errors: BadRowsError."""
     try:
         stated = zstandard.frame_content_size(piece)
         if not 0 < stated <= room.size:  # -1: not stated
-            raise ValueError(f"a piece of {name!r} would unpack to {stated:,} bytes; {room.size:,} are left to fill")
+            raise BadRowsError("rows.piece-too-large", field=name, stated=stated, left=room.size)
         raw = zstandard.ZstdDecompressor().decompress(piece, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise ValueError(f"a piece of {name!r} is not one whole zstd frame ({error})") from None
+        raise BadRowsError("rows.no-zstd", field=name, why=error) from None
     if len(raw) != stated:
-        raise ValueError(f"a piece of {name!r} unpacks to {len(raw):,} bytes and states {stated:,}")
+        raise BadRowsError("rows.piece-size", field=name, found=len(raw), stated=stated)
     room[:stated] = np.frombuffer(raw, np.uint8)
     return stated

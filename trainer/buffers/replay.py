@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.buffers.pages import zeros
-from trainer.buffers.rows import Batch, Fields
+from trainer.buffers.rows import BadRowsError, Batch, Fields
 from trainer.envs.spaces import I64, Bools
 
 #: Below this many new rows a loop is quicker than NumPy's calls.
@@ -126,16 +126,16 @@ class Ring:
     def put_back(self, block: Block) -> int:
         """Lay the rows of `block` where they lay, as far as they are not overwritten; `counts` must be set before.
 
-        Returns how many that were. Errors: ValueError where the block does not fit this ring.
+        Returns how many that were. Errors: BadRowsError.
         """
         if len(block.starts) != self.num_tasks:
-            raise ValueError(f"a block of {len(block.starts)} tasks does not fit a ring of {self.num_tasks}")
+            raise BadRowsError("rows.other-tasks", found=len(block.starts), tasks=self.num_tasks)
         task, number = block.numbers
         alive = (number >= self.oldest[task]) & (number < self.counts[task])
         for name, (shape, kind) in self.fields.items():
             array = block.arrays.get(name)
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
-                raise ValueError(f"the block's field {name!r} is missing or has another shape or type")
+                raise BadRowsError("rows.field", field=name)
         kept = slice(None) if alive.all() else alive  # a copy of all would be a whole checkpoint's rows
         self._lay(self._places(task, number)[kept], {name: block.arrays[name][kept] for name in self.fields})
         return int(alive.sum())

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from anchorleg.errors import NamedError
 from trainer.envs.spaces import F32, I64, Actions, Obs, Spaces
 from trainer.machine.device import on_device
 
@@ -22,6 +23,10 @@ Numbers = npt.NDArray[Any] | Tensor
 OBS, NEXT_OBS = "obs.", "next_obs."
 #: How many steps a row's reward sums up, where a row may be of more than one.
 STEPS = "steps"
+
+
+class BadRowsError(NamedError, ValueError):
+    """Rows of a file that do not fit their ring."""
 
 
 def fields_of(spaces: Spaces) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

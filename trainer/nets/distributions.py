@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.envs.spaces import ACTION_HIGH, ACTION_LOW, Box, Discrete
+from trainer.errors import FieldError
 
 #: Of the entropy of actions that are one of several (CleanRL, sac_atari.py).
 _SHARE_OF_ENTROPY = 0.89
@@ -40,7 +41,7 @@ class Distribution(Protocol):
     free: int
 
     def __init__(self, action: Box | Discrete) -> None:
-        """Errors: ValueError, a sentence, for a kind of action that it has no density over."""
+        """Errors: FieldError for a kind of action that it has no density over."""
 
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
         """What `sample` takes, drawn on the CPU."""
@@ -77,7 +78,7 @@ class TanhNormal:
 
     def __init__(self, action: Box | Discrete) -> None:
         if not isinstance(action, Box):
-            raise ValueError("squashed-normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
+            raise FieldError("distribution.needs-numbers", distribution="squashed-normal")
         self.size = action.size
         self.parameters = 2 * action.size
         self.free = 0
@@ -131,7 +132,7 @@ class Normal:
 
     def __init__(self, action: Box | Discrete) -> None:
         if not isinstance(action, Box):
-            raise ValueError("normal is for actions of real numbers, and these are one of several")  # noqa: TRY004
+            raise FieldError("distribution.needs-numbers", distribution="normal")
         self.size = action.size
         self.parameters = 2 * action.size
         self.free = action.size
@@ -190,7 +191,7 @@ class TanhNoise(Normal):
 
     def __init__(self, action: Box | Discrete) -> None:
         if not isinstance(action, Box):
-            raise ValueError("tanh-noise is for actions of real numbers, and these are one of several")  # noqa: TRY004
+            raise FieldError("distribution.needs-numbers", distribution="tanh-noise")
         super().__init__(action)
 
     def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
@@ -218,7 +219,7 @@ class Categorical:
 
     def __init__(self, action: Box | Discrete) -> None:
         if not isinstance(action, Discrete):
-            raise ValueError("categorical is for actions that are one of several, and these are real numbers")  # noqa: TRY004
+            raise FieldError("distribution.needs-choice", distribution="categorical")
         self.parameters = action.n
         self.free = 0
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from trainer.config.network import Network
 from trainer.envs.spaces import Obs, Spaces
+from trainer.errors import FieldError
 from trainer.nets import weights
 from trainer.nets.distributions import DISTRIBUTIONS
 from trainer.nets.encoders.base import arch_of, encoder_for
@@ -54,7 +55,7 @@ class PolicySpec:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """What `as_json` was made of. Errors: KeyError, TypeError, ValueError for anything else."""
         if value["distribution"] not in DISTRIBUTIONS:
-            raise ValueError(f"distribution is {value['distribution']!r}; this version has {', '.join(DISTRIBUTIONS)}")
+            raise FieldError("distribution.unknown", found=value["distribution"], known=", ".join(DISTRIBUTIONS))
         spaces, network = Spaces.from_json(value["spaces"]), Network.model_validate(value["network"])
         return cls(spaces, network, value["distribution"], bool(value.get("normalises", False)))
 
@@ -84,7 +85,7 @@ class PolicyNet(nn.Module):
 
     Encoders that learn nothing are `frozen`: what they make of an observation is `prepared` once, and may be kept in
     its place. Weights are drawn from `generator`, on the CPU, encoders first; without one it stays on torch's `meta`
-    device. Errors: ValueError, a sentence, where its spec cannot be built.
+    device. Errors: FieldError where its spec cannot be built.
     """
 
     def __init__(self, spec: PolicySpec, generator: torch.Generator | None) -> None:

@@ -80,24 +80,18 @@ def tensors_for(module: nn.Module, path: Path, arch: str) -> dict[str, Tensor]:
     found = _without_extras(read(path), own)
     if isinstance(module, Fitting):
         found = module.fitted(found)
-    missing, unexpected = [name for name in own if name not in found], [name for name in found if name not in own]
-    if missing or unexpected:
-        lacks = f"it lacks {missing[0]}" if missing else ""
-        has = f"it has {unexpected[0]}, which {arch} has not" if unexpected else ""
-        words = " and ".join(filter(None, (lacks, has)))
-        raise ConfigError(f"{path} holds the weights of another net than {arch}: {words}; {_other(arch)}")
     for name, wanted in own.items():
-        if found[name].shape != wanted.shape:
-            raise ConfigError(
-                f"{path} holds the weights of another net than {arch}: {name} has the shape "
-                f"{tuple(found[name].shape)}, and here {tuple(wanted.shape)}; {_other(arch)}, or show it what the file "
-                "was made with (pixels, cameras, frames)"
-            )
-        if found[name].is_floating_point() != wanted.is_floating_point():
-            raise ConfigError(
-                f"{path}: {name} is of {found[name].dtype}, and here of {wanted.dtype}: packed or quantised numbers "
-                f"stand for others; give a file of the net's own ({_WHERE})"
-            )
+        tensor = found.get(name)
+        if tensor is None:
+            raise ConfigError("weights.tensor-missing", path=path, arch=arch, tensor=name)
+        if tensor.shape != wanted.shape:
+            shapes = {"found": str(list(tensor.shape)), "wanted": str(list(wanted.shape))}
+            raise ConfigError("weights.tensor-shape", path=path, arch=arch, tensor=name, **shapes)
+        if tensor.is_floating_point() != wanted.is_floating_point():
+            kinds = {"found": str(tensor.dtype), "wanted": str(wanted.dtype)}
+            raise ConfigError("weights.tensor-type", path=path, tensor=name, **kinds)
+    if unknown := next((name for name in found if name not in own), None):
+        raise ConfigError("weights.tensor-unknown", path=path, arch=arch, tensor=unknown)
     return {name: found[name].to(wanted.dtype) for name, wanted in own.items()}
 
 
@@ -113,9 +107,7 @@ def read(path: Path) -> dict[str, Tensor]:
             tensors |= _from_safetensors(file) if file.suffix == _SUFFIX else _from_torch(file)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor.float()).all()):
-            raise ConfigError(
-                f"{path}: {name} has numbers that are not finite in single precision; take another file ({_WHERE})"
-            )
+            raise ConfigError("weights.not-finite", path=path, tensor=name)
     return tensors
 
 
@@ -205,22 +197,16 @@ def _files(path: Path) -> list[Path]:
     elif path.exists():
         files = [path]
     else:
-        raise ConfigError(
-            f"there is no file of weights {path} ({_WHERE}): give the path of a {_SUFFIX} or .pth file on this "
-            "machine, or of a folder with shards"
-        )
+        raise ConfigError("weights.no-such-file", path=path)
     for file in files:
         if not file.exists():
-            raise ConfigError(f"{path} lacks {file.name}, which its index names: copy the whole folder ({_WHERE})")
+            raise ConfigError("weights.shard-missing", path=path, shard=file.name)
         _must_be_regular(file)
         if file.suffix not in {_SUFFIX, *_OF_TORCH}:
-            raise ConfigError(f"{file} is no file of weights by its name: a {_SUFFIX} or .pth is needed ({_WHERE})")
+            raise ConfigError("weights.other-suffix", file=file)
     size = sum(file.stat().st_size for file in files)
     if size > MOST_BYTES:
-        raise ConfigError(
-            f"{path} has {size / 2**30:.1f} GiB, more than any net that is read here ({MOST_BYTES / 2**30:.0f} GiB): "
-            f"give the file of the encoder alone ({_WHERE})"
-        )
+        raise ConfigError("weights.too-large", path=path, gib=size / 2**30, most=MOST_BYTES / 2**30)
     return files
 
 
@@ -229,16 +215,14 @@ def _shards(folder: Path) -> list[Path]:
         index = _json(folder / _INDEX)
         names = index.get("weight_map")
         if not isinstance(names, dict) or not names or not all(_is_plain(name) for name in names.values()):
-            raise ConfigError(f"{folder / _INDEX} is no index of shards: copy the whole folder anew ({_WHERE})")
+            raise ConfigError("weights.no-index", file=folder / _INDEX)
         return sorted(folder / name for name in set(names.values()))
     for name in (_WHOLE, _TORCH_WHOLE):
         if (folder / name).exists():
             return [folder / name]
     found = sorted(folder.glob(f"*{_SUFFIX}"))
     if not found:
-        raise ConfigError(
-            f"the folder {folder} has no {_WHOLE}, and no shards: give a file, or another folder ({_WHERE})"
-        )
+        raise ConfigError("weights.no-shards", folder=folder)
     return found
 
 
@@ -249,7 +233,7 @@ def _is_plain(name: Any) -> bool:
 def _must_be_regular(file: Path) -> None:
     """Errors: ConfigError. A device or a pipe may have no end."""
     if not file.is_file():
-        raise ConfigError(f"{file} is no regular file: copy the weights into one, and name that ({_WHERE})")
+        raise ConfigError("weights.not-regular", file=file)
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -259,7 +243,7 @@ def _json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _unreadable(file, error) from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{file} is not the object that it should be: copy the whole folder anew ({_WHERE})")
+        raise ConfigError("weights.not-json-object", file=file)
     return value
 
 
@@ -277,9 +261,7 @@ def _from_safetensors(file: Path) -> dict[str, Tensor]:
     except safetensors.SafetensorError as error:
         raise _unreadable(file, error) from error
     if _NUMBERS in metadata and metadata[_NUMBERS] != _digest(tensors):
-        raise ConfigError(
-            f"{file} is damaged: its numbers are not those that were written; remove it, and give {_WHERE}"
-        )
+        raise ConfigError("weights.copy-damaged", file=file)
     return tensors
 
 
@@ -292,16 +274,10 @@ def _from_torch(file: Path) -> dict[str, Tensor]:
         if isinstance(error, OSError) and may_pass(error):
             raise
         if any(words in str(error).lower() for words in _OF_CODE):
-            raise ConfigError(
-                f"{file} holds more than tensors, and to read that could run code that came with it: nothing of it was "
-                f"read; give a file of a net's state_dict alone, or one of safetensors ({_WHERE})"
-            ) from error
+            raise ConfigError("weights.holds-code", file=file) from error
         raise _unreadable(file, error) from error
     if not isinstance(value, dict) or not value or not all(_is_plain_tensor(*item) for item in value.items()):
-        raise ConfigError(
-            f"{file} holds no tensors by their names: give a file of a net's state_dict alone, or one of safetensors "
-            f"({_WHERE})"
-        )
+        raise ConfigError("weights.no-tensors", file=file)
     return dict(value)
 
 
@@ -330,9 +306,7 @@ def _unreadable(file: Path, error: Exception) -> ConfigError:
     why = getattr(error, "strerror", None) or str(error).partition("\n")[0].strip() or type(error).__name__
     if why.startswith("Weights only load failed"):  # and then how to have any code run
         why = "torch finds no tensors in it"
-    return ConfigError(
-        f"{file} cannot be read as weights ({why[:120]}): it is damaged or something else; copy it anew ({_WHERE})"
-    )
+    return ConfigError("weights.unreadable", file=file, why=why[:120])
 
 
 def _without_extras(tensors: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
@@ -355,11 +329,5 @@ def _check_config(path: Path, expected: Mapping[str, Any], arch: str) -> None:
         said = _json(file) if expected and path.is_dir() and file.exists() else {}
     for name, value in expected.items():
         if said.get(name, value) != value:
-            raise ConfigError(
-                f"{file} describes another net than {arch}: {name} is {said[name]!r}, and here {value!r}; "
-                f"{_other(arch)}"
-            )
-
-
-def _other(arch: str) -> str:
-    return f"give a file of {arch}, or name the net that it is of (network.encoder.arch)"
+            said_and_wanted = {"found": said[name], "wanted": value}
+            raise ConfigError("weights.other-description", file=file, arch=arch, name=name, **said_and_wanted)

@@ -25,9 +25,7 @@ from trainer.envs.suite import spaces_of
 from trainer.errors import ConfigError, OutOfMemoryError
 from trainer.evaluation.protocol import lanes_a_task
 from trainer.machine.shortage import words_of_shortage
-from trainer.nets.encoders.base import encoder_for, kept_spaces
-from trainer.nets.kept import kept_bytes
-from trainer.nets.seen import check_seen
+from trainer.nets.encoders.base import check_encoders, encoder_for, kept_bytes, kept_spaces
 
 _FLOAT_BYTES = 4
 #: A replay of so many bytes has addresses: a program has 2^47 of them on most processors, and more than one array.
@@ -69,8 +67,8 @@ def check(
     that cannot be built, an encoder of what is not seen, frames that no episode has.
     """
     try:
-        check_seen(training, spaces_of(training))
-        frames.check_kept(_kept(training), training)
+        check_encoders(training.network, spaces_of(training))
+        frames.check_frames(_kept(training), training)
         parts = host_parts(training, device, rows_kept(training), shown, ranks, here, accepts=accepts)
     except ConfigError:
         raise

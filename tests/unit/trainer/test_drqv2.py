@@ -11,6 +11,7 @@ from suites import learn
 pytest.importorskip("torch")
 
 import torch
+from refused import refused
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import graph_check
@@ -24,8 +25,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Discrete, Spaces
 from trainer.envs.step import Step
-from trainer.errors import ConfigError
-from trainer.nets.shift import drawn_moves, shifted
+from trainer.nets.encoders.common import drawn_moves, shifted
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
@@ -199,7 +199,7 @@ def test_the_noise_falls_in_a_line_and_a_published_policy_brings_it():
 
 def test_actions_that_are_one_of_several_are_refused():
     spaces = Spaces(SPACES.obs, Discrete(4), ("a", "b"), 10)
-    with pytest.raises(ConfigError, match="drqv2 gives actions of real numbers"):
+    with refused("algorithm.needs-real-actions", algorithm="drqv2", choices=4):
         made(spaces)
 
 
@@ -268,7 +268,7 @@ def test_a_learner_behind_another_frozen_encoder_is_not_adopted():
 
     one = of(0)
     before = {name: tensor.clone() for name, tensor in one.state().tensors.items()}
-    with pytest.raises(ValueError, match="frozen encoder is another one"):
+    with refused("learner.other-frozen-encoder"):
         adopt(one, of(1).state().tensors)
     assert all(torch.equal(tensor, before[name]) for name, tensor in one.state().tensors.items())
     adopt(of(0, 5), of(1, 5).state().tensors)

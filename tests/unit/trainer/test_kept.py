@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from trainer.config.network import Network
 from trainer.envs.spaces import ArraySpec
-from trainer.nets.encoders.base import encoder_for
-from trainer.nets.kept import kept_bytes
+from trainer.nets.encoders.base import encoder_for, kept_bytes
 
 _CLIP = ArraySpec((4, 3, 32, 32), "uint8", 0.0, 255.0, stack=4)
 _STACK = ArraySpec((9, 84, 84), "uint8", 0.0, 255.0, stack=3)

@@ -10,13 +10,13 @@ from suites import SPACES, act_deterministic, learn, learner_of, state_of
 pytest.importorskip("torch")
 
 import torch
+from refused import refused
 
 from trainer.algorithms.common import categorical
 from trainer.algorithms.common.multitask import actor_and_critics
 from trainer.buffers.rows import Batch
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import STATE, ArraySpec
-from trainer.errors import ConfigError
 from trainer.machine import products
 from trainer.nets.distributions import gaussian, sample
 from trainer.nets.mlp import MLP, with_task
@@ -58,7 +58,7 @@ def equal(a, b):
 
 def test_a_picture_that_is_called_a_state_is_refused():
     training = resolve(TrainingSection(preset="debug", tasks=TASKS))
-    with pytest.raises(ConfigError, match="mtsac reads one row of numbers"):
+    with refused("algorithm.needs-a-row"):
         actor_and_critics(training, replace(SPACES, obs={STATE: ArraySpec((3, 64, 64), "uint8")}), None)
 
 

@@ -9,6 +9,7 @@ from suites import learn, learner_of
 pytest.importorskip("torch")
 
 import torch
+from refused import refused
 from test_drqv2 import batch_of as pictures
 from test_drqv2 import made as drqv2
 from test_updates import KINDS, a_batch, a_training
@@ -20,7 +21,6 @@ from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import differences, identity
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def test_it_is_part_of_what_a_run_is_and_float32_is_what_runs_were_before():
 
 def test_a_gpu_without_it_is_told_in_one_sentence():
     gpu, rounded = torch.device("cuda"), a_training(precision="bf16").off_policy
-    with pytest.raises(ConfigError, match="precision is bf16, which this GPU has no instructions for"):
+    with refused("algorithm.no-bf16"):
         must_be_had(rounded, gpu, lambda: False)
     must_be_had(rounded, gpu, lambda: True)
     must_be_had(rounded, CPU, lambda: False)

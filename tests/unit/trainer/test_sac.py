@@ -11,6 +11,7 @@ from suites import learn
 pytest.importorskip("torch")
 
 import torch
+from refused import refused
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.sac import target_entropy
@@ -20,7 +21,6 @@ from trainer.config.algorithms import Sac
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces
-from trainer.errors import NotFiniteError
 
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
@@ -114,7 +114,7 @@ def test_an_actor_that_is_not_finite_does_not_act(action):
     obs, task = {STATE: np.zeros((3, 5), np.float32)}, np.zeros(3, np.int32)
     assert len(algorithm.act(obs, task, 0)) == 3
     next(algorithm.policy.body.parameters()).data.fill_(float("nan"))
-    with pytest.raises(NotFiniteError, match="not finite"):
+    with refused("actor.not-finite", step=0):
         algorithm.act(obs, task, 0)
 
 

@@ -72,10 +72,7 @@ def actor_and_critics(
     """The nets of `training`, their weights drawn from `init`; None: on torch's `meta` device, to be counted."""
     is_row = set(spaces.obs) == {STATE} and len(spaces.obs[STATE].shape) == 1
     if not is_row or not isinstance(spaces.action, Box):
-        raise ConfigError(
-            f"mtsac reads one row of numbers and gives real ones, and {training.env.name} has other spaces: use ppo, "
-            "a2c or sac (training.algorithm)"
-        )
+        raise ConfigError("algorithm.needs-a-row", env=training.env.name)
     inputs, actions = spaces.obs[STATE].shape[0] + len(spaces.tasks), spaces.action.size
     actor = PolicyNet(PolicySpec(spaces, training.network, "squashed-normal"), init)
     settings, network, tasks = cast("Mtsac", training.algorithm), training.network, len(spaces.tasks)

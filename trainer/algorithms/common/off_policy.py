@@ -164,5 +164,5 @@ def earned(before: int, after: int, random_steps: int, updates_per_step: float) 
 def must_be_finite(actions: Actions, step: int) -> Actions:
     """The same `actions`. Errors: NotFiniteError."""
     if not np.isfinite(actions).all():
-        raise NotFiniteError(f"the actor's actions are not finite at step {step}", what=["actor"])
+        raise NotFiniteError("actor.not-finite", what=["actor"], step=step)
     return actions

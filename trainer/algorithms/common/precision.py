@@ -29,7 +29,4 @@ def rounding(settings: OffPolicySettings, device: torch.device) -> AbstractConte
 def must_be_had(settings: OffPolicySettings, device: torch.device, on_gpu: Callable[[], bool] = _ON_GPU) -> None:
     """Errors: ConfigError where the GPU has no bfloat16."""
     if settings.precision == "bf16" and device.type == "cuda" and not on_gpu():
-        raise ConfigError(
-            "training.algorithm.precision is bf16, which this GPU has no instructions for: ask for a newer one "
-            "(slurm.gpu_type), or leave it out in a new run"
-        )
+        raise ConfigError("algorithm.no-bf16")

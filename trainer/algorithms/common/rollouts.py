@@ -222,7 +222,7 @@ class ShardRollout:
         seen, distribution = nets.encoder_input.scaled(obs), nets.actor.distribution
         outputs = nets.outputs(seen, task)
         if not torch.isfinite(outputs).all():
-            raise NotFiniteError(f"the policy's actions are not finite at step {step}", what=["actor"])
+            raise NotFiniteError("actor.not-finite", what=["actor"], step=step)
         action = distribution.draw(outputs, distribution.noise(len(task), self._noise).to(nets.device))
         self._played = {f"obs.{key}": array for key, array in seen.items()}
         self._played |= {"task": task.astype(np.int64), "action": action.cpu().numpy()}

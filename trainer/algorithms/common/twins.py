@@ -29,8 +29,8 @@ from trainer.envs.spaces import I32, Box, Obs, Spaces
 from trainer.errors import ConfigError
 from trainer.machine.device import on_device
 from trainer.nets.critics import NetInputs, StateReader, TwinCritics
+from trainer.nets.encoders.common import drawn_moves, shifted
 from trainer.nets.policy import PolicyNet, PolicySpec
-from trainer.nets.shift import drawn_moves, shifted
 from trainer.streams import RandomStream
 
 
@@ -169,7 +169,5 @@ def sizes_of(training: Training, spaces: Spaces, distribution: str, outputs: int
 def must_be_numbers(training: Training, spaces: Spaces) -> None:
     """Errors: ConfigError for actions that are one of several."""
     if not isinstance(spaces.action, Box):
-        raise ConfigError(
-            f"{training.algorithm.name} gives actions of real numbers, and those of {training.env.name} are one of "
-            f"{spaces.action.n}: use sac, ppo or a2c (training.algorithm)"
-        )
+        names = {"algorithm": training.algorithm.name, "env": training.env.name}
+        raise ConfigError("algorithm.needs-real-actions", **names, choices=spaces.action.n)

@@ -22,10 +22,9 @@ _UINT8_WHITE = 255.0
 
 
 def check(name: str, spec: ArraySpec) -> None:
-    """Errors: ValueError, a sentence, where the encoder `name` reads no such observations."""
-    why = refusal(name, spec.shape)
-    if why is not None:
-        raise ValueError(why)
+    """Errors: FieldError where the encoder `name` reads no such observations."""
+    if (why := refusal(name, spec.shape)) is not None:
+        raise why
 
 
 def brightness(observed: Tensor, spec: ArraySpec) -> Tensor:
@@ -107,3 +106,35 @@ def uniform(layer: nn.Module, generator: torch.Generator) -> None:
         bound = layer.weight[0].numel() ** -0.5
         for parameter in layer.parameters(recurse=False):
             parameter.uniform_(-bound, bound, generator=generator)
+
+
+def drawn_moves(count: int, most: int, generator: torch.Generator) -> Tensor:
+    """[count, 2] whole pixels (down, right), up to `most` either way. `generator`: on the CPU.
+
+    Pictures that are moved at random keep critics from learning them by heart (DrQ, Kostrikov et al. 2021, arXiv
+    2004.13649), there by bilinear sampling; whole pixels need no interpolation, whose backward has no fixed order on a
+    GPU.
+    """
+    return torch.randint(-most, most + 1, (2, count), generator=generator).T.contiguous()
+
+
+def shifted(pictures: Tensor, moves: Tensor) -> Tensor:
+    """[B, …, H, W], each row moved by its `moves` [B, 2], which are on the CPU; its border is repeated. All frames of a
+    row are moved alike.
+    """
+    count, (height, width) = len(pictures), pictures.shape[-2:]
+    if pictures.device.type == "cpu":  # one by one, which is quicker there than a look-up of each pixel
+        moved = torch.empty_like(pictures)
+        for row, (down, right) in enumerate(moves.tolist()):
+            rows = torch.arange(down, down + height).clamp_(0, height - 1)
+            columns = torch.arange(right, right + width).clamp_(0, width - 1)
+            torch.index_select(pictures[row].index_select(-2, rows), -1, columns, out=moved[row])
+        return moved
+    rows, columns = (
+        (torch.arange(size) + move[:, None]).clamp_(0, size - 1).to(pictures.device)
+        for size, move in zip((height, width), moves.T, strict=True)
+    )
+    row_of = torch.arange(count, device=pictures.device)
+    flat = pictures.reshape(count, -1, height, width).permute(0, 2, 3, 1)
+    moved = flat[row_of[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return moved.permute(0, 3, 1, 2).reshape(pictures.shape)

@@ -146,16 +146,10 @@ def choose_native(training: Training, recorded: str | None) -> tuple[str, str | 
     try:
         load()
     except UnreadLibraryError as error:
-        raise UndecidedError(
-            f"the library of updates cannot be had now ({error}); nothing was decided, for a training keeps to the way "
-            "that it is begun by: start again when it can be, or set XDG_CACHE_HOME to another folder"
-        ) from error
+        raise UndecidedError("library.updates-unread", why=error) from error
     except NoLibraryError as error:
         if recorded == NATIVE:
-            raise ConfigError(
-                f"updates of this training were made by a library that is not to be had here ({error}); install a C "
-                "compiler, name one in CC, or set XDG_CACHE_HOME to a folder that a machine with one shares"
-            ) from error
+            raise ConfigError("library.updates-gone", why=error) from error
         return KERNELS, f"updates are made without the library that would make them quicker ({error})"
     return NATIVE, None
 
