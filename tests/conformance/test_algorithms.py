@@ -9,11 +9,15 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from point_demos import recorded
+from point_demos import recorded as recorded_demos
+from refused import refused
 from safetensors.torch import load, save
 from slot_digest import parts_of
 
 from trainer.algorithms.base import Context
+from trainer.algorithms.common.cuda_graph import GRAPH
+from trainer.algorithms.common.graph_check import CHECKED, leaves_same_bits, made_up
+from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.experience import Experience
 from trainer.buffers.replay import Block
 from trainer.checkpoints.checkpoint import Contents
@@ -22,6 +26,7 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import spaces_of, suite_of
 from trainer.envs.vector import VectorEnv
+from trainer.errors import NotFiniteError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.state import State
 from trainer.training.run import advance, capture, fresh, resumed
@@ -88,7 +93,7 @@ MORE = {
 @pytest.fixture(scope="session")
 def demonstrations(tmp_path_factory):
     """A folder of some."""
-    return str(recorded(tmp_path_factory.mktemp("demonstrations") / "out", 8).folder)
+    return str(recorded_demos(tmp_path_factory.mktemp("demonstrations") / "out", 8).folder)
 
 
 @pytest.fixture(
@@ -199,12 +204,18 @@ def test_as_many_updates_are_made_as_are_owed(training):
         assert run.step == step + (0 if must else training.num_envs)
 
 
+def made(training, device=CPU, spaces=None):
+    """An algorithm at step 0."""
+    spaces = spaces or spaces_of(training)
+    experience = Experience(training, kept_spaces(spaces, training.network)) if training.uses_experience else None
+    kind = find(ALGORITHMS, training.algorithm.name)
+    return kind(Context(training, spaces, training.num_envs, device, experience))
+
+
 def nets_of(training, **seeds):
     """The policy's tensors, as they are first."""
-    other, spaces = training.changed(**seeds), spaces_of(training)
-    experience = Experience(other, kept_spaces(spaces, other.network)) if other.uses_experience else None
-    made = find(ALGORITHMS, training.algorithm.name)(Context(other, spaces, training.num_envs, CPU, experience))
-    return {name: tensor for name, tensor in made.state().tensors.items() if name.startswith("policy.")}
+    tensors = made(training.changed(**seeds)).state().tensors
+    return {name: tensor for name, tensor in tensors.items() if name.startswith("policy.")}
 
 
 def are_equal(one, other):
@@ -231,3 +242,95 @@ def test_each_measure_has_its_name(training):
         advance(run)
     assert run.measured[0].shape == (len(cls.METRICS),)
     assert all(len(values) == len(training.env.tasks) for values in run.algorithm.measures().values())
+
+
+@pytest.mark.parametrize("training", [*((name, "any") for name in ALL), ("sac", "three")], indirect=True, ids="-".join)
+def test_a_policy_that_is_not_finite_does_not_act(training):
+    run = fresh(training, CPU, envs_of(training))
+    advance(run)
+    for parameter in run.algorithm.policy.body.parameters():
+        parameter.data.fill_(float("nan"))
+    with pytest.raises(NotFiniteError):
+        run.algorithm.act(run.collector.obs, run.collector.task, 10**6)
+
+
+#: Of the variants above: whose updates can be recorded.
+RECORDED = [
+    ("mtsac", "any"), ("mtsac", "heads"), ("mtsac", "residual"), ("td3", "any"), ("td3", "categorical"),
+    ("td3", "frozen, td3"),
+]  # fmt: skip
+recorded = pytest.mark.parametrize("training", RECORDED, indirect=True, ids="-".join)
+
+
+class Recorder:
+    """A stand-in for a CUDA graph: does nothing at first, and what it was given at each replay."""
+
+    def __init__(self, spoil=0.0):
+        self.replays, self.spoil = 0, spoil
+
+    def __call__(self, update):
+        measured = torch.full((5,), torch.nan)
+
+        def replay():
+            self.replays += 1
+            found = update() + self.spoil
+            measured.resize_(found.shape).copy_(found)
+
+        return replay, measured
+
+
+@recorded
+def test_recorded_updates_leave_the_bits_of_others_and_are_left_out_where_they_do_not(training):
+    kind, kept, recorder = find(ALGORITHMS, training.algorithm.name), kept_spaces_of(training), Recorder()
+    assert leaves_same_bits(kind, training, kept, CPU, recorder)
+    assert recorder.replays >= CHECKED
+    assert not leaves_same_bits(kind, training, kept, CPU, Recorder(1e-6))
+
+
+def kept_spaces_of(training):
+    return kept_spaces(spaces_of(training), training.network)
+
+
+def samples(algorithm, training, count):
+    for seed in range(count):
+        batch = made_up(training.off_policy, kept_spaces_of(training), seed)
+        yield Sample(batch, algorithm.draw(batch, algorithm.noise))
+
+
+@recorded
+def test_what_was_recorded_is_forgotten_where_a_state_is_put_back(training):
+    """It would go on with moments that are no longer there."""
+    algorithm, recorder = made(training), Recorder()
+    algorithm.launch(GRAPH, recorder)
+    first, *others = samples(algorithm, training, 16)
+    for sample in others:
+        algorithm.learn(sample)
+    before = recorder.replays
+    algorithm.load(algorithm.state())
+    algorithm.learn(first)
+    assert recorder.replays == before > 0
+
+
+@recorded
+def test_an_update_reads_no_number_back(training):
+    """On a device whose tensors have no numbers: what would make the host wait for a GPU fails there."""
+    meta = torch.device("meta")
+    algorithm = made(training, meta)
+    for sample in samples(algorithm, training, 3):  # of td3 the third moves the actor
+        measured = algorithm.learn(sample)
+        assert (measured.shape, measured.device) == ((len(algorithm.METRICS),), meta)
+
+
+REAL = "algorithm.needs-real-actions"
+
+
+@pytest.mark.parametrize(("name", "why"), [("td3", REAL), ("drqv2", REAL), ("mtsac", "algorithm.needs-a-row")])
+def test_actions_that_are_one_of_several_are_refused_by_those_that_give_numbers(name, why):
+    """Before it is made, too: its sizes are asked for."""
+    env = {"name": POINTS, **({"observation": "cameras", "image_size": 16} if name == "drqv2" else {})}
+    training = resolve(TrainingSection(env=env, algorithm=name, network=NETWORK))
+    several = spaces_of(training.changed(env={**env, "pushes": "three"}))
+    with refused(why):
+        find(ALGORITHMS, name).sizes(training, several)
+    with refused(why):
+        made(training, spaces=several)

@@ -64,15 +64,17 @@ class A2C(Algorithm):
         """Of policy_loss + value_coef · value_loss - entropy_coef · entropy, left in `nets.learned`; `METRICS`."""
         settings, size = self.settings, len(batch.log_prob)
         now = self.nets.evaluate(batch.inputs, batch.action)
+        measured = {"entropy": now.policy.entropy.mean()}
 
         advantage = normalised(batch.advantage) if settings.normalise_advantage else batch.advantage
-        policy_loss = -(now.log_prob * advantage).mean()
+        measured["policy_loss"] = -(now.policy.log_prob * advantage).mean()
         by_log_prob = advantage / -size
 
         error = now.value - batch.returns
+        measured["value_loss"] = error.square().mean()
         by_value = (2 * settings.value_coef / size) * error
         self.nets.backward(batch.inputs, now, by_log_prob, by_value, settings.entropy_coef / size)
-        return torch.stack([policy_loss, error.square().mean(), now.entropy.mean()])
+        return self.metrics(measured)
 
     def parts(self) -> Mapping[str, Any]:
         return self.nets.parts(self.optimizer)

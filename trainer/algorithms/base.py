@@ -68,7 +68,9 @@ class Algorithm(ABC):
     """
 
     METRICS: ClassVar[tuple[str, ...]]
-    """The names of what an update measures."""
+    """The names of what an update measures, as rows of metrics and TensorBoard have them: `docs/metrics.md` says what
+    each means. A new one stands here, and among what `update` hands to `metrics`.
+    """
     policy: PolicyNet
     """What acts, is evaluated and published."""
 
@@ -95,6 +97,11 @@ class Algorithm(ABC):
         """Everything stateful by its name in a checkpoint, as `trainer.algorithms.common.parts` has it. The net that
         acts is called "policy". `state` and `load` follow from this.
         """
+
+    @classmethod
+    def metrics(cls, measured: Mapping[str, Tensor]) -> Tensor:
+        """What `update` returns, of the numbers that it `measured` by the names of `METRICS`."""
+        return torch.stack([measured[name] for name in cls.METRICS])
 
     # --- optional: when it learns -------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finit
 from trainer.algorithms.common.optimizers import optimizers_of, step_along
 from trainer.algorithms.common.parts import named, torch_generator
 from trainer.algorithms.common.sharding import OptimizerStep, Sample, take_steps
+from trainer.algorithms.common.twins import twin_sizes
 from trainer.buffers.rows import Batch
 from trainer.config.algorithms import Mtsac
 from trainer.config.training import Training
@@ -280,7 +281,7 @@ class MTSAC(Algorithm):
         else:
             for target, critic in zip(self.target_critics.parameters(), self.critics.parameters(), strict=True):
                 target.lerp_(critic, self.settings.tau)
-        return torch.stack([measured[name] for name in self.METRICS])
+        return self.metrics(measured)
 
     def drawn(self, x: Tensor, noise: Tensor) -> tuple[Draw, list[Tensor]]:
         """Actions for `x` [B, O + K] by standard normal `noise` [B, A], and the values of the actor's layers."""
@@ -338,7 +339,7 @@ class MTSAC(Algorithm):
 
     @classmethod
     def sizes(cls, training: Training, spaces: Spaces) -> Sequence[NetSize]:
-        return multitask.sizes_of(training, spaces)
+        return twin_sizes(training.network, *actor_and_critics(training, spaces, None))
 
     @classmethod
     def choose_launch_mode(

@@ -70,22 +70,24 @@ class PPO(Algorithm):
         """Of policy_loss + value_coef · value_loss - entropy_coef · entropy, left in `nets.learned`; `METRICS`."""
         settings, size = self.settings, len(batch.log_prob)
         now = self.nets.evaluate(batch.inputs, batch.action)
+        measured = {"entropy": now.policy.entropy.mean()}
 
         # The mean of -min(ratio · A, clipped ratio · A): no gradient where the ratio went too far already.
         advantage = normalised(batch.advantage) if settings.normalise_advantage else batch.advantage
-        log_ratio = now.log_prob - batch.log_prob
+        log_ratio = now.policy.log_prob - batch.log_prob
         ratio = log_ratio.exp()
         gain, clipped = ratio * advantage, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage
-        policy_loss = -torch.minimum(gain, clipped).mean()
+        measured["policy_loss"] = -torch.minimum(gain, clipped).mean()
         by_log_prob = torch.where(gain <= clipped, gain, 0.0) / -size
         # Schulman's estimate, which is never below 0 (joschu.net/blog/kl-approx.html).
-        kl = (ratio - 1 - log_ratio).mean()
-        clip_fraction = ((ratio - 1).abs() > settings.clip).float().mean()
+        measured["kl"] = (ratio - 1 - log_ratio).mean()
+        measured["clip_fraction"] = ((ratio - 1).abs() > settings.clip).float().mean()
 
         error = now.value - batch.returns
+        measured["value_loss"] = error.square().mean()
         by_value = (2 * settings.value_coef / size) * error
         self.nets.backward(batch.inputs, now, by_log_prob, by_value, settings.entropy_coef / size)
-        return torch.stack([policy_loss, kl, clip_fraction, error.square().mean(), now.entropy.mean()])
+        return self.metrics(measured)
 
     def kl_exceeded(self, measured: Tensor) -> bool:
         """Whether the policy went too far from the one that played: then nothing more is learned from the rollout, nor

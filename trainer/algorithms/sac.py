@@ -81,7 +81,7 @@ class SAC(Algorithm):
     def learn(self, sample: Sample) -> Tensor:
         measured = self.off_policy.take_steps(self.optimizer_steps, sample, self.nets.step_optimizer)
         polyak_update(self.nets.target_critics, self.nets.critics, self.settings.tau)
-        return torch.stack([measured[name] for name in self.METRICS])
+        return self.metrics(measured)
 
     def optimizer_steps(self, sample: Sample) -> Iterator[OptimizerStep]:
         """The critics; then, with critics that have taken their step, the actor and the temperatures."""

@@ -197,7 +197,7 @@ class TD3(Algorithm):
             polyak_update(self.nets.target_critics, self.nets.critics, self.settings.tau)
             polyak_update(self.target_actor, self.actor_head, self.settings.tau)
             self.actor_loss.copy_(measured["actor_loss"])
-        return torch.stack([measured["critic_loss"], self.actor_loss, measured["q"]])
+        return self.metrics({**measured, "actor_loss": self.actor_loss})
 
     def launch(self, way: str, record: Record = record_cuda_graph) -> None:
         """Make updates that `way` from here on: those with a step of the actor, and those without."""

@@ -72,8 +72,8 @@ def parts(counts: I64 | F64, own: I64, others: RingSizes, share: float = MAX_SHA
     """How many of a batch's `counts` [K] rows are to come from each of S others, on average, [S, K].
 
     Of each task as many as their part of its rows (`own` [K] beside them), and never above `share` in all nor
-    above an equal part of that for one of them. So whoever sends what, no task weighs more, and nobody crowds out
-    another. What one does not get for the sake of its weight is the run's own.
+    above an equal part of that for one of them. So no task weighs more, and no contributor crowds out another,
+    whatever is sent. What a weight takes from a contributor goes to the run's own rows.
     """
     each = share / max(1, others.givers)
     wanted: F64 = counts * np.minimum(each, others.sizes / np.maximum(1, own + others.of_task)) * others.weights

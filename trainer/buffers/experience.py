@@ -11,7 +11,6 @@ import torch
 
 from trainer.buffers.contributed import COMPARED, MAX_SHARE, Contributed, group_capacity_of, parts, pays
 from trainer.buffers.demonstrated import Demonstrated
-from trainer.buffers.device import DeviceReplay
 from trainer.buffers.frames import FrameReplay, keeps_frames
 from trainer.buffers.replay import Replay, shares
 from trainer.buffers.rows import STEPS, Batch, fields_of, joined, with_steps
@@ -59,29 +58,23 @@ class Experience:
         return self.own.is_ready
 
     def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append the run's own transitions. Errors: TypeError where frames are kept."""
-        if isinstance(self.own, FrameReplay):
-            raise TypeError("frames are kept: it is told whole steps, by `observe`")
+        """Append the run's own transitions, where whole ones are kept."""
+        assert isinstance(self.own, Replay)  # noqa: S101 - else `observe`
         self.own.add(task, rows)
 
     def observe(self, transition: Transition) -> None:
-        """Append a step of all environments. Errors: TypeError where transitions are kept."""
-        if not isinstance(self.own, FrameReplay):
-            raise TypeError("transitions are kept: it is told rows, by `add`")
+        """Append a step of all environments, where frames are kept."""
+        assert isinstance(self.own, FrameReplay)  # noqa: S101 - else `add`
         self.own.add(transition)
 
     def welcome(self) -> Contributed:
-        """The ring of others' rows, made where there is none yet. Errors: TypeError where frames are kept."""
-        if isinstance(self.own, FrameReplay):
-            raise TypeError("frames are kept, and others' experience has none")
+        """The ring of others' rows, made where there is none yet. Where frames are kept nobody sends any."""
         if self.others is None:
             self.others = Contributed(self._training, self.own.fields)
         return self.others
 
     def join(self) -> Contributed:
-        """The ring of other slots' rows, made where there is none yet. Errors: TypeError where frames are kept."""
-        if isinstance(self.own, FrameReplay):
-            raise TypeError("frames are kept, and other slots' experience has none")
+        """The ring of other slots' rows, made where there is none yet; as `welcome`."""
         if self.peers is None:
             room = group_capacity_of(self._training, self.peer_share)  # which a resume may have changed
             self.peers = Contributed.of_group(self._training, self.own.fields, room)
@@ -212,8 +205,6 @@ def ring_of(training: Training, spaces: Spaces, device: torch.device = CPU) -> R
     settings, tasks = training.off_policy, len(training.env.tasks)
     if not keeps_frames(spaces, training):
         fields = with_steps(fields_of(spaces)) if settings.sums_steps else fields_of(spaces)
-        if training.replay_on == "device":
-            return DeviceReplay(settings.buffer_size, tasks, fields, device)
-        return Replay(settings.buffer_size, tasks, fields)
+        return Replay(settings.buffer_size, tasks, fields, device if training.replay_on == "device" else None)
     gamma: float = settings.gamma if settings.sums_steps else 1.0  # type: ignore[attr-defined]
     return FrameReplay(settings.buffer_size, tasks, spaces, settings.steps_summed, gamma)

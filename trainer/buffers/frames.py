@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.buffers.pages import zeros
 from trainer.buffers.replay import Block, Ring
 from trainer.buffers.rows import OBS, BadRowsError, Batch
+from trainer.buffers.storage import zeros
 from trainer.config.pictures import PictureSettings
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
@@ -99,7 +99,7 @@ class FrameReplay(Ring):
 
     def __init__(self, capacity: int, num_tasks: int, spaces: Spaces, steps: int = 1, gamma: float = 1.0) -> None:
         super().__init__(capacity, num_tasks, fields_of(spaces))
-        self._specs = spaces.obs
+        self._specs, self._data = spaces.obs, self.storage.arrays()
         self._reach = max(spec.reach for spec in spaces.obs.values())
         self._steps, self._powers = steps, gamma ** np.arange(steps, dtype=np.float64)
         #: How many rows ahead the next one of the same episode lies; 0: it has not come. It follows from `back`.
@@ -242,7 +242,7 @@ class FrameReplay(Ring):
         at = chain[:, self._reach] = number
         whole = back[self._places(task, number)] > 0
         for column in reversed(range(self._reach)):
-            # Whoever comes to a row that is overwritten goes astray, but never forward again.
+            # Behind an overwritten row the numbers mean nothing, but they only fall.
             at = chain[:, column] = at - back[self._places(task, at)]
         whole &= at >= self.oldest[task]
         at, length = number, np.ones(len(number), np.int64)

@@ -2,8 +2,7 @@
 
 Rows of a task are numbered from 0 as they come; row n lies at place n mod capacity. So the numbers alone say where
 everything lies, and a ring that was filled from blocks is the same, place by place, as the one that they were cut from.
-What a row is, is for its kind to say: whole transitions (`Replay`; on a GPU, `trainer.buffers.device`), or frames
-(`trainer.buffers.frames`).
+A kind of ring says what a row is: a whole transition (`Replay`), or a frame (`trainer.buffers.frames`).
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from trainer.buffers.pages import zeros
-from trainer.buffers.rows import BadRowsError, Batch, Fields
+from trainer.buffers.rows import BadRowsError, Batch, Fields, joined
+from trainer.buffers.storage import DeviceRows, HostRows, Storage
 from trainer.envs.spaces import I64, Bools
 
 #: Below this many new rows a loop is quicker than NumPy's calls.
@@ -67,17 +67,18 @@ def shares(batch_size: int, sizes: I64, turn: int) -> tuple[I64, int]:
 class Ring:
     """`capacity` rows of `fields` in all, split evenly over `num_tasks` rings.
 
-    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`. Where no row has come, it
-    takes no memory. Errors: OSError (ENOMEM).
+    `counts[k]` is the number of rows that task k ever got; `turn` is the pointer of `shares`. `device`: where they lie;
+    None: in the machine's memory. Errors: as `HostRows` and `DeviceRows`.
     """
 
-    def __init__(self, capacity: int, num_tasks: int, fields: Fields) -> None:
+    def __init__(self, capacity: int, num_tasks: int, fields: Fields, device: torch.device | None = None) -> None:
         self.num_tasks = num_tasks
         self.fields = fields
         self.capacity = capacity // num_tasks
         self.counts: I64 = np.zeros(num_tasks, np.int64)
         self.turn = 0
-        self._made()
+        rows = self.capacity * num_tasks
+        self.storage: Storage = HostRows(rows, fields) if device is None else DeviceRows(rows, fields, device)
 
     @property
     def sizes(self) -> I64:
@@ -121,7 +122,7 @@ class Ring:
         ends = self.counts if most is None else np.minimum(self.counts, starts + most)
         numbers = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
         places = np.concatenate([k * self.capacity + n % self.capacity for k, n in enumerate(numbers)])
-        return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), self._copied(places))
+        return Block(tuple(map(int, starts)), tuple(n.shape[0] for n in numbers), self.storage.copy(places))
 
     def put_back(self, block: Block) -> int:
         """Lay the rows of `block` where they lay, as far as they are not overwritten; `counts` must be set before.
@@ -137,31 +138,16 @@ class Ring:
             if array is None or array.shape != (task.shape[0], *shape) or array.dtype != kind:
                 raise BadRowsError("rows.field", field=name)
         kept = slice(None) if alive.all() else alive  # a copy of all would be a whole checkpoint's rows
-        self._lay(self._places(task, number)[kept], {name: block.arrays[name][kept] for name in self.fields})
+        self.storage.lay(self._places(task, number)[kept], {name: block.arrays[name][kept] for name in self.fields})
         return int(alive.sum())
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """The ring itself, field by field, [num_tasks * capacity, …]: for comparing, not for writing."""
-        return self._data
+        return self.storage.arrays()
 
-    def rows_of(self, task: int) -> dict[str, npt.NDArray[Any]]:
+    def rows_of(self, task: int) -> Mapping[str, npt.NDArray[Any]]:
         """What the ring holds of `task`, in no order: for reading."""
-        place = task * self.capacity
-        return {name: array[place : place + int(self.sizes[task])] for name, array in self._data.items()}
-
-    def _made(self) -> None:
-        """Lay out the memory."""
-        rows = self.capacity * self.num_tasks
-        self._data = {name: zeros((rows, *shape), kind) for name, (shape, kind) in self.fields.items()}
-
-    def _copied(self, places: I64) -> dict[str, npt.NDArray[Any]]:
-        """The rows at `places`."""
-        return {name: array.take(places, 0) for name, array in self._data.items()}
-
-    def _lay(self, places: I64, rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Write `rows` at `places`, which are all different."""
-        for name, array in self._data.items():
-            array[places] = rows[name]
+        return self.storage.span(task * self.capacity, int(self.sizes[task]))
 
     def _places(self, task: npt.NDArray[np.integer[Any]], number: I64) -> I64:
         """Where the rows with these numbers lie, or lay."""
@@ -183,12 +169,6 @@ class Ring:
         self.counts += new
         return numbers
 
-    def _drawn(self, counts: I64, rng: np.random.Generator) -> tuple[I64, I64]:
-        """(task [B], place [B]) of `counts[k]` rows of each task, any of them."""
-        task = np.repeat(np.arange(self.num_tasks), counts)
-        # `integers` is slow with a bound for each; here a row's chance is even to the 53 bits of a number.
-        return task, task * self.capacity + (rng.random(task.shape[0]) * self.sizes[task]).astype(np.int64)
-
 
 class Drawn(NamedTuple):
     """`places` [B] of `ring` whose rows a batch takes, each of a `task` [B]."""
@@ -204,10 +184,7 @@ class Replay(Ring):
     def newest(self, task: int, most: int, name: str) -> npt.NDArray[Any]:
         """Field `name` of the newest rows of `task`, `most` at most."""
         numbers = np.arange(max(0, int(self.counts[task]) - min(most, self.capacity)), self.counts[task])
-        return self._column(task * self.capacity + numbers % self.capacity, name)
-
-    def _column(self, places: I64, name: str) -> npt.NDArray[Any]:
-        return self._data[name].take(places, 0)
+        return self.storage.copy(task * self.capacity + numbers % self.capacity)[name]
 
     def add(self, task: npt.NDArray[np.integer], rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Append N transitions ([N, …] of each field), each to the ring of its task ([N])."""
@@ -215,26 +192,31 @@ class Replay(Ring):
         if task.shape[0] > self.capacity:  # so there may be more of one task than have room: the last ones stay
             kept = number >= self.oldest[task]
             task, number, rows = task[kept], number[kept], {name: rows[name][kept] for name in self.fields}
-        self._lay(self._places(task, number), rows)
+        self.storage.lay(self._places(task, number), rows)
 
     def pick(self, counts: I64, rng: np.random.Generator) -> Batch:
         """`counts[k]` transitions of each task k, any of its rows."""
         return self.gathered([self.drawn(counts, rng)])
 
     def drawn(self, counts: I64, rng: np.random.Generator) -> Drawn:
-        """As `pick`, but where the rows lie."""
-        return Drawn(self, *self._drawn(counts, rng))
+        """The places of the rows that `pick` takes."""
+        task = np.repeat(np.arange(self.num_tasks), counts)
+        # `integers` is slow with a bound for each; here a row's chance is even to the 53 bits of a number.
+        return Drawn(self, task, task * self.capacity + (rng.random(task.shape[0]) * self.sizes[task]).astype(np.int64))
 
     def gathered(self, parts: Sequence[Drawn]) -> Batch:
-        """A batch of all of them, one after another: of this ring's rows first, then of others' with its fields.
-
-        In one pass: to join batches takes as long as to draw them.
+        """A batch of all of them, one after another, where this ring's rows lie: its own rows first, then those of
+        rings in the machine's memory that have its fields.
         """
-        if len(parts) == 1:
-            return Batch.of(self._copied(parts[0].places), parts[0].task)
+        own, *others = parts
+        if not others:
+            return Batch.of(self.storage.take(own.places), own.task)
+        if isinstance(self.storage, DeviceRows):
+            return joined(self.gathered([own]), others[0].ring.gathered(others))
+        # In one pass: to join batches takes as long as to draw them.
         ends = np.cumsum([len(part.places) for part in parts]).tolist()
         rows = {name: np.empty((ends[-1], *shape), kind) for name, (shape, kind) in self.fields.items()}
         for part, end in zip(parts, ends, strict=True):
-            for name, array in part.ring._data.items():  # noqa: SLF001 - a ring of this class
+            for name, array in part.ring.arrays().items():
                 array.take(part.places, 0, rows[name][end - len(part.places) : end], "clip")  # unbuffered
         return Batch.of(rows, np.concatenate([part.task for part in parts]))

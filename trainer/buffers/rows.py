@@ -73,7 +73,7 @@ class Batch:
 
     @classmethod
     def of(cls, rows: Mapping[str, Numbers], task: I64) -> Batch:
-        """`rows` [B, …] of each field of a replay, which are of `task`."""
+        """`rows` [B, …] of each field of a replay, or what `arrays` gave, which are of `task`."""
         return cls(
             obs={name.removeprefix(OBS): numbers for name, numbers in rows.items() if name.startswith(OBS)},
             action=rows["action"],
@@ -89,16 +89,6 @@ class Batch:
         obs, next_obs = ({key: _on_host(x) for key, x in seen.items()} for seen in (self.obs, self.next_obs))
         rows = rows_of(obs, _on_host(self.action), _on_host(self.reward), next_obs, _on_host(self.terminated))
         return {**rows, "task": self.task, **({} if self.steps is None else {STEPS: _on_host(self.steps)})}
-
-    @classmethod
-    def of_arrays(cls, arrays: Rows) -> Batch:
-        """What `arrays` came of."""
-        obs, next_obs = (
-            {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            for prefix in (OBS, NEXT_OBS)
-        )
-        numbers = {name: arrays[name] for name in ("action", "reward", "terminated", "task")}
-        return cls(obs=obs, next_obs=next_obs, **numbers, steps=arrays.get(STEPS))
 
 
 def joined(one: Batch, other: Batch) -> Batch:

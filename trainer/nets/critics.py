@@ -33,7 +33,6 @@ class Critic(MLP):
         self.heads = heads
 
     def forward(self, x: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
-        """Evaluate the net."""
         outputs = super().forward(torch.cat([x, action], dim=-1))
         return (outputs * self.chosen(x)).sum(-1, keepdim=True)
 
@@ -85,7 +84,6 @@ class TwinCritics(nn.Module):
         )
 
     def forward(self, inputs: Tensor, action: Tensor | None = None) -> Tensor:
-        """What both say."""
         read = self._read(inputs, action)
         return torch.stack([net(read) for net in self.nets]).float()
 
@@ -133,7 +131,6 @@ class ResidualCritic(nn.Module):
         self.last = _linear(width, outputs, generator)
 
     def forward(self, x: Tensor, action: Tensor) -> Tensor:
-        """Evaluate the net."""
         obs, task = x[:, : -self.tasks], x[:, -self.tasks :]
         described = task @ nn.functional.normalize(self.embedding, dim=-1)  # a one-hot picks its row; no index, no sort
         h = torch.relu(self.norm(self.first(torch.cat([obs, described, action], dim=-1))))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,131 +33,108 @@ class Derivatives:
     entropy_by_outputs: Tensor
 
 
-class Distribution(Protocol):
+class Distribution(ABC):
     """Of actions, by `parameters` numbers for each row; the last `free` of them are the same for every row, whatever
     is observed.
     """
 
+    NAME: ClassVar[str]
     parameters: int
-    free: int
+    free: int = 0
 
+    @abstractmethod
     def __init__(self, action: Box | Discrete) -> None:
         """Errors: FieldError for a kind of action that it has no density over."""
 
+    @abstractmethod
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
         """What `sample` takes, drawn on the CPU."""
 
+    @abstractmethod
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions, and their log density [B], from `outputs` [B, parameters]; differentiable where that is possible."""
 
+    @abstractmethod
     def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """The actions of `sample` alone."""
 
+    @abstractmethod
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """[B], of actions that `sample` gave."""
 
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """[B] nats. Errors: NotImplementedError where there is no formula for it."""
-
-    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
-        """Of densities and entropies by `outputs`. Errors: NotImplementedError, as `entropy`."""
-
-    def clip(self, actions: Tensor) -> Tensor:
-        """What an environment is given of `sample`'s actions."""
-
+    @abstractmethod
     def mode(self, outputs: Tensor) -> Tensor:
         """The action that is taken where nothing is to be tried, bounded."""
 
+    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
+        """Of densities and entropies by `outputs`, for those that PPO and A2C learn by."""
+        raise NotImplementedError
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """What an environment is given of `sample`'s actions."""
+        return actions
+
     def compared(self, outputs: Tensor) -> Tensor:
         """[B, C] numbers that decide `mode`, and come out nearly alike on every machine."""
+        return self.mode(outputs)
 
 
-class TanhNormal:
+class TanhNormal(Distribution):
     """tanh of a Gaussian over the numbers of a Box: its mean and its log standard deviation, side by side (Haarnoja et
     al. 2018, arXiv 1801.01290).
     """
 
+    NAME = "squashed-normal"
+
     def __init__(self, action: Box | Discrete) -> None:
-        if not isinstance(action, Box):
-            raise FieldError("distribution.needs-numbers", distribution="squashed-normal")
-        self.size = action.size
-        self.parameters = 2 * action.size
-        self.free = 0
+        self.size = numbers_of(action, self.NAME)
+        self.parameters = 2 * self.size
 
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
-        """Standard normal, [B, A]."""
         return torch.randn(rows, self.size, generator=generator)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Reparametrised by `noise`."""
         return sample(*gaussian(outputs), noise)
 
     def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """Within (-1, 1)."""
         mean, log_std = gaussian(outputs)
         return torch.tanh(mean + log_std.exp() * noise)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Of actions within (-1, 1); near the bounds float32 has no digits left to tell them apart."""
         mean, log_std = gaussian(outputs)
+        # Near the bounds float32 has no digits left to tell actions apart.
         limit = 1 - torch.finfo(actions.dtype).eps
         u = torch.atanh(actions.clamp(-limit, limit))
         return log_prob(u, log_std, (u - mean) / log_std.exp())
 
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """There is no formula for a squashed Gaussian's."""
-        raise NotImplementedError("a squashed-normal's entropy is the mean of -log_prob over samples")
-
-    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
-        """Those that there are stand in `trainer.nets.fused`."""
-        raise NotImplementedError("a squashed-normal has no entropy to differentiate")
-
-    def clip(self, actions: Tensor) -> Tensor:
-        """They lie within."""
-        return actions
-
     def mode(self, outputs: Tensor) -> Tensor:
-        """tanh(mean)."""
         return torch.tanh(gaussian(outputs)[0])
 
-    def compared(self, outputs: Tensor) -> Tensor:
-        """The action itself."""
-        return self.mode(outputs)
 
-
-class Normal:
+class Normal(Distribution):
     """A Gaussian over the numbers of a Box: its mean, and a log standard deviation that does not depend on what is
     observed. Its actions are clipped where they are carried out, and its density is of what it drew (Huang et al. 2022,
     "The 37 implementation details of PPO", details for continuous actions 1 to 6).
     """
 
+    NAME = "normal"
+
     def __init__(self, action: Box | Discrete) -> None:
-        if not isinstance(action, Box):
-            raise FieldError("distribution.needs-numbers", distribution="normal")
-        self.size = action.size
-        self.parameters = 2 * action.size
-        self.free = action.size
+        self.size = self.free = numbers_of(action, self.NAME)
+        self.parameters = 2 * self.size
 
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
-        """Standard normal, [B, A]."""
         return torch.randn(rows, self.size, generator=generator)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Reparametrised by `noise`."""
         return self.draw(outputs, noise), self._density(outputs[..., self.size :], noise)
 
     def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """Any real numbers."""
-        return outputs[..., : self.size] + outputs[..., self.size :].exp() * noise
+        return self._mean(outputs) + outputs[..., self.size :].exp() * noise
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Of any real numbers."""
-        mean, log_std = outputs.chunk(2, dim=-1)
-        return self._density(log_std, (actions - mean) * torch.exp(-log_std))
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """Of what is drawn, before it is clipped."""
-        return outputs[..., self.size :].sum(-1) + self.size * (0.5 + _HALF_LOG_2PI)
+        log_std = outputs[..., self.size :]
+        return self._density(log_std, (actions - self._mean(outputs)) * torch.exp(-log_std))
 
     def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
         """With z = (action - mean) / std they are z / std and z² - 1; the entropy is the sum of log_std."""
@@ -164,21 +142,19 @@ class Normal:
         inverse = torch.exp(-log_std)
         noise = (actions - mean) * inverse
         by_outputs = torch.cat([noise * inverse, noise.square() - 1], dim=-1)
+        entropy = outputs[..., self.size :].sum(-1) + self.size * (0.5 + _HALF_LOG_2PI)
         entropy_by_outputs = torch.zeros_like(outputs)
         entropy_by_outputs[:, self.size :] = 1.0
-        return Derivatives(self._density(log_std, noise), by_outputs, self.entropy(outputs), entropy_by_outputs)
+        return Derivatives(self._density(log_std, noise), by_outputs, entropy, entropy_by_outputs)
 
     def clip(self, actions: Tensor) -> Tensor:
-        """Clipped."""
         return actions.clamp(ACTION_LOW, ACTION_HIGH)
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """The mean."""
-        return self.clip(outputs[..., : self.size])
+        return self.clip(self._mean(outputs))
 
-    def compared(self, outputs: Tensor) -> Tensor:
-        """The action itself."""
-        return self.mode(outputs)
+    def _mean(self, outputs: Tensor) -> Tensor:
+        return outputs[..., : self.size]
 
     def _density(self, log_std: Tensor, noise: Tensor) -> Tensor:
         return (noise.square() * -0.5 - log_std).sum(-1) - self.size * _HALF_LOG_2PI
@@ -186,42 +162,28 @@ class Normal:
 
 class TanhNoise(Normal):
     """tanh of the outputs, over the numbers of a Box, and to explore a Gaussian around it, whose log standard deviation
-    is set and not learned (Fujimoto et al. 2018, TD3, arXiv 1802.09477). Clipped, and of a density, as `Normal`.
+    is set and not learned (Fujimoto et al. 2018, TD3, arXiv 1802.09477). Clipped, and of a density, as `Normal`; its
+    derivatives are not, and nobody learns by them.
     """
 
-    def __init__(self, action: Box | Discrete) -> None:
-        if not isinstance(action, Box):
-            raise FieldError("distribution.needs-numbers", distribution="tanh-noise")
-        super().__init__(action)
-
-    def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """Around the tanh."""
-        return super().draw(self._squashed(outputs), noise)
-
-    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Of any real numbers."""
-        return super().log_prob(self._squashed(outputs), actions)
-
-    def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
-        """Nothing learns by them."""
-        raise NotImplementedError("a tanh-noise's density is not learned by")
+    NAME = "tanh-noise"
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """It lies within."""
+        return self._mean(outputs)
+
+    def _mean(self, outputs: Tensor) -> Tensor:
         return torch.tanh(outputs[..., : self.size])
 
-    def _squashed(self, outputs: Tensor) -> Tensor:
-        return torch.cat([self.mode(outputs), outputs[..., self.size :]], dim=-1)
 
-
-class Categorical:
+class Categorical(Distribution):
     """One of n, by their logits."""
+
+    NAME = "categorical"
 
     def __init__(self, action: Box | Discrete) -> None:
         if not isinstance(action, Discrete):
-            raise FieldError("distribution.needs-choice", distribution="categorical")
+            raise FieldError("distribution.needs-choice", distribution=self.NAME)
         self.parameters = action.n
-        self.free = 0
 
     def noise(self, rows: int, generator: torch.Generator) -> Tensor:
         """Standard Gumbel, [B, n]."""
@@ -229,22 +191,15 @@ class Categorical:
         return -torch.log(-torch.log(uniform.clamp(min=torch.finfo(uniform.dtype).tiny)))
 
     def sample(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest of logits and noise is drawn by the probabilities (Gumbel 1954); [B] int64."""
         actions = self.draw(outputs, noise)
         return actions, self.log_prob(outputs, actions)
 
     def draw(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """[B] int64."""
+        """[B] int64: the largest of logits and noise is drawn by the probabilities (Gumbel 1954)."""
         return (outputs + noise).argmax(-1)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """The log probability."""
         return torch.log_softmax(outputs, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """Of the probabilities."""
-        log = torch.log_softmax(outputs, -1)
-        return -(log.exp() * log).sum(-1)
 
     def derivatives(self, outputs: Tensor, actions: Tensor) -> Derivatives:
         """With probabilities p and entropy H they are [chosen] - p, and -p (log p + H)."""
@@ -256,12 +211,7 @@ class Categorical:
         entropy_by_outputs = -probability * (log + entropy.unsqueeze(-1))
         return Derivatives(log.gather(-1, chosen).squeeze(-1), by_outputs, entropy, entropy_by_outputs)
 
-    def clip(self, actions: Tensor) -> Tensor:
-        """All there are, are allowed."""
-        return actions
-
     def mode(self, outputs: Tensor) -> Tensor:
-        """The likeliest."""
         return outputs.argmax(-1)
 
     def compared(self, outputs: Tensor) -> Tensor:
@@ -272,13 +222,17 @@ class Categorical:
         return torch.log_softmax(outputs, -1) / largest
 
 
-#: Name → what makes it.
+#: By their names.
 DISTRIBUTIONS: dict[str, type[Distribution]] = {
-    "squashed-normal": TanhNormal,
-    "tanh-noise": TanhNoise,
-    "normal": Normal,
-    "categorical": Categorical,
+    kind.NAME: kind for kind in (TanhNormal, TanhNoise, Normal, Categorical)
 }
+
+
+def numbers_of(action: Box | Discrete, distribution: str) -> int:
+    """How many numbers an action has. Errors: FieldError where it is one of several."""
+    if not isinstance(action, Box):
+        raise FieldError("distribution.needs-numbers", distribution=distribution)
+    return action.size
 
 
 def gaussian(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -43,7 +43,6 @@ class MLP(nn.Module):
                     parameter.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Evaluate the net."""
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
         out: Tensor = self.layers[-1](x)
@@ -74,7 +73,6 @@ class Trunk(nn.Module):
         self.norm = nn.LayerNorm(outputs, device="meta" if generator is None else "cpu")
 
     def forward(self, features: Tensor) -> Tensor:
-        """Evaluate it."""
         return torch.tanh(self.norm(self.linear(features)))
 
 

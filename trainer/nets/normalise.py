@@ -83,7 +83,6 @@ class Normaliser(nn.Module):
             self.scale[0] = 1.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Bring them to scale."""
         return ((x - self.shift.sum(0)) * self.scale.sum(0)).clamp(-CLIP, CLIP)
 
     def follow(self, moments: RunningMoments) -> None:

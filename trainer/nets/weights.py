@@ -153,8 +153,8 @@ def sums_in(folder: Path) -> list[str]:
 
 def kept_copy(path: Path, folder: Path, sha256: str | None = None) -> Path:
     """Leave the tensors of a file or of a folder's shards in `folder`, durably, as one file of safetensors, unless they
-    are there: its path. Whoever reads it later finds out whether its numbers are still those. What a job that was
-    killed at it left there goes. `sha256`: the sum of `path`, where it is known.
+    are there: its path. It has a digest of its numbers, which a reader checks. What a killed job left there is
+    removed. `sha256`: the sum of `path`, where it is known.
 
     Errors: as `read`; OSError (disk full, no permission).
     """

@@ -107,8 +107,9 @@ class Meter:
     def load(self, state: State) -> None:
         """Go on from `state`."""
         saved = state.numbers
-        self._from, self._updates = saved["from"], saved["updates"]
-        self._sums, self._returns = list(saved["sums"]), list(saved["returns"])
+        self._from, self._returns = saved["from"], list(saved["returns"])
+        if len(saved["sums"]) == len(self._names):  # else it measures more or less since: the means begin anew
+            self._updates, self._sums = saved["updates"], list(saved["sums"])
         self._episodes, self._successes = list(saved["episodes"]), list(saved["successes"])
         if self._measures:
             self._measured = [[(count, total) for count, total in of_task] for of_task in saved["measured"]]

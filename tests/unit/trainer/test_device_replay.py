@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from refused import refused
 from suites import FIELDS
 
-from trainer.buffers.device import DeviceReplay
 from trainer.buffers.experience import Experience
 from trainer.buffers.replay import _FEW, Replay
 from trainer.buffers.rows import with_steps
@@ -29,7 +28,7 @@ from trainer.training.memory import gpu_parts, host_parts, row_bytes
 pytestmark = pytest.mark.trainer
 CPU = torch.device("cpu")
 SUMMED = with_steps(FIELDS)
-KINDS = {"host": lambda: Replay(12, 3, SUMMED), "device": lambda: DeviceReplay(12, 3, SUMMED, CPU)}
+KINDS = {"host": lambda: Replay(12, 3, SUMMED), "device": lambda: Replay(12, 3, SUMMED, CPU)}
 
 
 def rows(task, first=0):
@@ -97,7 +96,7 @@ def test_row_files_are_the_same_wherever_the_rows_lie(tmp_path, written, read):
 
 
 def test_rows_pass_to_the_host_in_parts(monkeypatch):
-    monkeypatch.setattr("trainer.buffers.device._AT_ONCE", 2)
+    monkeypatch.setattr("trainer.buffers.storage._AT_ONCE", 2)
     assert all(
         np.array_equal(ring, host)
         for ring, host in zip(
@@ -111,14 +110,15 @@ def test_rows_pass_to_the_host_in_parts(monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_more_rows_of_a_task_than_have_room_the_last_ones_stay(kind, monkeypatch):
     """No place is written twice: which of the two a GPU would leave there is not said."""
-    lay = Replay._lay if kind == "host" else DeviceReplay._lay
+    ring = KINDS[kind]()
+    lay = ring.storage.lay
 
-    def once(ring, places, rows):
+    def once(places, rows):
         assert len(set(places.tolist())) == len(places)
-        lay(ring, places, rows)
+        lay(places, rows)
 
-    monkeypatch.setattr(Replay if kind == "host" else DeviceReplay, "_lay", once)
-    ring = filled(kind, [1, *[0] * 6, 2, *[0] * 5])
+    monkeypatch.setattr(ring.storage, "lay", once)
+    ring.add(*rows([1, *[0] * 6, 2, *[0] * 5]))
     assert ring.counts.tolist() == [11, 1, 1]
     # Rows 7 … 10 of the task, each where its number says: the marks of the zeros behind the first six are 8 … 12.
     assert ring.arrays()["reward"][:4].tolist() == [10, 11, 12, 9]
@@ -160,8 +160,8 @@ def test_others_rows_join_a_batch_on_the_device():
 
 
 def test_a_ring_on_the_cpu_takes_no_memory_before_a_row_comes():
-    ring = DeviceReplay(3_000_000_000, 3, SUMMED, CPU)
-    assert sum(tensor.nbytes for tensor in ring._tensors.values()) > 10**12
+    ring = Replay(3_000_000_000, 3, SUMMED, CPU)
+    assert sum(array.nbytes for array in ring.arrays().values()) > 10**12
 
 
 # --- what fits ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from refused import refused
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import graph_check
 from trainer.algorithms.common.adoption import adopt
+from trainer.algorithms.common.cuda_graph import GRAPH
 from trainer.algorithms.common.graph_check import made_up
 from trainer.algorithms.common.observations import FeatureCache
 from trainer.buffers.experience import Experience
@@ -23,7 +24,7 @@ from trainer.buffers.rows import Batch
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Discrete, Spaces
+from trainer.envs.spaces import IMAGE, PRIVILEGED, STATE, ArraySpec, Box, Spaces
 from trainer.envs.step import Step
 from trainer.nets.encoders.common import drawn_moves, shifted
 
@@ -197,12 +198,6 @@ def test_the_noise_falls_in_a_line_and_a_published_policy_brings_it():
         assert algorithm.policy.free.exp().tolist() == pytest.approx([wanted] * 3)
 
 
-def test_actions_that_are_one_of_several_are_refused():
-    spaces = Spaces(SPACES.obs, Discrete(4), ("a", "b"), 10)
-    with refused("algorithm.needs-real-actions", algorithm="drqv2", choices=4):
-        made(spaces)
-
-
 @pytest.mark.parametrize("shape", [(3, 8, 9), (2, 3, 8, 9)])
 def test_pictures_are_moved_as_padding_and_cutting_does(shape):
     pictures = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (40, *shape), np.uint8))
@@ -247,15 +242,15 @@ def test_a_frozen_encoder_reads_each_observation_once_and_ends_by_themselves():
 def test_where_the_encoder_is_frozen_a_graph_is_tried_with_rows_as_they_are_kept(monkeypatch):
     tried = []
 
-    def leaves(kind, training, spaces, device):
-        learning = kind(Context(training, spaces, 3, device, Experience(training, spaces)))
+    def leaves(kind, training, spaces, _device):
+        learning = kind(Context(training, spaces, 3, CPU, Experience(training, spaces)))
         tried.append(learn(learning, made_up(training.off_policy, spaces, 0)))
         return True
 
     monkeypatch.setattr(graph_check, "leaves_same_bits", leaves)
-    monkeypatch.setattr(graph_check, "choose_launch_mode", lambda is_same, *_a, **_k: (is_same(), None))
-    training = training_of("td3", encoder={"freeze": True})
-    assert find(ALGORITHMS, "td3").choose_launch_mode(training, SPACES, CPU, None) == (True, None)
+    training = training_of("td3", encoder={"freeze": True}).changed(cuda_graph=True)
+    way, _ = find(ALGORITHMS, "td3").choose_launch_mode(training, SPACES, torch.device("cuda"), None)
+    assert way == GRAPH
     assert len(tried) == 1
 
 

@@ -154,16 +154,10 @@ def test_what_is_counted_of_a_rollout_is_what_it_takes():
     assert part(training, "a rollout").bytes == taken
 
 
-def test_who_keeps_frames_is_told_steps_and_who_keeps_transitions_rows():
+def test_a_checkpoint_of_transitions_is_none_of_frames():
     small = {"name": "sac", "buffer_size": 300}
     shown, plain = a_training(small), a_training(small, observation="state", cameras=[], frame_stack=1)
     frames, rows = (Experience(training, spaces_of(training)) for training in (shown, plain))
-    with pytest.raises(TypeError, match="by `observe`"):
-        frames.add(np.zeros(1, np.int64), {})
-    with pytest.raises(TypeError, match="others' experience has none"):
-        frames.welcome()
-    with pytest.raises(TypeError, match="by `add`"):
-        rows.observe(None)
     with refused("damaged.no-frames"):
         frames.load(rows.state())
 

@@ -35,7 +35,6 @@ from trainer.envs.suite import spaces_of
 from trainer.machine import building, products
 from trainer.machine.building import NoLibraryError, find_or_build
 from trainer.nets import distributions
-from trainer.nets.mlp import with_task
 
 try:
     library.load()
@@ -91,11 +90,6 @@ def assert_alike(found, atol):
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_updates_are_those_of_torch(kind):
-    assert_alike(both(a_training(**KINDS[kind]), [a_batch(seed) for seed in range(3)]), 1e-5)
-
-
 @settings(max_examples=15, deadline=None)
 @given(
     rows=st.integers(1, 70),
@@ -111,36 +105,6 @@ def test_gradients_of_any_shape_are_those_of_torch(rows, actor, critic, heads, s
         learning_rate=1e-6,
     )  # fmt: skip
     assert_alike(both(training, [a_batch(seed, rows)]), 2e-6)
-
-
-def test_the_gradient_of_the_critics_is_that_of_automatic_differentiation():
-    learner = learner_of(a_training(critic_net="heads"))
-    inputs = read(learner, a_batch())
-    x, next_x = (with_task(seen, inputs.task, 3) for seen in (inputs.obs, inputs.next_obs))
-    temperature = learner.log_temperature.detach().exp()[inputs.task]
-    target = learner.td_target(inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
-    parameters = list(learner.critics.parameters())
-    q = torch.stack([critic(x, inputs.action).squeeze(-1) for critic in learner.critics])
-    expected = torch.autograd.grad((q - target).square().mean(1).sum(), parameters)
-    NativeUpdates(learner).learn(inputs)
-    for parameter, gradient in zip(parameters, expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
-
-
-def test_the_gradient_of_the_actor_is_that_of_automatic_differentiation():
-    training = a_training(learning_rate=1e-30)  # the critics that it climbs are those that we see
-    learner = learner_of(training)
-    inputs = read(learner, a_batch())
-    x = with_task(inputs.obs, inputs.task, 3)
-    temperature = learner.log_temperature.detach().exp()[inputs.task]
-    mean, log_std = distributions.gaussian(learner.policy.body(x))
-    action, log_prob = distributions.sample(mean, log_std, inputs.current_noise)
-    q = torch.stack([critic(x, action).squeeze(-1) for critic in learner.critics]).amin(0)
-    parameters = list(learner.policy.body.parameters())
-    expected = torch.autograd.grad((temperature * log_prob - q).mean(), parameters)
-    NativeUpdates(learner).learn(inputs)
-    for parameter, gradient in zip(parameters, expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_moments_of_a_unit_that_never_fires_do_not_become_denormals():

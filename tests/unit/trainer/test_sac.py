@@ -11,7 +11,6 @@ from suites import learn
 pytest.importorskip("torch")
 
 import torch
-from refused import refused
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.sac import target_entropy
@@ -105,17 +104,6 @@ def test_where_it_chooses_one_of_several_means_are_sums_over_all():
     loss = -(np.log(0.5) * (-entropy + 0.89 * np.log(6))).mean()
     assert measured["temperature_loss"] == pytest.approx(loss.item(), rel=1e-4)
     assert not torch.equal(policy.layers[0].weight, algorithm.policy.body.layers[0].weight)
-
-
-@pytest.mark.parametrize("action", [Box(4), Discrete(6)], ids=["box", "discrete"])
-def test_an_actor_that_is_not_finite_does_not_act(action):
-    spaces = Spaces({STATE: ArraySpec((5,))}, action, ("a", "b", "c"), 10)
-    algorithm = made("sac", spaces, random_steps=0)
-    obs, task = {STATE: np.zeros((3, 5), np.float32)}, np.zeros(3, np.int32)
-    assert len(algorithm.act(obs, task, 0)) == 3
-    next(algorithm.policy.body.parameters()).data.fill_(float("nan"))
-    with refused("actor.not-finite", step=0):
-        algorithm.act(obs, task, 0)
 
 
 def test_the_entropy_that_it_steers_to_is_what_is_usual():

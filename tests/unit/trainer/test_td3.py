@@ -18,18 +18,14 @@ from refused import refused
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
-from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP
-from trainer.algorithms.common.graph_check import leaves_same_bits
-from trainer.algorithms.td3 import TD3, UpdateInputs
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch, rows_of
 from trainer.config.algorithms import Td3
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.collector import Transition
-from trainer.envs.spaces import STATE, ArraySpec, Box, Discrete, Spaces, picked
+from trainer.envs.spaces import STATE, ArraySpec, Box, Spaces, picked
 from trainer.envs.step import Step
-from trainer.errors import ConfigError
 from trainer.sharing.policies import Policy, actor_tensors
 
 pytestmark = pytest.mark.trainer
@@ -205,14 +201,6 @@ def test_the_projection_is_that_of_a_slow_loop(rows, bins, limit):
     assert np.abs(found.numpy() - slow).max() < 2e-5
 
 
-def test_a_row_of_metrics_before_an_own_row_is_whole_says_that_others_have_no_part_yet():
-    algorithm = made(n_step=3)
-    obs = {STATE: np.zeros((4, 5), np.float32)}
-    rows = rows_of(obs, np.zeros((4, 4), np.float32), np.ones(4, np.float32), obs, np.zeros(4, np.uint8))
-    algorithm.off_policy.experience.welcome().add("her", rows, task=0, content="x", policy_step=0, step=0)
-    assert algorithm.off_policy.experience.others_row(ROWS)["share"] == 0
-
-
 def played(rng, steps, num_envs=ENVS, chance=0.12):
     """Transitions of all environments one after another; each episode ends, or is cut, by `chance`."""
     obs, task = rng.standard_normal((num_envs, 5), np.float32), rng.integers(0, len(TASKS), num_envs)
@@ -336,6 +324,9 @@ def test_rows_of_friends_are_of_one_step():
     assert set(steps[theirs == 7]) == {1}
     assert set(steps[theirs != 7]) == {1, 2, 3}
     assert np.isfinite(learn(algorithm, seen[0]).tolist()).all()
+    empty = made(n_step=3).off_policy.experience
+    empty.welcome().add("her", rows, task=1, content="x", policy_step=0, step=0)
+    assert empty.others_row(60)["share"] == 0, "before an own row is whole"
 
 
 def test_nothing_is_owed_while_no_row_is_whole():
@@ -386,86 +377,9 @@ def test_a_published_policy_brings_the_noise_to_explore_with(high, middle):
     assert np.allclose(wanted[0], torch.tanh(algorithm.policy.body(x))[0].detach().numpy(), atol=1e-6)
 
 
-def test_actions_that_are_one_of_several_are_refused_in_a_sentence():
-    several = Spaces({STATE: ArraySpec((5,))}, Discrete(6), TASKS, 10)
-    cls = find(ALGORITHMS, "td3")
-    words = r"td3 gives actions of real numbers, and those of .* are one of 6: use sac, ppo or a2c \(training.algorithm"
-    with pytest.raises(ConfigError, match=words):
-        cls.sizes(training_of(), several)
-    with pytest.raises(ConfigError, match=words):
-        made(spaces=several)
-
-
 def test_deviations_in_the_wrong_order_and_other_critics_are_refused():
     assert Td3().exploration_noise_max is None
     with refused("algorithm.noise-max-below-noise"):
         training_of(exploration_noise_max=0.05)
     with refused("network.critic-net-of-mtsac", critic_net="heads", algorithm="td3"):
         resolve(TrainingSection(algorithm="td3", critic_net="heads"))
-
-
-# --- recorded once and replayed ---------------------------------------------------------------------------------------
-
-
-class Recorder:
-    """A stand-in for a CUDA graph: does nothing at first, and what it was given at each replay."""
-
-    def __init__(self, spoil=0.0):
-        self.replays, self.spoil = 0, spoil
-
-    def __call__(self, update):
-        measured = torch.full((3,), torch.nan)
-
-        def replay():
-            self.replays += 1
-            measured.copy_(update() + self.spoil)
-
-        return replay, measured
-
-
-@pytest.mark.parametrize("more", [{}, {"critic_loss": "categorical", "value_bins": 5, "grad_clip": 1.0}])
-def test_recorded_updates_are_those_of_other_ways(more):
-    recorder, found = Recorder(), []
-    for way in (KERNELS, GRAPH):
-        algorithm = made(**more)
-        algorithm.launch(way, recorder)
-        rng = np.random.default_rng(5)
-        measured = torch.stack([learn(algorithm, batch_of(rng)) for _ in range(14)])
-        found.append({**algorithm.state().tensors, "measured": measured})
-    assert recorder.replays == 14 - 2 * WARM_UP  # with a step of the actor, and without
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-
-
-def test_a_graph_that_leaves_other_bits_is_left_out():
-    training = training_of()
-
-    assert leaves_same_bits(TD3, training, SPACES, CPU, Recorder())
-    assert not leaves_same_bits(TD3, training, SPACES, CPU, Recorder(1e-6))
-
-
-def test_what_was_recorded_is_forgotten_where_another_state_is_loaded():
-    recorder, rng = Recorder(), np.random.default_rng(5)
-    algorithm = made()
-    algorithm.launch(GRAPH, recorder)
-    for _ in range(8):
-        learn(algorithm, batch_of(rng))
-    before = algorithm._recorded
-    algorithm.load(algorithm.state())
-    assert algorithm._recorded[True] is not before[True]
-
-
-def test_a_graph_needs_a_gpu_and_no_encoder_that_learns():
-    kind = find(ALGORITHMS, "td3")
-    asked = training_of().changed(cuda_graph=True)
-    assert kind.choose_launch_mode(asked, SPACES, CPU, None) == (KERNELS, None)
-
-
-@pytest.mark.parametrize("moves_actor", [True, False])
-def test_an_update_reads_no_number_back(moves_actor):
-    """On a device whose tensors have no numbers: what would make the host wait for a GPU fails there."""
-    meta, training = torch.device("meta"), training_of(critic_loss="categorical", value_bins=5)
-    algorithm = find(ALGORITHMS, "td3")(Context(training, SPACES, ENVS, meta, Experience(training, SPACES)))
-    read, action = torch.empty(ROWS, 5 + len(TASKS), device=meta), torch.empty(ROWS, 4, device=meta)
-    number = torch.empty(ROWS, device=meta)
-    measured = algorithm.update_of(moves_actor, UpdateInputs(read, read, read, read, action, number, number, action))
-    assert (measured.shape, measured.device) == ((3,), meta)

@@ -34,26 +34,12 @@ _LAST_GAIN = 0.01
 
 @dataclass(frozen=True)
 class EvaluatedSteps:
-    """What both nets say of B rows, and what the way back needs: the values of their layers."""
+    """What both nets say of B rows (`value` [B]), and what the way back needs: the values of their layers."""
 
     policy: Derivatives
+    value: Tensor
     actor_layers: Sequence[Tensor]
     critic_layers: Sequence[Tensor]
-
-    @property
-    def log_prob(self) -> Tensor:
-        """[B] of the actions."""
-        return self.policy.log_prob
-
-    @property
-    def entropy(self) -> Tensor:
-        """[B] of the policy."""
-        return self.policy.entropy
-
-    @property
-    def value(self) -> Tensor:
-        """[B]."""
-        return self.critic_layers[-1][0, :, 0]
 
 
 class ActorCritic:
@@ -121,13 +107,14 @@ class ActorCritic:
         actor_layers = self._actor_stack.forward(inputs.policy.detach())
         critic_layers = self._critic_stack.forward(inputs.critics.detach())
         outputs = self.actor.with_free(actor_layers[-1][0])
-        return EvaluatedSteps(self.actor.distribution.derivatives(outputs, action), actor_layers, critic_layers)
+        policy = self.actor.distribution.derivatives(outputs, action)
+        return EvaluatedSteps(policy, critic_layers[-1][0, :, 0], actor_layers, critic_layers)
 
     def backward(
         self, inputs: NetInputs, now: EvaluatedSteps, by_log_prob: Tensor, by_value: Tensor, entropy_bonus: float
     ) -> None:
-        """Leave the gradients of all that is learned: of a loss with these derivatives [B] by `now.log_prob` and
-        `now.value`, less `entropy_bonus` times the sum of `now.entropy`.
+        """Leave the gradients of all that is learned: of a loss with these derivatives [B] by the log density and the
+        value of `now`, less `entropy_bonus` times the sum of its entropies.
         """
         by_outputs = by_log_prob.unsqueeze(-1) * now.policy.log_prob_by_outputs
         if entropy_bonus:

@@ -22,13 +22,8 @@ KERNELS, GRAPH, NATIVE = "kernels", "graph", "native"
 #: are updates like any other.
 WARM_UP = 3
 
-#: Recorded updates that must leave the bits of others before a training makes any: a moment, at each start.
-CHECKED = 5
-
 #: Records what a function does without doing it: (how to do it, the tensor that is then the result).
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
-#: As much of CUDA's own words as a sentence can bear.
-_QUOTE = 160
 
 
 def record_cuda_graph(update: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
@@ -113,24 +108,3 @@ class Updates(Generic[Inputs]):
 def _stream_beside(device: torch.device) -> torch.cuda.Stream:
     """Always the same one: cuBLAS keeps 32 MiB for each stream that it ever computed on."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def choose_launch_mode(
-    is_same: Callable[[], bool], device: torch.device, *, wanted: bool, shards: int = 1
-) -> tuple[str, str | None]:
-    """The way on `device`: (its name, a sentence for the user or None). The name goes into `numeric`.
-
-    A graph where it is `wanted`, there is a GPU, and `is_same`: recorded updates leave the very bits of others here,
-    without which a resume would not be exact. It is tried each time. Updates of several `shards` are not recorded.
-    """
-    if not wanted or device.type != "cuda":
-        return KERNELS, None
-    if shards > 1:
-        return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
-    try:
-        if is_same():
-            return GRAPH, None
-        why = "its updates leave other bits here"
-    except RuntimeError as error:  # torch's for whatever CUDA says
-        why = f"it cannot be recorded here ({' '.join(str(error).split())[:_QUOTE]})"
-    return KERNELS, f"training.cuda_graph is left out: {why}"

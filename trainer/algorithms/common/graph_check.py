@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.cuda_graph import (
-    CHECKED,
-    GRAPH,
-    KERNELS,
-    WARM_UP,
-    Record,
-    choose_launch_mode,
-    record_cuda_graph,
-)
+from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP, Record, record_cuda_graph
 from trainer.algorithms.common.precision import rounding
 from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.experience import Experience
@@ -26,15 +17,29 @@ from trainer.config.settings import OffPolicySettings
 from trainer.config.training import Training
 from trainer.envs.spaces import F32, Spaces
 
+#: Recorded updates that must leave the bits of others before a training makes any: a moment, at each start.
+CHECKED = 5
+#: As much of CUDA's own words as a sentence can bear.
+_QUOTE = 160
+
 
 def choose_recorded(kind: Any, training: Training, spaces: Spaces, device: torch.device) -> tuple[str, str | None]:
-    """As `Algorithm.choose_launch_mode`, for a `kind` that can `launch` a graph: one where that is asked for and leaves
-    the same bits. `spaces`: of what is kept.
+    """As `Algorithm.choose_launch_mode`, for a `kind` that can `launch` a graph: a graph where that is asked for, there
+    is a GPU, and recorded updates leave the very bits of others here, without which a resume would not be exact. That
+    is tried each time. `spaces`: of what is kept.
     """
-    wanted, shards = training.cuda_graph, training.algorithm.shards
-    with rounding(training.off_policy, device):
-        is_same = partial(leaves_same_bits, kind, training, spaces, device)
-        return choose_launch_mode(is_same, device, wanted=wanted, shards=shards)
+    if not training.cuda_graph or device.type != "cuda":
+        return KERNELS, None
+    if training.algorithm.shards > 1:
+        return KERNELS, "training.cuda_graph is left out: updates of several shards are not recorded"
+    try:
+        with rounding(training.off_policy, device):
+            if leaves_same_bits(kind, training, spaces, device):
+                return GRAPH, None
+        why = "its updates leave other bits here"
+    except RuntimeError as error:  # torch's for whatever CUDA says
+        why = f"it cannot be recorded here ({' '.join(str(error).split())[:_QUOTE]})"
+    return KERNELS, f"training.cuda_graph is left out: {why}"
 
 
 def leaves_same_bits(

@@ -15,10 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer.algorithms.base import NetSize
 from trainer.algorithms.common.diagnostics import Diagnosis, by_task, dormant, effective_rank, norm, watched
 from trainer.algorithms.common.off_policy import probe_rows
-from trainer.algorithms.common.parts import count
 from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.replay import Ring, shares
@@ -85,17 +83,6 @@ def actor_and_critics(
         return Critic(inputs, actions, widths, init, heads=tasks if network.critic_net == "heads" else 1)
 
     return actor, nn.ModuleList(critic() for _ in range(2))
-
-
-def sizes_of(training: Training, spaces: Spaces) -> tuple[NetSize, NetSize]:
-    """The actor, and both critics together."""
-    actor, critics = actor_and_critics(training, spaces, None)
-    network = training.network
-    hidden = network.critic_hidden
-    return (
-        NetSize("the actor", "network.actor_hidden", network.actor_hidden, count(actor)),
-        NetSize("the critics", "network.critic_hidden", hidden, count(critics), 1, values=2 * sum(hidden)),
-    )
 
 
 class Learner(Protocol):

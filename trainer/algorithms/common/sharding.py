@@ -61,7 +61,7 @@ class Sample:
 def _sample_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Sample:
     drawn = {n.removeprefix(_DRAWN): torch.from_numpy(array) for n, array in arrays.items() if n.startswith(_DRAWN)}
     batch = {name.removeprefix(_BATCH): array for name, array in arrays.items() if name.startswith(_BATCH)}
-    return Sample(Batch.of_arrays(batch), drawn)
+    return Sample(Batch.of(batch, batch.pop("task")), drawn)
 
 
 @dataclass(frozen=True)

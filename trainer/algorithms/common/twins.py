@@ -24,6 +24,7 @@ from trainer.algorithms.common.parts import count, named, torch_generator
 from trainer.algorithms.common.sharding import OptimizerStep
 from trainer.buffers.rows import Batch, Numbers
 from trainer.config.algorithms import PlainOffPolicy
+from trainer.config.network import Network
 from trainer.config.training import Training
 from trainer.envs.spaces import I32, Box, Obs, Spaces
 from trainer.errors import ConfigError
@@ -158,7 +159,11 @@ def nets_of(
 def sizes_of(training: Training, spaces: Spaces, distribution: str, outputs: int = 1) -> tuple[NetSize, NetSize]:
     """The actor with what reads pictures, and both critics together."""
     actor, _, critics = nets_of(training, spaces, distribution, outputs, None)
-    network = training.network
+    return twin_sizes(training.network, actor, critics)
+
+
+def twin_sizes(network: Network, actor: nn.Module, critics: nn.Module) -> tuple[NetSize, NetSize]:
+    """Of the `actor` and both `critics`, which have targets."""
     hidden = network.critic_hidden
     return (
         NetSize("the actor", "network.actor_hidden", network.actor_hidden, count(actor)),

@@ -28,6 +28,5 @@ class Encoder(nn.Module):
         common.draw(self, generator, common.orthogonal)
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         seen: Tensor = self.convs(common.brightness(observed, self.spec) - GREY)
         return seen.flatten(1)

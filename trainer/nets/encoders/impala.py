@@ -32,7 +32,6 @@ class Encoder(nn.Module):
         common.draw(self, generator, common.uniform)
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         seen = torch.relu(self.sections(common.brightness(observed, self.spec)))
         return torch.relu(self.linear(seen.flatten(1)))
 

@@ -26,5 +26,4 @@ class Encoder(nn.Module):
         common.draw(self, generator, common.orthogonal)
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         return torch.relu(self.linear(self.convs(common.brightness(observed, self.spec)).flatten(1)))

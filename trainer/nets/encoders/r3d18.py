@@ -56,7 +56,6 @@ class Encoder(nn.Module):
         return self
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         colours = observed.new_tensor(MEAN, dtype=torch.float32), observed.new_tensor(DEVIATION, dtype=torch.float32)
         mean, deviation = (colour.view(RGB, 1, 1) for colour in colours)
         clips = common.each_camera(common.brightness(observed, self.spec), self.cameras)

@@ -41,7 +41,6 @@ class Encoder(nn.Module):
         common.draw(self, generator, common.orthogonal)
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         rows, frames = observed.shape[:2]
         clips = common.each_camera(common.brightness(observed, self.spec) - GREY, self.cameras)
         seen = self.convs(clips.flatten(0, 1)).flatten(1)

@@ -40,7 +40,6 @@ class Encoder(nn.Module):
         common.draw(self, generator, common.orthogonal)
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         clips = common.each_camera(common.brightness(observed, self.spec), self.cameras).transpose(1, 2)
         seen = self.convs(clips).mean(2).flatten(1)
         return torch.relu(self.linear(seen)).reshape(len(observed), self.features)

@@ -50,7 +50,6 @@ class Encoder(nn.Module):
         common.draw(self, generator, _narrow)
 
     def forward(self, observed: Tensor) -> Tensor:
-        """Evaluate it."""
         clips = common.each_camera(common.brightness(observed, self.spec), self.cameras)
         token, tokens = self.embeddings((clips - MEAN) / DEVIATION)
         for layer in self.encoder["layer"].children():
