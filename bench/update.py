@@ -231,7 +231,7 @@ def straight(learner: MTSAC, batch: Batch) -> torch.Tensor:
     task = inputs.task
     x, next_x = (with_task(seen, task, learner.num_tasks) for seen in (inputs.obs, inputs.next_obs))
     temperature = learner.log_temperature.detach().exp()[task]
-    target = learner.td_target(inputs.reward, inputs.terminated, next_x, temperature, inputs.next_noise)
+    target = learner.target(inputs, next_x, temperature, learner.largest_reward)
     _, critic_loss, q = learner.critic_gradient(x, inputs.action, target)
     learner.optimizers["critics"].step()
     _, actor_loss, log_prob = learner.actor_gradient(x, temperature, inputs.current_noise)

@@ -156,40 +156,26 @@ class MTSAC(Algorithm):
         measured = {"actor_loss": actor_loss, "temperature_loss": temperature_loss, "entropy": -log_prob.mean()}
         yield OptimizerStep({"actor": actor, "temperature": temperatures}, measured)
 
-    def target(self, inputs: Inputs, next_x: Tensor, temperature: Tensor, largest_reward: Tensor) -> Tensor:
-        """What the critics are to say: values [B], or where they are categorical probabilities [B, bins]."""
-        of = inputs.terminated, next_x, temperature, inputs.next_noise
-        if self.values is None:
-            return self.td_target(inputs.reward, *of)
-        return self.td_distribution(self.scaled(inputs.task, inputs.reward, largest_reward), *of)
-
     @torch.no_grad()
-    def td_target(
-        self, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor, noise: Tensor
-    ) -> Tensor:
-        """The target r + gamma (1 - terminated)(min Q'(s', a') - temperature log pi(a'|s')), [B].
+    def target(self, inputs: Inputs, next_x: Tensor, temperature: Tensor, largest_reward: Tensor) -> Tensor:
+        """What the critics are to say: values r + gamma (1 - terminated) (min Q'(s', a') - temperature log pi(a'|s')),
+        [B]; or where they are categorical, of both averaged, the probability of each value [B, bins].
 
-        Only a true termination stops the sum. An episode that was cut by the horizon goes on in the mind: its
-        `next_obs` is the state that the cut left, not the next episode's first.
+        Only a true termination stops the sum. An episode that was cut by the horizon is taken to go on: its `next_obs`
+        is the state that the cut left, not the next episode's first.
         """
-        following = self.drawn(next_x, noise)[0]
+        following = self.drawn(next_x, inputs.next_noise)[0]
+        discount = self.settings.gamma * (1 - inputs.terminated)
+        if self.values is not None:
+            logits = outputs_of(self.target_critics, next_x, following.action)
+            reward = self.scaled(inputs.task, inputs.reward, largest_reward)
+            shift = reward - discount * temperature * following.log_prob
+            return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, self.values)
         if "targets" in self.stacks:
             both, _ = self.plain_values("targets", next_x, following.action)
         else:
             both = outputs_of(self.target_critics, next_x, following.action).squeeze(-1)
-        return reward + self.settings.gamma * (1 - terminated) * (both.amin(0) - temperature * following.log_prob)
-
-    @torch.no_grad()
-    def td_distribution(
-        self, reward: Tensor, terminated: Tensor, next_x: Tensor, temperature: Tensor, noise: Tensor
-    ) -> Tensor:
-        """As `td_target`, for categorical critics: the probability of each value, [B, bins], both averaged."""
-        assert self.values is not None  # noqa: S101 - for the type checker
-        following = self.drawn(next_x, noise)[0]
-        logits = outputs_of(self.target_critics, next_x, following.action)
-        discount = self.settings.gamma * (1 - terminated)
-        shift = reward - discount * temperature * following.log_prob
-        return categorical.target(torch.softmax(logits, dim=-1).mean(0), shift, discount, self.values)
+        return inputs.reward + discount * (both.amin(0) - temperature * following.log_prob)
 
     @torch.no_grad()
     def note_rewards(self, task: Tensor, reward: Tensor) -> None:

@@ -130,7 +130,8 @@ class OffPolicyUpdates:
 
     def probe(self, draw: Draw, step: int) -> Sample:
         """As `probe_rows`, with what an update of them would draw."""
-        return Sample(*_with_draws(draw, *probe_rows(self.experience.own, self.settings.batch_size, self._seed, step)))
+        batch, noise = probe_rows(self.experience.own, self.settings.batch_size, self._seed, step)
+        return Sample(batch, draw(batch, noise))
 
     def parts(self) -> Mapping[str, Any]:
         """By the names of a checkpoint."""
@@ -140,10 +141,6 @@ class OffPolicyUpdates:
     @property
     def _keeps_frames(self) -> bool:
         return isinstance(self.experience.own, FrameReplay)
-
-
-def _with_draws(draw: Draw, batch: Batch, noise: torch.Generator) -> tuple[Batch, dict[str, Tensor]]:
-    return batch, draw(batch, noise)
 
 
 def probe_rows(replay: Ring, size: int, seed: int, step: int) -> tuple[Batch, torch.Generator]:
