@@ -24,25 +24,6 @@ def noise(*shape, seed=1):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_they_compute_what_each_net_computes(count):
-    plain, x = nets(count), noise(7, 5)
-    expected = torch.stack([net(x) for net in plain])
-    assert torch.allclose(Stacked(plain).forward(x)[-1], expected, atol=1e-6)
-    assert torch.allclose(torch.stack([net(x) for net in plain]), expected, atol=1e-6), "the nets themselves changed"
-
-
-@pytest.mark.parametrize("hidden", [(8,), (8, 6)])
-def test_their_gradient_is_that_of_automatic_differentiation(hidden):
-    plain, x, gradient = nets(2, hidden), noise(7, 5), noise(2, 7, 3, seed=2)
-    parameters = [parameter for net in plain for parameter in net.parameters()]
-    expected = torch.autograd.grad((torch.stack([net(x) for net in plain]) * gradient).sum(), parameters)
-    stack = Stacked(plain)
-    stack.backward(stack.forward(x), gradient)
-    for parameter, gradient in zip(parameters, expected, strict=True):
-        assert torch.allclose(parameter.grad, gradient, atol=1e-5)
-
-
 def test_every_number_lies_in_one_place_once():
     plain = nets(2)
     stack = Stacked(plain)
@@ -51,13 +32,6 @@ def test_every_number_lies_in_one_place_once():
     assert sorted(found.tolist()) == list(range(stack.flat.numel()))
     stack.flat.grad.copy_(stack.flat)
     assert all(torch.equal(p.grad, p) for net in plain for p in net.parameters())
-
-
-def test_loading_a_net_loads_the_stack():
-    plain, other = nets(2), MLP(5, (8, 6), 3, torch.Generator().manual_seed(9))
-    stack = Stacked(plain)
-    plain[1].load_state_dict(other.state_dict())
-    assert torch.allclose(stack.forward(noise(7, 5))[-1][1], other(noise(7, 5)), atol=1e-6)
 
 
 def test_a_draw_is_a_sample_and_its_slope_that_of_automatic_differentiation():
