@@ -29,8 +29,8 @@ from trainer.state import State
 
 @dataclass(frozen=True)
 class Context:
-    """All that an algorithm is made of. `training.algorithm` has its own settings. `experience`: the replay; None for
-    those whose settings are not `OffPolicySettings`. `way`: how updates get to the device
+    """What an algorithm is given. `training.algorithm` has its own settings. `experience`: the replay; None for those
+    whose settings are not `OffPolicySettings`. `way`: how updates get to the device
     (`trainer.algorithms.common.cuda_graph`). `num_envs`: of this process.
     """
 
@@ -45,7 +45,7 @@ class Context:
 
 @dataclass(frozen=True)
 class NetSize:
-    """What a net takes of the memory. `field`: the setting that its size goes with, whose value is `widths`.
+    """The memory that a net takes. `field`: the setting that decides its size, with the value `widths`.
 
     `parameters`: numbers that it learns. `targets`: copies of them that do not learn. `values`: numbers that each row
     of a batch leaves in it for the way back. `moments`: what the optimizer remembers of each: two of Adam's, one of
@@ -173,7 +173,7 @@ class Algorithm(ABC):
 
     def weights(self) -> Mapping[str, Tensor]:
         """All weights that are learned and their targets, by the names of its `state`: they may be averaged with those
-        of another slot, and who writes into them changes the learner. No moments, no streams. Empty: they may not.
+        of another slot, and writing into them changes the learner. No moments, no streams. Empty: they may not.
         """
         return {}
 

@@ -76,7 +76,7 @@ class BehaviourCloning(Algorithm):
             seen[task] += 1
         for key, of_key in moments.items():
             for net in (self.net, self.policy):
-                cast("Normaliser", net.scales[key]).follow(of_key)
+                cast("Normaliser", net.scales[key]).copy_scale(of_key)
         steps_of = np.array([len(self._shown.whole(task)) for task in range(tasks)], np.float64)
         self._task_shares = steps_of / steps_of.sum()
 

@@ -30,7 +30,7 @@ from trainer.algorithms.common.cuda_graph import NATIVE, Record, Updates, record
 from trainer.algorithms.common.diagnostics import Diagnosis
 from trainer.algorithms.common.graph_check import choose_recorded
 from trainer.algorithms.common.multitask import Inputs, actor_and_critics, inputs_of, outputs_of
-from trainer.algorithms.common.native.library import Beside, choose_native, threads_for
+from trainer.algorithms.common.native.library import ThreadPair, choose_native, threads_for
 from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.algorithms.common.off_policy import OffPolicyUpdates, must_be_finite
 from trainer.algorithms.common.optimizers import optimizers_of, step_along
@@ -95,7 +95,7 @@ class MTSAC(Algorithm):
         self.optimizers |= adam(0.0, temperature=[self.log_temperature])
         self.noise = torch_generator(training.seed, RandomStream.NOISE)
         self._way, self._device = context.way, device
-        self._beside = Beside(threads_for(training, read_host().cores) if self._way == NATIVE else 1)
+        self._threads = ThreadPair(threads_for(training, read_host().cores) if self._way == NATIVE else 1)
         self.launch(self._way)
 
     @torch.no_grad()
@@ -286,7 +286,7 @@ class MTSAC(Algorithm):
     def launch(self, way: str, record: Record = record_cuda_graph) -> None:
         """Make updates that `way` from here on."""
         recorded = Updates(self.update_of, self._device, way, record)
-        self._update = NativeUpdates(self, self._beside).learn if way == NATIVE else recorded.update
+        self._update = NativeUpdates(self, self._threads).learn if way == NATIVE else recorded.update
 
     def measures(self) -> Mapping[str, Sequence[float]]:
         """Each task's entropy temperature."""

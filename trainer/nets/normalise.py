@@ -37,7 +37,7 @@ class RunningMoments:
         self.count = total
 
     def scaled(self, rows: F32) -> F32:
-        """[B, n] rows, to the bit what a `Normaliser` that follows makes of them."""
+        """[B, n] rows, to the bit what a `Normaliser` with this scale makes of them."""
         found = (rows - self.mean.astype(np.float32)) * self.scale.astype(np.float32)
         return np.minimum(np.maximum(found, -CLIP), CLIP, dtype=np.float32)
 
@@ -85,7 +85,7 @@ class Normaliser(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return ((x - self.shift.sum(0)) * self.scale.sum(0)).clamp(-CLIP, CLIP)
 
-    def follow(self, moments: RunningMoments) -> None:
+    def copy_scale(self, moments: RunningMoments) -> None:
         """Take over what was seen so far."""
         for ours, now in ((self.shift, moments.mean), (self.scale, moments.scale)):
             ours.copy_(torch.from_numpy(in_three(now.astype(np.float32))))

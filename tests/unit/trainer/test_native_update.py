@@ -24,7 +24,7 @@ from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, NATIVE
 from trainer.algorithms.common.multitask import inputs_of
 from trainer.algorithms.common.native import library
-from trainer.algorithms.common.native.library import Beside
+from trainer.algorithms.common.native.library import ThreadPair
 from trainer.algorithms.common.native.update import NativeUpdates
 from trainer.algorithms.common.sharding import Sample
 from trainer.algorithms.mtsac import MTSAC
@@ -252,20 +252,20 @@ def assert_alike_by_threads(training, rows, updates):
     found = []
     for threads in (1, 2):
         learner = learner_of(training)
-        learn = NativeUpdates(learner, Beside(threads)).learn
+        learn = NativeUpdates(learner, ThreadPair(threads)).learn
         measured = [learn(read(learner, a_batch(seed, rows))) for seed in range(updates)]
         found.append([*measured, *learner.state().tensors.values()])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-class TestBeside:
+class TestThreadPair:
     def test_both_are_done_at_the_same_time(self):
         meet = threading.Barrier(2, timeout=PATIENCE_S)
-        Beside(2).both(meet.wait, meet.wait)
+        ThreadPair(2).both(meet.wait, meet.wait)
 
     def test_the_other_thread_computes_no_gradients(self):
         said = []
-        Beside(2).both(lambda: None, lambda: said.append(torch.is_grad_enabled()))
+        ThreadPair(2).both(lambda: None, lambda: said.append(torch.is_grad_enabled()))
         assert said == [False]
 
     def test_where_no_thread_can_be_started_one_does_both(self, monkeypatch):
@@ -273,9 +273,9 @@ class TestBeside:
             raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        beside, done = Beside(2), []
-        beside.both(lambda: done.append(1), lambda: done.append(2))
-        assert (beside.threads, done) == (1, [1, 2])
+        pair, done = ThreadPair(2), []
+        pair.both(lambda: done.append(1), lambda: done.append(2))
+        assert (pair.threads, done) == (1, [1, 2])
 
     @pytest.mark.parametrize("threads", [1, 2])
     @pytest.mark.parametrize("failing", [0, 1])
@@ -285,10 +285,10 @@ class TestBeside:
 
         things = [lambda: None, lambda: None]
         things[failing] = fail
-        beside = Beside(threads)
+        pair = ThreadPair(threads)
         with pytest.raises(ZeroDivisionError):
-            beside.both(*things)
-        beside.both(*[lambda: None] * 2)
+            pair.both(*things)
+        pair.both(*[lambda: None] * 2)
 
 
 class TestChoice:
@@ -324,7 +324,7 @@ class TestChoice:
         spaces = spaces_of(training)
         for way, threads in ((NATIVE, 2), (KERNELS, 1)):
             context = Context(training, spaces, 3, torch.device("cpu"), Experience(training, spaces), way)
-            assert MTSAC(context)._beside.threads == threads
+            assert MTSAC(context)._threads.threads == threads
 
     @pytest.fixture
     def stale(self, monkeypatch):

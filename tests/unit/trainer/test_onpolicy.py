@@ -244,7 +244,7 @@ def test_running_moments_are_those_of_all_rows_and_a_policy_scales_to_the_bit_al
     assert moments.mean == pytest.approx(every.mean(0), abs=1e-3)
     assert moments.variance[1:] == pytest.approx(every.var(0)[1:], rel=1e-3)
     net = Normaliser(3, torch.Generator())
-    net.follow(moments)
+    net.copy_scale(moments)
     assert torch.equal(
         net(torch.from_numpy(every.astype(np.float32))), torch.from_numpy(moments.scaled(every.astype(np.float32)))
     )

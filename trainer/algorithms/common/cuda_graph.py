@@ -86,17 +86,17 @@ class Updates(Generic[Inputs]):
             return self._learn(inputs)
         if self._made < WARM_UP:
             self._made += 1
-            return self._beside(inputs)
+            return self._on_side_stream(inputs)
         if self._recording is None:
             places = type(inputs)(*(getattr(inputs, field.name).clone() for field in fields(inputs)))
             self._recording = _Recording(places, *self._record(lambda: self._learn(places)))
         return self._recording.replay(inputs)
 
-    def _beside(self, inputs: Inputs) -> Tensor:
+    def _on_side_stream(self, inputs: Inputs) -> Tensor:
         """An update on a stream of its own, where work that is to be recorded must have been done before."""
         if self._device.type != "cuda":
             return self._learn(inputs)
-        stream = _stream_beside(self._device)
+        stream = _side_stream(self._device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             measured = self._learn(inputs)
@@ -105,6 +105,6 @@ class Updates(Generic[Inputs]):
 
 
 @cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """Always the same one: cuBLAS keeps 32 MiB for each stream that it ever computed on."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -80,7 +80,7 @@ class EncoderInput:
         """The policy takes the scale of what was seen so far over."""
         for key, moments in self.moments.items():
             if key in self.policy.scales:
-                cast("Normaliser", self.policy.scales[key]).follow(moments)
+                cast("Normaliser", self.policy.scales[key]).copy_scale(moments)
 
     def scaled(self, obs: Obs) -> Obs:
         """Of all environments, [N, …] by key."""

@@ -163,7 +163,7 @@ def threads_for(training: Training, cores: int) -> int:
     return 2 if training.threads == 1 and cores > 1 and is_worth_it else 1
 
 
-class Beside:
+class ThreadPair:
     """Does two things at the same time, the second in a thread of its own; with one thread, or where no other can be
     started, one after the other.
 
@@ -193,7 +193,7 @@ class Beside:
 
 def _started() -> ThreadPoolExecutor | None:
     """A thread that runs and has its settings; None: the system has none left."""
-    pool = ThreadPoolExecutor(1, "learner", _settle, (torch.get_num_threads(),))
+    pool = ThreadPoolExecutor(1, "learner", _set_up_thread, (torch.get_num_threads(),))
     try:
         pool.submit(int).result()
     except RuntimeError:
@@ -201,6 +201,6 @@ def _started() -> ThreadPoolExecutor | None:
     return pool
 
 
-def _settle(threads: int) -> None:
+def _set_up_thread(threads: int) -> None:
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.common.multitask import Inputs, Learner
-from trainer.algorithms.common.native.library import Adam, Beside, load
+from trainer.algorithms.common.native.library import Adam, ThreadPair, load
 from trainer.algorithms.common.native.nets import ActorScratch, CriticScratch, Net, Pinned, Workspace
 
 _INDEX_BYTES = 8
@@ -63,20 +63,20 @@ def _as_read(inputs: Inputs) -> Inputs:
 
 
 class NativeUpdates:
-    """Updates of one learner, whose tensors stay where they are from the first one on. `beside`: one thread, or two,
+    """Updates of one learner, whose tensors stay where they are from the first one on. `threads`: one, or two,
     which leave the same bits.
 
     Errors: NoLibraryError where kernels.c is not to be had.
     """
 
-    def __init__(self, learner: Learner, beside: Beside | None = None) -> None:
+    def __init__(self, learner: Learner, threads: ThreadPair | None = None) -> None:
         self._learner = learner
         self._kernels = load()
         (self._actor,) = self._nets("actor", 1)
         self._critics, self._targets = self._nets("critics", 2), self._nets("targets", 2)
         self._steps: dict[str, Stepped] = {}
         self._work: Workspace | None = None
-        self._beside = beside or Beside(1)
+        self._threads = threads or ThreadPair(1)
         tasks = learner.num_tasks
         self._temperature, self._temperature_gradient = Pinned.of(tasks), Pinned.of(tasks)
         self._sums = np.zeros(7)
@@ -100,7 +100,7 @@ class NativeUpdates:
             self._learner.num_tasks, self._learner.log_temperature.data_ptr(), self._temperature.at
         )
         work = self._work
-        self._beside.both(
+        self._threads.both(
             partial(self._draw, work.next, inputs, inputs.next_obs, inputs.next_noise),
             partial(self._draw, work.now, inputs, inputs.obs, inputs.current_noise),
         )
@@ -147,11 +147,11 @@ class NativeUpdates:
 
     def _of_both(self, do: Callable[[int, CriticScratch], None], scratch: Sequence[CriticScratch]) -> None:
         """What is to be done for each critic."""
-        self._beside.both(partial(do, 0, scratch[0]), partial(do, 1, scratch[1]))
+        self._threads.both(partial(do, 0, scratch[0]), partial(do, 1, scratch[1]))
 
     def _apart(self, work: Workspace) -> Sequence[CriticScratch]:
         """Scratch of what nobody needs afterwards."""
-        return work.scratch if self._beside.threads > 1 else work.by_turns
+        return work.scratch if self._threads.threads > 1 else work.by_turns
 
     def _td_target(self, work: Workspace, inputs: Inputs) -> None:
         """The target into `work.value`."""
