@@ -45,7 +45,7 @@ from learners import fresh, learn, prepared  # noqa: E402 - beside this file
 from rivals import equal  # noqa: E402
 
 from trainer.algorithms.base import Context  # noqa: E402
-from trainer.algorithms.common.native.library import Beside  # noqa: E402
+from trainer.algorithms.common.native.library import ThreadPair  # noqa: E402
 from trainer.algorithms.common.native.update import NativeUpdates  # noqa: E402
 from trainer.algorithms.mtsac import MTSAC  # noqa: E402
 from trainer.buffers.experience import Experience  # noqa: E402
@@ -147,7 +147,7 @@ def ours(shape: Shape, replay: Replay, threads: int = 1, *, by_torch: bool = Fal
     learner, rng = fresh(training, SPACES), np.random.default_rng(0)
     if by_torch:
         return lambda: learner.update_of(prepared(learner, replay.pick(replay.deal(batch), rng)))
-    updates = NativeUpdates(learner, Beside(threads))
+    updates = NativeUpdates(learner, ThreadPair(threads))
     average = MovingAverage(learner.policy, training.averaging) if averaging else None
 
     def update() -> None:

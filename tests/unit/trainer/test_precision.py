@@ -12,11 +12,12 @@ import torch
 from refused import refused
 from test_drqv2 import batch_of as pictures
 from test_drqv2 import made as drqv2
-from test_updates import KINDS, a_batch, a_training
+from test_mtsac import a_batch
+from test_updates import KINDS, a_training
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common import categorical
-from trainer.algorithms.common.precision import must_be_had, rounding
+from trainer.algorithms.common.off_policy import must_be_had, rounding
 from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.config.training import differences, identity
@@ -32,7 +33,7 @@ def learned(kind, precision, updates):
     training = a_training(precision=precision, **KINDS[kind])
     learner = learner_of(training)
     with rounding(training.off_policy, CPU):
-        measured = [learn(learner, a_batch(seed)) for seed in range(updates)]
+        measured = [learn(learner, a_batch(seed=seed)) for seed in range(updates)]
     return torch.stack(measured), learner.state().tensors
 
 

@@ -9,7 +9,7 @@ import torch
 
 from trainer.algorithms.base import Context
 from trainer.algorithms.common.cuda_graph import GRAPH, KERNELS, WARM_UP, Record, record_cuda_graph
-from trainer.algorithms.common.precision import rounding
+from trainer.algorithms.common.off_policy import rounding
 from trainer.algorithms.common.sharding import Sample
 from trainer.buffers.experience import Experience
 from trainer.buffers.rows import Batch

@@ -10,8 +10,9 @@ batch with all that is drawn for it, and each rank differentiates its own shards
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ import torch
 from torch import Tensor
 
 from trainer.algorithms.base import Context
-from trainer.algorithms.common.precision import must_be_had, rounding
 from trainer.algorithms.common.sharding import OptimizerStep, Sample, in_step, take_steps
 from trainer.buffers.frames import FrameReplay
 from trainer.buffers.nstep import NStep
@@ -28,13 +28,15 @@ from trainer.buffers.rows import Batch, rows_of
 from trainer.config.settings import OffPolicySettings
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import Actions, drawn_actions
-from trainer.errors import NotFiniteError
+from trainer.errors import ConfigError, NotFiniteError
 from trainer.nets.encoders.base import kept_spaces
 from trainer.streams import RandomStream, generator, seeds_of
 
 #: Rows of a probe: a batch, so that its cost follows an update's, but no more than a rank needs to be told from.
 MAX_PROBE = 1024
 
+#: Whether the GPU here has instructions for it.
+_ON_GPU: Callable[[], bool] = partial(torch.cuda.is_bf16_supported, including_emulation=False)
 #: All that an update of a batch takes from a stream of noise: [B, …] each, on the CPU.
 Draw = Callable[[Batch, torch.Generator], dict[str, Tensor]]
 
@@ -163,3 +165,20 @@ def must_be_finite(actions: Actions, step: int) -> Actions:
     if not np.isfinite(actions).all():
         raise NotFiniteError("actor.not-finite", what=["actor"], step=step)
     return actions
+
+
+def rounding(settings: OffPolicySettings, device: torch.device) -> AbstractContextManager[object]:
+    """In which updates are made ("Automatic Mixed Precision" in torch's notes). With bf16 the inputs of matrix products
+    are rounded to bfloat16, which has float32's range and 8 bits of its mantissa, so that no loss needs to be scaled.
+    Parameters, moments, targets and sums over a batch stay float32. Rounded weights are not kept: a CUDA graph would go
+    on with the first ones.
+    """
+    if settings.precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def must_be_had(settings: OffPolicySettings, device: torch.device, on_gpu: Callable[[], bool] = _ON_GPU) -> None:
+    """Errors: ConfigError where the GPU has no bfloat16."""
+    if settings.precision == "bf16" and device.type == "cuda" and not on_gpu():
+        raise ConfigError("algorithm.no-bf16")
