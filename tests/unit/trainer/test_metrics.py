@@ -125,6 +125,15 @@ def test_a_row_has_the_means_of_its_stretch_and_the_next_starts_anew():
     assert meter.row(50, {"temperature": [0.1, 0.2]})["from"] == 40
 
 
+def test_where_an_algorithm_has_come_to_measure_more_its_means_begin_anew():
+    before, after = Meter(NAMES, TASKS), Meter((*NAMES, "kl"), TASKS)
+    before.add_update([1.0])
+    after.load(before.state())
+    after.add_update([2.0, 0.5])
+    row = after.row(40, {})
+    assert (row["updates"], row["loss"], row["kl"]) == (1, 2.0, 0.5)
+
+
 def test_what_else_is_told_of_an_episode_is_in_the_row_also_after_a_checkpoint():
     first, second = (Meter(NAMES, TASKS, ("away", "steps")) for _ in range(2))
     told = np.array([[0.5, 9.0], [0.0, 0.0], [0.25, np.nan]])
