@@ -1,7 +1,7 @@
 """Keys: our own, the other side's, and the one login with a password that makes ours known there.
 
-`ssh-keygen` and `ssh -G` do what they know best: make keys, look into known_hosts (hashed names too), resolve
-~/.ssh/config. paramiko reads the host key before any login, and takes the password, which is neither kept nor logged.
+OpenSSH does what it knows best: makes keys, looks into known_hosts (hashed names too), resolves ~/.ssh/config, reads
+the host key before any login, and asks for the password on the terminal, so that we never see it.
 """
 
 from __future__ import annotations
@@ -10,28 +10,23 @@ import base64
 import binascii
 import contextlib
 import hashlib
-import logging
 import platform
 import re
 import shlex
-import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anchorleg.files import write_bytes
 from anchorleg.places import account_name, home_folder, user_path
 from anchorleg.printable import printable
-from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError, UnreachableError
+from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteError, StorageError
 from syncd.remote import Remote
 from syncd.shared.disk import make_own_folder, writing
 from syncd.transports.openssh import EXIT_SSH, explain, ssh_words, typed_ssh
 from syncd.wire.streams import run_bounded
-
-if TYPE_CHECKING:
-    import paramiko
 
 #: ssh-keygen and `ssh -G` touch local files only.
 LOCAL_TIMEOUT_S = 20.0
@@ -39,13 +34,17 @@ LOCAL_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 15.0
 #: Second factors are answered on a phone.
 LOGIN_TIMEOUT_S = 90.0
-INSTALL_TIMEOUT_S = 30.0
 DEFAULT_PORT = 22
-#: More rounds of questions than any site asks.
-_MOST_STEPS = 5
-#: And more lines before a question than any site prints.
+#: More lines before a question than any site prints.
 _MOST_LINES = 40
 _MOST_SAID = 16 * 1024
+#: Kinds of host keys, in the order in which ssh prefers them.
+_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+#: Of a login without a key: one try, and no host that is not pinned.
+_ASKED = (
+    "-o", "PreferredAuthentications=password,keyboard-interactive", "-o", "NumberOfPasswordPrompts=1",
+    "-o", "StrictHostKeyChecking=yes",
+)  # fmt: skip
 
 #: Reads the key from stdin: appends it to authorized_keys unless it is there; modes as sshd's StrictModes wants them.
 #: On one line, and without single quotes: csh knows no other way to take it.
@@ -60,9 +59,6 @@ _INSTALL_SCRIPT = (
 
 #: Of the variables by which programs choose what they load; as the empty file each of them is harmless.
 _CHOOSING = ("BASH_ENV", "LD_PRELOAD", "PYTHONPATH")
-
-#: Asks the user: the question, and whether the answer may be seen while it is typed.
-Ask = Callable[[str, bool], str]
 
 
 @dataclass(frozen=True)
@@ -215,21 +211,23 @@ def known_keys(place: Endpoint) -> list[HostKey]:
 
 
 def offered_key(place: Endpoint, known: Sequence[HostKey] = ()) -> HostKey:
-    """The key that the host shows now, before any login. Asked for in a kind that is `known`, as ssh does.
+    """The key that the host shows now, before any login: of a kind that is `known`, where it has one.
 
-    Errors: UnreachableError, HostKeyError (it is known by another key of that kind).
+    Errors: ConfigError (behind a jump host), UnreachableError, HostKeyError (it is known by another key of that kind).
     """
-    with _connected(place, [key.kind for key in known]) as connection:
-        shown = connection.get_remote_server_key()
-        key = HostKey(shown.get_name(), shown.get_base64())
-    if any(other.kind == key.kind for other in known) and key not in known:
-        raise HostKeyError(
-            "host.other-key",
-            host=place.pinned_name,
-            fingerprint=key.fingerprint,
-            files=", ".join(str(path) for path in place.known_hosts if path.is_file()),
-        )
-    return key
+    if place.jump:
+        raise ConfigError("host.behind-jump", host=place.host, jump=place.jump)
+    words = ["ssh-keyscan", "-T", f"{CONNECT_TIMEOUT_S:.0f}", "-p", str(place.port), "-t", "ed25519,ecdsa,rsa"]
+    done = _run([*words, "--", place.host], timeout_s=LOGIN_TIMEOUT_S)
+    lines = (line.split() for line in done.stdout.splitlines())
+    shown = [HostKey(*line[1:3]) for line in lines if len(line) >= 3 and line[1] in _KINDS]
+    if not shown:
+        raise explain(place.host, EXIT_SSH, done.stderr or "it shows no host key")
+    kinds = {key.kind for key in known}
+    for other in (key for key in shown if key.kind in kinds and key not in known):
+        files = ", ".join(str(path) for path in place.known_hosts if path.is_file())
+        raise HostKeyError("host.other-key", host=place.pinned_name, fingerprint=other.fingerprint, files=files)
+    return min(shown, key=lambda key: (key not in known, _KINDS.index(key.kind)))
 
 
 def pin(place: Endpoint, key: HostKey, file: Path) -> None:
@@ -242,105 +240,39 @@ def pin(place: Endpoint, key: HostKey, file: Path) -> None:
             write_bytes(file, (before + ("\n" if before and not before.endswith("\n") else "") + line).encode())
 
 
-@contextlib.contextmanager
-def _connected(place: Endpoint, kinds: Sequence[str] = ()) -> Iterator[paramiko.Transport]:
-    """A paramiko connection after the key exchange, before any login. Errors: UnreachableError, ConfigError."""
-    import paramiko  # noqa: PLC0415 - a quarter of a second that most commands do not need
+def install_public_key(remote: Remote, public: str) -> None:
+    """Log in once, with a password or what else the site asks for on the terminal, and add `public` to
+    ~/.ssh/authorized_keys there. Idempotent.
 
-    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we put into words
-    name = f"{place.host}:{place.port}"
-    if place.jump:
-        raise ConfigError("host.behind-jump", host=place.host, jump=place.jump)
-    try:
-        sock = socket.create_connection((place.host, place.port), timeout=CONNECT_TIMEOUT_S)
-    except socket.gaierror as error:
-        raise UnreachableError("connection.unknown-host", host=place.host) from error
-    except OSError as error:
-        raise UnreachableError("connection.failed", place=name, why=error.strerror or error) from error
-    connection = paramiko.Transport(sock)
-    try:
-        if kinds:
-            options = connection.get_security_options()
-            # RSA keys sign under newer names; a known_hosts line says ssh-rsa for all of them.
-            wanted = {*kinds, *(["rsa-sha2-512", "rsa-sha2-256"] if "ssh-rsa" in kinds else [])}
-            options.key_types = sorted(options.key_types, key=lambda kind: kind not in wanted)
-        try:
-            connection.start_client(timeout=CONNECT_TIMEOUT_S)
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            raise UnreachableError("connection.no-ssh", place=name, why=error) from error
-        yield connection
-    finally:
-        connection.close()
-
-
-def install_public_key(place: Endpoint, expected: HostKey, public: str, ask: Ask) -> None:
-    """Log in once with a password (or what the site asks for), and add `public` to ~/.ssh/authorized_keys there.
-
-    Idempotent. Errors: LoginRefusedError (one attempt), HostKeyError, UnreachableError, RemoteError.
+    Errors: LoginRefusedError, HostKeyError, UnreachableError, RemoteError.
     """
-    import paramiko  # noqa: PLC0415 - see above
-
-    with _connected(place, [expected.kind]) as connection:
-        shown = connection.get_remote_server_key()
-        if (shown.get_name(), shown.get_base64()) != (expected.kind, expected.blob):
-            raise HostKeyError("host.key-changed", host=place.host)
-        connection.auth_timeout = LOGIN_TIMEOUT_S
-        _log_in(connection, place, ask)
+    said = ""
+    words = [*ssh_words(remote, asks=True), *_ASKED, "--", remote.account, f"exec sh -c '{_INSTALL_SCRIPT}'"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True, errors="replace"
+    ) as child:
+        late = threading.Timer(LOGIN_TIMEOUT_S, child.kill)
+        late.start()
         try:
-            channel = connection.open_session(timeout=INSTALL_TIMEOUT_S)
-            channel.settimeout(INSTALL_TIMEOUT_S)
-            channel.exec_command(f"exec sh -c '{_INSTALL_SCRIPT}'")
-            channel.sendall(public.encode() + b"\n")
-            channel.shutdown_write()
-            said = channel.makefile_stderr("r").read(_MOST_SAID)
-            if not channel.status_event.wait(INSTALL_TIMEOUT_S):
-                raise UnreachableError("key.install-unanswered", host=place.host)
-            code = channel.recv_exit_status()
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            raise UnreachableError("key.install-broke", why=error) from error
-    if code != 0:
-        words = (said if isinstance(said, str) else said.decode(errors="replace")).strip()
-        raise RemoteError("key.install-failed", why=words or f"exit {code}")
-
-
-def _log_in(connection: paramiko.Transport, place: Endpoint, ask: Ask) -> None:
-    """One login without a key. Errors: LoginRefusedError, UnreachableError."""
-    import paramiko  # noqa: PLC0415 - see above
-
-    account = f"{place.user}@{place.host}"
-
-    def answer(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-        said = [*title.splitlines(), *instructions.splitlines()]
-        shown = [printable(line.strip()) for line in said if line.strip()][:_MOST_LINES]
-        return [ask("\n".join([*shown, printable(prompt.strip()) or "Password:"]), seen) for prompt, seen in prompts]
-
-    try:
-        kinds = _offered_logins(connection, place)
-        for _ in range(_MOST_STEPS):
-            if "password" in kinds:
-                kinds = connection.auth_password(place.user, ask(f"Password of {account}:", False), fallback=False)
-            elif "keyboard-interactive" in kinds:
-                kinds = connection.auth_interactive(place.user, answer)
-            else:
-                break
-            if connection.is_authenticated():
-                return
-    except paramiko.AuthenticationException as error:
-        raise LoginRefusedError("login.refused", account=account) from error
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        raise UnreachableError("login.broke", why=error) from error
-    if not connection.is_authenticated():
-        raise LoginRefusedError("login.no-password", account=account, kinds=", ".join(kinds) or "nothing")
-
-
-def _offered_logins(connection: paramiko.Transport, place: Endpoint) -> list[str]:
-    import paramiko  # noqa: PLC0415 - see above
-
-    try:
-        connection.auth_none(place.user)
-    except paramiko.BadAuthenticationType as error:
-        return list(error.allowed_types)
-    return []
+            if child.stdin is not None and child.stderr is not None:
+                with contextlib.suppress(BrokenPipeError), child.stdin as key:
+                    key.write(public + "\n")
+                for number, line in enumerate(child.stderr):  # what a site says before it asks
+                    said = (said + line)[-_MOST_SAID:]
+                    if number < _MOST_LINES:
+                        print(f"  {printable(line.rstrip())}")
+        finally:
+            late.cancel()
+    if child.returncode == EXIT_SSH or child.returncode < 0:
+        kinds = re.search(r"(?m)^\S+: Permission denied \(([a-z,-]{1,80})\)", said)
+        if kinds and not {"password", "keyboard-interactive"} & {*kinds[1].split(",")}:
+            raise LoginRefusedError("login.no-password", account=remote.account, kinds=kinds[1])
+        if kinds:
+            raise LoginRefusedError("login.refused", account=remote.account)
+        raise explain(remote.host or "", EXIT_SSH, said, typed=typed_ssh(remote))
+    if child.returncode:
+        raise RemoteError("key.install-failed", why=said.strip() or f"exit {child.returncode}")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from syncd.errors import ConfigError, HostKeyError, LoginRefusedError, RemoteErr
 from syncd.shared.disk import make_own_folder
 
 if TYPE_CHECKING:
-    from syncd.access.keys import Endpoint, HostKey, OwnKey
+    from syncd.access.keys import Endpoint, OwnKey
     from syncd.access.settings import Settings
     from syncd.remote import Remote
 
@@ -88,10 +87,10 @@ def _asked_remote(settings: Settings) -> str:
         raise ConfigError("setup.no-terminal")
     print("  Where does the run live?")
     try:
-        host = host or _ask("Login on the cluster (user@host, as you type it after ssh):", True).strip()
+        host = host or _ask("Login on the cluster (user@host, as you type it after ssh):").strip()
         if ":" in host and not host.startswith("["):  # all of it at once
             return host
-        path = path or _ask("Folder of the run over there (such as project/runs/mt10):", True).strip()
+        path = path or _ask("Folder of the run over there (such as project/runs/mt10):").strip()
     except EOFError:
         print()
         host = ""
@@ -128,8 +127,8 @@ def _connect(
     changes = {"key": own.path, "port": port or place.port, "known_hosts": known_hosts_file()}
     place = place.model_copy(update=changes)
     where = keys.endpoint(place)
-    shown = _pinned(where, known_hosts_file(), fingerprint)
-    place, is_gated = _surveyed(place, where, shown, own, command)
+    _pin(where, known_hosts_file(), fingerprint)
+    place, is_gated = _surveyed(place, where, own, command)
     wanted = name or settings.name or default_name()
     who, policies = _tried(place, wanted)
     if is_gated:
@@ -152,19 +151,19 @@ def _connect(
     return settings
 
 
-def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | None:
-    """The host's key, known or pinned after a yes; None where a jump host hides it, and ssh knows it already."""
+def _pin(where: Endpoint, file: Path, fingerprint: str | None) -> None:
+    """Have the host's key pinned: a known one, or after a yes. Behind a jump host it must be known to ssh."""
     from syncd.access import keys  # noqa: PLC0415 - see above
 
     known = keys.known_keys(where)
     if where.jump and known:
         _step("host key", f"{known[0].fingerprint} (known; reached through {where.jump})")
-        return None
+        return
     shown = keys.offered_key(where, known)
     if shown in known:
         keys.pin(where, shown, file)  # from now on ours is asked first, whichever file knew it
         _step("host key", f"{shown.fingerprint} (known)")
-        return shown
+        return
     facts = {"kind": shown.kind, "host": where.pinned_name, "fingerprint": shown.fingerprint}
     if fingerprint is not None:
         if fingerprint != shown.fingerprint:
@@ -174,16 +173,13 @@ def _pinned(where: Endpoint, file: Path, fingerprint: str | None) -> HostKey | N
     else:
         print("\n  The {kind} key of {host} is {fingerprint}.".format(**facts))
         print("  Compare it with what the site publishes.")
-        if _ask("Is it right? [y/N]", True).strip().lower() not in {"y", "yes"}:
+        if _ask("Is it right? [y/N]").strip().lower() not in {"y", "yes"}:
             raise HostKeyError("host.declined")
     keys.pin(where, shown, file)
     _step("host key", f"{shown.fingerprint} (pinned)")
-    return shown
 
 
-def _surveyed(
-    place: Remote, where: Endpoint, shown: HostKey | None, own: OwnKey, command: str | None
-) -> tuple[Remote, bool]:
+def _surveyed(place: Remote, where: Endpoint, own: OwnKey, command: str | None) -> tuple[Remote, bool]:
     """The remote with its absolute folder and `syncd`, and whether our key only reaches a gate there."""
     from syncd.access import keys, survey  # noqa: PLC0415 - see above
     from syncd.wire.protocol import REFUSED_PREFIX  # noqa: PLC0415
@@ -197,10 +193,10 @@ def _surveyed(
     except LoginRefusedError:
         if why := keys.why_unusable(own, where):
             raise why from None
-        if shown is None or not _is_terminal():
+        if not _is_terminal():
             raise LoginRefusedError("login.key-unknown", account=f"{where.user}@{where.host}", key=own.path) from None
         print(f"\n  {where.user}@{where.host} does not know this key yet.\n  One login with your password installs it.")
-        keys.install_public_key(where, shown, own.public, _ask)
+        keys.install_public_key(place, own.public)
         try:
             answer = keys.ask_shell(place, line)
         except SecondFactorError:
@@ -273,6 +269,5 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _ask(question: str, is_seen: bool) -> str:
-    words = "  " + question.replace("\n", "\n  ") + " "
-    return input(words) if is_seen else getpass.getpass(words)
+def _ask(question: str) -> str:
+    return input(f"  {question} ")

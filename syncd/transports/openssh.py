@@ -103,7 +103,7 @@ _WORDS: tuple[tuple[str, Callable[[str, str, re.Match[str]], SyncError]], ...] =
         lambda place, *_: LoginRefusedError("login.key-refused", place=place),
     ),
     (
-        r"Could not resolve hostname",
+        r"Could not resolve hostname|getaddrinfo \S+:",
         lambda place, *_: UnreachableError("connection.unknown-host", host=place),
     ),
     (

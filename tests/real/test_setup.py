@@ -110,7 +110,7 @@ def test_from_an_empty_home_to_a_mirror_with_one_password(
         person.wait_for("Is it right?")
         assert with_password.fingerprint() in person.seen
         person.type("y")
-        person.wait_for(f"Password of {account.name}@127.0.0.1:")
+        person.wait_for(f"{account.name}@127.0.0.1's password:")
         person.type(password)
         assert person.end() == 0, person.seen
     finally:
@@ -257,6 +257,13 @@ def test_where_a_second_factor_is_asked_for_no_key_is_installed(
     assert "refuse" not in seen
 
 
+def test_a_site_without_passwords_is_said_and_nothing_is_asked(newcomer: Newcomer, sshd: Sshd):
+    words = ("setup", f"{sshd.user}@127.0.0.1:/run", "--port", sshd.port, "--yes-host-key", sshd.fingerprint())
+    seen = refused(newcomer, words, is_typed=True)
+    assert "[login.no-password]" in seen
+    assert "password:" not in seen
+
+
 def test_a_key_that_was_made_and_copied_by_hand_is_taken(newcomer: Newcomer, account: Account, with_password: Sshd):
     """As older guides have it, before `syncd` comes into play: ssh-keygen, ssh-copy-id, and a line to see it work."""
     run, password = run_folder_of(account), account.password()
@@ -294,7 +301,7 @@ def test_a_wrong_password_is_tried_once(newcomer: Newcomer, account: Account, wi
     words = ("setup", f"{account.name}@127.0.0.1:/tmp", "--port", with_password.port)
     person = newcomer.type(*words, "--yes-host-key", with_password.fingerprint())
     try:
-        person.wait_for("Password of")
+        person.wait_for("password:")
         person.type("wrong")
         assert person.end() == 5
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import subprocess
+import termios
 import time
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +18,11 @@ from daemons import PATIENCE_S
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+def _take_terminal() -> None:
+    """Make standard input the new session's controlling terminal: ssh asks on /dev/tty."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Typist:
     """A program at its own terminal of 80 columns. `seen`: everything it has shown so far, without colours."""
 
@@ -23,7 +30,7 @@ class Typist:
         self._fd, inner = pty.openpty()
         self._child = subprocess.Popen(
             command, stdin=inner, stdout=inner, stderr=inner, cwd=cwd, start_new_session=True,
-            env={**env, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+            env={**env, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}, preexec_fn=_take_terminal,  # noqa: PLW1509
         )  # fmt: skip
         os.close(inner)
         self.seen = ""
