@@ -29,7 +29,7 @@ from anchorleg.files import fsync_folder, write_json
 from anchorleg.printable import printable
 from syncd.errors import ConfigError, StorageError
 from syncd.shared.disk import writing
-from syncd.shared.layout import NAME, SHA256, SLOT, read_hint
+from syncd.shared.layout import NAME, SHA256, SLOT, files_in, folder_names, read_hint
 from syncd.wire.transport import SegmentVerdict
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ SILENT_AFTER_S = 90.0
 #: Some hours of a laptop's experience. More would reach the learner too old to be accepted.
 MAX_SEGMENTS = 2_000
 MAX_BYTES = 256 * 2**20
-#: Of segments that were refused for good, for whoever wants to look why.
+#: Of segments that were refused for good, kept to look why.
 MAX_REFUSED_BYTES = 32 * 2**20
 #: A segment of a run that the other side does not know waits so long for one that does.
 UNKNOWN_KEPT_S = 86_400.0
@@ -201,19 +201,15 @@ class Outbox:
         wanted = (each for each in self._entries() if (each[1].run_id, each[1].slot) not in without)
         return [entry for _, entry in sorted(wanted)[:limit]]
 
-    def _entries(self) -> Iterator[tuple[tuple[int, str], OutboxFile]]:
+    def _entries(self) -> Iterator[tuple[tuple[float, str], OutboxFile]]:
         """((mtime, name), segment) of each file that is one; what vanishes meanwhile, or is none, is passed over."""
-        for run in _subfolders(self.path / "new"):
-            for slot in _subfolders(run):
-                if not (NAME.fullmatch(run.name) and SLOT.fullmatch(slot.name)):
-                    continue
-                with contextlib.suppress(OSError), os.scandir(slot) as files:
-                    for file in files:
-                        with contextlib.suppress(FileNotFoundError):
-                            if SHA256.fullmatch(file.name) and file.is_file(follow_symlinks=False):
-                                stat = file.stat(follow_symlinks=False)
-                                segment = OutboxFile(Path(file.path), run.name, int(slot.name), stat.st_size)
-                                yield (stat.st_mtime_ns, file.name), segment
+        new = self.path / "new"
+        for run_id in filter(NAME.fullmatch, folder_names(new)):
+            for slot in filter(SLOT.fullmatch, folder_names(new / run_id)):
+                with contextlib.suppress(OSError):
+                    for file in files_in(new / run_id / slot, SHA256.fullmatch):
+                        segment = OutboxFile(file.path, run_id, int(slot), file.bytes)
+                        yield (file.written_at, file.path.name), segment
 
     def sent(self, paths: Sequence[Path]) -> None:
         """The other side has these durably: they go, and are counted. Errors: StorageError."""
@@ -268,14 +264,14 @@ class Outbox:
     def tidy(self) -> None:
         """Delete what writers that were killed left in tmp/, and the oldest refused ones above their limit."""
         now = self._clock()
-        for _, path, modified_at in _files(self.path / "tmp"):
-            if now - modified_at > ABANDONED_AFTER_S:
-                path.unlink(missing_ok=True)
+        for file in files_in(self.path / "tmp"):
+            if now - file.written_at > ABANDONED_AFTER_S:
+                file.path.unlink(missing_ok=True)
         kept = 0
-        for size, path, _ in sorted(_files(self.path / "refused"), key=lambda entry: -entry[2]):
-            kept += size
+        for file in sorted(files_in(self.path / "refused"), key=lambda file: -file.written_at):
+            kept += file.bytes
             if kept > MAX_REFUSED_BYTES:
-                path.unlink(missing_ok=True)
+                file.path.unlink(missing_ok=True)
 
 
 def _write_private(path: Path, data: bytes) -> None:
@@ -284,26 +280,6 @@ def _write_private(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except FileNotFoundError:
-        return []
-
-
-def _files(folder: Path) -> list[tuple[int, Path, float]]:
-    """(bytes, path, mtime) of the files in `folder`."""
-    found = []
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
-                if entry.is_file(follow_symlinks=False):
-                    stat = entry.stat(follow_symlinks=False)
-                    found.append((stat.st_size, Path(entry.path), stat.st_mtime))
-    return found
 
 
 #: How often it rings by itself where no events come.

@@ -40,13 +40,11 @@ from syncd.shared.manifest import (
     PolicyFields,
     Score,
     SuiteFields,
+    parse_manifest,
 )
-from syncd.shared.needs import INTAKE
 from syncd.shared.offers import offered
-from syncd.shared.parsing import parse_manifest
-from syncd.shared.pruning import prune
-from syncd.shared.reception import spent
-from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, Keep, collect
+from syncd.shared.reception import INTAKE, spent
+from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, Keep, collect, prune
 from syncd.shared.terms import Terms, set_terms, terms_of
 
 if TYPE_CHECKING:

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorleg.words import counted, roughly
+from syncd.access.settings import load_settings, parse_remote
+from syncd.background import crashes, service
+from syncd.background.crashes import Record
+from syncd.background.service import Manager, ServiceState
 from syncd.commands.way import FolderArgument, JsonOption, RemoteArgument
 from syncd.errors import (
     ConfigError,
@@ -30,8 +34,6 @@ from syncd.errors import (
 from syncd.shared.disk import make_own_folder
 
 if TYPE_CHECKING:
-    from syncd.background.crashes import Record
-    from syncd.background.service import Manager, ServiceState
     from syncd.laptop.status import ClientStatus
 
 #: What a person must mend first: another start would end the same way.
@@ -52,19 +54,15 @@ _LOOK_S = 0.1
 
 def install(remote: RemoteArgument = "", folder: FolderArgument = None) -> None:
     """Keep `syncd watch` running in the background, from now on and after each login."""
-    from syncd.access.settings import load_settings, parse_remote  # noqa: PLC0415
-    from syncd.background import crashes, service  # noqa: PLC0415 - `--help` stays quick
-    from syncd.background.agent import KEPT_ENVIRONMENT, Agent  # noqa: PLC0415
-
     settings = load_settings()
     place = parse_remote(remote, settings=settings)
     mirror = settings.mirror_at(folder)
-    agent = Agent(
+    agent = service.Agent(
         python=sys.executable,
         remote=str(place) if remote and place.is_local else remote,
         folder=mirror,
         log=service.log_file(),
-        environment={name: os.environ[name] for name in KEPT_ENVIRONMENT if os.environ.get(name)},
+        environment={name: os.environ[name] for name in service.KEPT_ENVIRONMENT if os.environ.get(name)},
     )
     make_own_folder(mirror)
     manager = service.manager()
@@ -100,8 +98,6 @@ def _print_notes(hints: list[str]) -> None:
 
 def uninstall() -> None:
     """End the background `syncd` and delete its service file. Mirror and outbox stay."""
-    from syncd.background import crashes, service  # noqa: PLC0415
-
     was_there = service.manager().uninstall()
     folder = crashes.read_record(crashes.record_file()).folder
     crashes.record_file().unlink(missing_ok=True)
@@ -113,8 +109,6 @@ def uninstall() -> None:
 
 def agent_status(as_json: JsonOption = False) -> None:
     """Whether the background `syncd` is installed and running, and why not."""
-    from syncd.background import crashes, service  # noqa: PLC0415
-
     record = crashes.read_record(crashes.record_file())
     state = service.manager().state()
     if as_json:
@@ -149,7 +143,6 @@ def run_agent(remote: Annotated[str, typer.Argument()], folder: Annotated[Path, 
 
     It ends with 0 where starting it again would be of no use: that is what both managers take for "done".
     """
-    from syncd.background import crashes, service  # noqa: PLC0415
     from syncd.commands.sync import watch_in_background  # noqa: PLC0415
 
     if crashes.is_log(sys.stdout.fileno()):
@@ -182,15 +175,12 @@ def _is_for_a_person(error: SyncError) -> bool:
 
 def _note(path: Path, record: Record) -> None:
     """Write the record, as far as the disk lets us: a full one is waited for by `watch`."""
-    from syncd.background import crashes  # noqa: PLC0415
-
     with suppress(StorageError):
         crashes.write_record(path, record)
 
 
 def _first_word(manager: Manager, record: Path, mirror: Path) -> tuple[ServiceState, Record, ClientStatus | None]:
     """Where a new agent stands once it is connected or knows why not, or has stopped, or the time is over (None)."""
-    from syncd.background import crashes  # noqa: PLC0415
     from syncd.laptop.status import read_status  # noqa: PLC0415
 
     deadline = time.monotonic() + FIRST_WORD_TIMEOUT_S
@@ -209,7 +199,5 @@ def _has_settled(client: ClientStatus) -> bool:
 
 
 def _log_words(state: ServiceState) -> str:
-    from syncd.background import service  # noqa: PLC0415
-    from syncd.background.agent import UNIT  # noqa: PLC0415
 
-    return str(service.log_file()) if state.manager == "launchd" else f"journalctl --user -u {UNIT}"
+    return str(service.log_file()) if state.manager == "launchd" else f"journalctl --user -u {service.UNIT}"

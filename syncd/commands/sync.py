@@ -247,7 +247,7 @@ def _report(
 
 def _stay(verb: str, settings: Settings, place: Remote, mirror: Path, wishes: Wishes, way: Way, *, waits: bool) -> None:
     """Until a signal, or an error that a person must mend. Where another one keeps the mirror, a person's `watch` ends
-    with a sentence; what is in the background `waits` for its end: whoever starts it again and again hears it once.
+    with a sentence; what is in the background `waits` for its end: a service manager hears it once.
     """
     from syncd.laptop import views  # noqa: PLC0415 - numpy now: the first policy need not wait for it
     from syncd.laptop.client import LISTEN_S, Client  # noqa: PLC0415

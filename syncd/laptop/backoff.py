@@ -69,7 +69,7 @@ class Backoff:
         """How long to wait now; `chance` in [0, 1) is drawn evenly.
 
         Full jitter: laptops that lost one server must not come back in the same second. Of a few it is the first
-        delay that spreads them, of many what the server asked for: never more than the longest delay, whoever asks.
+        delay that spreads them, of many what the server asked for: never more than the longest delay.
         """
         # The exponent stops where the cap has long been reached: 1.6 ** 2000 is no float.
         spread_s = self.spread_s * (AFTER_SPREADING if self.failures else 1.0)

@@ -17,7 +17,7 @@ from anchorleg.words import sized
 from syncd.errors import NoRoomError, StorageError
 from syncd.shared.disk import is_nearly_full
 from syncd.shared.inbox import Inbox
-from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, folder_names
+from syncd.shared.layout import NAME, SLOT, Shared, SlotPlace, files_in, folder_names
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES, MAX_SLOTS, Offer
 
 #: A group's folder has some tens, and nobody clears them away here but the user.
@@ -78,7 +78,7 @@ class Capacity:
         self._held()[place] = self._held_of(place)
 
     def check_slot(self, place: SlotPlace, also: set[SlotPlace] | None = None) -> None:
-        """Whether there is room for one more slot, and its run; `also`: those that are let in meanwhile.
+        """Whether there is room for one more slot, and its run; `also`: slots that are let in meanwhile.
 
         Errors: NoRoomError with one sentence.
         """
@@ -89,11 +89,11 @@ class Capacity:
         self._check(lambda: self._objection(size))
 
     def check_curve(self, place: SlotPlace, name: str, size: int) -> None:
-        """Whether there is room for this part of a curve, in the place of what is here of it. Errors: as above."""
+        """Whether there is room for this part of a curve, in place of what is here. Errors: as `check_policy`."""
         self._check(lambda: self._curve_objection(place, name, size) or self._objection(size))
 
     def check_live(self, place: SlotPlace, size: int) -> None:
-        """Whether there is room for a ring or a scene of this slot. Errors: as above."""
+        """Whether there is room for a ring or a scene of this slot. Errors: as `check_policy`."""
         self._check(lambda: self._slot_objection(place, set()) or self._objection(size))
 
     def _check(self, objection: Callable[[], NoRoomError | None]) -> None:
@@ -194,16 +194,4 @@ class KnownSums:
 
 def _sizes(folder: Path) -> dict[str, int]:
     """File name → bytes. What vanishes meanwhile is not there."""
-    return dict(_files(folder))
-
-
-def _files(folder: Path) -> Iterator[tuple[str, int]]:
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    yield entry.name, entry.stat(follow_symlinks=False).st_size
-                except FileNotFoundError:
-                    continue
-    except (FileNotFoundError, NotADirectoryError):
-        return
+    return {file.path.name: file.bytes for file in files_in(folder)}

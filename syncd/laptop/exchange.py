@@ -291,7 +291,7 @@ class Exchange:
         self._trouble(words)
 
     def _pass_over(self, sentence: str) -> None:
-        """Say once a connection what of it the mirror does not take: there may be a thousand more of it."""
+        """Say once a connection what the mirror does not take: there may be a thousand more."""
         self._passed_over.trouble(sentence)
         self._passed_over.tell(self._trouble)
 

@@ -2,7 +2,7 @@
 
 Nothing that comes from the other side is believed. A policy goes size → sha256 → its manifest's own seal → table,
 capped decompression, finite numbers; only then its blob is renamed into the tree, then its manifest, then the hint.
-So whoever reads DIR sees a whole policy or an older whole one, also after a kill at any instruction.
+So a reader of DIR sees a whole policy or an older whole one, also after a kill at any instruction.
 
 `DIR/part/` holds what is unfinished; `DIR/state/bad.json` what this version of ours found bad and does not fetch again.
 """
@@ -28,8 +28,7 @@ from syncd.laptop.capacity import Capacity, CapacityLimits, KnownSums
 from syncd.shared.curves import CHUNK_ROWS, MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import AVERAGED, NAME, SLOT, Shared, SlotPlace, Version, put, put_json, put_once
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
-from syncd.shared.parsing import parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest, parse_manifest
 from syncd.shared.retention import MIRRORS, collect, sweep_slot
 from syncd.store import decoded, hinted, read_manifest, unpack, versions
 from syncd.wire import protocol

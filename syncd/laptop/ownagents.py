@@ -1,4 +1,4 @@
-"""This machine's agents at play, for whoever watches them elsewhere: told, asked for, and sent while somebody looks.
+"""This machine's agents at play, for watchers elsewhere: told, asked for, and sent while somebody looks.
 
 `trainer actors --stream` is what allows it. Batches leave when no segment waits, the newest of each agent alone, and
 never more than the other side has taken.

@@ -6,7 +6,7 @@
 
 Who gives as an account of its own is known by the owner of its files, a number that the file system tells. What the
 account is called is for people: a name may change, or not be told for a while (a directory service that is down), and
-whoever was dropped must not come back by that.
+an account that was dropped must not come back by that.
 """
 
 from __future__ import annotations

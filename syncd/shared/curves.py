@@ -39,8 +39,8 @@ def write_metrics(place: SlotPlace, name: str, rows: Iterable[Mapping[str, Any]]
 
 
 class GrowingCurve:
-    """The curve `name` for whoever adds to it again and again: it has the lines of the last file alone in memory, and
-    adds to that without a look into the others. Errors: ValueError for a name that is none.
+    """The curve `name` for a writer that adds to it again and again: it has the lines of the last file alone in memory,
+    and adds to that without a look into the others. Errors: ValueError for a name that is none.
     """
 
     def __init__(self, place: SlotPlace, name: str) -> None:

@@ -20,11 +20,13 @@ from syncd.shared.inbox import Inbox, InboxVerdict, verdict_files
 from syncd.shared.incoming import Deposit
 from syncd.shared.layout import Shared
 from syncd.shared.reception import (
-    DAMAGED_RETRY_S,
+    DAMAGED,
     QUOTA_RETRY_S,
     STORAGE_RETRY_S,
     Refusal,
     Stored,
+    dropped,
+    is_stored,
     objection,
 )
 
@@ -59,7 +61,7 @@ class Bundle:
         """Verify what arrived, and put it where the learner finds it, durably. Errors: none."""
         data = bytes(self._data)
         if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._sha256:
-            return Refusal("damaged", "what arrived is not what its name says (sha256 differs)", DAMAGED_RETRY_S)
+            return DAMAGED
         try:
             is_taken = self._deposit.offer(self._run_id, self._slot, data, asks=True)
         except StorageError as error:
@@ -106,10 +108,8 @@ class Guest:
         refusal = objection(asked, run_id, slot, sha256, size, version=version)
         if refusal is not None:
             return refusal
-        if inbox is not None:
-            for state in ("new", "accepted", "quarantine"):
-                if (inbox.place(state, run_id, slot) / sha256).exists():
-                    return Stored()
+        if inbox is not None and is_stored(inbox, run_id, slot, sha256):
+            return Stored()
         if not self._shared.incoming(run_id, slot).is_dir():
             return Refusal("no inbox", f"slot {slot} of {run_id} takes nothing from other accounts", STORAGE_RETRY_S)
         try:
@@ -142,7 +142,7 @@ class Guest:
 
 def _too_many(deposit: Deposit) -> Refusal:
     if deposit.is_dropped:
-        return Refusal("dropped", f"{deposit.who} was dropped by whoever owns this shared folder")
+        return dropped(deposit.who)
     # Of this slot: the client sends those of others meanwhile.
     words = f"{deposit.most_waiting} segments of {deposit.who} wait for this slot's learner already"
     return Refusal("full", words, QUOTA_RETRY_S)

@@ -1,6 +1,6 @@
 """Contributors of whom nothing is taken for a while: less than dropped, and without anybody's doing.
 
-`inbox/<who>/held.json` stays when its time is over: whoever is held again soon is held for twice as long.
+`inbox/<who>/held.json` stays when its time is over: one that is held again soon is held for twice as long.
 `inbox/<who>/untrue/<run_id>/<slot>.json` says that rows of this contributor must leave that slot, and when they did.
 """
 

@@ -38,9 +38,11 @@ from syncd.shared.layout import (
     NAME,
     SHA256,
     SLOT,
+    FoundFile,
     Shared,
     checked_name,
     checked_sha256,
+    files_in,
     folder_names,
     put_json,
     read_hint,
@@ -86,15 +88,6 @@ class Usage:
 
     segments: int
     bytes: int
-
-
-@dataclass(frozen=True)
-class InboxFile:
-    """One file of the inbox. `arrived_at`: when it came into its folder (unix seconds, this side's clock)."""
-
-    path: Path
-    bytes: int
-    arrived_at: float
 
 
 State = Literal["tmp", "new", "accepted", "quarantine"]
@@ -247,7 +240,7 @@ class Inbox:
             return []
         return [top / run_id / slot for run_id in folder_names(top) for slot in folder_names(top / run_id)]
 
-    def files(self, state: State) -> Iterator[InboxFile]:
+    def files(self, state: State) -> Iterator[FoundFile]:
         """All segments in one state, of all runs and slots."""
         for run_id, slot in self.slots_in(state):
             yield from _files(self.path / state / run_id / slot)
@@ -293,7 +286,7 @@ class Inbox:
         return was_dropped or was_held
 
     def refuse_if_there(self, path: Path, reason: str, sentence: str, now: float) -> bool:
-        """`refuse`; False where the learner, or whoever else moves it, was quicker."""
+        """`refuse`; False where the learner, or another process that moves it, was quicker."""
         try:
             self.refuse(path, reason, sentence, now=now)
         except FileNotFoundError:
@@ -325,36 +318,20 @@ def _move(path: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[InboxFile]:
+def regular_files(folder: Path, is_ours: Callable[[str], Any]) -> list[FoundFile]:
     """Regular files with our names in a folder that is no link; what vanishes meanwhile is passed over."""
-    found: list[InboxFile] = []
-    if folder.is_symlink():
-        return found
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not is_ours(entry.name) or not entry.is_file(follow_symlinks=False):
-                    continue
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                # A rename sets ctime; mtime is what a laptop's clock, or a contributor's whim, made it.
-                found.append(InboxFile(Path(entry.path), status.st_size, status.st_ctime))
-    except (FileNotFoundError, NotADirectoryError):
-        return found
-    return found
+    return [] if folder.is_symlink() else files_in(folder, is_ours)
 
 
-def _files(folder: Path) -> list[InboxFile]:
+def _files(folder: Path) -> list[FoundFile]:
     return regular_files(folder, SHA256.fullmatch)
 
 
-def live_files(folder: Path) -> list[InboxFile]:
+def live_files(folder: Path) -> list[FoundFile]:
     """The rings and scenes in one of the folders of agents that may be watched."""
     return regular_files(folder, _LIVE.fullmatch)
 
 
-def verdict_files(folder: Path) -> list[InboxFile]:
+def verdict_files(folder: Path) -> list[FoundFile]:
     """The answers that lie in an inbox's `verdicts/`."""
     return regular_files(folder, lambda name: name.endswith(".json") and SHA256.fullmatch(name.removesuffix(".json")))

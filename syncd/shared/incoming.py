@@ -2,7 +2,7 @@
 
 ::
 
-    incoming/<run_id>/<slot>/<sha256>.<chance>        put there by whoever is in the folder's group, whole, by a rename
+    incoming/<run_id>/<slot>/<sha256>.<chance>        put there by a member of the folder's group, whole, by a rename
     incoming/<run_id>/<slot>/<sha256>.<chance>.asked  the same, of somebody who will look into the inbox for the verdict
     incoming/<run_id>/<slot>/.<chance>.tmp            being written
 
@@ -12,8 +12,8 @@ read it. So nobody needs to be trusted: a policy, an inbox or somebody else's se
 somebody else at a segment's name first: the eight hexadecimal digits of chance in it are seen nowhere before.
 
 Who gave a segment is what the file system says of the file's owner, never what its writer says
-(`syncd.shared.accounts`). The learner copies what it takes into its own inbox folder, so that whoever still holds the
-file open changes nothing.
+(`syncd.shared.accounts`). The learner copies what it takes into its own inbox folder, so that a process that still
+has the file open changes nothing.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def make_incoming(shared: Shared, run_id: str, slot: int) -> bool:
 
 
 class Deposit:
-    """The side of whoever gives: puts segments into `incoming/` as the account that runs this.
+    """The giver's side: puts segments into `incoming/` as the account that runs this.
 
-    `who`: what its inbox is called. `is_dropped`: whoever owns the folder takes nothing from this account any more, as
+    `who`: what its inbox is called. `is_dropped`: the folder's owner takes nothing from this account any more, as
     far as was seen lately. `most_waiting`: segments in one slot's folder.
     """
 

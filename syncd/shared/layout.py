@@ -13,8 +13,10 @@ A laptop's mirror has the same `v1/runs` tree. Everything here is a path or the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -210,6 +212,33 @@ def folder_names(folder: Path) -> list[str]:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+class FoundFile(NamedTuple):
+    """A file of a folder. `written_at` is its mtime; `arrived_at` its ctime, which a rename sets and no writer chooses.
+    Unix seconds.
+    """
+
+    path: Path
+    bytes: int
+    written_at: float
+    arrived_at: float
+
+
+def files_in(folder: Path, is_ours: Callable[[str], Any] = bool) -> list[FoundFile]:
+    """Regular files with our names in `folder`, no links; what vanishes meanwhile is passed over. Errors: OSError."""
+    found: list[FoundFile] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not is_ours(entry.name) or not entry.is_file(follow_symlinks=False):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(FoundFile(Path(entry.path), status.st_size, status.st_mtime, status.st_ctime))
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    return found
 
 
 def put(path: Path, data: bytes) -> None:

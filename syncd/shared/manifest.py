@@ -18,11 +18,12 @@ from pydantic import (
     FiniteFloat,
     JsonValue,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
 
-from syncd.errors import InvalidFieldError
+from syncd.errors import DamagedPolicyError, InvalidFieldError
 from syncd.shared.layout import NAME, VERSION_TEXT, Version
 
 FORMAT = 2
@@ -87,7 +88,7 @@ class SealedModel(BaseModel):
 
 
 class PolicyFields(SealedModel):
-    """All that its net is built from, in the publisher's words: whoever builds it checks them.
+    """All that its net is built from, in the publisher's words, which the reader checks when it builds the net.
 
     `spaces`: observations by key, the action, tasks and horizon; `network`: the shapes of the net; `distribution`: what
     actions are drawn from; `normalises`: it brings rows of numbers to one scale itself. Unknown words are for the
@@ -132,22 +133,14 @@ class Golden(SealedModel):
     so that pictures cost no bytes. Of actions that are one of A it is the log probability of each: where two are as
     likely, machines differ in which one they take; divided by the row's largest logit where that is above 1, for large
     logits are as exact as small ones, and no more. Row g is of task g modulo K. `tolerance` is absolute, on a number.
-
-    `obs` [G, O], `task` [G]: in place of the seed in manifests of format 1.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     action: Annotated[tuple[tuple[float, ...], ...], Field(max_length=64)]
     tolerance: Annotated[float, Field(gt=0, le=1)]
-    obs: Annotated[tuple[tuple[float, ...], ...], Field(max_length=64)] | None = None
-    task: Annotated[tuple[Count, ...], Field(max_length=64)] | None = None
-
-    @model_validator(mode="after")
-    def _rows_agree(self) -> Self:
-        given = [rows for rows in (self.obs, self.task) if rows is not None]
-        if len(given) == 1 or any(len(rows) != len(self.action) for rows in given):
-            raise InvalidFieldError("manifest.other-lengths")
-        return self
+    # Those of format 1, which had no seed: the digest of every manifest of format 2 counts them, as null.
+    obs: None = None
+    task: None = None
 
 
 class Score(SealedModel):
@@ -260,10 +253,29 @@ class Manifest(Draft):
         return (self.model_dump_json() + "\n").encode()
 
     def _digest(self) -> str:
-        return digest_of(self)
+        text = json.dumps(self.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digest_of(manifest: SealedModel) -> str:
-    """sha256 (hex) of all but its `digest`."""
-    text = json.dumps(manifest.model_dump(mode="json", exclude={"digest"}), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def parse_manifest(data: bytes) -> Manifest:
+    """The manifest in `data`, whole and of this format. Errors: DamagedPolicyError with one phrase."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise DamagedPolicyError("policy.manifest-too-large", bytes=len(data), most=MAX_MANIFEST_BYTES)
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedPolicyError("policy.no-json") from error
+    stated = value.get("format") if isinstance(value, dict) else None
+    if type(stated) is int and stated != FORMAT:
+        raise DamagedPolicyError("policy.other-format", found=stated, known=FORMAT)
+    try:
+        manifest = Manifest.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise DamagedPolicyError(
+            "policy.bad-field", field=field[:100], why=first.get("ctx", {}).get("error", first["msg"])
+        ) from error
+    if not manifest.is_whole():
+        raise DamagedPolicyError("policy.bad-digest")
+    return manifest

@@ -1,7 +1,7 @@
 """The arrival of one segment, piece by piece: into `tmp/`, verified, then written anew into `new/`.
 
 What arrived stays when the connection breaks; the next attempt goes on where it ends. What lies in `new/` is a file of
-its own that no connection has open: whoever else still writes to the part changes nothing that was verified.
+its own that no connection has open: another writer of the part changes nothing that was verified.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from anchorleg.modes import file_mode, make_shared_folder
 from anchorleg.words import roughly, sized
 from syncd.shared.counts import day_ends_at, rows_today
+from syncd.shared.curves import read_metrics
 from syncd.shared.disk import is_nearly_full
 from syncd.shared.holds import held
-from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, Usage
+from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, State, Usage
 from syncd.shared.layout import NAME, SHA256, SLOT, SlotPlace, put
-from syncd.shared.needs import not_needed
 from syncd.shared.terms import is_too_old, terms_of
 
 #: After this long a full inbox may have room again: the learner looks into it every second.
@@ -36,8 +36,15 @@ STORAGE_RETRY_S = 60.0
 HELD_RETRY_S = 600.0
 #: How often a client of too old a version may ask again: somebody may have updated it, or the owner changed their mind.
 VERSION_RETRY_S = 3_600.0
-#: A part that came damaged was deleted: sending it again from the start may do.
-DAMAGED_RETRY_S = 1.0
+
+#: The curve in which a slot's learner says what it needs of others, in one row (`trainer.sharing.takings`).
+INTAKE = "intake"
+#: That it has all that it can use is believed for so long: it says so twice a minute, unless it waits in a queue.
+BELIEVED_S = 600.0
+#: Who is not needed may ask again after so long; its own chance adds to it (`syncd.laptop.exchange`).
+NOT_NEEDED_RETRY_S = 150.0
+#: A training that is complete may be lengthened: what waits is kept for so long after its word, and offered this often.
+LENGTHENED_S, OVER_RETRY_S = 86_400.0, 3_600.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,15 @@ class Refusal:
     reason: str
     sentence: str
     retry_after_s: float | None = None
+
+
+#: What arrived was deleted: sending it again from the start may do.
+DAMAGED = Refusal("damaged", "what arrived is not what its name says (sha256 differs)", retry_after_s=1.0)
+
+
+def dropped(who: str) -> Refusal:
+    """Of a contributor that was thrown out."""
+    return Refusal("dropped", f"{who} was dropped by the owner of this shared folder")
 
 
 class Quota:
@@ -116,7 +132,7 @@ class Reception:
         data = os.pread(self._fd, self._size + 1, 0)
         if len(data) != self._size or hashlib.sha256(data).hexdigest() != self._final.name:
             self._part.unlink(missing_ok=True)
-            return Refusal("damaged", "what arrived is not what its name says (sha256 differs)", DAMAGED_RETRY_S)
+            return DAMAGED
         make_shared_folder(self._final.parent)
         put(self._final, data)
         self._part.unlink(missing_ok=True)
@@ -149,9 +165,8 @@ def receive(
     refusal = objection(inbox, run_id, slot, sha256, size, version=version, clock=clock)
     if refusal is not None:
         return refusal
-    for state in ("new", "accepted", "quarantine"):
-        if (inbox.place(state, run_id, slot) / sha256).exists():
-            return Stored()
+    if is_stored(inbox, run_id, slot, sha256):
+        return Stored()
     part = inbox.place("tmp", run_id, slot) / sha256
     if not part.exists():
         quota = quota or Quota(inbox)
@@ -165,6 +180,12 @@ def receive(
         quota.begun()
     make_shared_folder(part.parent)
     return Reception(part, inbox.place("new", run_id, slot) / sha256, size)
+
+
+def is_stored(inbox: Inbox, run_id: str, slot: int, sha256: str) -> bool:
+    """Whether the inbox has this segment, whole, or had and refused it. Errors: OSError."""
+    states: tuple[State, ...] = ("new", "accepted", "quarantine")
+    return any((inbox.place(state, run_id, slot) / sha256).exists() for state in states)
 
 
 def objection(
@@ -185,13 +206,13 @@ def objection(
     if not 0 < size <= MAX_SEGMENT_BYTES:
         return Refusal("size", f"it has {size} bytes; 1 to {MAX_SEGMENT_BYTES} are taken")
     if inbox.is_dropped:
-        return Refusal("dropped", f"{inbox.who} was dropped by whoever owns this shared folder")
+        return dropped(inbox.who)
     if (now_held := held(inbox.path, clock())) is not None:
         return Refusal("held", f"nothing of {inbox.who} is taken for now: {now_held.why}", HELD_RETRY_S)
     runs = inbox.path.parents[1] / "runs"
     place = SlotPlace(runs / run_id / str(slot), run_id, slot)
     if not place.path.is_dir():
-        if not runs.is_dir():  # unmounted, say: whoever takes that for the run's end throws good segments away
+        if not runs.is_dir():  # unmounted, say: a client that takes that for the run's end throws good segments away
             return Refusal("storage", "there are no runs in this shared folder now", STORAGE_RETRY_S)
         return Refusal("other_run", f"slot {slot} of run {run_id[:81]} does not publish here")
     if (unmet := _unmet(inbox, place, version, clock())) is not None:
@@ -221,3 +242,30 @@ def spent(inbox: Inbox, run_id: str, rows_per_day: int | None, now: float) -> Re
     left_s = day_ends_at(now) - now
     words = f"{inbox.who} gave {rows:,} rows today, of {rows_per_day:,} that one may give {run_id} a day"
     return Refusal("day_quota", f"{words}; from 00:00 UTC on, in {roughly(left_s)}, more is taken", left_s)
+
+
+@dataclass(frozen=True)
+class NotNeeded:
+    """Nothing of others is needed: why, as the end of a sentence, and when to ask again (None: never)."""
+
+    why: str
+    retry_after_s: float | None
+
+
+def not_needed(place: SlotPlace, now: float) -> NotNeeded | None:
+    """Whether the slot has said that it can use nothing. `now`: unix seconds of this side's clock. Errors: OSError."""
+    rows = read_metrics(place, INTAKE, parts=1)
+    return judged(rows[-1], now) if rows else None
+
+
+def judged(row: Mapping[str, Any], now: float) -> NotNeeded | None:
+    """`not_needed`, of the row that the slot wrote last. Pure."""
+    at = row.get("at")
+    age = abs(now - at) if isinstance(at, int | float) else float("inf")
+    if row.get("over") is True:
+        return NotNeeded("its training is complete", OVER_RETRY_S if age < LENGTHENED_S else None)
+    if row.get("takes") is False:
+        return NotNeeded("it cannot learn from experience of others", None)
+    if row.get("full") is True and age < BELIEVED_S:
+        return NotNeeded("it has all that it can use for now", NOT_NEEDED_RETRY_S)
+    return None

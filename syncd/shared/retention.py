@@ -1,4 +1,5 @@
-"""Which policies stay, and clearing the others away without taking one from under a reader.
+"""Which policies stay, and clearing the others away without taking one from under a reader; and of inboxes what nobody
+fetches any more: old uploads, verdicts, quarantine, waiting segments of runs that are over.
 
 Clearing away decides nothing about correctness: it may be killed anywhere, run twice, or never run.
 """
@@ -8,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from anchorleg.files import LEFT_BEHIND_S, sweep_temporary
-from syncd.shared.layout import SHA256, SlotPlace, Version, folder_names
+from syncd.shared.inbox import Inbox, live_files, reason_of, regular_files, verdict_files
+from syncd.shared.layout import SHA256, FoundFile, SlotPlace, Version, files_in, folder_names
+from syncd.shared.offers import withdraw
 
 #: A reader has the manifest and fetches its blob: it gets this long.
 UNLISTED_S = 600.0
@@ -25,9 +29,9 @@ LAST_UNLISTED_S = 60.0
 @dataclass(frozen=True)
 class Keep:
     """The `newest` so many; and of those of the last `thinned_s` seconds, each attempt's last one of every `every_s`:
-    experience of an attempt's last policy may come long after the next attempt has begun, and is known by it.
+    experience of an attempt's last policy may come long after the next attempt has begun, and is known by that policy.
 
-    `is_last`: nobody clears away again, so blobs go with their last manifest; whoever fetches one looks again.
+    `is_last`: nobody clears away again, so blobs go with their last manifest; a reader that fetches one looks again.
     """
 
     newest: int
@@ -79,15 +83,8 @@ def collect(place: SlotPlace, *, now: float, keep: Keep = LEARNERS) -> list[str]
 
 def _made_at(place: SlotPlace) -> dict[Version, float]:
     """Version → when its manifest was written here (unix seconds)."""
-    found = {}
-    for entry in _entries(place.manifests):
-        version = Version.of_file(entry.name)
-        if version is not None:
-            try:
-                found[version] = entry.stat(follow_symlinks=False).st_mtime
-            except FileNotFoundError:
-                continue  # somebody else clears away too
-    return found
+    found = ((Version.of_file(file.path.name), file.written_at) for file in files_in(place.manifests))
+    return {version: at for version, at in found if version is not None}
 
 
 def _drop(place: SlotPlace, version: Version, sums: tuple[str, ...], now: float) -> None:
@@ -121,9 +118,8 @@ def _named_in(manifest: Path, made_at: float) -> tuple[str, ...]:  # noqa: ARG00
 
 def _sweep_blobs(place: SlotPlace, named: set[str], before: float) -> None:
     for folder in folder_names(place.blobs):
-        for entry in _entries(place.blobs / folder):
-            if SHA256.fullmatch(entry.name) and entry.name not in named:
-                _delete_if_older(entry, before)
+        unnamed = files_in(place.blobs / folder, lambda name: SHA256.fullmatch(name) and name not in named)
+        _delete(file for file in unnamed if file.written_at < before)
 
 
 def sweep_slot(place: SlotPlace, *, before: float) -> None:
@@ -133,17 +129,61 @@ def sweep_slot(place: SlotPlace, *, before: float) -> None:
         sweep_temporary(folder, before)
 
 
-def _delete_if_older(entry: os.DirEntry[str], before: float) -> None:
-    try:
-        if entry.stat(follow_symlinks=False).st_mtime < before:
-            os.unlink(entry.path)
-    except (FileNotFoundError, IsADirectoryError):
-        return
+#: What nobody looked into within a week goes from quarantine, and the oldest where there is too much.
+QUARANTINE_S = 7 * 86_400.0
+#: A verdict whose contributor never came back for it.
+VERDICT_S = 7 * 86_400.0
+#: Waiting for a learner that never runs again; it goes to quarantine. A queue may take days.
+WAITING_S = 14 * 86_400.0
+#: Accepted, but no checkpoint took it in since: the run is over.
+ACCEPTED_S = 30 * 86_400.0
+#: An upload that nobody goes on with, and what a kill left behind.
+ABANDONED_S = 86_400.0
+
+_REASON = re.compile(rf"{SHA256.pattern}\.reason\.json")
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except FileNotFoundError:
-        return []
+def prune(inbox: Inbox, *, now: float) -> None:
+    """Bound what one contributor's folder holds; `now`: unix seconds. May be killed anywhere. Errors: OSError."""
+    most = inbox.limits
+    _delete(file for file in inbox.files("tmp") if file.arrived_at < now - ABANDONED_S)
+    _delete(file for file in inbox.files("accepted") if file.arrived_at < now - ACCEPTED_S)
+    verdicts = sorted(verdict_files(inbox.path / "verdicts"), key=lambda file: -file.arrived_at)
+    _delete(verdicts[most.verdicts_kept :])
+    _delete(file for file in verdicts[: most.verdicts_kept] if file.arrived_at < now - VERDICT_S)
+    held = 0
+    for file in sorted(inbox.files("quarantine"), key=lambda file: -file.arrived_at):
+        held += file.bytes
+        if held > most.quarantined_bytes or file.arrived_at < now - QUARANTINE_S:
+            reason_of(file.path).unlink(missing_ok=True)  # first: no reason is ever left without its segment
+            _delete([file])
+    for file in list(inbox.files("new")):
+        if file.arrived_at < now - WAITING_S:
+            inbox.refuse_if_there(file.path, "stale", "no learner of its slot ran for two weeks", now)
+    for folder in inbox.live_folders():  # a server that was killed took none away
+        changed_at = max((folder.stat().st_mtime, *(file.arrived_at for file in live_files(folder))))
+        if changed_at < now - ABANDONED_S:
+            withdraw(folder)
+        else:
+            sweep_temporary(folder, now - LEFT_BEHIND_S)
+    _sweep(inbox, now)
+
+
+def _sweep(inbox: Inbox, now: float) -> None:
+    """What kills left behind: unfinished small files, and reasons whose segment went another way."""
+    quarantine = [inbox.path / "quarantine" / run / slot for run, slot in inbox.slots_in("quarantine")]
+    new = [inbox.path / "new" / run / slot for run, slot in inbox.slots_in("new")]
+    untrue = inbox.path / "untrue"
+    runs = [] if inbox.path.is_symlink() or untrue.is_symlink() else [untrue / run for run in folder_names(untrue)]
+    accounts = inbox.path.parents[1] / "accounts"  # of all, and nobody else looks there
+    for folder in (accounts, inbox.path, inbox.path / "verdicts", inbox.path / "counts", *runs, *quarantine, *new):
+        sweep_temporary(folder, now - LEFT_BEHIND_S)
+    for place in quarantine:
+        for file in regular_files(place, _REASON.fullmatch):
+            if file.arrived_at < now - ABANDONED_S and not file.path.with_name(file.path.name[:64]).exists():
+                _delete([file])
+
+
+def _delete(files: Iterable[FoundFile]) -> None:
+    for file in files:
+        file.path.unlink(missing_ok=True)

@@ -9,13 +9,13 @@ import hashlib
 import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import Protocol
 
 from syncd.errors import ChangedError, GoneError, StorageError, SyncError
 from syncd.shared.disk import writing
-from syncd.wire import livemessages, protocol
+from syncd.wire import protocol
 from syncd.wire.protocol import Frame
 from syncd.wire.transport import MAX_SLOTS, News, Offer, Receipt, SegmentVerdict
-from syncd.wire.viewing import LiveArrivals, Receiving
 
 #: Blobs up to this size are pushed right behind their manifest: a MT10 policy is 0.15 MB, the largest in use 1 MB.
 EAGER_BYTES = 1024 * 1024
@@ -60,6 +60,19 @@ def read_segment(path: Path, most: int | None) -> bytes | Receipt:
     if most is not None and len(content) > most:
         return Receipt(False, "size")
     return content if hashlib.sha256(content).hexdigest() == path.name else Receipt(False, "damaged")
+
+
+class Receiving(Protocol):
+    """What takes the DATA, END and GONE of one GET."""
+
+    def append(self, offset: int, payload: bytes) -> None:
+        """The next bytes."""
+
+    def end(self) -> None:
+        """The other side has sent everything."""
+
+    def finish(self, error: SyncError | None) -> None:
+        """No more comes; `error` says why it is not whole."""
 
 
 class Download:
@@ -185,7 +198,6 @@ class Arrivals:
         self.listings = 0
         self.polls_because: str | None = None
         self.downloads: dict[str, Receiving] = {}
-        self.live = LiveArrivals()
         self.eager = Eager()
         self._manifests: dict[str, tuple[str, bytes]] = {}
         self._manifests_bytes = 0
@@ -194,7 +206,7 @@ class Arrivals:
         self._left_out = ""
 
     def __bool__(self) -> bool:
-        return bool(self._offers or self._verdicts or self._left_out or self.live)
+        return bool(self._offers or self._verdicts or self._left_out)
 
     def take_news(self) -> News:
         """What has not been taken yet."""
@@ -230,14 +242,6 @@ class Arrivals:
                 self.polls_because = why
             case protocol.Data() | protocol.End() | protocol.FileGone():
                 self._put_bytes(message, payload)
-            case livemessages.LiveBatch():
-                self.live.put(message, payload)
-            case livemessages.NobodyAsked():
-                self.live.put_sentence(message)
-            case livemessages.ShownLive():
-                self.live.put_shown(message)
-            case livemessages.WantedLive() | livemessages.NeedScene() | livemessages.SeenLive():
-                self.live.upward.put(message)
             case _:
                 return False
         return True

@@ -8,6 +8,7 @@ has a least interval; one that costs much is taken less often.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import time
@@ -17,11 +18,12 @@ from pathlib import Path
 
 from anchorleg.live.wanted import FILE as LIVE_FILE
 from syncd.errors import DamagedPolicyError
+from syncd.shared.curves import MAX_CHUNK_BYTES, chunk_of_file
 from syncd.shared.layout import AVERAGED, NAME, SHA256, SLOT, Version
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob
-from syncd.shared.parsing import parse_manifest
-from syncd.wire.curvefeed import CurveFeed, CurveNews
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, parse_manifest
 from syncd.wire.events import Events, Mark
+from syncd.wire.pacing import Pace
+from syncd.wire.protocol import File
 from syncd.wire.tree import Folder
 
 #: How often a slot's hint is read where nothing tells of it: a policy is heard of this much later, at worst.
@@ -31,37 +33,16 @@ SCAN_EVERY_S = 1.0
 #: How often everything is listed whatever the events, the hints and the folders' times say.
 FULL_EVERY_S = 10.0
 #: After a look that an event asked for, the next one is put off by so many times its processor time, and by this much
-#: at least: whoever changes files without end takes a twentieth of a core, and the newest policy is told all the same.
+#: at least: a writer that changes files without end takes a twentieth of a core, and the newest policy is still told.
 TOLD_SHARE = 20.0
 TOLD_PAUSE_S = 0.005
 #: Changes of hints that no event told of: after so many, events are not believed here. A single one may be a race.
 MISSES = 2
-#: A look waits for this many times the processor time that the last one took, but no longer than this many intervals.
-IDLE_SHARE = 500.0
-MOST_INTERVALS = 4.0
 #: A hint whose manifest or blob cannot be read yet (a network folder shows names late) is followed this often.
 RETRIES = 20
 #: So many of a slot's newest manifests are tried until a whole one with its blob is found.
 CANDIDATES = 8
 _HINT_BYTES = 4096
-
-
-class Pace:
-    """When a repeated look is due: `least_s` after the last, or later where it costs much."""
-
-    def __init__(self, least_s: float) -> None:
-        self._least_s = least_s
-        self.next_at = 0.0
-
-    @contextlib.contextmanager
-    def looking(self, now: float, spent_s: Callable[[], float] = time.thread_time) -> Iterator[None]:
-        """One look, at `now` (monotonic s); sets `next_at`. `spent_s`: the processor time that looks took until now."""
-        before_s = spent_s()
-        try:
-            yield
-        finally:
-            cost_s = spent_s() - before_s
-            self.next_at = now + min(max(self._least_s, IDLE_SHARE * cost_s), MOST_INTERVALS * self._least_s)
 
 
 @dataclass(frozen=True)
@@ -76,16 +57,67 @@ class PolicyNews:
     is_averaged: bool = False
 
 
+class _Curves:
+    """Of the folder `metrics` whose path below the shared folder is `path`: what changed since it was last told. Each
+    file is read once, for as long as it is the same.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._changed_at: int | None = None
+        #: By file: inode, time and size, and what was read then.
+        self._known: dict[str, tuple[tuple[int, int, int], File]] = {}
+        self._told: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """Tell everything again. What the files are stays known: they are not all read for each listing."""
+        self._changed_at = None
+        self._told.clear()
+
+    def changes(self, metrics: Folder, *, full: bool) -> Iterator[File]:
+        """What is new; `full`: whatever the folder's time says. What cannot be read hides nothing else, and is looked
+        at again. Errors: OSError where the folder cannot be listed.
+        """
+        changed_at: int | None = metrics.changed_at()
+        if changed_at == self._changed_at and not full:
+            return
+        self._changed_at = None
+        for name, status in metrics.entries():
+            if chunk_of_file(name) is None:
+                continue
+            try:
+                news = self._news(metrics, name, status)
+            except OSError:  # for its owner alone, say
+                changed_at = None
+                continue
+            if news is not None:
+                yield news
+        self._changed_at = changed_at
+
+    def _news(self, metrics: Folder, name: str, status: os.stat_result) -> File | None:
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        known = self._known.get(name)
+        if known is None or known[0] != stamp:
+            content = metrics.read(name, MAX_CHUNK_BYTES + 1)
+            found = File(path=f"{self._path}/{name}", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            known = self._known[name] = (stamp, found)
+        news = known[1]
+        if news.bytes > MAX_CHUNK_BYTES or self._told.get(name) == news.sha256:
+            return None
+        self._told[name] = news.sha256
+        return news
+
+
 @dataclass
 class _Slot:
     parts: tuple[str, ...]
     hint: bytes = b""
     retries: int = 0
     version: Version | None = None
-    curves: CurveFeed = field(init=False)
+    curves: _Curves = field(init=False)
 
     def __post_init__(self) -> None:
-        self.curves = CurveFeed(f"{self.path}/metrics")
+        self.curves = _Curves(f"{self.path}/metrics")
 
     @property
     def path(self) -> str:
@@ -171,7 +203,7 @@ class Feed:
         due = min(self._hints.next_at, self._scan.next_at, self._curves_from if self._curved else math.inf)
         return min(due, self.quiet_until) if self._was_rung else due
 
-    def changes(self) -> Iterator[PolicyNews | CurveNews | None]:
+    def changes(self) -> Iterator[PolicyNews | File | None]:
         """What is new since the last call: the newest policy of each changed slot first, then curves.
 
         None: so far there is nothing more, and the look goes on; a large folder on a network's disk takes minutes. Take
@@ -194,7 +226,7 @@ class Feed:
         """The processor time that this look has taken, without what the caller did between its steps."""
         return self._spent_s + time.thread_time() - self._step_at
 
-    def _look(self, now: float) -> Iterator[PolicyNews | CurveNews | None]:
+    def _look(self, now: float) -> Iterator[PolicyNews | File | None]:
         self._read_events()
         told, self._told, self._was_rung = self._told, _Told(), False
         full = told.lost or now >= self._full.next_at
@@ -361,6 +393,6 @@ class Feed:
         except OSError:
             return False
 
-    def _new_curves(self, slot: _Slot, *, full: bool) -> Iterator[CurveNews]:
+    def _new_curves(self, slot: _Slot, *, full: bool) -> Iterator[File]:
         with contextlib.suppress(OSError), self._open(slot, "metrics") as metrics:  # looked at again
             yield from slot.curves.changes(metrics, full=full)

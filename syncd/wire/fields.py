@@ -26,7 +26,7 @@ OwnLane = Annotated[str, Field(pattern=f"^({LANE.pattern})$")]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 _SENTENCE_CHARS, _WORD_CHARS = 2000, 100
-#: The peer's own words: printable from here on, whoever shows or keeps them.
+#: The peer's own words: printable from here on, wherever they are shown or kept.
 Sentence = Annotated[str, Field(max_length=_SENTENCE_CHARS), AfterValidator(partial(printable, most=_SENTENCE_CHARS))]
 Word = Annotated[str, Field(max_length=_WORD_CHARS), AfterValidator(partial(printable, most=_WORD_CHARS))]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]

@@ -21,7 +21,6 @@ from syncd.shared.disk import is_nearly_full
 from syncd.shared.inbox import Inbox
 from syncd.shared.layout import Shared
 from syncd.shared.offers import may_show, withdraw
-from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import (
     MOST_WISHES,
@@ -34,6 +33,7 @@ from syncd.wire.livemessages import (
     WantedLive,
     grown,
 )
+from syncd.wire.pacing import Bandwidth
 from syncd.wire.scenes import SLICE_BYTES, Agent, Scenes, Slice
 from syncd.wire.tree import READABLE, Folder
 

@@ -17,8 +17,8 @@ from anchorleg.live.ring import Cell, RingReader
 from anchorleg.live.wanted import FILE, RENEW_EVERY_S, Asking, Wish, contributor_of, folder_of, ring_name
 from syncd.shared.layout import Shared
 from syncd.shared.offers import offered
-from syncd.wire.credit import Credit
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish, shrunk
+from syncd.wire.pacing import Credit
 from syncd.wire.protocol import encode
 from syncd.wire.tree import READABLE, Folder, open_file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from syncd.shared.guests import Guest
@@ -14,10 +14,9 @@ from syncd.shared.layout import Shared, folder_names
 from syncd.shared.saved import newest_saved, path_in_run, run_id_of, slots_in
 from syncd.wire import protocol
 from syncd.wire.arrivals import EAGER_BYTES
-from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.curvefeed import CurveNews
 from syncd.wire.feed import PolicyNews
-from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, Standing, encode
+from syncd.wire.pacing import Bandwidth
+from syncd.wire.protocol import MAX_ENTRIES, MAX_PAYLOAD_BYTES, File, Standing, encode
 from syncd.wire.tree import open_file
 
 #: A client with a limit on its bandwidth is not sent unasked what takes longer than this.
@@ -29,15 +28,15 @@ NO_CHECKPOINTS = (
 
 
 def news_frames(
-    root: Path, news: Iterable[PolicyNews | CurveNews | None], bandwidth: Bandwidth, *, eager: bool
+    root: Path, news: Iterable[PolicyNews | File | None], bandwidth: Bandwidth, *, eager: bool
 ) -> Iterator[bytes]:
     """POLICY of each new policy, `eager`: with its blob where that is small; METRICS. b"": nothing more so far."""
-    curves: list[CurveNews] = []
+    curves: list[File] = []
     for one in news:
         if not isinstance(one, PolicyNews):
             curves += [one] if one is not None else []
             if len(curves) == MAX_ENTRIES:
-                yield _metrics(curves)
+                yield encode(protocol.Metrics(files=tuple(curves)))
                 curves = []
             else:
                 yield b""
@@ -56,12 +55,7 @@ def news_frames(
         if pushed:
             yield from file_frames(root, one.blob_sha256, one.blob_path, 0)
     if curves:
-        yield _metrics(curves)
-
-
-def _metrics(curves: Sequence[CurveNews]) -> bytes:
-    files = tuple(protocol.File(path=one.path, bytes=one.bytes, sha256=one.sha256) for one in curves)
-    return encode(protocol.Metrics(files=files))
+        yield encode(protocol.Metrics(files=tuple(curves)))
 
 
 def file_frames(root: Path, key: str, path: str, offset: int, most: int | None = None) -> Iterator[bytes]:

@@ -1,12 +1,11 @@
 """Scenes on their way in: what agents at play stand in, fetched in slices whenever nothing else is wanted.
 
-A scene's name is the sum of its bytes, so what lies here under such a name is right. Its content is judged by whoever
-draws it. A laptop fetches for its mirror, and a server from a laptop whose agents somebody watches.
+A scene's name is the sum of its bytes, so what lies here under such a name is right. Its content is judged by the
+viewer that draws it. A laptop fetches for its mirror, and a server from a laptop whose agents somebody watches.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from anchorleg.live.batches import MOST_SCENE_BYTES
 from anchorleg.live.wanted import folder_of
 from anchorleg.modes import make_shared_folder
 from syncd.errors import GoneError, NoRoomError, StorageError, SyncError
-from syncd.shared.layout import Shared, put
+from syncd.shared.layout import Shared, files_in, put
 
 #: A second at 256 kbit/s.
 SLICE_BYTES = 32 * 1024
@@ -185,24 +184,17 @@ class Scenes:
 
 def prune_scenes(folder: Path, most: int = MOST_SCENES) -> None:
     """Keep the newest `most` scenes of a folder. Errors: OSError."""
-    for entry in _entries(folder, ".scene")[most:]:
-        os.unlink(entry.path)
+    scenes = files_in(folder, lambda name: name.endswith(".scene"))
+    for file in sorted(scenes, key=lambda file: -file.written_at)[most:]:
+        os.unlink(file.path)
 
 
 def prune_live(folder: Path, *, now: float) -> None:
     """What nobody looks through any more goes; `now`: unix s. Errors: OSError."""
     prune_scenes(folder)
-    for entry in _entries(folder, ".ring"):
-        if now - entry.stat(follow_symlinks=False).st_mtime > RING_KEPT_S:
-            os.unlink(entry.path)
-
-
-def _entries(folder: Path, suffix: str) -> list[os.DirEntry[str]]:
-    """Newest first."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        found = [entry for entry in entries if entry.name.endswith(suffix)]
-        return sorted(found, key=lambda entry: -entry.stat(follow_symlinks=False).st_mtime)
-    return []
+    for file in files_in(folder, lambda name: name.endswith(".ring")):
+        if now - file.written_at > RING_KEPT_S:
+            os.unlink(file.path)
 
 
 def scene_name(sha256: str) -> str:

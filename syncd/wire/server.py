@@ -23,12 +23,12 @@ from syncd.shared.guests import Guest
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox
 from syncd.shared.layout import Shared
 from syncd.wire import livemessages, protocol
-from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.feed import Feed, Pace
+from syncd.wire.feed import Feed
 from syncd.wire.fields import Message
 from syncd.wire.intake import NOT_HERE, LiveIntake
 from syncd.wire.live import LiveFeed
 from syncd.wire.outgoing import file_frames, news_frames, saved, spread_s, standing_of
+from syncd.wire.pacing import Bandwidth, Pace
 from syncd.wire.protocol import DEAD_AFTER_S, MAX_ENTRIES, MAX_PAYLOAD_BYTES, PING_EVERY_S, Decoder, Frame, encode
 from syncd.wire.uploads import Uploads
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from syncd.errors import ChangedError, ProtocolError, RemoteError, StorageError, SyncError, UnreachableError
 from syncd.wire import protocol
 from syncd.wire.arrivals import Arrivals, Download, read_segment, sha256_of, write_part
-from syncd.wire.bandwidth import Bandwidth
 from syncd.wire.fields import Message
+from syncd.wire.pacing import Bandwidth
 from syncd.wire.protocol import DEAD_AFTER_S, PING_EVERY_S, PREAMBLE, Decoder, Frame, encode
 from syncd.wire.streams import Stream
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
@@ -78,8 +78,7 @@ class Session:
         self._rtt_s: float | None = None
         self._clock_offset_s: float | None = None
         self._arrivals = Arrivals()
-        live, downloads = self._arrivals.live, self._arrivals.downloads
-        self.live = Viewing(self._send, self._changed, live, downloads, self._keys)
+        self.live = Viewing(self._send, self._changed, self._arrivals.downloads, self._keys)
         self._counted: list[str] = []
         self._answers: dict[str, Message] = {}
         self._asked: set[str] = set()
@@ -115,7 +114,9 @@ class Session:
         for message in self._acknowledgements():
             self._send(message)
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or self._arrivals or self._is_interrupted, timeout_s)
+            self._changed.wait_for(
+                lambda: self._failure or self._arrivals or self.live or self._is_interrupted, timeout_s
+            )
             self._is_interrupted = False
             if self._failure is not None:
                 raise self._failure
@@ -288,7 +289,7 @@ class Session:
             self.tick()
 
     def _farewell(self) -> None:
-        """Acknowledge, and say goodbye, as far as that goes at once: whoever ends a program does not wait."""
+        """Acknowledge, and say goodbye, as far as that goes at once: a person who ends a program does not wait."""
         data = b"".join(map(encode, [*self._acknowledgements(), protocol.Bye()]))
         if self._writing.acquire(timeout=FAREWELL_S):
             try:
@@ -375,7 +376,7 @@ class Session:
                 if self._ping is not None and self._ping[0] == n:
                     self._rtt_s = self._clock() - self._ping[1]
             case message:
-                if not self._arrivals.put(frame):
+                if not (self._arrivals.put(frame) or self.live.put(message, frame.payload)):
                     raise ProtocolError("wire.unexpected-server", place=self._place, message=type(message).__name__)
 
     def _silent(self) -> SyncError:

@@ -1,8 +1,9 @@
 """Agents at play, on the client's side of one connection: what is wanted, what has arrived and nobody took yet; and
-what is sent of the client's own, never more than the server asked for and has taken (`syncd.wire.credit`).
+what is sent of the client's own, never more than the server asked for and has taken.
 
 Of each agent the newest batch is kept, nothing of others. Scenes come in slices, one at a time, so that news never wait
-behind more than one.
+behind more than one. One thread uses what is here; the one that reads the connection calls `put`, with the session's
+condition held.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Protocol
 
 from anchorleg.live.ring import Cell
 from anchorleg.live.wanted import folder_of
-from syncd.errors import ProtocolError, SyncError
-from syncd.wire.credit import Credit
+from syncd.errors import ProtocolError
+from syncd.wire.arrivals import Receiving
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import (
     LiveBatch,
@@ -34,24 +35,12 @@ from syncd.wire.livemessages import (
     grown,
     shrunk,
 )
+from syncd.wire.pacing import Credit
 from syncd.wire.protocol import Get
 from syncd.wire.scenes import SLICE_BYTES, Agent, Slice, scene_name
 
 #: Sentences of one connection that are told; an honest server has one for each run.
 MOST_TOLD = 16
-
-
-class Receiving(Protocol):
-    """What takes the DATA, END and GONE of one GET."""
-
-    def append(self, offset: int, payload: bytes) -> None:
-        """The next bytes."""
-
-    def end(self) -> None:
-        """The other side has sent everything."""
-
-    def finish(self, error: SyncError | None) -> None:
-        """No more comes; `error` says why it is not whole."""
 
 
 class Sending(Protocol):
@@ -61,68 +50,54 @@ class Sending(Protocol):
         """Send one frame."""
 
 
-class UpwardArrivals:
-    """What a server said of the client's own agents. Nothing here is locked: see `syncd.wire.arrivals`.
-
-    `is_offered`: whether some were ever offered; before that, nobody takes what a server says of them.
-    """
-
-    def __init__(self) -> None:
-        self.is_offered = False
-        self.wanted: WantedLive | None = None
-        self.needed: NeedScene | None = None
-        self.seen: SeenLive | None = None
-
-    def __bool__(self) -> bool:
-        return self.wanted is not None or self.needed is not None
-
-    def put(self, message: WantedLive | NeedScene | SeenLive) -> None:
-        """Keep the newest of each kind."""
-        if not self.is_offered:
-            return
-        match message:
-            case WantedLive():
-                self.wanted = message
-            case NeedScene():
-                self.needed = message
-            case SeenLive():
-                self.seen = message
-
-
 class Upward:
-    """What a client does with its own agents over one connection. One thread uses it.
+    """The client's own agents. Before some were offered, nothing that the server says of them is kept.
 
     Errors of its methods: those of `send`; `may_send`: ProtocolError where the server saw what was not sent.
     """
 
     def __init__(
-        self,
-        send: Sending,
-        changed: threading.Condition,
-        arrivals: UpwardArrivals,
-        clock: Callable[[], float] = time.monotonic,
+        self, send: Sending, changed: threading.Condition, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._send, self._changed, self._arrivals = send, changed, arrivals
+        self._send, self._changed = send, changed
         self._credit = Credit(clock)
+        self._is_offered = False
+        self._wanted: WantedLive | None = None
+        self._needed: NeedScene | None = None
+        self._seen: SeenLive | None = None
+
+    def __bool__(self) -> bool:
+        return self._wanted is not None or self._needed is not None
+
+    def put(self, message: WantedLive | NeedScene | SeenLive) -> None:
+        """Keep the newest of each kind. The condition is held."""
+        if not self._is_offered:
+            return
+        match message:
+            case WantedLive():
+                self._wanted = message
+            case NeedScene():
+                self._needed = message
+            case SeenLive():
+                self._seen = message
 
     def offer(self, agents: tuple[PlayedSlot, ...]) -> None:
         """These may be watched from now on."""
         with self._changed:
-            self._arrivals.is_offered = True
+            self._is_offered = True
         self._send(OfferLive(agents=agents))
 
     def asked(self) -> tuple[WantedLive | None, NeedScene | None]:
         """What the server said since the last call: whom somebody wants to see, and which slice is missing."""
-        arrivals = self._arrivals
         with self._changed:
-            found = arrivals.wanted, arrivals.needed
-            arrivals.wanted = arrivals.needed = None
+            found = self._wanted, self._needed
+            self._wanted = self._needed = None
         return found
 
     def may_send(self, size: int) -> bool:
         """Whether a batch of so many bytes may leave now."""
         with self._changed:
-            seen, self._arrivals.seen = self._arrivals.seen, None
+            seen, self._seen = self._seen, None
         if seen is not None:
             self._credit.hear(seen)
         return self._credit.allows(size)
@@ -150,12 +125,20 @@ class ShownBatch:
     payload: bytes
 
 
-class LiveArrivals:
-    """What a server said of agents at play. Nothing here is locked: see `syncd.wire.arrivals`."""
+class Viewing:
+    """The agents of others, and `upward` the client's own.
 
-    def __init__(self) -> None:
+    `send` sends a message; `changed` guards what is here and `receiving`, by key. Errors of its methods: those of
+    `send`.
+    """
+
+    def __init__(
+        self, send: Sending, changed: threading.Condition, receiving: dict[str, Receiving], keys: Iterator[int]
+    ) -> None:
+        self._send, self._changed, self._receiving, self._keys = send, changed, receiving, keys
+        self.upward = Upward(send, changed)
         self.slice: Slice | None = None
-        self.upward = UpwardArrivals()
+        self._key = ""
         self._wanted: frozenset[Agent] = frozenset()
         self._ever: set[Agent] = set()
         self._newest: dict[Agent, ShownBatch] = {}
@@ -165,18 +148,32 @@ class LiveArrivals:
         self._shown: dict[str, ShownLive] = {}
 
     def __bool__(self) -> bool:
+        """Whether something has arrived. The condition is held."""
         is_sliced = self.slice is not None and self.slice.done
         has_news = self._number > self._told_number or bool(self._sentences or self._shown)
         return is_sliced or has_news or bool(self.upward)
 
-    def want(self, wishes: tuple[WireWish, ...]) -> None:
-        """From now on these, and nothing of others."""
-        self._wanted = frozenset((wish.run_id, wish.slot, wish.lane) for wish in wishes)
-        self._ever |= self._wanted
-        self._newest = {agent: batch for agent, batch in self._newest.items() if agent in self._wanted}
+    def put(self, message: Message, payload: bytes) -> bool:
+        """Keep what a frame brings; False where it is none of these. The condition is held.
 
-    def put(self, message: LiveBatch, payload: bytes) -> None:
-        """A batch came. Errors: ProtocolError where their numbers do not rise."""
+        Errors: ProtocolError where the numbers of batches do not rise.
+        """
+        match message:
+            case LiveBatch():
+                self._put_batch(message, payload)
+            case NobodyAsked(run_id=run_id, sentence=sentence):
+                if self._wants_run(run_id):
+                    self._tell(sentence)
+            case ShownLive(run_id=run_id):
+                if self._wants_run(run_id):
+                    self._shown[run_id] = message
+            case WantedLive() | NeedScene() | SeenLive():
+                self.upward.put(message)
+            case _:
+                return False
+        return True
+
+    def _put_batch(self, message: LiveBatch, payload: bytes) -> None:
         if message.number <= self._number:
             raise ProtocolError("wire.live-count")
         self._number = message.number
@@ -186,58 +183,20 @@ class LiveArrivals:
         elif agent not in self._ever:
             self._tell("the other side shows agents that nobody here asked for: they are left out")
 
-    def put_sentence(self, message: NobodyAsked) -> None:
-        """Nobody over there is asked; of a run that is wanted, it is told."""
-        if any(message.run_id == run_id for run_id, _, _ in self._wanted):
-            self._tell(message.sentence)
-
-    def put_shown(self, message: ShownLive) -> None:
-        """Whose agents may be watched; of a run that is wanted, it is kept."""
-        if any(message.run_id == run_id for run_id, _, _ in self._wanted):
-            self._shown[message.run_id] = message
-
-    def take_shown(self) -> list[ShownLive]:
-        """What was said of that since the last call."""
-        found, self._shown = list(self._shown.values()), {}
-        return found
+    def _wants_run(self, run_id: str) -> bool:
+        return any(run_id == wanted for wanted, _, _ in self._wanted)
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._said and len(self._said) < MOST_TOLD:
             self._said.add(sentence)
             self._sentences.append(sentence)
 
-    def take(self) -> tuple[list[ShownBatch], list[str], int | None]:
-        """(batches, sentences, the number of the last batch that came, where that was not told before)."""
-        batches, sentences = list(self._newest.values()), self._sentences
-        self._newest, self._sentences = {}, []
-        number = self._number if self._number > self._told_number else None
-        self._told_number = self._number
-        return batches, sentences, number
-
-
-class Viewing:
-    """What a client does with agents at play over one connection. One thread uses it.
-
-    `send` sends a message; `changed` guards `live` and `receiving`, by key. Errors of its methods: those of `send`.
-    """
-
-    def __init__(
-        self,
-        send: Sending,
-        changed: threading.Condition,
-        live: LiveArrivals,
-        receiving: dict[str, Receiving],
-        keys: Iterator[int],
-    ) -> None:
-        self._send, self._changed, self._live = send, changed, live
-        self._receiving, self._keys = receiving, keys
-        self._key = ""
-        self.upward = Upward(send, changed, live.upward)
-
     def watch(self, wishes: tuple[WireWish, ...]) -> None:
-        """Want these from now on; (): nothing any more."""
+        """Want these from now on, and nothing of others; (): nothing any more."""
         with self._changed:
-            self._live.want(wishes)
+            self._wanted = frozenset((wish.run_id, wish.slot, wish.lane) for wish in wishes)
+            self._ever |= self._wanted
+            self._newest = {agent: batch for agent, batch in self._newest.items() if agent in self._wanted}
         self._send(WatchLive(wishes=wishes))
 
     def take(self) -> tuple[list[ShownBatch], list[str]]:
@@ -246,15 +205,19 @@ class Viewing:
         The server hears of it: what it sends is bounded by what was taken.
         """
         with self._changed:
-            batches, sentences, number = self._live.take()
-        if number is not None:
+            batches, sentences = list(self._newest.values()), self._sentences
+            self._newest, self._sentences = {}, []
+            number, is_news = self._number, self._number > self._told_number
+            self._told_number = number
+        if is_news:
             self._send(SeenLive(number=number))
         return batches, sentences
 
     def take_shown(self) -> list[ShownLive]:
         """Whose agents may be watched, of each run of which that changed since the last call."""
         with self._changed:
-            return self._live.take_shown()
+            found, self._shown = list(self._shown.values()), {}
+        return found
 
     def ask(self, agent: Agent, sha256: str, offset: int) -> None:
         """See `syncd.wire.scenes.Slicing`."""
@@ -262,13 +225,13 @@ class Viewing:
         path = "/".join((*folder_of(*agent), scene_name(sha256)))
         self._key = str(next(self._keys))
         with self._changed:
-            self._live.slice = self._receiving[self._key] = Slice(offset)
+            self.slice = self._receiving[self._key] = Slice(offset)
         self._send(Get(key=self._key, path=path, offset=offset, most=SLICE_BYTES))
 
     def sliced(self) -> Slice | None:
         """See `Slicing`."""
         with self._changed:
-            found = self._live.slice
+            found = self.slice
         if found is None or not found.done:
             return None
         self.forget()
@@ -278,4 +241,4 @@ class Viewing:
         """See `Slicing`."""
         with self._changed:
             self._receiving.pop(self._key, None)
-            self._live.slice = None
+            self.slice = None

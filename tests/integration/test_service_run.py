@@ -20,8 +20,8 @@ from published import RUN, publish
 from service_managers import FakeLaunchd, install_program
 
 from syncd import store
-from syncd.background.agent import LABEL
 from syncd.background.crashes import MAX_CRASHES, read_record
+from syncd.background.service import LABEL
 from syncd.commands.service import FOR_A_PERSON
 from syncd.errors import ProtocolError
 

@@ -18,7 +18,7 @@ from daemons import PATIENCE_S, alone, started_at, wait_for
 from needs import need
 from systemd_user import SystemdUser, missing_systemd_parts, user_manager
 
-from syncd.background.agent import UNIT, Agent, plist_text, unit_text
+from syncd.background.service import UNIT, Agent, plist_text, unit_text
 
 ROOT = Path(__file__).resolve().parents[2]
 #: One of each character that either format treats specially, and letters of several alphabets.

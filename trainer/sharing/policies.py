@@ -145,11 +145,6 @@ class Policy:
         if count > (most := _most_rows(spaces)):  # before they are drawn
             raise IncompatiblePolicyError("policy.golden-rows", rows=count, most=most)
         obs, task = golden_rows(spaces, golden.seed, count)
-        if golden.obs is not None and golden.task is not None:  # format 1
-            ((key, array),) = spaces.obs.items()
-            obs, task = {key: np.array(golden.obs, np.float32)}, np.array(golden.task, np.int32)
-            if obs[key].shape != (count, *array.shape) or task.min() < 0 or task.max() >= len(spaces.tasks):
-                raise IncompatiblePolicyError("policy.golden-unknown")
         deviation = float(np.abs(self.compared(obs, task) - wanted).max())
         if not deviation <= golden.tolerance:  # NaN is a mismatch too
             raise GoldenMismatchError("policy.golden-mismatch", deviation=deviation, tolerance=golden.tolerance)

@@ -6,10 +6,9 @@ What it says is one row of the curve `intake`, which goes wherever the slot's cu
      "slots": 4, "full": false, "usable": 0.4286}
 
 `steps` are the learner's own and `rows` those of others that it accepted, both of the last ten minutes. `takes` false:
-it takes nothing. `full`: it has all that it can use for now; whoever would give more is told so by the server
-(`syncd.shared.needs`). `usable`: rows of others that it can use for each of its own. `over`: the training is complete,
-and nothing will be taken any more. `slots`: of its run, when its job was submitted; those that wait in a queue have
-said nothing yet.
+it takes nothing. `full`: it has all that it can use for now; the server tells contributors (`syncd.shared.reception`).
+`usable`: rows of others that it can use for each of its own. `over`: the training is complete, and takes no more.
+`slots`: of its run, when its job was submitted; those that wait in a queue have said nothing yet.
 """
 
 from __future__ import annotations

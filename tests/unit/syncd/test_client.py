@@ -30,7 +30,7 @@ from syncd.errors import (
     SyncError,
     UnreachableError,
 )
-from syncd.laptop import client, views
+from syncd.laptop import views
 from syncd.laptop.backoff import DISK_RETRY_S, Moment
 from syncd.laptop.client import Client, Wishes, sync_once
 from syncd.laptop.exchange import Exchange
@@ -40,7 +40,7 @@ from syncd.laptop.status import StatusWriter, read_mirror, read_status
 from syncd.outbox import Outbox, read_contributions
 from syncd.store import Shared, Version, newest, versions
 from syncd.wire.transport import ConnectionFacts, News, Offer, Receipt, SegmentVerdict
-from syncd.wire.viewing import LiveArrivals, Viewing
+from syncd.wire.viewing import Viewing
 
 NOW = 1_790_000_000.0
 
@@ -97,7 +97,7 @@ class Scripted:
         self.closed = 0
         self.interrupted = threading.Event()
         self.fetch_errors: list[BaseException] = []
-        self.live = Viewing(lambda *_: None, threading.Condition(), LiveArrivals(), {}, itertools.count(1))
+        self.live = Viewing(lambda *_: None, threading.Condition(), {}, itertools.count(1))
 
     def news(self) -> News:
         """What a pushed transport lists."""
@@ -243,6 +243,8 @@ def test_a_pull_sends_nothing_and_a_push_fetches_nothing(tmp_path: Path, shared:
         (Receipt(False, "quota", 30.0), True, {}),
         (Receipt(False, "dropped"), True, {}),
         (Receipt(False, "no inbox"), True, {}),
+        (Receipt(False, "no inbox", 60.0, "slot 0 takes nothing from other accounts"), True, {}),
+        (Receipt(False, "unreadable", 10.0, "Input/output error"), True, {}),
     ],
 )
 def test_a_refusal_is_told_and_loses_nothing(
@@ -259,33 +261,6 @@ def test_a_refusal_is_told_and_loses_nothing(
     assert (folder / "outbox" / "refused" / first).exists() is not stays
     assert read_contributions(folder).refused == counted
     assert len(counts.troubles) == len(said) == stays
-
-
-def test_a_segment_that_cannot_be_read_now_holds_its_slot_alone(tmp_path: Path, shared: Shared, world: World) -> None:
-    folder = tmp_path / "mirror"
-    [name] = fill(folder, 1)
-    assert Outbox(folder).offer(RUN, 1, b"another slot's")
-    transport = Scripted(shared, world)
-    transport.receipts = lambda each: (
-        Receipt(False, "unreadable", 10.0, "Input/output error") if each == name else Receipt(True)
-    )
-    counts = sync_once(transport, folder, Wishes())
-    assert [each.path.name for each in Outbox(folder).waiting()] == [name]
-    assert counts.troubles == ["a segment in the outbox cannot be read now (Input/output error): it is tried again"]
-
-
-def test_a_slot_that_takes_nothing_holds_its_own_segments_alone(tmp_path: Path, shared: Shared, world: World) -> None:
-    folder = tmp_path / "mirror"
-    names = fill(folder, 40)
-    assert Outbox(folder).offer(RUN, 1, b"another slot's")
-    transport = Scripted(shared, world)
-    takes_nothing = Receipt(False, "no inbox", 60.0, f"slot 0 of {RUN} takes nothing from other accounts")
-    transport.receipts = lambda each: takes_nothing if each in names else Receipt(True)
-    counts = sync_once(transport, folder, Wishes())
-    assert [each.path.name for each in Outbox(folder).waiting()] == names
-    assert counts.sent == 1
-    [trouble] = counts.troubles
-    assert f'(no inbox: "slot 0 of {RUN} takes nothing from other accounts"); they wait in the outbox' in trouble
 
 
 def test_what_the_other_side_does_not_know_waits_for_one_that_does(
@@ -574,21 +549,6 @@ def test_however_often_the_line_breaks_every_segment_arrives(
     assert read_contributions(folder / "mirror").sent == count
 
 
-def test_what_is_refused_for_good_is_bounded_while_the_client_lives(
-    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outbox, "MAX_REFUSED_BYTES", 30)
-    monkeypatch.setattr(client, "TIDY_EVERY_S", 1.0)
-    folder = tmp_path / "mirror"
-
-    transport = Scripted(shared, world, [News()] * 12)  # a quarter of a second each
-    transport.receipts = lambda _: Receipt(False, "size")
-    fill(folder, 8)
-    Run(folder, world, [transport]).to_the_end()
-    left = list((folder / "outbox" / "refused").iterdir())
-    assert 0 < sum(path.stat().st_size for path in left) <= 30
-
-
 def test_what_is_refused_for_good_is_bounded_by_passes_too(
     tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -602,17 +562,6 @@ def test_what_is_refused_for_good_is_bounded_by_passes_too(
         sync_once(transport, folder, Wishes())
     left = list((folder / "outbox" / "refused").iterdir())
     assert 0 < sum(path.stat().st_size for path in left) <= 30
-
-
-def test_what_a_pass_cannot_tidy_is_a_trouble_and_keeps_nothing_back(
-    tmp_path: Path, shared: Shared, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish_one(shared, 1, 1)
-    monkeypatch.setattr(Outbox, "tidy", failing(errno.EACCES, tmp_path))
-    counts = sync_once(Scripted(shared, world), tmp_path / "mirror", Wishes())
-    assert len(counts.policies) == 1
-    [trouble] = counts.troubles
-    assert "Permission denied" in trouble
 
 
 def test_the_word_of_a_client_that_waits_for_a_slow_line_is_young(tmp_path: Path, shared: Shared, world: World) -> None:

@@ -18,7 +18,7 @@ from test_feed import Clock, changes, names
 from syncd import store
 from syncd.wire import events as events_module
 from syncd.wire.events import Events, type_of
-from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, MISSES, SCAN_EVERY_S, TOLD_PAUSE_S, Feed
+from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, MISSES, SCAN_EVERY_S, Feed
 from syncd.wire.tree import Folder
 
 
@@ -123,12 +123,6 @@ def test_a_policy_without_its_blob_is_followed_as_where_nothing_is_told(shared, 
     clock.now = feed.next_at()
     assert names(changes(feed)) == ["000001-000000002.json"]
     assert feed.next_at() > clock.now + HINT_EVERY_S
-
-
-def test_who_changes_files_without_end_is_looked_at_now_and_then(shared, feed, clock):
-    publish_one(shared, 1, 2)
-    assert rung(feed, clock)
-    assert feed.quiet_until >= clock.now + TOLD_PAUSE_S
 
 
 def test_a_disk_that_does_not_tell_all_is_polled(shared, feed, clock):

@@ -16,11 +16,10 @@ from leftovers import descriptors_below
 from policies import RUN, publish_one
 
 from syncd import store
-from syncd.wire.bandwidth import Bandwidth
-from syncd.wire.curvefeed import CurveNews
 from syncd.wire.feed import FULL_EVERY_S, HINT_EVERY_S, RETRIES, Feed, PolicyNews, _Told
 from syncd.wire.outgoing import news_frames
-from syncd.wire.protocol import Decoder, PublishedPolicy
+from syncd.wire.pacing import Bandwidth
+from syncd.wire.protocol import Decoder, File, PublishedPolicy
 from syncd.wire.tree import Folder, open_file
 
 
@@ -66,18 +65,18 @@ def test_what_is_done_between_two_steps_puts_off_no_look(shared, clock, monkeypa
     feed.close()
 
 
-def changes(feed: Feed) -> list[PolicyNews | CurveNews]:
+def changes(feed: Feed) -> list[PolicyNews | File]:
     """All of one look."""
     return [news for news in feed.changes() if news is not None]
 
 
-def after(feed: Feed, clock: Clock, seconds: float = 4.1) -> list[PolicyNews | CurveNews]:
+def after(feed: Feed, clock: Clock, seconds: float = 4.1) -> list[PolicyNews | File]:
     """What is new `seconds` later (a look may be put off to four times its interval)."""
     clock.now += seconds
     return changes(feed)
 
 
-def names(news: list[PolicyNews | CurveNews]) -> list[str]:
+def names(news: list[PolicyNews | File]) -> list[str]:
     return [one.path.rpartition("/")[2] for one in news]
 
 

@@ -20,8 +20,7 @@ from syncd.errors import DamagedPolicyError, RemoteError
 from syncd.laptop.status import StatusWriter, read_status, status_file
 from syncd.outbox import MAX_REASONS, OTHER_REASON, Outbox, read_contributions
 from syncd.remote import Remote
-from syncd.shared.parsing import parse_manifest
-from syncd.store import Manifest, Shared
+from syncd.store import Manifest, Shared, parse_manifest
 from syncd.wire import fields, protocol
 from syncd.wire.protocol import Decoder
 from syncd.wire.transport import SegmentVerdict

@@ -23,8 +23,8 @@ from syncd.shared.counts import Counts, counts, last_seen, note, note_seen
 from syncd.shared.inbox import MAX_SEGMENT_BYTES, Inbox, InboxLimits, Usage
 from syncd.shared.layout import Shared
 from syncd.shared.offers import offered
-from syncd.shared.pruning import ACCEPTED_S, QUARANTINE_S, WAITING_S, prune
 from syncd.shared.reception import RECOUNT_S, Quota, Reception, Refusal, Stored, receive
+from syncd.shared.retention import ACCEPTED_S, QUARANTINE_S, WAITING_S, prune
 
 RUN = "demo-0123abcd"
 NOW = 1_760_086_400.0

@@ -38,7 +38,7 @@ class Line:
         self.files = files or {}
         self.numbers = itertools.count(1)
         downloads = self.arrivals.downloads
-        self.live = Viewing(self.send, threading.Condition(), self.arrivals.live, downloads, itertools.count(1))
+        self.live = Viewing(self.send, threading.Condition(), downloads, itertools.count(1))
 
     def send(self, message: Message, payload: bytes = b"", /) -> None:
         self.heard.append(message)
@@ -46,7 +46,7 @@ class Line:
     def show(self, payload: bytes, kind: int = POSE, slot: int = 0, run_id: str = RUN, lane: str = "any") -> None:
         number = next(self.numbers)
         message = LiveBatch(run_id=run_id, slot=slot, lane=lane, number=number, kind=kind)
-        assert self.arrivals.put(Frame(message, shrunk(Cell(1, kind, payload))))
+        assert self.live.put(message, shrunk(Cell(1, kind, payload)))
 
     def answer(self) -> None:
         """All GETs that were heard."""
@@ -236,9 +236,9 @@ def test_a_hostile_server_fills_no_memory(laptop):
     watched(laptop, line)
     for number in range(2_000):
         line.show(pose(number), run_id=f"evil-{number}")
-        line.arrivals.put(Frame(NobodyAsked(run_id=RUN, sentence=f"sentence {number}")))
+        line.live.put(NobodyAsked(run_id=RUN, sentence=f"sentence {number}"), b"")
         line.show(pose(number))
-    batches, sentences, _ = line.arrivals.live.take()
+    batches, sentences = line.live.take()
     assert (len(batches), len(sentences)) == (1, 16)
 
 
@@ -246,7 +246,7 @@ def test_a_server_that_says_something_else_each_time_is_told_a_few_times(laptop)
     line = Line()
     watched(laptop, line)
     for number in range(100):
-        line.arrivals.put(Frame(NobodyAsked(run_id=RUN, sentence=f"sentence {number}")))
+        line.live.put(NobodyAsked(run_id=RUN, sentence=f"sentence {number}"), b"")
         line.show(pose(1) + bytes(number + 1))
         laptop.turn(line)
     assert len([said for said in laptop.told if said.startswith("sentence")]) == MOST_TOLD
@@ -257,8 +257,8 @@ def test_that_nobody_over_there_is_asked_is_said_once_and_of_our_runs_only(lapto
     line = Line()
     watched(laptop, line)
     for _ in range(3):
-        line.arrivals.put(Frame(NobodyAsked(run_id=RUN, sentence="nobody is asked")))
-        line.arrivals.put(Frame(NobodyAsked(run_id="evil-0", sentence="evil")))
+        line.live.put(NobodyAsked(run_id=RUN, sentence="nobody is asked"), b"")
+        line.live.put(NobodyAsked(run_id="evil-0", sentence="evil"), b"")
         laptop.turn(line)
     assert laptop.told == ["nobody is asked"]
 
@@ -274,7 +274,7 @@ def test_a_scene_comes_in_slices_and_after_policies(laptop):
     for _ in range(len(SCENE) // SLICE_BYTES + 1):
         assert len(line.said(Get)) == 1
         line.answer()
-        assert bool(line.arrivals), "whoever waits for news wakes"
+        assert bool(line.live), "whoever waits for news wakes"
         laptop.turn(line)
     assert scene_file(laptop).read_bytes() == SCENE
     line.show(pose(2))
@@ -348,7 +348,7 @@ def test_more_than_was_asked_for_is_not_kept(laptop):
     (get,) = line.said(Get)
     for at in range(0, 10 * SLICE_BYTES, SLICE_BYTES):
         line.arrivals.put(Frame(Data(key=get.key, offset=at), bytes(SLICE_BYTES)))
-    assert len(line.arrivals.live.slice.data) == SLICE_BYTES
+    assert len(line.live.slice.data) == SLICE_BYTES
     laptop.turn(line)
     assert not scene_file(laptop).exists()
 
@@ -425,7 +425,7 @@ def test_who_fetches_nothing_watches_nothing(laptop):
 def shown(line: Line, *agents: tuple[int, str], run_id: str = RUN) -> None:
     """The other side says whose agents may be watched."""
     some = tuple(ShownAgent(slot=slot, who=who) for slot, who in agents)
-    assert line.arrivals.put(Frame(ShownLive(run_id=run_id, agents=some)))
+    assert line.live.put(ShownLive(run_id=run_id, agents=some), b"")
 
 
 def test_contributors_agents_are_offered_here_as_over_there_and_come_where_they_are_wanted(laptop):

@@ -17,9 +17,9 @@ from anchorleg.live.batches import FACTS
 from anchorleg.live.wanted import GONE_AFTER_S, MOST_LANES, Asked, Asking, Wish
 from syncd import store
 from syncd.wire import live
-from syncd.wire.credit import MOST_UNSEEN_S
 from syncd.wire.live import CHANGE_EVERY_S, GUESTS_FPS, GUESTS_WISHES, LOOK_EVERY_S, OFFERS_EVERY_S, LiveFeed
 from syncd.wire.livemessages import LiveBatch, NobodyAsked, SeenLive, ShownAgent, ShownLive, WatchLive, WireWish, grown
+from syncd.wire.pacing import MOST_UNSEEN_S
 from syncd.wire.protocol import Decoder, Frame
 
 OTHER = "other-0123abcd"

@@ -19,7 +19,7 @@ from syncd import store
 from syncd.errors import ProtocolError
 from syncd.shared.inbox import InboxLimits
 from syncd.shared.offers import offered
-from syncd.shared.pruning import ABANDONED_S, prune
+from syncd.shared.retention import ABANDONED_S, prune
 from syncd.wire import intake
 from syncd.wire.fields import Message
 from syncd.wire.intake import APART_S, CHANGE_EVERY_S, MOST_KIB_S, MOST_SCENES, LiveIntake

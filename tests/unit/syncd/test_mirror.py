@@ -21,7 +21,7 @@ from refused import refused
 
 from syncd.errors import DamagedPolicyError, StorageError, UnreachableError
 from syncd.laptop.mirror import FETCHES, MAX_BAD, PART_KEPT_S, Mirror
-from syncd.shared import codec, parsing
+from syncd.shared import codec, manifest
 from syncd.shared.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from syncd.shared.retention import UNLISTED_S
 from syncd.store import Shared, Version, newest, packed, publish, read, read_metrics, versions, write_metrics
@@ -310,7 +310,7 @@ def test_another_version_of_ours_tries_again_what_was_found_bad(
     publish_one(server.shared, 1, 1)
     [offer] = server.offers()
     with monkeypatch.context() as patch:
-        patch.setattr(parsing, "FORMAT", 1)
+        patch.setattr(manifest, "FORMAT", 1)
         with pytest.raises(DamagedPolicyError, match="update anchorleg"):
             mirror.bring(offer, server.fetch)
     assert Mirror(mirror.folder).wanted([offer], changed=False) == []
@@ -522,7 +522,3 @@ def test_tidying_removes_the_overtaken_policies_of_a_slot_that_has_ended(
     mirror._clock = lambda: time.time() + UNLISTED_S + 1  # type: ignore[misc]
     mirror.tidy()
     assert len(list(blobs.glob("*/*"))) == 3
-
-
-def test_a_draft_of_the_helper_is_what_the_store_takes(tmp_path: Path) -> None:
-    assert a_draft(Shared(tmp_path).slot(RUN, 0), 1, 1).version == Version(1, 1)

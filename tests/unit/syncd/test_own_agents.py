@@ -17,7 +17,6 @@ from anchorleg.live.wanted import GONE_AFTER_S, Asked
 from syncd.errors import ProtocolError
 from syncd.laptop.ownagents import LOOK_EVERY_S, RINGS_EVERY_S, TIDY_EVERY_S, OwnAgents
 from syncd.streamed import BEAT, BEAT_EVERY_S, StreamedSlot
-from syncd.wire.credit import MOST_UNSEEN_BYTES, MOST_UNSEEN_S
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import (
     MOST_OFFERS,
@@ -31,8 +30,9 @@ from syncd.wire.livemessages import (
     WantedLive,
     grown,
 )
+from syncd.wire.pacing import MOST_UNSEEN_BYTES, MOST_UNSEEN_S
 from syncd.wire.scenes import SLICE_BYTES
-from syncd.wire.viewing import Upward, UpwardArrivals
+from syncd.wire.viewing import Upward
 
 WISH = OwnWish(run_id=RUN, slot=0, lane="any", fps=30)
 
@@ -44,8 +44,7 @@ class Laptop:
         self.folder, self.now = folder, 1000.0
         self.heard: list[tuple[Message, bytes]] = []
         self.told: list[str] = []
-        self.arrivals = UpwardArrivals()
-        self.upward = Upward(self.hear, threading.Condition(), self.arrivals, lambda: self.now)
+        self.upward = Upward(self.hear, threading.Condition(), lambda: self.now)
         self.line = SimpleNamespace(live=SimpleNamespace(upward=self.upward))
         self.agents = OwnAgents(folder, say=self.told.append, monotonic=lambda: self.now)
         self.actor = StreamedSlot(folder, RUN, 0, lambda: self.now)
@@ -65,7 +64,7 @@ class Laptop:
         self.agents.turn(self.line, lambda: may_send)  # type: ignore[arg-type]
 
     def want(self, *wishes: OwnWish, sentence: str = "") -> None:
-        self.arrivals.put(WantedLive(wishes=wishes, sentence=sentence))
+        self.upward.put(WantedLive(wishes=wishes, sentence=sentence))
         self.turn()
 
     def said(self, kind: type[Message]) -> list[Message]:
@@ -169,10 +168,10 @@ def test_no_more_leaves_than_was_taken(laptop):
     assert 0 < sent < MOST_UNSEEN_BYTES
     laptop.now += MOST_UNSEEN_S
     last = laptop.said(LiveBatch)[-1].number
-    laptop.arrivals.put(SeenLive(number=last))
+    laptop.upward.put(SeenLive(number=last))
     laptop.turn()
     assert laptop.payloads()[-1] == pose(9, bodies=2_000)
-    laptop.arrivals.put(SeenLive(number=last + 99))
+    laptop.upward.put(SeenLive(number=last + 99))
     laptop.writer.write(FACTS, facts(a=1))
     with pytest.raises(ProtocolError):
         laptop.turn()
@@ -193,10 +192,10 @@ def test_a_scene_is_sent_in_the_slices_that_are_needed(laptop):
     (laptop.actor.folder / f"{SCENE_SUM}.scene").write_bytes(SCENE)
     laptop.want(WISH)
     for offset in (0, SLICE_BYTES, 2 * SLICE_BYTES):
-        laptop.arrivals.put(NeedScene(run_id=RUN, slot=0, sha256=SCENE_SUM, offset=offset))
+        laptop.upward.put(NeedScene(run_id=RUN, slot=0, sha256=SCENE_SUM, offset=offset))
         laptop.turn()
     assert b"".join(laptop.payloads(SceneSlice)) == SCENE
-    laptop.arrivals.put(NeedScene(run_id=RUN, slot=0, sha256="0" * 64, offset=0))
+    laptop.upward.put(NeedScene(run_id=RUN, slot=0, sha256="0" * 64, offset=0))
     laptop.turn()
     assert laptop.payloads(SceneSlice)[-1] == b""
 
@@ -207,7 +206,7 @@ def test_no_link_is_followed_out_of_the_folder(laptop, tmp_path):
     laptop.turn()
     (laptop.actor.folder / f"{SCENE_SUM}.scene").symlink_to(secret)
     laptop.want(WISH)
-    laptop.arrivals.put(NeedScene(run_id=RUN, slot=0, sha256=SCENE_SUM, offset=0))
+    laptop.upward.put(NeedScene(run_id=RUN, slot=0, sha256=SCENE_SUM, offset=0))
     laptop.turn()
     assert laptop.payloads(SceneSlice) == [b""]
 
@@ -223,13 +222,6 @@ def test_another_connection_is_told_anew_and_wants_nothing_yet(laptop):
     assert laptop.asked() == {}
 
 
-def test_why_nobody_ever_will_is_said(laptop):
-    laptop.turn()
-    laptop.want(sentence="no inbox of ours")
-    laptop.turn()
-    assert laptop.told == ["no inbox of ours"]
-
-
 def test_of_a_server_that_says_something_else_each_time_one_sentence_is_told(laptop):
     laptop.turn()
     for number in range(20):
@@ -243,11 +235,11 @@ def test_of_a_server_that_says_something_else_each_time_one_sentence_is_told(lap
 def test_what_a_server_says_of_agents_that_were_not_offered_is_not_kept(laptop):
     needed = NeedScene(run_id=RUN, slot=0, sha256=SCENE_SUM, offset=0)
     for message in (WantedLive(wishes=(WISH,)), needed):
-        laptop.arrivals.put(message)
-        assert not laptop.arrivals, "a wait would never wait again"
+        laptop.upward.put(message)
+        assert not laptop.upward, "a wait would never wait again"
     laptop.turn()
-    laptop.arrivals.put(needed)
-    assert laptop.arrivals
+    laptop.upward.put(needed)
+    assert laptop.upward
 
 
 def test_a_beat_is_seldom(laptop, monkeypatch):

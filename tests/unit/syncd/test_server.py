@@ -156,19 +156,6 @@ def test_silence_is_death(connect, greets):
     assert not client.thread.is_alive()
 
 
-def test_the_end_of_the_input_and_a_goodbye_end_it(connect):
-    for last in ([protocol.Bye()], []):
-        client = connect()
-        client.send(HELLO)
-        client.receive(protocol.Welcome)
-        client.send(*last)
-        if not last:
-            os.close(client.out)
-            client.out = os.open(os.devnull, os.O_WRONLY)
-        client.thread.join(PATIENCE_S)
-        assert not client.thread.is_alive()
-
-
 def test_a_signal_ends_it_and_says_come_again(connect):
     client = connect()
     client.send(HELLO)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from syncd.wire import livemessages, protocol
 from syncd.wire.fields import Message
 from syncd.wire.livemessages import WireWish, grown
 from syncd.wire.protocol import Frame
-from syncd.wire.server import WAKE_EVERY_S, Server
 
 #: The least that Linux gives a pipe.
 SMALL_PIPE = 4096
@@ -64,19 +62,6 @@ def order(client: Connection, last: type[Message]) -> list[Frame]:
             found.append(frame)
         if isinstance(frame.message, last):
             return found
-
-
-def test_a_batch_arrives_and_the_next_one_when_the_first_was_taken(connect, shared):
-    client = connect()
-    watch(client, 0)
-    wait_for(lambda: read(slot_of(shared.path, RUN).parent / FILE), "the wish")
-    write_ring(shared.path, RUN, pose(1))
-    frame = client.receive(livemessages.LiveBatch)
-    assert (frame.message.number, grown(frame.payload)) == (1, pose(1))
-    write_ring(shared.path, RUN, pose(2))
-    client.send(livemessages.SeenLive(number=1))
-    frame = client.receive(livemessages.LiveBatch)
-    assert (frame.message.number, grown(frame.payload)) == (2, pose(2))
 
 
 def test_a_policy_goes_before_the_agents_that_wait(connect, shared):
@@ -146,72 +131,6 @@ def test_a_wish_ends_with_its_connection(connect, shared, how):
         os.close(client.out)
         client.out = os.open(os.devnull, os.O_WRONLY)
     wait_for(lambda: not read(path), "the wish's end")
-
-
-def test_a_frozen_client_costs_no_memory_and_no_reading(connect, shared):
-    client = connect()
-    now = time.monotonic()
-    client.clock = lambda: now + client.ahead_s
-    fcntl.fcntl(client.inn, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
-    watch(client, *range(8))
-    looks: list[int] = []
-    frame = client.server._live.frame
-    client.server._live.frame = lambda: (looks.append(1), frame())[1]
-    steps = itertools.count()
-
-    def is_stuck() -> bool:
-        client.ahead_s += 0.2  # the server looks once for each picture that is due
-        step = next(steps)
-        for slot in range(8):
-            write_ring(shared.path, RUN, pose(step, bodies=4_000), slot=slot)
-        return bool(client.server._waiting)
-
-    wait_for(is_stuck, "a line that is stuck")
-    before = len(looks)
-    for step in range(50):
-        write_ring(shared.path, RUN, pose(step, bodies=4_000))
-        client.ahead_s += 0.2
-        assert len(client.server._waiting) < 2**17
-    assert len(looks) == before
-
-
-class Unwatched:
-    """What may be asked of the live part while nobody watches: whether somebody does."""
-
-    is_watched = False
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def test_while_nobody_watches_the_live_part_is_not_even_asked(connect, shared):
-    """So no wake-up, no read and no byte can come of it: whatever else it has would be an AttributeError here."""
-    client = connect()
-    client.server._live = Unwatched()
-    write_ring(shared.path, RUN, pose(1))
-    publish_one(shared, 1, 2)
-    client.receive(protocol.PublishedPolicy)
-    client.ahead_s += 6.0
-    client.receive(protocol.Ping)
-    client.send(protocol.Ping(n=1))
-    client.receive(protocol.Pong)
-    assert client.thread.is_alive()
-
-
-def test_when_nobody_watches_any_more_it_wakes_as_before(tmp_path, shared):
-    now = 1000.0
-    server = Server(tmp_path, None, -1, -1, clock=lambda: now)
-    server._take(Frame(HELLO))
-    server._waiting.clear()
-    server._may_look = lambda: False
-    patience = [server._patience_ms()]
-    for wishes in ((WireWish(run_id=RUN, slot=0, lane="any", fps=1),), ()):
-        server._take(Frame(livemessages.WatchLive(wishes=wishes)))
-        server._live.renew()
-        patience.append(server._patience_ms())
-        now += 2.0
-    server._feed.close()
-    assert patience == [WAKE_EVERY_S * 1000, 0.0, WAKE_EVERY_S * 1000]
 
 
 def test_a_connection_under_a_limit_shows_agents_within_it(connect, shared):

@@ -19,7 +19,6 @@ from refused import refused
 from service_managers import FakeLaunchd, FakeSystemd
 
 from syncd.background import crashes, service
-from syncd.background.agent import LABEL, UNIT, Agent, plist_text, unit_text
 from syncd.background.crashes import (
     CRASH_WINDOW_S,
     MAX_CRASHES,
@@ -30,7 +29,7 @@ from syncd.background.crashes import (
     record_file,
     write_record,
 )
-from syncd.background.service import Launchd, ManagerAnswer, Systemd
+from syncd.background.service import LABEL, Agent, Launchd, ManagerAnswer, Systemd, plist_text, unit_text
 from syncd.commands import service as commands
 from syncd.commands import sync
 from syncd.commands.service import install, run_agent
@@ -172,18 +171,6 @@ def systemd(folder: Path, monkeypatch, **state: object) -> tuple[Systemd, FakeSy
     monkeypatch.setenv("FAKE_UNITS", str(units))
     fake = FakeSystemd(folder / "systemd", **state)
     return Systemd(units, "", lambda words: ManagerAnswer(*fake(words[1:]))), fake
-
-
-def test_systemd_installs_and_uninstalls_twice_as_once(tmp_path, monkeypatch):
-    manager, fake = systemd(tmp_path, monkeypatch)
-    for _ in range(2):
-        manager.install(AGENT)
-        assert (tmp_path / "units" / UNIT).read_text() == unit_text(AGENT)
-        assert (fake.load()["enabled"], fake.load()["running"]) == (True, True)
-        assert manager.state().running
-    assert [manager.uninstall(), manager.uninstall()] == [True, False]
-    assert (fake.load()["enabled"], fake.load()["running"]) == (False, False)
-    assert not manager.state().installed
 
 
 def test_without_a_session_of_systemd_nothing_is_written(tmp_path, monkeypatch):

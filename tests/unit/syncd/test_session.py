@@ -191,15 +191,6 @@ def test_a_listing_is_waited_for_as_long_as_its_server_says_that_it_lives(begin,
         session.listing()
 
 
-def test_only_the_latest_of_a_slot_is_news(begin):
-    peer = Peer(PREAMBLE, WELCOME)
-    listed = [a_policy(b"one", b"1", seq=1), a_policy(b"two", b"2", seq=2), protocol.Listed(polls_because="nfs")]
-    peer.answers = lambda message: listed if isinstance(message, protocol.Listing) else []
-    news = begin(peer).listing()
-    (sealed,) = news.offers
-    assert sealed.path.endswith("/000002-000000001.json")
-
-
 def blob_offer(blob: bytes, length: int | None = None) -> Offer:
     sha256 = hashlib.sha256(blob).hexdigest()
     return Offer(f"{SLOT}/blobs/{sha256[:2]}/{sha256}", len(blob) if length is None else length, sha256, "blob")
@@ -343,23 +334,6 @@ def test_pushed_blobs_are_bounded_in_number_and_size():
         eager.append(f"{number:064x}", 0, bytes(10))
     assert [eager.knows(f"{number:064x}") for number in range(3 * EAGER_KEPT)].count(True) == EAGER_KEPT
     assert eager.take(f"{3 * EAGER_KEPT - 1:064x}") == bytes(10)
-
-
-def test_no_part_is_left_open_when_the_connection_ends(begin, tmp_path: Path):
-    peer = Peer(PREAMBLE, WELCOME)
-    session = begin(peer)
-    blob = b"weights" * 10
-
-    def answers(message: Message) -> list[bytes]:
-        if isinstance(message, protocol.Get):
-            peer.say(encode(protocol.Data(key=message.key, offset=0), blob[:30]))
-            peer.end()
-        return []
-
-    peer.answers = answers
-    with pytest.raises(UnreachableError):
-        session.fetch(blob_offer(blob), tmp_path / "blob")
-    assert (tmp_path / "blob").read_bytes() == blob[:30]
 
 
 def test_the_end_does_not_wait_for_a_write_that_is_stuck(begin):

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 from anchorleg.files import LEFT_BEHIND_S
-from syncd.shared import inbox, pruning
+from syncd.shared import inbox, retention
 from syncd.shared.curves import CHUNK_ROWS
 from syncd.shared.layout import Shared
-from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest
-from syncd.shared.parsing import parse_manifest
+from syncd.shared.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from syncd.shared.retention import AVERAGES, LEARNERS, MIRRORS, UNLISTED_S
 
 PAGE = (Path(__file__).parents[3] / "docs/shared-folder.md").read_text(encoding="utf-8")
@@ -37,13 +36,13 @@ def test_every_number_in_it_is_the_codes():
         f"versions, in `$SHARED` | the newest {AVERAGES.newest}, and of the last {AVERAGES.thinned_s / 3600:.0f} hours",
         f"the newest {MIRRORS.newest} |",
         f"{MAX_MANIFEST_BYTES // 1024} KiB is the most",
-        f"{pruning.WAITING_S / DAY:.0f} days, then quarantine",
+        f"{retention.WAITING_S / DAY:.0f} days, then quarantine",
         f"at most {most.waiting_segments:,} and {most.waiting_bytes // 2**20} MiB a contributor",
         f"{inbox.MAX_SEGMENT_BYTES // 2**20} MiB each",
-        f"{pruning.QUARANTINE_S / DAY:.0f} days; at most {most.quarantined:,} segments",
+        f"{retention.QUARANTINE_S / DAY:.0f} days; at most {most.quarantined:,} segments",
         f"{most.quarantined_bytes // 2**20} MiB a contributor, oldest first",
-        f"{pruning.ACCEPTED_S / DAY:.0f} days if none comes",
-        f"{pruning.VERDICT_S / DAY:.0f} days if it does not come, the newest {most.verdicts_kept:,}",
+        f"{retention.ACCEPTED_S / DAY:.0f} days if none comes",
+        f"{retention.VERDICT_S / DAY:.0f} days if it does not come, the newest {most.verdicts_kept:,}",
     ]
     assert [number for number in numbers if number not in PAGE] == []
     assert (LEARNERS.every_s, UNLISTED_S, AVERAGES.every_s) == (60, 600, 600)  # "one a minute", "ten minutes"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -129,48 +127,6 @@ def test_one_try_one_key_and_the_pinned_host_keys_first(tmp_path: Path) -> None:
     assert {f'IdentityFile="{tmp_path}/key%%"', "IdentitiesOnly=yes"} <= set(words)
     assert f'UserKnownHostsFile="{tmp_path}/known hosts%%" ~/.ssh/known_hosts ~/.ssh/known_hosts2' in words
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes"} <= set(words)
-
-
-#: Every keyword of ssh_config(5) up to OpenSSH 10.2 that our command line leaves to the user, and why.
-LEFT = {
-    "where it is, and how one gets there": """
-        AddressFamily BindAddress BindInterface CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
-        CanonicalizeMaxDots CanonicalizePermittedCNAMEs Host HostName Hostname IPQoS Include Match Port ProxyCommand
-        ProxyJump ProxyUseFdpass RefuseConnection RekeyLimit TCPKeepAlive Tag User Compression VersionAddendum""",
-    "who is who": """
-        CASignatureAlgorithms CertificateFile CheckHostIP EnableSSHKeysign FingerprintHash GlobalKnownHostsFile
-        GSSAPIAuthentication GSSAPIClientIdentity GSSAPIDelegateCredentials GSSAPIKexAlgorithms GSSAPIKeyExchange
-        GSSAPIRenewalForcesRekey GSSAPIServerIdentity GSSAPITrustDns HashKnownHosts HostKeyAlgorithms HostKeyAlias
-        HostbasedAcceptedAlgorithms HostbasedAuthentication IdentitiesOnly IdentityAgent IdentityFile
-        KnownHostsCommand NoHostAuthenticationForLocalhost PKCS11Provider PubkeyAcceptedAlgorithms
-        PubkeyAuthentication RequiredRSASize RevokedHostKeys SecurityKeyProvider UserKnownHostsFile VerifyHostKeyDNS""",
-    "what is negotiated": "Ciphers KexAlgorithms MACs WarnWeakCrypto",
-    "asked by no one: BatchMode, PreferredAuthentications": """
-        KbdInteractiveAuthentication KbdInteractiveDevices NumberOfPasswordPrompts PasswordAuthentication""",
-    "a connection of the user's that stays is used": "ControlPath ControlPersist",
-    "nothing without a terminal (-T)": "EnableEscapeCommandline EscapeChar ObscureKeystrokeTiming RequestTTY",
-    "nothing without forwarding (-a, -x, ClearAllForwardings, Tunnel)": """
-        DynamicForward ExitOnForwardFailure ForwardAgent ForwardX11 ForwardX11Timeout ForwardX11Trusted GatewayPorts
-        LocalForward PermitRemoteOpen RemoteForward StreamLocalBindMask StreamLocalBindUnlink TunnelDevice
-        XAuthLocation""",
-    "nothing without PermitLocalCommand": "LocalCommand",
-    "of our pings, every few seconds, nothing is seen": "ChannelTimeout",
-    "the server decides": "SendEnv SetEnv",
-    "another log": "SyslogFacility",
-}
-
-
-def test_each_keyword_of_ssh_config_is_overridden_or_left_for_a_reason() -> None:
-    """A keyword that is new to the ssh of this machine is told, and fails nothing."""
-    overridden = {word.partition("=")[0] for word in ssh_words(Remote(host="cluster", path="/srv")) if "=" in word}
-    left = {word for words in LEFT.values() for word in words.split()}
-    assert overridden & left == set()
-    page = subprocess.run(
-        [shutil.which("man") or "true", "ssh_config"], env={**os.environ, "MANWIDTH": "80"}, capture_output=True,
-        text=True, check=False, timeout=PATIENCE_S,
-    ).stdout  # fmt: skip
-    documented = set(re.findall(r"^ {5,7}([A-Z][A-Za-z0-9]+)(?:$|  )", re.sub(r".\x08", "", page), re.MULTILINE))
-    print("nobody has looked at:", sorted(documented - overridden - left))
 
 
 def test_our_words_are_stronger_than_what_the_users_config_says(tmp_path: Path) -> None:

@@ -23,8 +23,18 @@ from syncd.laptop.mirror import Mirror
 from syncd.outbox import Outbox, read_contributions
 from syncd.shared.counts import KEPT_DAYS, Counts, counts, day_ends_at, day_of, note, rows_today, take_back
 from syncd.shared.inbox import Inbox
-from syncd.shared.needs import BELIEVED_S, INTAKE, LENGTHENED_S, NOT_NEEDED_RETRY_S, OVER_RETRY_S, judged
-from syncd.shared.reception import VERSION_RETRY_S, Reception, Refusal, receive
+from syncd.shared.reception import (
+    BELIEVED_S,
+    INTAKE,
+    LENGTHENED_S,
+    NOT_NEEDED_RETRY_S,
+    OVER_RETRY_S,
+    VERSION_RETRY_S,
+    Reception,
+    Refusal,
+    judged,
+    receive,
+)
 from syncd.shared.terms import Terms, is_too_old, set_terms, terms_file, terms_of
 from syncd.wire import protocol
 from syncd.wire.outgoing import LOGINS_A_SECOND, MOST_SPREAD_S
