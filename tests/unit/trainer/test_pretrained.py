@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from anchorleg.job import Job
 from trainer.config.section import TrainingSection, resolve
 from trainer.envs.suite import spaces_of
-from trainer.errors import ConfigError, OtherIdentityError, UndecidedError
+from trainer.errors import OtherIdentityError, UndecidedError
 from trainer.machine.group import Group
 from trainer.nets import weights
 from trainer.nets.encoders.base import encoder_for
