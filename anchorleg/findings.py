@@ -1,10 +1,15 @@
-"""What `doctor` says, of a cluster and of a laptop's way there: findings, and how they are shown."""
+"""The engine of checks: what `doctor`, `start` and the page look for, what they find, and how findings are shown.
+
+A place, a way or a run is a frozen object of facts, gathered before. What may be wrong with it is a list of `Check`s
+over these facts, in the order in which a person should read them. A check touches nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from anchorleg.printable import printable
 from anchorleg.words import counted
@@ -25,9 +30,45 @@ class Level(StrEnum):
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
+class Verdict(NamedTuple):
+    """What a check says: how bad, what was found, and what to do where something is to be done."""
+
+    level: Level
+    found: str
+    advice: str = ""
+
+
+def ok(found: str) -> Verdict:
+    """All is well."""
+    return Verdict(Level.OK, found)
+
+
+def warning(found: str, advice: str = "") -> Verdict:
+    """It costs time, or works by luck."""
+    return Verdict(Level.WARNING, found, advice)
+
+
+def problem(found: str, advice: str = "") -> Verdict:
+    """It stops the work."""
+    return Verdict(Level.PROBLEM, found, advice)
+
+
+#: Of a check: one verdict, several, or none where there is nothing to say.
+Verdicts = Verdict | Iterable[Verdict] | None
+Facts_contra = TypeVar("Facts_contra", contravariant=True)
+
+
+@dataclass(frozen=True)
+class Check(Generic[Facts_contra]):
+    """One thing that may be wrong. `name`: what people and `--json` know it by; `judge`: facts → verdicts, pure."""
+
+    name: str
+    judge: Callable[[Facts_contra], Verdicts]
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One line of `doctor`: what was looked at, what was found, and what to do where something is to be done."""
+    """What a check found, printable whatever other machines said."""
 
     check: str
     level: Level
@@ -39,37 +80,86 @@ class Finding:
             object.__setattr__(self, name, printable(getattr(self, name)))
 
 
-def findings_table(findings: tuple[Finding, ...], width: int) -> Iterator[tuple[str, str]]:
-    """One check a row; what to do stands below what was found. Texts and their styles, for `Text.assemble` of rich."""
-    rooms = [max((len(text) for text in texts), default=0) for texts in _heads(findings)]
-    margin = " " * (sum(rooms) + 2 * _GAP)
-    for number, (finding, (level, check)) in enumerate(zip(findings, zip(*_heads(findings), strict=True), strict=True)):
-        yield ("\n" * bool(number) + level.ljust(rooms[0] + _GAP), _COLOURS[finding.level])
-        yield (check.ljust(rooms[1] + _GAP), "")
+def examine(checks: Sequence[Check[Facts_contra]], facts: Facts_contra) -> tuple[Finding, ...]:
+    """What all checks find, in their order."""
+    return tuple(Finding(check.name, *one) for check in checks for one in _each(check.judge(facts)))
+
+
+def _each(verdicts: Verdicts) -> Iterable[Verdict]:
+    if verdicts is None:
+        return ()
+    return (verdicts,) if isinstance(verdicts, Verdict) else verdicts
+
+
+def problems_of(findings: Iterable[Finding]) -> list[str]:
+    """The checks that found a problem: where there is one, a doctor ends with 11."""
+    return [finding.check for finding in findings if finding.level is Level.PROBLEM]
+
+
+def as_objects(findings: Iterable[Finding]) -> list[dict[str, str]]:
+    """For `--json`."""
+    return [asdict(finding) for finding in findings]
+
+
+class Screen(Protocol):
+    """A console of rich's, of which the ground knows nothing."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person looks at it."""
+
+    @property
+    def width(self) -> int:
+        """In characters."""
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        """As rich's."""
+
+
+def show_findings(findings: Sequence[Finding], screen: Screen) -> None:
+    """A table on a terminal; in a pipe one line each, `level: check: found. What to do`."""
+    if not screen.is_terminal:
+        print(*findings_lines(findings), sep="\n", flush=True)
+        return
+    for text, style in findings_table(findings, screen.width):
+        screen.print(text, style=style, end="", markup=False, soft_wrap=True)
+    screen.print()
+
+
+def findings_table(findings: Sequence[Finding], width: int) -> Iterator[tuple[str, str]]:
+    """Texts and their styles: one finding a row, and below what was found what to do."""
+    levels = max((len(finding.level) for finding in findings), default=0) + _GAP
+    checks = max((len(finding.check) for finding in findings), default=0) + _GAP
+    margin = " " * (levels + checks)
+    for number, finding in enumerate(findings):
+        yield ("\n" * bool(number) + finding.level.ljust(levels), _COLOURS[finding.level])
+        yield (finding.check.ljust(checks), "")
         yield (folded(margin + finding.found, width, indent="")[len(margin) :], "")
         if finding.advice:
             style = "bold" if finding.level is Level.PROBLEM else "dim"
             yield ("\n" + folded(margin + _sentence(finding.advice), width, indent=""), style)
 
 
-def _heads(findings: tuple[Finding, ...]) -> tuple[list[str], list[str]]:
-    return [finding.level.value for finding in findings], [finding.check for finding in findings]
-
-
-def findings_lines(findings: tuple[Finding, ...]) -> list[str]:
-    """`level: check: found (what to do)`."""
+def findings_lines(findings: Iterable[Finding]) -> list[str]:
+    """`level: check: found. What to do`."""
     return [
         f"{finding.level}: {finding.check}: {finding.found}" + (f". {_sentence(finding.advice)}" * bool(finding.advice))
         for finding in findings
     ]
 
 
-def total(findings: tuple[Finding, ...]) -> str:
+def as_sentences(findings: Iterable[Finding]) -> list[str]:
+    """`What was found. What to do.`, for programs that go on."""
+    return [f"{one.found}." + (f" {_sentence(one.advice)}." if one.advice else "") for one in findings]
+
+
+def total(findings: Iterable[Finding]) -> str:
     """How many of each, in one line."""
-    counts = {level: sum(finding.level is level for finding in findings) for level in Level}
-    parts = [f"{counts[Level.OK]} ok"]
-    parts += [counted(counts[level], level.value) for level in (Level.WARNING, Level.PROBLEM) if counts[level]]
-    return ", ".join(parts)
+    levels = [finding.level for finding in findings]
+    counts = [f"{levels.count(Level.OK)} ok"]
+    for level in (Level.WARNING, Level.PROBLEM):
+        counts += [counted(levels.count(level), level)] * (level in levels)
+    return ", ".join(counts)
 
 
 def _sentence(text: str) -> str:

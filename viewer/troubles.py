@@ -1,10 +1,13 @@
-"""What a person should know of a run, each with what to type. Pure."""
+"""What a person should know of a run or of a mirror: checks, each with what to type. Pure."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from anchorleg.findings import Check, Finding, Level, Verdict, Verdicts, examine, problem, warning
 from orchestrator.screens.cells import slots_words, stale_words
 from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.timeline import clock
@@ -13,102 +16,133 @@ from syncd.laptop.views import headline
 from viewer.model import Trouble
 
 
+class PageFacts(NamedTuple):
+    """A run as it is shown at `now` (unix seconds)."""
+
+    view: RunView
+    now: float
+
+
 def troubles_of(view: RunView, now: float) -> tuple[Trouble, ...]:
     """Of the run first, then of its slots; slots of one mind share a line."""
-    return (*_of_run(view, now), *_of_slots(view))
-
-
-def _of_run(view: RunView, now: float) -> list[Trouble]:
-    start = f"orchestrator start {view.run_name}"
-    found = []
-    if view.state == "no controller":
-        found.append(Trouble(words="No controller looks after this run: no new job is submitted.", command=start))
-    elif view.state == "stopping" and view.controller is None:
-        words = "The run is to stop, and no controller sees to it."
-        found.append(Trouble(words=words, command=f"orchestrator stop {view.run_name}"))
-    if view.stale is not None:
-        words = _sentence(stale_words(view.stale, now, view.run_dir or "the run folder"))
-        command = f"orchestrator status {view.run_name}"
-        if view.stale.free_bytes is not None:  # a laptop is not told the folder
-            du = "du -sh --inodes" if view.stale.out_of_inodes else "du -sh"
-            command = f"{du} {shlex.quote(view.run_dir)}/*" if view.run_dir else ""
-        found.append(Trouble(words=words, command=command))
-    if view.blind_since is not None:
-        words = f"The queue has not been seen since {clock(view.blind_since, now)}: {view.blind_error}. "
-        found.append(
-            Trouble(words=words + "Nothing is submitted meanwhile; it is asked again and again.", urgent=False)
-        )
-    for node in view.excluded_nodes:
-        words = f"No job goes to node {node.node} until {clock(node.until, now)}: {node.deaths} died early on it."
-        found.append(Trouble(words=words, urgent=False))
-    return found
-
-
-def _of_slots(view: RunView) -> list[Trouble]:
-    alike: dict[tuple[str, str, bool], list[int]] = {}
-    for slot in view.slots:
-        for words, command, urgent in _of_slot(slot, view.run_name):
-            alike.setdefault((words, command, urgent), []).append(slot.slot)
-    found = []
-    for (words, command, urgent), slots in alike.items():
-        who = slots_words(slots)
-        line = command.replace("{slot}", str(slots[0]))
-        found.append(Trouble(words=f"{who[:1].upper()}{who[1:]}: {words}", command=line, urgent=urgent))
-    return found
-
-
-def _of_slot(slot: SlotView, name: str) -> list[tuple[str, str, bool]]:
-    """`{slot}` in a command stands for the first of the slots that share it."""
-    found = []
-    if slot.state == "failed":
-        found.append(
-            (
-                f"given up: {slot.why or slot.last_cause or 'its jobs failed'}",
-                f"orchestrator logs {{slot}} {name}",
-                True,
-            )
-        )
-    elif slot.state == "paused":
-        by_resume = "resume" in slot.next
-        command = f"orchestrator resume {{slot}} --run {name}" if by_resume else f"orchestrator start {name}"
-        found.append((f"paused: {slot.why or 'a person asked for it'}", command, True))
-    elif slot.state == "stalled":
-        found.append(("its program reports nothing new", f"orchestrator logs {{slot}} {name}", True))
-    elif slot.state in {"uncertain", "blind"}:
-        found.append((f"{slot.state}: {slot.why}", f"orchestrator explain {{slot}} {name}", False))
-    elif slot.state == "pending" and slot.kind == "for ever":
-        found.append((f"its job can never run: {slot.why}", f"orchestrator explain {{slot}} {name}", True))
-    elif slot.state == "waiting" and slot.kind == "for ever":
-        words = re.sub(r"^job \S+ ", "its job ", slot.why)  # so that slots of one mind share a line
-        found.append((f"put off: {words}", f"orchestrator explain {{slot}} {name}", True))
-    elif slot.failures:
-        cause = f"failure {slot.failures} of {slot.failure_budget} in a row" + (
-            f": {slot.last_cause}" if slot.last_cause else ""
-        )
-        found.append((cause, f"orchestrator logs {{slot}} {name}", True))
-    if slot.warning:
-        found.append((slot.warning, "", True))
-    return found
+    return tuple(map(_trouble, examine(CHECKS, PageFacts(view, now))))
 
 
 def troubles_of_mirror(view: MirrorView) -> tuple[Trouble, ...]:
     """Of a laptop's copy: nobody brings news, or what the client said."""
+    return tuple(map(_trouble, examine(MIRROR_CHECKS, view)))
+
+
+def _trouble(finding: Finding) -> Trouble:
+    """A problem does not go away by itself; the advice is a command."""
+    return Trouble(words=finding.found, command=finding.advice, urgent=finding.level is Level.PROBLEM)
+
+
+def _controller(facts: PageFacts) -> Verdicts:
+    view = facts.view
+    if view.state == "no controller":
+        words = "No controller looks after this run: no new job is submitted."
+        return problem(words, f"orchestrator start {view.run_name}")
+    if view.state == "stopping" and view.controller is None:
+        return problem("The run is to stop, and no controller sees to it.", f"orchestrator stop {view.run_name}")
+    return None
+
+
+def _ledger(facts: PageFacts) -> Verdicts:
+    view, stale = facts.view, facts.view.stale
+    if stale is None:
+        return None
+    words = _sentence(stale_words(stale, facts.now, view.run_dir or "the run folder"))
+    if stale.free_bytes is None:
+        return problem(words, f"orchestrator status {view.run_name}")
+    du = "du -sh --inodes" if stale.out_of_inodes else "du -sh"
+    # A laptop is not told the folder.
+    return problem(words, f"{du} {shlex.quote(view.run_dir)}/*" if view.run_dir else "")
+
+
+def _queue(facts: PageFacts) -> Verdicts:
+    view = facts.view
+    if view.blind_since is None:
+        return None
+    return warning(
+        f"The queue has not been seen since {clock(view.blind_since, facts.now)}: {view.blind_error}. "
+        "Nothing is submitted meanwhile; it is asked again and again."
+    )
+
+
+def _nodes(facts: PageFacts) -> Iterator[Verdict]:
+    for node in facts.view.excluded_nodes:
+        until = clock(node.until, facts.now)
+        yield warning(f"No job goes to node {node.node} until {until}: {node.deaths} died early on it.")
+
+
+def _slots(facts: PageFacts) -> Iterator[Verdict]:
+    alike: dict[Verdict, list[int]] = {}
+    for slot in facts.view.slots:
+        for verdict in _of_slot(slot, facts.view.run_name):
+            alike.setdefault(verdict, []).append(slot.slot)
+    for (level, words, command), slots in alike.items():
+        who = slots_words(slots)
+        yield Verdict(level, f"{who[:1].upper()}{who[1:]}: {words}", command.replace("{slot}", str(slots[0])))
+
+
+def _of_slot(slot: SlotView, name: str) -> Iterator[Verdict]:
+    """`{slot}` in a command stands for the first of the slots that share it."""
+    logs, explain = f"orchestrator logs {{slot}} {name}", f"orchestrator explain {{slot}} {name}"
+    for_ever = slot.kind == "for ever"
+    if slot.state == "failed":
+        yield problem(f"given up: {slot.why or slot.last_cause or 'its jobs failed'}", logs)
+    elif slot.state == "paused":
+        resume = f"orchestrator resume {{slot}} --run {name}" if "resume" in slot.next else f"orchestrator start {name}"
+        yield problem(f"paused: {slot.why or 'a person asked for it'}", resume)
+    elif slot.state == "stalled":
+        yield problem("its program reports nothing new", logs)
+    elif slot.state in {"uncertain", "blind"}:
+        yield warning(f"{slot.state}: {slot.why}", explain)
+    elif slot.state == "pending" and for_ever:
+        yield problem(f"its job can never run: {slot.why}", explain)
+    elif slot.state == "waiting" and for_ever:
+        words = re.sub(r"^job \S+ ", "its job ", slot.why)  # so that slots of one mind share a line
+        yield problem(f"put off: {words}", explain)
+    elif slot.failures:
+        cause = f": {slot.last_cause}" if slot.last_cause else ""
+        yield problem(f"failure {slot.failures} of {slot.failure_budget} in a row{cause}", logs)
+    if slot.warning:
+        yield problem(slot.warning)
+
+
+def _client(view: MirrorView) -> Verdicts:
     word = view.client
-    found = []
     if not view.runs:
-        found.append(Trouble(words=_sentence(headline(view).partition(";")[0]), command="syncd watch"))
-    elif word is not None and word.state in {"offline", "connecting"} and word.error:
-        found.append(
-            Trouble(words=f"No connection to {word.remote}: {word.error}", command="syncd doctor", urgent=False)
-        )
-    found += [Trouble(words=words, urgent=False) for words in (word.troubles if word is not None else ())]
-    found += [
-        Trouble(words=f"Slot {slot.slot} of {slot.run_name}: its actions differ here: {slot.played.error}", urgent=True)
-        for slot in view.slots
-        if slot.played is not None and not slot.played.ok
-    ]
-    return tuple(found)
+        return problem(_sentence(headline(view).partition(";")[0]), "syncd watch")
+    if word is not None and word.state in {"offline", "connecting"} and word.error:
+        return warning(f"No connection to {word.remote}: {word.error}", "syncd doctor")
+    return None
+
+
+def _clients_words(view: MirrorView) -> Iterator[Verdict]:
+    return map(warning, view.client.troubles if view.client is not None else ())
+
+
+def _played(view: MirrorView) -> Iterator[Verdict]:
+    for slot in view.slots:
+        if slot.played is not None and not slot.played.ok:
+            yield problem(f"Slot {slot.slot} of {slot.run_name}: its actions differ here: {slot.played.error}")
 
 
 def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith(".") else ".")
+
+
+CHECKS: tuple[Check[PageFacts], ...] = (
+    Check("controller", _controller),
+    Check("ledger", _ledger),
+    Check("queue", _queue),
+    Check("node", _nodes),
+    Check("slot", _slots),
+)
+MIRROR_CHECKS: tuple[Check[MirrorView], ...] = (
+    Check("client", _client),
+    Check("client's words", _clients_words),
+    Check("actions", _played),
+)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from anchorleg.disks import DiskQuota
 from orchestrator.config import RunConfig
 from orchestrator.executors.base import Frozen
 from orchestrator.executors.site import Answered, Command, SubmitCheck
@@ -40,16 +41,6 @@ class FolderFacts(Frozen):
     free_bytes: int | None = None
     free_files: int | None = None
     skew_s: float | None = None
-
-
-class DiskQuota(Frozen):
-    """One line of `quota`: bytes and files used, and their limits (None: no limit)."""
-
-    filesystem: str
-    used_bytes: int
-    limit_bytes: int | None
-    used_files: int
-    limit_files: int | None
 
 
 class SlurmFacts(Frozen):

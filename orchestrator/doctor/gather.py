@@ -1,4 +1,7 @@
-"""Collects the facts for `doctor` on the login node. Everything it asks has a time limit; nothing it makes stays."""
+"""Gathers the facts for `doctor` on the login node: texts and answers, and a try of what a run does in its folder.
+
+Everything that it asks has a time limit; nothing that it makes stays.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,30 @@ import resource
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from anchorleg.disks import filesystem_of, free_room, nearest_folder, parse_quota, printed
+from anchorleg.files import create_exclusive, write_bytes
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig, check_walltime
 from orchestrator.doctor.facts import (
-    DiskQuota,
+    FolderFacts,
     HostFacts,
     LoginFacts,
     Missing,
+    ProbeStep,
     PythonFacts,
     RunFacts,
     SlurmFacts,
 )
-from orchestrator.doctor.folder import nearest_existing, parse_quota, try_folder
 from orchestrator.errors import AnchorlegError, ConfigError
 from orchestrator.executors.base import JobState
 from orchestrator.executors.gpus import visible_gpus
 from orchestrator.executors.site import Site, SubmitCheck
 from orchestrator.executors.slurm import NoAnswer, SlurmExecutor, run_command
-from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of
+from orchestrator.run.begin import compute_python, kept_environment, pick_executor, rendered, run_dir_of, why_no_links
 from orchestrator.run.ledger import read_control
 from orchestrator.run.program import commands_of, gpus_in_vain, missing_script
 from orchestrator.run.rundir import RunDir, load_run
@@ -40,7 +45,7 @@ from orchestrator.screens.reading import keeper
 #: A person waits; a cold interpreter on a network folder takes some ten seconds.
 QUESTION_TIMEOUT_S = 20.0
 #: logind reads its own file, then the fragments of these folders, by name (logind.conf(5)).
-LOGIND_FILES = ("/etc/systemd/logind.conf",)
+LOGIND_FILE = "/etc/systemd/logind.conf"
 LOGIND_FOLDERS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
 
 _KILLS = re.compile(r"^\s*KillUserProcesses\s*=\s*(\w+)", re.MULTILINE)
@@ -106,7 +111,7 @@ def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> 
         config_known=subject.known,
         executor=subject.executor,
         folder=folder,
-        quotas=quotas(subject.env),
+        quotas=tuple(parse_quota(printed("quota", "-w", env=subject.env))),
         slurm=slurm,
         python=python_facts(subject),
         missing=tuple(_missing(subject)),
@@ -183,7 +188,7 @@ def slurm_facts(subject: Subject) -> SlurmFacts:
 
 def trial(site: Site, subject: Subject) -> SubmitCheck | None:
     """The very script of slot 0, before Slurm's own eyes. None where it cannot be rendered (another check says why)."""
-    place = nearest_existing(subject.run_dir.path) / f".doctor-{secrets.token_hex(4)}"
+    place = nearest_folder(subject.run_dir.path) / f".doctor-{secrets.token_hex(4)}"
     try:
         check_walltime(subject.config, "slurm")
         text = rendered(subject.config, subject.config_path, 0, dict(subject.env))
@@ -218,47 +223,32 @@ def python_facts(subject: Subject) -> PythonFacts:
     )
 
 
-def quotas(env: Mapping[str, str]) -> tuple[DiskQuota, ...]:
-    """What `quota` tells, where there is one."""
-    if shutil.which("quota", path=env.get("PATH")) is None:
-        return ()
-    answer = run_command(["quota", "-w"], env, QUESTION_TIMEOUT_S)
-    # It ends with 1 where one is over.
-    return () if isinstance(answer, NoAnswer) else parse_quota(answer.stdout)
-
-
 def host_facts(env: Mapping[str, str]) -> HostFacts:
     """What this machine does to processes that stay after a logout, and for how long."""
     cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     systemd = Path("/run/systemd/system").exists()
-    lingers = None
-    if systemd:
-        command = ["loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value"]
-        answer = run_command(command, env, QUESTION_TIMEOUT_S)
-        if not isinstance(answer, NoAnswer) and answer.stdout.strip() in {"yes", "no"}:
-            lingers = answer.stdout.strip() == "yes"
-    texts = []
-    for path in logind_files():
-        with contextlib.suppress(OSError):
-            texts.append(path.read_text(errors="replace"))
+    asked = ("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
+    lingers = printed(*asked, env=env).strip() if systemd else ""
     return HostFacts(
         systemd=systemd,
-        lingers=lingers,
-        kills_user_processes=kills_user_processes(texts) if systemd else None,
+        lingers={"yes": True, "no": False}.get(lingers),
+        kills_user_processes=kills_user_processes(logind_texts()) if systemd else None,
         cpu_limit_s=None if cpu_s == resource.RLIM_INFINITY else cpu_s,
         open_files=None if files == resource.RLIM_INFINITY else files,
         in_job=os.environ.get("SLURM_JOB_ID", ""),
     )
 
 
-def logind_files() -> list[Path]:
-    """Logind's configuration, in the order in which later ones win."""
+def logind_texts() -> Iterator[str]:
+    """Logind's configuration, in the order in which later files win."""
     fragments = [path for folder in LOGIND_FOLDERS for path in sorted(Path(folder).glob("*.conf"))]
-    return [*(Path(name) for name in LOGIND_FILES), *fragments]
+    for path in (Path(LOGIND_FILE), *fragments):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
 
 
-def kills_user_processes(texts: list[str]) -> bool:
+def kills_user_processes(texts: Iterable[str]) -> bool:
     """Whether logind ends a user's processes at logout (its default as shipped is no; logind.conf(5))."""
     stated = [match for text in texts for match in _KILLS.findall(text)]
     return bool(stated) and stated[-1].lower() in {"yes", "true", "on", "1"}
@@ -273,3 +263,83 @@ def run_facts(run_dir: RunDir) -> RunFacts:
         return RunFacts(begun=True, controller=by.words if by is not None else "", wish=read_control(run_dir).wish)
     except (AnchorlegError, OSError) as error:
         return RunFacts(begun=True, damage=str(error))
+
+
+def try_folder(path: Path, *, clock: Callable[[], float] = time.time) -> FolderFacts:
+    """Try in a new folder below `path` (or the nearest that is there) what a run does with files: each of these is
+    missing on some network folder. Removes it again. Never raises: what does not work is a `ProbeStep` with its error.
+    """
+    parent = nearest_folder(path)
+    trial = parent / f".doctor-{secrets.token_hex(4)}"
+    steps: list[ProbeStep] = []
+    skew: list[float] = []
+
+    def measure_skew() -> None:
+        before = clock()
+        (trial / "dated").write_bytes(b"x")
+        modified = os.stat(trial / "dated").st_mtime
+        # The server stamped it between these two moments; inside of them the clocks agree.
+        skew.append(min(0.0, modified - before) or max(0.0, modified - clock()))
+
+    tries: tuple[tuple[str, Callable[[], str | None]], ...] = (
+        ("mkdir", trial.mkdir),
+        ("write and fsync", lambda: write_bytes(trial / "file", b"one")),
+        ("rename over a file", lambda: _replace(trial)),
+        ("link", lambda: _link(trial)),
+        ("unlink while open", lambda: _unlink_open(trial)),
+        ("rename of a folder", lambda: _rename_folder(trial)),
+        ("time of a file", measure_skew),
+    )
+    for name, act in tries:
+        began, error = time.monotonic(), ""
+        try:
+            error = act() or ""
+        except OSError as raised:
+            error = raised.strerror or str(raised)
+        steps.append(ProbeStep(name=name, seconds=time.monotonic() - began, error=error))
+        if steps[0].error:
+            break
+    shutil.rmtree(trial, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        trial.rmdir()  # what NFS keeps of a removed open file goes with a moment's delay
+    free_bytes, free_files = free_room(parent)
+    return FolderFacts(
+        path=str(parent),
+        kind=filesystem_of(parent),
+        steps=tuple(steps),
+        free_bytes=free_bytes,
+        free_files=free_files,
+        skew_s=skew[0] if skew else None,
+    )
+
+
+def _replace(trial: Path) -> str | None:
+    write_bytes(trial / "file", b"two")
+    return None if (trial / "file").read_bytes() == b"two" else "the old content is still there"
+
+
+def _link(trial: Path) -> str | None:
+    """The lease and the jobs' claims rest on this: exactly one of two gets the name."""
+    if why := why_no_links(trial):
+        return why
+    if not create_exclusive(trial / "claim", b"first"):
+        return "a name that was free could not be taken"
+    if create_exclusive(trial / "claim", b"second"):
+        return "a name was taken twice"
+    return None if (trial / "claim").read_bytes() == b"first" else "the second writer won"
+
+
+def _unlink_open(trial: Path) -> str | None:
+    with open(trial / "open", "w+b") as file:
+        file.write(b"still here")
+        file.flush()
+        os.unlink(trial / "open")
+        file.seek(0)
+        return None if file.read() == b"still here" else "its content was gone"
+
+
+def _rename_folder(trial: Path) -> str | None:
+    (trial / "new").mkdir()
+    write_bytes(trial / "new" / "inside", b"x")
+    os.rename(trial / "new", trial / "final")
+    return None if (trial / "final" / "inside").exists() else "it was not there afterwards"

@@ -19,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from anchorleg.disks import filesystem_of
 from anchorleg.files import read_json_or_none, to_json, write_bytes, write_json
 from orchestrator.container import container_command
 from orchestrator.jobend import end_of_job
@@ -51,6 +51,10 @@ LEAKING = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "CONDA_PREFIX", "VIRTUAL_EN
 LEAKING_PREFIXES = ("SBATCH_", "SQUEUE_", "SACCT_")
 #: Of the squares of ones that torch multiplies on the GPU; their product's sum is this to the third power.
 SIDE = 64
+#: What is looked at, in this order, each by the method of its name; a report has a part for each.
+LOOKS = (
+    "end", "environment", "limits", "scratch", "slurm", "gpu", "container", "program", "cuda", "drawing", "tasks",
+)  # fmt: skip
 #: What the trainer loads.
 PACKAGES = ("torch", "numpy", "metaworld", "mujoco", "gymnasium", "safetensors", "tensorboard", "zstandard", "pydantic")
 
@@ -103,27 +107,14 @@ class Probe:
         for number in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGTERM, signal.SIGCONT):
             signal.signal(number, self.on_signal)
         self.save()
-        looks: list[tuple[str, Callable[[], Any]]] = [
-            ("end", self.end),
-            ("environment", self.environment),
-            ("limits", self.limits),
-            ("scratch", self.scratch),
-            ("slurm", self.slurm),
-            ("gpu", self.gpu),
-            ("container", self.container),
-            ("program", self.versions),
-            ("cuda", self.cuda),
-            ("drawing", self.drawing),
-            ("tasks", self.tasks),
-        ]
-        for name, look in looks:
+        for name in LOOKS:
             if self.ends_at - time.time() < RESERVE_S or "SIGTERM" in self.heard:
                 self.report["errors"][name] = "there was no time left to look"
                 continue
             self.report["looking"] = name
             self.save()
             try:
-                self.report[name] = look()
+                self.report[name] = getattr(self, name)()
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self.report["errors"][name] = str(error) or type(error).__name__
         self.report["looking"] = ""
@@ -185,7 +176,7 @@ class Probe:
         with tempfile.TemporaryDirectory(dir=base) as folder:
             write_bytes(Path(folder) / "file", b"x" * 2**20)
         told = os.statvfs(base)
-        return {"path": str(base), "free_bytes": told.f_bavail * told.f_frsize, "kind": kind_of(base)}
+        return {"path": str(base), "free_bytes": told.f_bavail * told.f_frsize, "kind": filesystem_of(base)}
 
     def slurm(self) -> dict[str, Any] | None:
         """Whether Slurm's commands work here: failover needs them. None: no Slurm job."""
@@ -215,13 +206,13 @@ class Probe:
             return None
         began = time.monotonic()
         # A program of one's own may need no Python, or one that is too old for ours.
-        answer = self.inside(["true"]) if self.spec["own_program"] else self.program(["-c", ""])
+        answer = self.inside(["true"]) if self.spec["own_program"] else self.run_python(["-c", ""])
         inside = answer["code"] == 0
         return {"works": inside, "seconds": time.monotonic() - began, "words": answer["err"]}
 
-    def versions(self) -> dict[str, Any]:
+    def program(self) -> dict[str, Any]:
         """What the program's Python has."""
-        answer = self.program(["-c", _VERSIONS])
+        answer = self.run_python(["-c", _VERSIONS])
         return last_json(answer)
 
     def cuda(self) -> dict[str, Any] | None:
@@ -229,7 +220,7 @@ class Probe:
         if not self.report.get("program", {}).get("packages", {}).get("torch"):
             return None
         began = time.monotonic()
-        found = last_json(self.program(["-c", _CUDA]))
+        found = last_json(self.run_python(["-c", _CUDA]))
         return {**found, "seconds": time.monotonic() - began}
 
     def drawing(self) -> dict[str, Any] | None:
@@ -238,7 +229,7 @@ class Probe:
             return None
         tried: dict[str, Any] = {}
         for way in ("egl", "osmesa"):
-            answer = self.program(["-m", "trainer.machine.glprobe"], MUJOCO_GL=way)
+            answer = self.run_python(["-m", "trainer.machine.glprobe"], MUJOCO_GL=way)
             tried[way] = {"works": answer["code"] == 0, "words": answer["err"]}
             if answer["code"] == 0:
                 break
@@ -255,7 +246,7 @@ class Probe:
         way = next((name for name in ("egl", "osmesa") if drawn.get(name, {}).get("works")), "disable")
         began = time.monotonic()
         words = ["-m", "trainer.showing.taskprobe", *self.spec["tasks"]]
-        answer = self.program(words, TASKS_TIMEOUT_S, MUJOCO_GL=way)
+        answer = self.run_python(words, TASKS_TIMEOUT_S, MUJOCO_GL=way)
         if answer["code"] == TIMED_OUT:
             raise ValueError(answer["err"])  # a slow node is no broken one
         found = last_json(answer) if answer["code"] == 0 else {"words": answer["err"]}
@@ -263,7 +254,7 @@ class Probe:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def program(self, words: list[str], timeout_s: float = LOAD_TIMEOUT_S, **more: str) -> dict[str, Any]:
+    def run_python(self, words: list[str], timeout_s: float = LOAD_TIMEOUT_S, **more: str) -> dict[str, Any]:
         """Run the program's Python, in its image where there is one."""
         return self.inside([self.spec["program_python"], "-P", *words], timeout_s, **more)
 
@@ -348,17 +339,6 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), own: str | None = None) ->
     least = min(limits, default=None)
     # Version 1 writes "no limit" as the largest multiple of a page.
     return None if least is None or least >= 2**60 else least
-
-
-def kind_of(path: Path) -> str:
-    """The filesystem's type, from `/proc/self/mounts`; empty where it is not told."""
-    try:
-        text = Path("/proc/self/mounts").read_text(errors="surrogateescape")
-        mounts = [line.split(" ")[1:3] for line in text.splitlines()]
-    except OSError:
-        return ""
-    fitting = [(len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place)]
-    return max(fitting)[1] if fitting else ""
 
 
 def main() -> int:

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from anchorleg.disks import nearest_folder
 from anchorleg.files import read_json_or_none, write_bytes, write_json
 from anchorleg.places import user_path
 from orchestrator.config import RunConfig
 from orchestrator.decisions.reasons import BOOTING
 from orchestrator.doctor.facts import ProbeResult
-from orchestrator.doctor.folder import nearest_existing
 from orchestrator.doctor.gather import Subject
 from orchestrator.executors.base import Executor, JobRequest, JobRow, JobState, SubmitRefused, Submitted
 from orchestrator.executors.local import LocalExecutor
@@ -111,7 +111,7 @@ def send_probe(subject: Subject, *, wait_s: float, say: Say, longest_s: int | No
     Whatever happens, Ctrl-C and SIGTERM included, the job is cancelled unless it has ended, and its folder removed.
     """
     limit_s, lead_s = times_of(subject.config, subject.executor, longest_s)
-    parent = nearest_existing(subject.run_dir.path.parent)
+    parent = nearest_folder(subject.run_dir.path.parent)
     folder = parent / f".probe-{secrets.token_hex(4)}"
     try:
         request = _make_folder(subject, folder, limit_s, lead_s)

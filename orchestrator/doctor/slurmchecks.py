@@ -1,15 +1,14 @@
-"""Judges what Slurm says about itself, against one config. Pure."""
+"""What Slurm says about itself, against one config. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from anchorleg.findings import Finding, Level
+from anchorleg.findings import Check, Verdict, Verdicts, ok, problem, warning
 from anchorleg.words import counted
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, RunConfig
-from orchestrator.doctor.facts import SlurmFacts
+from orchestrator.doctor.facts import LoginFacts, SlurmFacts
 from orchestrator.executors.base import SubmitRefused, Uncertain
-from orchestrator.executors.site import Answered, Command
 from orchestrator.executors.site_text import SiteLimits, SiteSettings, is_older
 from orchestrator.executors.slurm_text import Partition
 from orchestrator.walltime import format_duration
@@ -30,111 +29,76 @@ SKEW_FELT_S = 20.0
 WORTH_IT = 0.8
 
 
-def slurm_findings(config: RunConfig, slurm: SlurmFacts) -> Iterator[Finding]:
-    """Slurm's part of the examination."""
-    if slurm.conf_missing:
-        yield Finding(
-            check="slurm.conf",
-            level=Level.PROBLEM,
-            found=f"SLURM_CONF names {slurm.conf_missing}, which is not there",
-            advice="set SLURM_CONF to the site's file, or unset it",
-        )
-        return
-    yield from commands(slurm.commands)
-    if slurm.answered is None:
-        return
-    yield answer(slurm.answered)
-    if not slurm.answered.up:
-        return
-    if slurm.queue_error:
-        yield Finding(
-            check="queue",
-            level=Level.PROBLEM,
-            found=f"squeue cannot be read: {slurm.queue_error}",
-            advice="a run would see none of its jobs and submit nothing: see what `type squeue` runs here",
-        )
-    yield accounting(slurm)
-    yield from partition(config, slurm.partitions)
-    if slurm.trial is not None:
-        yield trial(slurm)
-    yield jobs_allowed(config, slurm.limits, slurm.live_jobs)
-    if (wall_s := slurm.limits.wall_s) is not None and wall_s < config.slurm.time_limit:
-        yield Finding(
-            check="walltime allowed",
-            level=Level.PROBLEM,
-            found=f"your account or QOS allows {format_duration(wall_s)} a job; slurm.time_limit asks for "
-            f"{format_duration(config.slurm.time_limit)}, and such a job may wait for ever",
-            advice=f'set slurm.time_limit to "{format_duration(wall_s)}", or choose another slurm.qos',
-        )
-    if isinstance(slurm.settings, str):
-        advice = "Slurm's defaults are assumed"
-        yield Finding(check="settings", level=Level.WARNING, found=f"not told: {slurm.settings}", advice=advice)
-    else:
-        yield from settings(config, slurm.settings)
-    if slurm.skew_s is not None:
-        yield clock(slurm.skew_s)
+def answered(name: str, judge: Callable[[RunConfig, SlurmFacts], Verdicts]) -> Check[LoginFacts]:
+    """A check where slurmctld answers: after a ping that fails nothing else was asked."""
+
+    def judge_if_up(facts: LoginFacts) -> Verdicts:
+        slurm = facts.slurm
+        is_up = slurm is not None and slurm.answered is not None and slurm.answered.up
+        return judge(facts.config, slurm) if slurm is not None and is_up else None
+
+    return Check(name, judge_if_up)
 
 
-def commands(found: tuple[Command, ...]) -> Iterator[Finding]:
-    """Slurm's commands are here and belong together."""
-    missing = [one.name for one in found if not one.path]
-    versions = sorted({one.version for one in found if one.version})
-    needed = [name for name in missing if name != "sacct"]
-    if needed:
-        yield Finding(
-            check="commands",
-            level=Level.PROBLEM,
-            found=f"not on PATH: {', '.join(needed)}",
-            advice="run this on a login node, or load Slurm's module first",
-        )
-    elif len(versions) > 1:
-        found_words = f"of different versions: {', '.join(f'{one.name} {one.version}' for one in found if one.version)}"
-        advice = "look at PATH: two installations of Slurm are mixed"
-        yield Finding(check="commands", level=Level.WARNING, found=found_words, advice=advice)
-    elif versions and is_older(versions[0], OLDEST_TRIED):
-        least = f"{OLDEST_TRIED[0]}.{OLDEST_TRIED[1]:02d}"
-        found_words = f"Slurm {versions[0]} is older than what was tried ({least})"
-        yield Finding(check="commands", level=Level.WARNING, found=found_words, advice="run `doctor --probe`")
-    else:
-        yield Finding(check="commands", level=Level.OK, found=f"Slurm {' '.join(versions) or 'of unknown version'}")
-
-
-def answer(answered: Answered) -> Finding:
-    """Slurmctld answers, and soon."""
-    if not answered.up and NOT_CONFIGURED in answered.words:
-        return Finding(
-            check="slurmctld",
-            level=Level.PROBLEM,
-            found="Slurm's commands are here, but no slurm.conf says which cluster this is",
-            advice='run this on a login node, set SLURM_CONF, or set executor to "local"',
-        )
-    if not answered.up:
-        return Finding(
-            check="slurmctld",
-            level=Level.PROBLEM,
-            found=f"does not answer: {answered.words}",
-            advice="wait for the site; a run that is under way loses nothing meanwhile",
-        )
-    found = f"answers in {1000 * answered.seconds:.0f} ms"
-    if answered.seconds >= SLOW_ANSWER_S:
-        advice = 'the site is busy: set "poll_seconds": 60'
-        return Finding(check="slurmctld", level=Level.WARNING, found=found, advice=advice)
-    return Finding(check="slurmctld", level=Level.OK, found=found)
-
-
-def accounting(slurm: SlurmFacts) -> Finding:
-    """The history. Doing without is supported."""
-    if slurm.accounting == "ok":
-        return Finding(check="accounting", level=Level.OK, found="sacct answers")
-    if slurm.accounting == "disabled":
-        found = "none here; ends are proven by the queue and the jobs' own records"
-        return Finding(check="accounting", level=Level.OK, found=found)
-    return Finding(
-        check="accounting",
-        level=Level.WARNING,
-        found=f"sacct does not answer: {slurm.accounting_words}",
-        advice="a run goes on by the queue and its jobs' records; it waits only where both are silent",
+def configured(name: str, judge: Callable[[RunConfig, SiteSettings], Verdicts]) -> Check[LoginFacts]:
+    """A check where Slurm tells its settings."""
+    return answered(
+        name, lambda config, slurm: None if isinstance(slurm.settings, str) else judge(config, slurm.settings)
     )
+
+
+def _slurm_conf(facts: LoginFacts) -> Verdicts:
+    if facts.slurm is None or not facts.slurm.conf_missing:
+        return None
+    found = f"SLURM_CONF names {facts.slurm.conf_missing}, which is not there"
+    return problem(found, "set SLURM_CONF to the site's file, or unset it")
+
+
+def _commands(facts: LoginFacts) -> Verdicts:
+    if facts.slurm is None or facts.slurm.conf_missing:
+        return None
+    found = facts.slurm.commands
+    missing = [one.name for one in found if not one.path and one.name != "sacct"]
+    versions = sorted({one.version for one in found if one.version})
+    if missing:
+        return problem(f"not on PATH: {', '.join(missing)}", "run this on a login node, or load Slurm's module first")
+    if len(versions) > 1:
+        words = f"of different versions: {', '.join(f'{one.name} {one.version}' for one in found if one.version)}"
+        return warning(words, "look at PATH: two installations of Slurm are mixed")
+    if versions and is_older(versions[0], OLDEST_TRIED):
+        least = f"{OLDEST_TRIED[0]}.{OLDEST_TRIED[1]:02d}"
+        return warning(f"Slurm {versions[0]} is older than what was tried ({least})", "run `doctor --probe`")
+    return ok(f"Slurm {' '.join(versions) or 'of unknown version'}")
+
+
+def _slurmctld(facts: LoginFacts) -> Verdicts:
+    told = facts.slurm.answered if facts.slurm is not None else None
+    if told is None:
+        return None
+    if not told.up and NOT_CONFIGURED in told.words:
+        found = "Slurm's commands are here, but no slurm.conf says which cluster this is"
+        return problem(found, 'run this on a login node, set SLURM_CONF, or set executor to "local"')
+    if not told.up:
+        advice = "wait for the site; a run that is under way loses nothing meanwhile"
+        return problem(f"does not answer: {told.words}", advice)
+    found = f"answers in {1000 * told.seconds:.0f} ms"
+    return warning(found, 'the site is busy: set "poll_seconds": 60') if told.seconds >= SLOW_ANSWER_S else ok(found)
+
+
+def _queue(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+    if not slurm.queue_error:
+        return None
+    advice = "a run would see none of its jobs and submit nothing: see what `type squeue` runs here"
+    return problem(f"squeue cannot be read: {slurm.queue_error}", advice)
+
+
+def _accounting(_config: RunConfig, slurm: SlurmFacts) -> Verdict:
+    if slurm.accounting == "ok":
+        return ok("sacct answers")
+    if slurm.accounting == "disabled":
+        return ok("none here; ends are proven by the queue and the jobs' own records")
+    advice = "a run goes on by the queue and its jobs' records; it waits only where both are silent"
+    return warning(f"sacct does not answer: {slurm.accounting_words}", advice)
 
 
 def chosen(config: RunConfig, offered: tuple[Partition, ...]) -> tuple[Partition, ...]:
@@ -157,142 +121,138 @@ def walltime_allowed_s(config: RunConfig, slurm: SlurmFacts) -> int | None:
     return min((wall for wall in (of_partition, slurm.limits.wall_s) if wall is not None), default=None)
 
 
-def partition(config: RunConfig, offered: tuple[Partition, ...] | str) -> Iterator[Finding]:
-    """The partition is there, up, and long and large enough; of several, one is."""
-    name = config.slurm.partition
+def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Verdict]:
+    name, offered = config.slurm.partition, slurm.partitions
     if isinstance(offered, str):
         advice = "run this again when Slurm has time; sbatch checks the partition too"
-        yield Finding(check="partition", level=Level.WARNING, found=f"sinfo does not tell: {offered}", advice=advice)
+        yield warning(f"sinfo does not tell: {offered}", advice)
         return
     names = ", ".join(row.name for row in offered) or "none"
-    missing = set(name.split(",") if name else ()) - {row.name for row in offered}
-    if missing:
-        what = " and ".join(f'"{one}"' for one in sorted(missing))
+    if missing := sorted(set(name.split(",") if name else ()) - {row.name for row in offered}):
+        what = " and ".join(f'"{one}"' for one in missing)
         found = f"{what} {'is' if len(missing) == 1 else 'are'} not there"
-        advice = f"set slurm.partition to one of: {names}"
-        yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
-    judged = [(row, tuple(_unfit(config, row, names))) for row in chosen(config, offered)]
+        yield problem(found, f"set slurm.partition to one of: {names}")
+    judged = [(row, list(_unfit(config, row, names))) for row in chosen(config, offered)]
     if not judged and not name:
         advice = f"set slurm.partition to one of these, unless the site chooses by itself: {names}"
-        yield Finding(check="partition", level=Level.WARNING, found="the site has no default one", advice=advice)
-    fit = [row for row, found in judged if not found]
-    yield from (_fits(row) for row in fit)
-    if not fit:
-        yield from (one for _, found in judged for one in found)
-    yield from _use(config)
+        yield warning("the site has no default one", advice)
+    fit = [_fits(row) for row, faults in judged if not faults]
+    yield from fit or (fault for _, faults in judged for fault in faults)
 
 
-def _unfit(config: RunConfig, row: Partition, names: str) -> Iterator[Finding]:
+def _unfit(config: RunConfig, row: Partition, names: str) -> Iterator[Verdict]:
     wanted, gpus = config.slurm, sum(row.gpus.values())
     if not row.is_up:
-        advice = f"choose another partition ({names}) or wait"
-        yield Finding(check="partition", level=Level.PROBLEM, found=f"{row.name} is down", advice=advice)
+        yield problem(f"{row.name} is down", f"choose another partition ({names}) or wait")
     if row.time_limit_s is not None and wanted.time_limit > row.time_limit_s:
-        asked, given = format_duration(wanted.time_limit), format_duration(row.time_limit_s)
-        yield Finding(
-            check="partition",
-            level=Level.PROBLEM,
-            found=f"{row.name} gives {_longest(row)}; slurm.time_limit asks for {asked}",
-            advice=f'set slurm.time_limit to "{given}": else a job may wait for ever',
+        yield problem(
+            f"{row.name} gives {_longest(row)}; slurm.time_limit asks for {format_duration(wanted.time_limit)}",
+            f'set slurm.time_limit to "{format_duration(row.time_limit_s)}": else a job may wait for ever',
         )
     if wanted.gpus > gpus:
         found = f"a node of {row.name} has {gpus} GPUs; slurm.gpus asks for {wanted.gpus}"
-        advice = "lower slurm.gpus or choose another partition"
-        yield Finding(check="partition", level=Level.PROBLEM, found=found, advice=advice)
+        yield problem(found, "lower slurm.gpus or choose another partition")
 
 
-def _fits(row: Partition) -> Finding:
+def _fits(row: Partition) -> Verdict:
     gpus = sum(row.gpus.values())
     each = f"{row.cpus_per_node} CPUs and {counted(gpus, 'GPU') if gpus else 'no GPUs'}"
-    found = f"{row.name} is up: {_longest(row)}, {row.nodes} nodes, each with {each}"
-    return Finding(check="partition", level=Level.OK, found=found)
+    return ok(f"{row.name} is up: {_longest(row)}, {row.nodes} nodes, each with {each}")
 
 
 def _longest(row: Partition) -> str:
     return "no time limit" if row.time_limit_s is None else f"at most {format_duration(row.time_limit_s)} a job"
 
 
-def _use(config: RunConfig) -> Iterator[Finding]:
+def _use_of_job(config: RunConfig, _slurm: SlurmFacts) -> Verdicts:
     before_s = config.lead_seconds + EARLY_SIGNAL_S
     useful = 1 - before_s / max(1, config.slurm.time_limit)
-    if 0 < useful < WORTH_IT:
-        yield Finding(
-            check="use of a job",
-            level=Level.WARNING,
-            found=f"hand-over may begin {before_s} s before the end, so a job trains for at least {100 * useful:.0f} % "
-            "of its walltime",
-            advice="ask for a longer time_limit, or lower lead_seconds to a few times what a save takes",
-        )
+    if not 0 < useful < WORTH_IT:
+        return None
+    return warning(
+        f"hand-over may begin {before_s} s before the end, so a job trains for at least {100 * useful:.0f} % "
+        "of its walltime",
+        "ask for a longer time_limit, or lower lead_seconds to a few times what a save takes",
+    )
 
 
-def trial(slurm: SlurmFacts) -> Finding:
-    """What `sbatch --test-only` says of the very script."""
+def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
     tried = slurm.trial
-    if tried is None or tried.outcome is None:
-        found = tried.words.partition(" to start at ")[2] if tried else ""
-        words = f"Slurm would take it, and start it at {found}" if found else "Slurm would take it"
-        return Finding(check="job script", level=Level.OK, found=words)
+    if tried is None:
+        return None
+    if tried.outcome is None:
+        at = tried.words.partition(" to start at ")[2]
+        return ok("Slurm would take it" + (f", and start it at {at}" if at else ""))
     if isinstance(tried.outcome, SubmitRefused) and tried.outcome.kind == "permanent":
         advice = "correct the slurm section of the config; `orchestrator render` shows the script"
-        return Finding(check="job script", level=Level.PROBLEM, found=f"Slurm refuses it: {tried.words}", advice=advice)
+        return problem(f"Slurm refuses it: {tried.words}", advice)
     if isinstance(tried.outcome, Uncertain):
-        found = f"sbatch --test-only gave no clear answer: {tried.words}"
-        return Finding(check="job script", level=Level.WARNING, found=found, advice="--probe tells")
-    advice = "a limit of this moment: a run waits until it passes"
-    return Finding(check="job script", level=Level.WARNING, found=f"not now: {tried.words}", advice=advice)
+        return warning(f"sbatch --test-only gave no clear answer: {tried.words}", "--probe tells")
+    return warning(f"not now: {tried.words}", "a limit of this moment: a run waits until it passes")
 
 
-def jobs_needed(config: RunConfig) -> int:
-    """How many jobs a run may have in the queue at once."""
-    return config.places * (2 if config.relay.queue_ahead else 1)
-
-
-def jobs_allowed(config: RunConfig, limits: SiteLimits, live_jobs: int | None) -> Finding:
-    """The user's limits against the number of jobs that the config keeps."""
-    needed, places = jobs_needed(config), config.places
-    fewer = "slots" if places == config.slots else "slurm.max_jobs"
-    count = "" if live_jobs is None else f"; you have {live_jobs} there now"
-    most = config.slurm.max_jobs
+def _job_limits(config: RunConfig, slurm: SlurmFacts) -> Verdict:
+    limits = slurm.limits
+    count = "" if slurm.live_jobs is None else f"; you have {slurm.live_jobs} there now"
     if not limits.told:
-        found = f"limits are not told ({limits.why or 'no answer'}); they are learned from sbatch's refusals{count}"
-        return Finding(check="job limits", level=Level.OK, found=found)
-    submitted = limits.submitted
-    told = f"{submitted or 'any number of'} jobs submitted, {limits.running or 'any number of'} running{count}"
+        why = limits.why or "no answer"
+        return ok(f"limits are not told ({why}); they are learned from sbatch's refusals{count}")
+    submitted, running = limits.submitted or "any number of", limits.running or "any number of"
+    found, advice = f"{submitted} jobs submitted, {running} running{count}", _too_few_jobs(config, limits)
+    return warning(found, advice) if advice else ok(found)
+
+
+def _too_few_jobs(config: RunConfig, limits: SiteLimits) -> str:
+    """What to do where the limits are too narrow; empty where they are not."""
+    places, submitted, running, most = config.places, limits.submitted, limits.running, config.slurm.max_jobs
+    fewer = "slots" if places == config.slots else "slurm.max_jobs"
+    needed = places * (2 if config.relay.queue_ahead else 1)
     if submitted is not None and submitted < places:
-        advice = f"set {fewer} to {submitted}, or live with {counted(places - submitted, 'job')} refused"
-        return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    if limits.running is not None and limits.running < places:
-        advice = f"{places - limits.running} of {places} jobs will always wait: set {fewer} to "
-        return Finding(check="job limits", level=Level.WARNING, found=told, advice=f"{advice}{limits.running}")
-    if submitted is not None and submitted < needed:
-        advice = f"relay.queue_ahead wants {needed}: only {submitted - places} slots can queue ahead"
-        return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    if submitted is not None and submitted == places and config.relay.failover_tick:
-        advice = (
+        return f"set {fewer} to {submitted}, or live with {counted(places - submitted, 'job')} refused"
+    if running is not None and running < places:
+        return f"{places - running} of {places} jobs will always wait: set {fewer} to {running}"
+    if submitted is None:
+        return ""
+    if submitted < needed:
+        return f"relay.queue_ahead wants {needed}: only {submitted - places} slots can queue ahead"
+    if submitted == places and config.relay.failover_tick:
+        return (
             "with as many jobs allowed as run at once, a job cannot submit its successor before it has left the queue: "
             f"without a controller failover ticks alone settles at {places - 1} of {places} jobs"
         )
-        return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    if most is not None and submitted is not None and most > submitted:
-        advice = f"set slurm.max_jobs to {submitted}"
-        return Finding(check="job limits", level=Level.WARNING, found=told, advice=advice)
-    return Finding(check="job limits", level=Level.OK, found=told)
+    return f"set slurm.max_jobs to {submitted}" if most is not None and most > submitted else ""
 
 
-def settings(config: RunConfig, told: SiteSettings) -> Iterator[Finding]:
-    """slurm.conf, as far as a relay feels it."""
-    poll_s = config.poll_seconds or SLURM_POLL_S
-    age_s = told.seconds("MinJobAge")
-    if age_s is not None and age_s < POLLS_REMEMBERED * poll_s:
-        yield Finding(
-            check="MinJobAge",
-            level=Level.WARNING,
-            found=f"Slurm forgets an ended job after {age_s:g} s; the queue is looked at every {poll_s:g} s",
-            advice=f'set "poll_seconds" to {max(1, int(age_s / POLLS_REMEMBERED))} or less; until then ends are '
-            "proven by the jobs' own records",
-        )
-    elif age_s is not None:
-        yield Finding(check="MinJobAge", level=Level.OK, found=f"ended jobs stay in the queue for {age_s:g} s")
+def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+    wall_s, asked_s = slurm.limits.wall_s, config.slurm.time_limit
+    if wall_s is None or wall_s >= asked_s:
+        return None
+    return problem(
+        f"your account or QOS allows {format_duration(wall_s)} a job; slurm.time_limit asks for "
+        f"{format_duration(asked_s)}, and such a job may wait for ever",
+        f'set slurm.time_limit to "{format_duration(wall_s)}", or choose another slurm.qos',
+    )
+
+
+def _settings(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+    unknown = isinstance(slurm.settings, str)
+    return warning(f"not told: {slurm.settings}", "Slurm's defaults are assumed") if unknown else None
+
+
+def _min_job_age(config: RunConfig, told: SiteSettings) -> Verdicts:
+    age_s, poll_s = told.seconds("MinJobAge"), config.poll_seconds or SLURM_POLL_S
+    if age_s is None:
+        return None
+    if age_s >= POLLS_REMEMBERED * poll_s:
+        return ok(f"ended jobs stay in the queue for {age_s:g} s")
+    return warning(
+        f"Slurm forgets an ended job after {age_s:g} s; the queue is looked at every {poll_s:g} s",
+        f'set "poll_seconds" to {max(1, int(age_s / POLLS_REMEMBERED))} or less; until then ends are '
+        "proven by the jobs' own records",
+    )
+
+
+def _ends(_config: RunConfig, told: SiteSettings) -> Verdict:
     parts = []
     if (wait_s := told.seconds("KillWait")) is not None:
         parts.append(f"{wait_s:g} s from TERM to KILL")
@@ -300,28 +260,49 @@ def settings(config: RunConfig, told: SiteSettings) -> Iterator[Finding]:
         parts.append("Slurm requeues by default; our jobs ask not to be" if requeue == "1" else "no requeue by default")
     preempt = told.text("PreemptMode")
     parts.append("no preemption" if preempt in {"", "OFF"} else f"preemption: {preempt}, which is resumed from")
-    yield Finding(check="ends", level=Level.OK, found="; ".join(parts))
+    return ok("; ".join(parts))
+
+
+def _limits_at_sbatch(_config: RunConfig, told: SiteSettings) -> Verdict:
     if told.text("EnforcePartLimits").upper() in {"NO", ""}:
-        found = "sbatch takes jobs above a partition's limits, which then wait for ever; `status` names them"
-    else:
-        found = "sbatch refuses jobs above a partition's limits"
-    yield Finding(check="limits at sbatch", level=Level.OK, found=found)
-    version = told.text("SLURM_VERSION")
-    if is_older(version, TELLS_END):
-        found = f"slurmctld {version} does not tell a job its end; each job asks squeue once"
-        yield Finding(check="version", level=Level.OK, found=found)
-    elif version:
-        yield Finding(check="version", level=Level.OK, found=f"slurmctld {version}")
+        return ok("sbatch takes jobs above a partition's limits, which then wait for ever; `status` names them")
+    return ok("sbatch refuses jobs above a partition's limits")
 
 
-def clock(skew_s: float) -> Finding:
-    """Slurmctld's clock against ours."""
+def _version(_config: RunConfig, told: SiteSettings) -> Verdicts:
+    number = told.text("SLURM_VERSION")
+    if is_older(number, TELLS_END):
+        return ok(f"slurmctld {number} does not tell a job its end; each job asks squeue once")
+    return ok(f"slurmctld {number}") if number else None
+
+
+def _clock(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+    skew_s = slurm.skew_s
+    if skew_s is None:
+        return None
     if abs(skew_s) < SKEW_FELT_S:
-        return Finding(check="Slurm's clock", level=Level.OK, found=f"within {max(1.0, abs(skew_s)):.0f} s of ours")
-    how = "ahead of" if skew_s > 0 else "behind"
-    return Finding(
-        check="Slurm's clock",
-        level=Level.WARNING,
-        found=f"slurmctld is {abs(skew_s):.0f} s {how} this machine",
-        advice="times shown are off by that; if the nodes are off too, raise lead_seconds by as much",
+        return ok(f"within {max(1.0, abs(skew_s)):.0f} s of ours")
+    return warning(
+        f"slurmctld is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine",
+        "times shown are off by that; if the nodes are off too, raise lead_seconds by as much",
     )
+
+
+CHECKS: tuple[Check[LoginFacts], ...] = (
+    Check("slurm.conf", _slurm_conf),
+    Check("commands", _commands),
+    Check("slurmctld", _slurmctld),
+    answered("queue", _queue),
+    answered("accounting", _accounting),
+    answered("partition", _partition),
+    answered("use of a job", _use_of_job),
+    answered("job script", _job_script),
+    answered("job limits", _job_limits),
+    answered("walltime allowed", _walltime_allowed),
+    answered("settings", _settings),
+    configured("MinJobAge", _min_job_age),
+    configured("ends", _ends),
+    configured("limits at sbatch", _limits_at_sbatch),
+    configured("version", _version),
+    answered("Slurm's clock", _clock),
+)

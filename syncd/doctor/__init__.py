@@ -1,5 +1,4 @@
 """`syncd doctor`: what stands between this machine and the other side, a line each with what to do.
 
-`gather` collects facts (the only part that touches anything), `facts` names them, `checks` judges them (pure), `views`
-shows the findings.
+`facts` names and gathers what is so (the only part that touches anything), `checks` judges it.
 """

@@ -48,7 +48,7 @@ GROUND = "anchorleg"
 #: The folders of each package, and the files beside them, from top to bottom: each knows only those below it.
 FLOORS = {
     "anchorleg": """
-        job, live, findings modes rollback runid, parents, children files notices output places shares signals
+        job, live, findings modes rollback runid, parents, children disks files notices output places shares signals
         temporary, errors words wrapping, printable""",
     "orchestrator": """
         __main__, cli, commands, doctor, hosts, controller screens init, observe, run, configwarnings,
@@ -311,6 +311,7 @@ def test_the_jobs_side_of_the_contract_is_the_standard_library_alone() -> None:
     assert others == set()
     assert ours <= {
         "anchorleg",
+        "anchorleg.disks",
         "anchorleg.files",
         "anchorleg.job",
         "anchorleg.parents",

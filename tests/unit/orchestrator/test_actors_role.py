@@ -14,14 +14,11 @@ from as_user import UID, as_ordinary_user, ordinary_folder
 from builders import NOW, a_slot, no_code
 from refused import refused
 
-from anchorleg.findings import Level
 from orchestrator.config import RunConfig, parse_config
 from orchestrator.configwarnings import warnings_of
 from orchestrator.decisions.actions import Submit
 from orchestrator.decisions.edits import reactivated
 from orchestrator.decisions.models import SlotStatus
-from orchestrator.doctor.checks import examine
-from orchestrator.doctor.facts import FolderFacts, LoginFacts, PythonFacts
 from orchestrator.run.begin import begin, prepare_folder
 from orchestrator.run.rundir import Run, RunDir
 from orchestrator.run.sharing import share_with, troubles
@@ -248,16 +245,6 @@ class TestTheFriendsSide:
         assert note.startswith(f"actors.shared_dir: no slot in {theirs} takes experience from other accounts yet")
         (theirs / "v1" / "incoming" / "a-0" / "0").mkdir(parents=True)
         assert asked_for(None, path, {}, None).notes == ()
-
-    def test_the_doctor_says_it_too(self) -> None:
-        facts = LoginFacts(
-            config=actors_config(), config_known=True, executor="local", folder=FolderFacts(path="/x"),
-            python=PythonFacts(command="python3"), sharing=("no slot is open. Ask its owner.",),
-        )  # fmt: skip
-        (finding,) = (one for one in examine(facts) if one.check == "other accounts")
-        assert (finding.level, finding.found, finding.advice) == (Level.WARNING, "no slot is open", "Ask its owner")
-        (finding,) = (one for one in examine(facts.model_copy(update={"sharing": ()})) if one.check == "other accounts")
-        assert finding.level is Level.OK
 
 
 class TestWhoGaveWhat:

@@ -16,15 +16,13 @@ from watched_runs import TASKS, a_watched_run
 from orchestrator.decisions.outcomes import after_refusal
 from orchestrator.run.ledger import load_ledger, save_ledger
 from orchestrator.run.rundir import load_run
-from orchestrator.screens.reading import Keeper, run_view
-from orchestrator.screens.runview import StaleLedger
+from orchestrator.screens.reading import Keeper
 from viewer.lines import lines_of
 from viewer.model import SLOTS_A_PAGE, PageSnapshot, RunPage, ViewChoice, utc_offsets
 from viewer.pacing import NO_END, Pacer
 from viewer.server.watchers import changes
 from viewer.sources.found import find_source
 from viewer.sources.runs import RunFolders
-from viewer.troubles import troubles_of
 
 
 @pytest.fixture(autouse=True)
@@ -69,15 +67,6 @@ def test_a_run_has_its_slots_jobs_curves_and_history(tmp_path: Path) -> None:
 def test_troubles_say_what_to_type(tmp_path: Path) -> None:
     troubles = page(a_watched_run(tmp_path / "mt10", NOW).path).troubles
     assert [(one.command, one.urgent) for one in troubles] == [("orchestrator start mt10", True)]
-
-
-@pytest.mark.parametrize(
-    ("folder", "command"), [("/scratch/anna's runs/mt10", """du -sh '/scratch/anna'"'"'s runs/mt10'/*"""), ("", "")]
-)
-def test_a_command_names_a_folder_as_a_shell_takes_it(tmp_path: Path, folder: str, command: str) -> None:
-    view = run_view(a_watched_run(tmp_path / "mt10", NOW, slots=1, jobs=1), NOW)
-    full = view.model_copy(update={"run_dir": folder, "stale": StaleLedger(since=NOW, free_bytes=0)})
-    assert [one.command for one in troubles_of(full, NOW) if "disk" in one.words] == [command]
 
 
 def test_slots_that_are_put_off_for_ever_are_a_trouble_with_slurms_reason(tmp_path: Path) -> None:
