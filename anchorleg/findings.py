@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from anchorleg.printable import printable
 from anchorleg.words import counted
@@ -101,23 +101,8 @@ def as_objects(findings: Iterable[Finding]) -> list[dict[str, str]]:
     return [asdict(finding) for finding in findings]
 
 
-class Screen(Protocol):
-    """A console of rich's, of which the ground knows nothing."""
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether a person looks at it."""
-
-    @property
-    def width(self) -> int:
-        """In characters."""
-
-    def print(self, *objects: Any, **more: Any) -> None:
-        """As rich's."""
-
-
-def show_findings(findings: Sequence[Finding], screen: Screen) -> None:
-    """A table on a terminal; in a pipe one line each, `level: check: found. What to do`."""
+def show_findings(findings: Sequence[Finding], screen: Any) -> None:
+    """A table on a terminal; in a pipe one line each. `screen`: a Console of rich's, which is not needed here."""
     if not screen.is_terminal:
         print(*findings_lines(findings), sep="\n", flush=True)
         return

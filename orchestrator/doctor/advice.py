@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, smallest_time_limit_s
+from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, apply_overrides, smallest_time_limit_s
 from orchestrator.doctor.facts import LoginFacts, ProbeResult, SlurmFacts, section
 from orchestrator.doctor.probechecks import SIGNAL_SLACK_S, earliness_s, sbatch_works
 from orchestrator.doctor.slurmchecks import POLLS_REMEMBERED, SKEW_FELT_S, walltime_allowed_s
@@ -27,7 +27,7 @@ def advise(facts: LoginFacts, result: ProbeResult | None) -> tuple[dict[str, Any
     if result is not None and result.report:
         _lead(facts, result, values, reasons)
         _from_node(facts, result, values, reasons)
-    return values, tuple(reasons)
+    return apply_overrides({}, values), tuple(reasons)
 
 
 def _from_slurm(facts: LoginFacts, slurm: SlurmFacts, values: dict[str, Any], reasons: list[str]) -> None:
@@ -38,23 +38,23 @@ def _from_slurm(facts: LoginFacts, slurm: SlurmFacts, values: dict[str, Any], re
         lead_s = (longest_s - smallest_time_limit_s(0, facts.executor)) // 2
         fits = longest_s >= smallest_time_limit_s(config.lead_seconds, facts.executor)
         if fits or lead_s >= SHORTEST_LEAD_S:
-            _set(values, "slurm.time_limit", format_duration(longest_s))
+            values["slurm.time_limit"] = format_duration(longest_s)
             reasons.append("slurm.time_limit: no job here is given more")
         else:
             reasons.append(f"{longest_s} s a job leave no time to train: choose another partition or QOS")
         if not fits and lead_s >= SHORTEST_LEAD_S:
-            _set(values, "lead_seconds", lead_s)
+            values["lead_seconds"] = lead_s
             reasons.append("lead_seconds: else such a job hands over before it trains")
     if most is not None and (config.slurm.max_jobs is None or config.slurm.max_jobs > most):
-        _set(values, "slurm.max_jobs", most)
+        values["slurm.max_jobs"] = most
         reasons.append(f"slurm.max_jobs: the site allows {most}; what would be refused is not tried")
     if most is not None and config.relay.queue_ahead and most < 2 * config.places:
-        _set(values, "relay.queue_ahead", value=False)
+        values["relay.queue_ahead"] = False
         reasons.append(f"relay.queue_ahead: it wants {2 * config.places} jobs, the site allows {most}")
     if isinstance(slurm.settings, SiteSettings) and (age_s := slurm.settings.seconds("MinJobAge")) is not None:
         poll_s = config.poll_seconds or SLURM_POLL_S
         if age_s < POLLS_REMEMBERED * poll_s and age_s >= POLLS_REMEMBERED:
-            _set(values, "poll_seconds", int(age_s // POLLS_REMEMBERED))
+            values["poll_seconds"] = int(age_s // POLLS_REMEMBERED)
             reasons.append(f"poll_seconds: Slurm forgets ended jobs after {age_s:g} s")
 
 
@@ -79,20 +79,20 @@ def _lead(facts: LoginFacts, result: ProbeResult, values: dict[str, Any], reason
         lost_s = behind_s if behind_s > SKEW_FELT_S else 0.0
         why = f"no signal came, and the node's clock is {behind_s:.0f} s behind Slurm's"
     if lost_s:
-        _set(values, "lead_seconds", lead_s + math.ceil(lost_s))
+        values["lead_seconds"] = lead_s + math.ceil(lost_s)
         reasons.append(f"lead_seconds: {why}")
 
 
 def _from_node(facts: LoginFacts, result: ProbeResult, values: dict[str, Any], reasons: list[str]) -> None:
     config, report = facts.config, result.report
     if config.relay.failover_tick and sbatch_works(report) is False:
-        _set(values, "relay.failover_tick", value=False)
+        values["relay.failover_tick"] = False
         reasons.append("relay.failover_tick: sbatch does not work on the nodes, so a job cannot submit its successor")
     most = facts.slurm.limits.submitted if facts.slurm is not None else None
     room = most is None or most >= 2 * config.places
     if facts.executor == "slurm" and not config.relay.queue_ahead and (result.pending_s or 0) > LONG_WAIT_S and room:
         waited = format_duration(result.pending_s or 0)
-        _set(values, "relay.queue_ahead", value=True)
+        values["relay.queue_ahead"] = True
         reasons.append(
             f"relay.queue_ahead: even this small job waited for {waited}; a queued successor waits meanwhile"
         )
@@ -100,13 +100,5 @@ def _from_node(facts: LoginFacts, result: ProbeResult, values: dict[str, Any], r
     way = next((name for name in ("egl", "osmesa") if section(drawing, name).get("works")), None)
     stated = section(section(report, "environment"), "shown").get("MUJOCO_GL")
     if config.command is None and way is not None and stated != way and facts.executor == "slurm":
-        _set(values, "slurm.setup", [*config.slurm.setup, f"export MUJOCO_GL={way}"])
+        values["slurm.setup"] = [*config.slurm.setup, f"export MUJOCO_GL={way}"]
         reasons.append(f"slurm.setup: MUJOCO_GL={way} works on the node, so no job has to find out")
-
-
-def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
-    *sections, leaf = dotted.split(".")
-    at = values
-    for name in sections:
-        at = at.setdefault(name, {})
-    at[leaf] = value

@@ -97,15 +97,15 @@ def subject_of_run(run_dir: RunDir) -> Subject:
     )
 
 
-def gather(subject: Subject, *, say: Callable[[str], None] = lambda _: None) -> LoginFacts:
+def gather(subject: Subject, *, say: Callable[[str, str], None] = lambda *_: None) -> LoginFacts:
     """Everything but the probe. `say`: told what is being looked at. Raises nothing for what does not work."""
-    say("the shared folder")
+    say("the shared folder", "")
     folder = try_folder(subject.run_dir.path)
     slurm = None
     if subject.executor == "slurm":
-        say("Slurm")
+        say("Slurm", "")
         slurm = slurm_facts(subject)
-    say("this machine")
+    say("this machine", "")
     return LoginFacts(
         config=subject.config,
         config_known=subject.known,

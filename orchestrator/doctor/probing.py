@@ -8,11 +8,11 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from anchorleg.disks import nearest_folder
 from anchorleg.files import read_json_or_none, write_bytes, write_json
@@ -56,11 +56,8 @@ OUTPUT_CHARS = 2000
 _MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
-class Say(Protocol):
-    """Told what is happening; `detail` changes all the time and is for a line that is rewritten."""
-
-    def __call__(self, words: str, detail: str = "") -> None:
-        """Say it."""
+#: Told what is happening: words, and what changes all the time (for a line that is rewritten).
+Say = Callable[[str, str], None]
 
 
 def times_of(config: RunConfig, executor: str, longest_s: int | None) -> tuple[int, int]:

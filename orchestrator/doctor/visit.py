@@ -89,11 +89,11 @@ def saying(what: str, out: Console, *, silent: bool) -> Iterator[Say]:
     """Gives the function to say what is being done: a status line on a terminal, plain lines (each once) in a pipe."""
     if out.is_terminal and not silent:
         with out.status(what) as status:
-            yield lambda words, detail="": status.update(f"{what}: {words}{detail}")
+            yield lambda words, detail: status.update(f"{what}: {words}{detail}")
         return
     said = ""
 
-    def line(words: str, detail: str = "") -> None:  # noqa: ARG001 - a pipe wants each line once
+    def line(words: str, _detail: str) -> None:
         nonlocal said
         if not silent and words != said:
             print(f"{what}: {words}", flush=True)

@@ -59,30 +59,14 @@ def config(**more: Any) -> RunConfig:
         ({"notify": ["tell-nobody"]}, "notify"),
         ({"command": ["programs/mine", "--fast"]}, "command"),
         ({"container": {"image": "gone.sif", "runtime": "apptainer"}, "command": ["mine"]}, "container.image"),
+        ({"notify": ["./there.sh"], "command": ["sh", "-c", "true"]}, ""),
     ],
 )
 def test_what_the_config_names_and_is_not_there(fields: dict[str, Any], missing: str, tmp_path: Path) -> None:
+    (tmp_path / "there.sh").touch(mode=0o755)
     env = {"PATH": os.environ["PATH"]}
     named = gather(subject_of(config(executor="local", **fields), tmp_path / "cluster_config.json", env))
-    assert [one.field for one in named.missing] == [missing]
-
-
-def test_what_the_config_names_and_is_there(tmp_path: Path) -> None:
-    (tmp_path / "tell.sh").write_text("#!/bin/sh\n")
-    (tmp_path / "tell.sh").chmod(0o755)
-    subject = subject_of(
-        config(executor="local", notify=["./tell.sh"], command=["sh", "-c", "true"]),
-        tmp_path / "cluster_config.json",
-        {"PATH": os.environ["PATH"]},
-    )
-    assert gather(subject).missing == ()
-
-
-def test_every_try_works_on_an_ordinary_folder_and_nothing_stays(tmp_path: Path) -> None:
-    found = try_folder(tmp_path / "not" / "yet" / "there")
-    assert found.path == str(tmp_path)
-    assert [step.error for step in found.steps] == [""] * 7
-    assert list(tmp_path.iterdir()) == []
+    assert [one.field for one in named.missing] == [missing] * bool(missing)
 
 
 def test_start_and_doctor_go_by_the_links_and_not_by_what_a_mount_remembers(
