@@ -30,7 +30,7 @@ class Level(StrEnum):
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """What a check says: how bad, what was found, and what to do where something is to be done."""
 
     level: Level
@@ -38,32 +38,32 @@ class Verdict(NamedTuple):
     advice: str = ""
 
 
-def ok(found: str) -> Verdict:
+def ok(found: str) -> Judgement:
     """All is well."""
-    return Verdict(Level.OK, found)
+    return Judgement(Level.OK, found)
 
 
-def warning(found: str, advice: str = "") -> Verdict:
+def warning(found: str, advice: str = "") -> Judgement:
     """It costs time, or works by luck."""
-    return Verdict(Level.WARNING, found, advice)
+    return Judgement(Level.WARNING, found, advice)
 
 
-def problem(found: str, advice: str = "") -> Verdict:
+def problem(found: str, advice: str = "") -> Judgement:
     """It stops the work."""
-    return Verdict(Level.PROBLEM, found, advice)
+    return Judgement(Level.PROBLEM, found, advice)
 
 
-#: Of a check: one verdict, several, or none where there is nothing to say.
-Verdicts = Verdict | Iterable[Verdict] | None
+#: Of a check: one judgement, several, or none where there is nothing to say.
+Judgements = Judgement | Iterable[Judgement] | None
 Facts_contra = TypeVar("Facts_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
 class Check(Generic[Facts_contra]):
-    """One thing that may be wrong. `name`: what people and `--json` know it by; `judge`: facts → verdicts, pure."""
+    """One thing that may be wrong. `name`: what people and `--json` know it by; `judge`: facts → judgements, pure."""
 
     name: str
-    judge: Callable[[Facts_contra], Verdicts]
+    judge: Callable[[Facts_contra], Judgements]
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ def examine(checks: Sequence[Check[Facts_contra]], facts: Facts_contra) -> tuple
     return tuple(Finding(check.name, *one) for check in checks for one in _each(check.judge(facts)))
 
 
-def _each(verdicts: Verdicts) -> Iterable[Verdict]:
-    if verdicts is None:
+def _each(judgements: Judgements) -> Iterable[Judgement]:
+    if judgements is None:
         return ()
-    return (verdicts,) if isinstance(verdicts, Verdict) else verdicts
+    return (judgements,) if isinstance(judgements, Judgement) else judgements
 
 
 def problems_of(findings: Iterable[Finding]) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from anchorleg.findings import Check, Verdict, Verdicts, as_sentences, examine, warning
+from anchorleg.findings import Check, Judgement, Judgements, as_sentences, examine, warning
 from orchestrator.config import RunConfig
 from orchestrator.decisions.halving import rung_steps
 from trainer.config.section import resolve
 from trainer.config.training import ALL_THE_TIME, BY_EVALUATIONS
 
 
-def idle_gpus(config: RunConfig) -> Verdict | None:
+def idle_gpus(config: RunConfig) -> Judgement | None:
     """Each job asks for more GPUs than our trainer uses."""
     if config.role == "actors" and config.slurm.gpus:
         return warning(f"slurm.gpus: {config.slurm.gpus}: actors play on the CPU, and it stays idle", "Set it to 0")
@@ -26,7 +26,7 @@ def idle_gpus(config: RunConfig) -> Verdict | None:
     )
 
 
-def _unmeasured(config: RunConfig) -> Verdicts:
+def _unmeasured(config: RunConfig) -> Judgements:
     """Our trainer is evaluated too seldom for its rungs."""
     halving = config.queue.halving
     metric = config.queue.metric
@@ -43,7 +43,7 @@ def _unmeasured(config: RunConfig) -> Verdicts:
     )
 
 
-def _never_told(config: RunConfig) -> Verdicts:
+def _never_told(config: RunConfig) -> Judgements:
     """Our trainer reports nothing by the metric's name."""
     metric, there_are = config.queue.metric, (*BY_EVALUATIONS, *ALL_THE_TIME)
     if metric is None or not config.trains or metric in there_are:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from anchorleg.findings import Check, Finding, Level, Verdict, Verdicts, examine, problem, warning
+from anchorleg.findings import Check, Finding, Judgement, Judgements, Level, examine, problem, warning
 from orchestrator.screens.cells import slots_words, stale_words
 from orchestrator.screens.runview import RunView, SlotView
 from orchestrator.screens.timeline import clock
@@ -38,7 +38,7 @@ def _trouble(finding: Finding) -> Trouble:
     return Trouble(words=finding.found, command=finding.advice, urgent=finding.level is Level.PROBLEM)
 
 
-def _controller(facts: PageFacts) -> Verdicts:
+def _controller(facts: PageFacts) -> Judgements:
     view = facts.view
     if view.state == "no controller":
         words = "No controller looks after this run: no new job is submitted."
@@ -48,7 +48,7 @@ def _controller(facts: PageFacts) -> Verdicts:
     return None
 
 
-def _ledger(facts: PageFacts) -> Verdicts:
+def _ledger(facts: PageFacts) -> Judgements:
     view, stale = facts.view, facts.view.stale
     if stale is None:
         return None
@@ -60,7 +60,7 @@ def _ledger(facts: PageFacts) -> Verdicts:
     return problem(words, f"{du} {shlex.quote(view.run_dir)}/*" if view.run_dir else "")
 
 
-def _queue(facts: PageFacts) -> Verdicts:
+def _queue(facts: PageFacts) -> Judgements:
     view = facts.view
     if view.blind_since is None:
         return None
@@ -70,23 +70,23 @@ def _queue(facts: PageFacts) -> Verdicts:
     )
 
 
-def _nodes(facts: PageFacts) -> Iterator[Verdict]:
+def _nodes(facts: PageFacts) -> Iterator[Judgement]:
     for node in facts.view.excluded_nodes:
         until = clock(node.until, facts.now)
         yield warning(f"No job goes to node {node.node} until {until}: {node.deaths} died early on it.")
 
 
-def _slots(facts: PageFacts) -> Iterator[Verdict]:
-    alike: dict[Verdict, list[int]] = {}
+def _slots(facts: PageFacts) -> Iterator[Judgement]:
+    alike: dict[Judgement, list[int]] = {}
     for slot in facts.view.slots:
-        for verdict in _of_slot(slot, facts.view.run_name):
-            alike.setdefault(verdict, []).append(slot.slot)
+        for judgement in _of_slot(slot, facts.view.run_name):
+            alike.setdefault(judgement, []).append(slot.slot)
     for (level, words, command), slots in alike.items():
         who = slots_words(slots)
-        yield Verdict(level, f"{who[:1].upper()}{who[1:]}: {words}", command.replace("{slot}", str(slots[0])))
+        yield Judgement(level, f"{who[:1].upper()}{who[1:]}: {words}", command.replace("{slot}", str(slots[0])))
 
 
-def _of_slot(slot: SlotView, name: str) -> Iterator[Verdict]:
+def _of_slot(slot: SlotView, name: str) -> Iterator[Judgement]:
     """`{slot}` in a command stands for the first of the slots that share it."""
     logs, explain = f"orchestrator logs {{slot}} {name}", f"orchestrator explain {{slot}} {name}"
     for_ever = slot.kind == "for ever"
@@ -111,7 +111,7 @@ def _of_slot(slot: SlotView, name: str) -> Iterator[Verdict]:
         yield problem(slot.warning)
 
 
-def _client(view: MirrorView) -> Verdicts:
+def _client(view: MirrorView) -> Judgements:
     word = view.client
     if not view.runs:
         return problem(_sentence(headline(view).partition(";")[0]), "syncd watch")
@@ -120,11 +120,11 @@ def _client(view: MirrorView) -> Verdicts:
     return None
 
 
-def _clients_words(view: MirrorView) -> Iterator[Verdict]:
+def _clients_words(view: MirrorView) -> Iterator[Judgement]:
     return map(warning, view.client.troubles if view.client is not None else ())
 
 
-def _played(view: MirrorView) -> Iterator[Verdict]:
+def _played(view: MirrorView) -> Iterator[Judgement]:
     for slot in view.slots:
         if slot.played is not None and not slot.played.ok:
             yield problem(f"Slot {slot.slot} of {slot.run_name}: its actions differ here: {slot.played.error}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anchorleg.disks import DiskQuota
-from anchorleg.findings import Check, Level, Verdict, Verdicts, ok, problem, warning
+from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.words import sized
 from orchestrator.config import check_walltime
 from orchestrator.configwarnings import idle_gpus
@@ -47,14 +47,14 @@ _NEEDED = {
 }
 
 
-def _config(facts: LoginFacts) -> Verdicts:
+def _config(facts: LoginFacts) -> Judgements:
     if facts.config_known:
         return None
     advice = "write one with `orchestrator init`, or name one with --config"
     return warning("there is no cluster_config.json here; defaults are examined", advice)
 
 
-def _walltime(facts: LoginFacts) -> Verdict:
+def _walltime(facts: LoginFacts) -> Judgement:
     try:
         check_walltime(facts.config, facts.executor)
     except ConfigError as error:
@@ -64,18 +64,18 @@ def _walltime(facts: LoginFacts) -> Verdict:
     return ok(f"{limit} a job, handed over {lead_s} s before its end")
 
 
-def _executor(facts: LoginFacts) -> Verdicts:
+def _executor(facts: LoginFacts) -> Judgements:
     return ok("jobs run on this machine (executor: local); Slurm is not asked") if facts.slurm is None else None
 
 
-def _gpus_asked_for(facts: LoginFacts) -> Iterator[Verdict]:
+def _gpus_asked_for(facts: LoginFacts) -> Iterator[Judgement]:
     if idle := idle_gpus(facts.config):
         yield idle
     if facts.gpus_in_vain:
         yield problem(*_split(facts.gpus_in_vain, "; "))
 
 
-def _gpus_here(facts: LoginFacts) -> Verdicts:
+def _gpus_here(facts: LoginFacts) -> Judgements:
     there, places, wanted = facts.gpus, facts.config.places, facts.config.slurm.gpus
     if facts.executor != "local":
         return None
@@ -91,7 +91,7 @@ def _gpus_here(facts: LoginFacts) -> Verdicts:
     return ok(f"{len(there)} here, each slot has its own ({'; '.join(slots)}{more})")
 
 
-def _folder(facts: LoginFacts) -> Verdict:
+def _folder(facts: LoginFacts) -> Judgement:
     told = facts.folder
     where = f"{told.path} ({told.kind})" if told.kind else told.path
     broken = [step for step in told.steps if step.error]
@@ -110,31 +110,31 @@ def _folder(facts: LoginFacts) -> Verdict:
     return ok(f"{where}: rename, link, fsync and unlink work, the slowest in {1000 * took:.0f} ms")
 
 
-def _folder_kind(facts: LoginFacts) -> Verdicts:
+def _folder_kind(facts: LoginFacts) -> Judgements:
     if facts.folder.kind not in MEMORY_KINDS:
         return None
     found = f"{facts.folder.path} is {facts.folder.kind}: memory of this machine, which no other node sees"
     return warning(found, "set run_dir to a shared disk")
 
 
-def _space(facts: LoginFacts) -> Verdicts:
+def _space(facts: LoginFacts) -> Judgements:
     free, files = facts.folder.free_bytes, facts.folder.free_files
     if free is None:
         return None
     found = f"{sized(free)} free" + (f", room for {files:,} files" if files is not None else "")
     if free < LOW_SPACE_BYTES:
         advice = "checkpoints with their replay rows take some GB a slot: make room or set run_dir elsewhere"
-        return Verdict(Level.PROBLEM if free < NO_SPACE_BYTES else Level.WARNING, found, advice)
+        return Judgement(Level.PROBLEM if free < NO_SPACE_BYTES else Level.WARNING, found, advice)
     if files is not None and files < LOW_FILES:
         return warning(found, "few inodes are left: remove old runs")
     return ok(found)
 
 
-def _folder_clock(facts: LoginFacts) -> Verdicts:
+def _folder_clock(facts: LoginFacts) -> Judgements:
     return clock_of("the folder's server", facts.folder.skew_s)
 
 
-def clock_of(whose: str, skew_s: float | None) -> Verdicts:
+def clock_of(whose: str, skew_s: float | None) -> Judgements:
     """Another clock against this machine's; `skew_s` None: nobody saw it."""
     if skew_s is None:
         return None
@@ -146,11 +146,11 @@ def clock_of(whose: str, skew_s: float | None) -> Verdicts:
     )
 
 
-def _quotas(facts: LoginFacts) -> Iterator[Verdict]:
+def _quotas(facts: LoginFacts) -> Iterator[Judgement]:
     return map(_quota, facts.quotas)
 
 
-def _quota(told: DiskQuota) -> Verdict:
+def _quota(told: DiskQuota) -> Judgement:
     shares = []
     if told.limit_bytes:
         used = f"{sized(told.used_bytes)} of {sized(told.limit_bytes)}"
@@ -162,10 +162,10 @@ def _quota(told: DiskQuota) -> Verdict:
     if most < QUOTA_TIGHT:
         return ok(found)
     level = Level.PROBLEM if most >= 1 else Level.WARNING
-    return Verdict(level, found, "make room: a job that cannot save loses what it trained")
+    return Judgement(level, found, "make room: a job that cannot save loses what it trained")
 
 
-def _python(facts: LoginFacts) -> Verdict:
+def _python(facts: LoginFacts) -> Judgement:
     told, least = facts.python, ".".join(map(str, MIN_PYTHON))
     if not told.version:  # it may be there on the compute nodes only
         advice = 'if the compute nodes lack it too, set "python" in the config; --probe tells'
@@ -184,12 +184,12 @@ def missing(field: str, level: Level, advice: str) -> Check[LoginFacts]:
     return Check(
         field,
         lambda facts: (
-            Verdict(level, f"{one.path} is not there", advice) for one in facts.missing if one.field == field
+            Judgement(level, f"{one.path} is not there", advice) for one in facts.missing if one.field == field
         ),
     )
 
 
-def _other_accounts(facts: LoginFacts) -> Verdicts:
+def _other_accounts(facts: LoginFacts) -> Judgements:
     if facts.sharing:
         return [warning(*_split(words, ". ")) for words in facts.sharing]
     group = facts.config.collaboration.group
@@ -198,14 +198,14 @@ def _other_accounts(facts: LoginFacts) -> Verdicts:
     return ok(f"members of {group} can play for this run") if group is not None else None
 
 
-def _host(facts: LoginFacts) -> Verdicts:
+def _host(facts: LoginFacts) -> Judgements:
     if not facts.host.in_job:
         return None
     found = f"this is inside Slurm job {facts.host.in_job}; a controller here ends with it"
     return warning(found, "start it on a login node")
 
 
-def _logout(facts: LoginFacts) -> Verdicts:
+def _logout(facts: LoginFacts) -> Judgements:
     told = facts.host
     if told.kills_user_processes and not told.lingers:
         return warning(
@@ -216,21 +216,21 @@ def _logout(facts: LoginFacts) -> Verdicts:
     return ok(f"a detached controller outlives a logout ({how})") if told.systemd else None
 
 
-def _cpu_time(facts: LoginFacts) -> Verdicts:
+def _cpu_time(facts: LoginFacts) -> Judgements:
     if facts.host.cpu_limit_s is None:
         return None
     found = f"a process here may use {facts.host.cpu_limit_s} s of CPU; a controller uses some minutes a day"
     return warning(found, "have a crontab run `orchestrator tick`: every tick is a process of its own")
 
 
-def _open_files(facts: LoginFacts) -> Verdicts:
+def _open_files(facts: LoginFacts) -> Judgements:
     most = facts.host.open_files
     if most is None or most >= FEW_FILES:
         return None
     return warning(f"a process here may open {most} files", f"ulimit -n {FEW_FILES}")
 
 
-def _run(facts: LoginFacts) -> Verdict:
+def _run(facts: LoginFacts) -> Judgement:
     told = facts.run
     if not told.begun:
         return ok("not begun yet")

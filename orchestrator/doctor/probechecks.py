@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anchorleg.findings import Check, Level, Verdict, Verdicts, ok, problem, warning
+from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.words import sized
 from orchestrator.config import EARLY_SIGNAL_S, RunConfig
 from orchestrator.doctor.checks import MEMORY_KINDS, clock_of
@@ -63,7 +63,7 @@ def sbatch_works(report: Report) -> bool | None:
     return isinstance(outcome, SubmitRefused) and outcome.kind == "quota"
 
 
-def _probe(probed: Probed) -> Verdicts:
+def _probe(probed: Probed) -> Judgements:
     result = probed.result
     if result.error:
         last = next((line for line in reversed(result.output.splitlines()) if line.strip()), "")
@@ -77,19 +77,19 @@ def _probe(probed: Probed) -> Verdicts:
 
 
 def _not_looked_at(look: str) -> Check[Probed]:
-    def judge(probed: Probed) -> Verdicts:
+    def judge(probed: Probed) -> Judgements:
         words = probed.told("errors").get(look)
         return warning(f"could not be looked at: {words}") if words is not None else None
 
     return Check(f"node: {look}", judge)
 
 
-def _end(probed: Probed) -> Verdicts:
+def _end(probed: Probed) -> Judgements:
     end = probed.told("end")
     return ok(f"known from {end.get('how')}") if end else None
 
 
-def _signal(probed: Probed) -> Verdicts:
+def _signal(probed: Probed) -> Judgements:
     result, early_s = probed.result, earliness_s(probed.result)
     asked = f"USR2, asked for {result.lead_s:.0f} s before the end,"
     if early_s is None:
@@ -105,7 +105,7 @@ def _signal(probed: Probed) -> Verdicts:
     return ok(found + (f"; Slurm may be {EARLY_SIGNAL_S} s early" if probed.executor == "slurm" else ""))
 
 
-def _shared_files(probed: Probed) -> Verdicts:
+def _shared_files(probed: Probed) -> Judgements:
     delays_s = probed.result.visible_s
     if not probed.result.report:
         return None
@@ -119,25 +119,25 @@ def _shared_files(probed: Probed) -> Verdicts:
     return ok(found)
 
 
-def _nodes_clock(probed: Probed) -> Verdicts:
+def _nodes_clock(probed: Probed) -> Judgements:
     result = probed.result
     return clock_of("the node", result.skew_s) if result.report and result.visible_s else None
 
 
-def _environment(probed: Probed) -> Verdicts:
+def _environment(probed: Probed) -> Judgements:
     leaks = probed.told("environment").get("leaks")
     advice = "they change what a job loads or asks; unset them in slurm.setup"
     return warning(f"set in the job: {', '.join(map(str, leaks))}", advice) if leaks else None
 
 
-def _limits(probed: Probed) -> Verdicts:
+def _limits(probed: Probed) -> Judgements:
     limits = probed.told("limits")
     memory = limits.get("memory_bytes")
     words = f"{sized(memory)} of memory enforced" if memory else "no memory limit enforced"
     return ok(f"{limits.get('cpus')} CPUs, {words}") if limits else None
 
 
-def _scratch(probed: Probed) -> Verdicts:
+def _scratch(probed: Probed) -> Judgements:
     scratch = probed.told("scratch")
     if not scratch:
         return None
@@ -151,7 +151,7 @@ def _scratch(probed: Probed) -> Verdicts:
     return ok(found)
 
 
-def _failover(probed: Probed) -> Verdicts:
+def _failover(probed: Probed) -> Judgements:
     works, queue = sbatch_works(probed.result.report), probed.told("slurm", "answers", "squeue")
     if works is None:
         return None
@@ -165,7 +165,7 @@ def _failover(probed: Probed) -> Verdicts:
     return warning(found, advice)
 
 
-def _container(probed: Probed) -> Verdicts:
+def _container(probed: Probed) -> Judgements:
     container = probed.told("container")
     if not container:
         return None
@@ -175,7 +175,7 @@ def _container(probed: Probed) -> Verdicts:
     return problem(f"it cannot be entered: {container.get('words')}", advice)
 
 
-def _program(probed: Probed) -> Verdicts:
+def _program(probed: Probed) -> Judgements:
     program, packages = probed.told("program"), probed.told("program", "packages")
     if not program:
         return None
@@ -188,7 +188,7 @@ def _program(probed: Probed) -> Verdicts:
     return problem(found, advice)
 
 
-def _driver(probed: Probed) -> Verdicts:
+def _driver(probed: Probed) -> Judgements:
     gpu, wanted = probed.told("gpu"), probed.config.slurm.gpus
     rows = [row for row in gpu.get("devices") or [] if isinstance(row, dict)]
     advice = "check slurm.gpus and the partition"
@@ -206,7 +206,7 @@ def _driver(probed: Probed) -> Verdicts:
     return ok(f"no GPU: {gpu.get('words')}")
 
 
-def _torch(probed: Probed) -> Verdicts:
+def _torch(probed: Probed) -> Judgements:
     cuda, wanted = probed.told("cuda"), probed.config.slurm.gpus
     inside = " in the container" if probed.told("container") else ""
     there = bool(probed.told("gpu").get("devices"))
@@ -228,7 +228,7 @@ def _torch(probed: Probed) -> Verdicts:
     return warning(found, f"of the Python that was asked; if your program uses it: {advice}")
 
 
-def _multiplied(cuda: Report, inside: str) -> Verdict:
+def _multiplied(cuda: Report, inside: str) -> Judgement:
     devices = [one for one in cuda.get("devices") or [] if isinstance(one, dict)]
     names = ", ".join(f"{one.get('name')} ({sized(one.get('memory_bytes') or 0)})" for one in devices)
     found = f"torch (CUDA {cuda.get('built_for')}) sees {names}{inside}"
@@ -259,7 +259,7 @@ def _major(version: object) -> int:
     return int(head) if head.isdigit() else 0
 
 
-def _drawing(probed: Probed) -> Verdicts:
+def _drawing(probed: Probed) -> Judgements:
     egl, osmesa = probed.told("drawing", "egl"), probed.told("drawing", "osmesa")
     if not probed.told("drawing"):
         return None
@@ -271,7 +271,7 @@ def _drawing(probed: Probed) -> Verdicts:
     return warning(found, "training does not need it; for films install libosmesa6 on the nodes or in the image")
 
 
-def _tasks(probed: Probed) -> Verdicts:
+def _tasks(probed: Probed) -> Judgements:
     tasks = probed.told("tasks")
     if not tasks:
         return None
@@ -279,13 +279,13 @@ def _tasks(probed: Probed) -> Verdicts:
         # A program of one's own may bring another Meta-World, which ours does not fit.
         level = Level.PROBLEM if probed.config.command is None else Level.WARNING
         found = f"the tasks do not load: {tasks.get('words') or 'no word'}"
-        return Verdict(level, found, "install the trainer's own versions there (constraints.txt)")
+        return Judgement(level, found, "install the trainer's own versions there (constraints.txt)")
     named = f"{tasks['benchmark']} tasks" if tasks.get("benchmark") else "tasks"
     loaded, seconds = tasks["loaded"], tasks.get("seconds") or 0.0
     return ok(f"Meta-World {tasks.get('metaworld')}, {named}: {loaded}, loaded and stepped in {seconds:.0f} s")
 
 
-def _rendered(probed: Probed) -> Verdicts:
+def _rendered(probed: Probed) -> Judgements:
     tasks = probed.told("tasks")
     if not tasks.get("loaded") or not tasks.get("drawn"):
         return None

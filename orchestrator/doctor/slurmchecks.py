@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from anchorleg.findings import Check, Verdict, Verdicts, ok, problem, warning
+from anchorleg.findings import Check, Judgement, Judgements, ok, problem, warning
 from anchorleg.words import counted
 from orchestrator.config import EARLY_SIGNAL_S, SLURM_POLL_S, RunConfig
 from orchestrator.doctor.facts import LoginFacts, SlurmFacts
@@ -29,10 +29,10 @@ SKEW_FELT_S = 20.0
 WORTH_IT = 0.8
 
 
-def answered(name: str, judge: Callable[[RunConfig, SlurmFacts], Verdicts]) -> Check[LoginFacts]:
+def answered(name: str, judge: Callable[[RunConfig, SlurmFacts], Judgements]) -> Check[LoginFacts]:
     """A check where slurmctld answers: after a ping that fails nothing else was asked."""
 
-    def judge_if_up(facts: LoginFacts) -> Verdicts:
+    def judge_if_up(facts: LoginFacts) -> Judgements:
         slurm = facts.slurm
         is_up = slurm is not None and slurm.answered is not None and slurm.answered.up
         return judge(facts.config, slurm) if slurm is not None and is_up else None
@@ -40,21 +40,21 @@ def answered(name: str, judge: Callable[[RunConfig, SlurmFacts], Verdicts]) -> C
     return Check(name, judge_if_up)
 
 
-def configured(name: str, judge: Callable[[RunConfig, SiteSettings], Verdicts]) -> Check[LoginFacts]:
+def configured(name: str, judge: Callable[[RunConfig, SiteSettings], Judgements]) -> Check[LoginFacts]:
     """A check where Slurm tells its settings."""
     return answered(
         name, lambda config, slurm: None if isinstance(slurm.settings, str) else judge(config, slurm.settings)
     )
 
 
-def _slurm_conf(facts: LoginFacts) -> Verdicts:
+def _slurm_conf(facts: LoginFacts) -> Judgements:
     if facts.slurm is None or not facts.slurm.conf_missing:
         return None
     found = f"SLURM_CONF names {facts.slurm.conf_missing}, which is not there"
     return problem(found, "set SLURM_CONF to the site's file, or unset it")
 
 
-def _commands(facts: LoginFacts) -> Verdicts:
+def _commands(facts: LoginFacts) -> Judgements:
     if facts.slurm is None or facts.slurm.conf_missing:
         return None
     found = facts.slurm.commands
@@ -71,7 +71,7 @@ def _commands(facts: LoginFacts) -> Verdicts:
     return ok(f"Slurm {' '.join(versions) or 'of unknown version'}")
 
 
-def _slurmctld(facts: LoginFacts) -> Verdicts:
+def _slurmctld(facts: LoginFacts) -> Judgements:
     told = facts.slurm.answered if facts.slurm is not None else None
     if told is None:
         return None
@@ -85,14 +85,14 @@ def _slurmctld(facts: LoginFacts) -> Verdicts:
     return warning(found, 'the site is busy: set "poll_seconds": 60') if told.seconds >= SLOW_ANSWER_S else ok(found)
 
 
-def _queue(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+def _queue(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
     if not slurm.queue_error:
         return None
     advice = "a run would see none of its jobs and submit nothing: see what `type squeue` runs here"
     return problem(f"squeue cannot be read: {slurm.queue_error}", advice)
 
 
-def _accounting(_config: RunConfig, slurm: SlurmFacts) -> Verdict:
+def _accounting(_config: RunConfig, slurm: SlurmFacts) -> Judgement:
     if slurm.accounting == "ok":
         return ok("sacct answers")
     if slurm.accounting == "disabled":
@@ -121,7 +121,7 @@ def walltime_allowed_s(config: RunConfig, slurm: SlurmFacts) -> int | None:
     return min((wall for wall in (of_partition, slurm.limits.wall_s) if wall is not None), default=None)
 
 
-def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Verdict]:
+def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Judgement]:
     name, offered = config.slurm.partition, slurm.partitions
     if isinstance(offered, str):
         advice = "run this again when Slurm has time; sbatch checks the partition too"
@@ -140,7 +140,7 @@ def _partition(config: RunConfig, slurm: SlurmFacts) -> Iterator[Verdict]:
     yield from fit or (fault for _, faults in judged for fault in faults)
 
 
-def _unfit(config: RunConfig, row: Partition, names: str) -> Iterator[Verdict]:
+def _unfit(config: RunConfig, row: Partition, names: str) -> Iterator[Judgement]:
     wanted, gpus = config.slurm, sum(row.gpus.values())
     if not row.is_up:
         yield problem(f"{row.name} is down", f"choose another partition ({names}) or wait")
@@ -154,7 +154,7 @@ def _unfit(config: RunConfig, row: Partition, names: str) -> Iterator[Verdict]:
         yield problem(found, "lower slurm.gpus or choose another partition")
 
 
-def _fits(row: Partition) -> Verdict:
+def _fits(row: Partition) -> Judgement:
     gpus = sum(row.gpus.values())
     each = f"{row.cpus_per_node} CPUs and {counted(gpus, 'GPU') if gpus else 'no GPUs'}"
     return ok(f"{row.name} is up: {_longest(row)}, {row.nodes} nodes, each with {each}")
@@ -164,7 +164,7 @@ def _longest(row: Partition) -> str:
     return "no time limit" if row.time_limit_s is None else f"at most {format_duration(row.time_limit_s)} a job"
 
 
-def _use_of_job(config: RunConfig, _slurm: SlurmFacts) -> Verdicts:
+def _use_of_job(config: RunConfig, _slurm: SlurmFacts) -> Judgements:
     before_s = config.lead_seconds + EARLY_SIGNAL_S
     useful = 1 - before_s / max(1, config.slurm.time_limit)
     if not 0 < useful < WORTH_IT:
@@ -176,7 +176,7 @@ def _use_of_job(config: RunConfig, _slurm: SlurmFacts) -> Verdicts:
     )
 
 
-def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
     tried = slurm.trial
     if tried is None:
         return None
@@ -191,7 +191,7 @@ def _job_script(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
     return warning(f"not now: {tried.words}", "a limit of this moment: a run waits until it passes")
 
 
-def _job_limits(config: RunConfig, slurm: SlurmFacts) -> Verdict:
+def _job_limits(config: RunConfig, slurm: SlurmFacts) -> Judgement:
     limits = slurm.limits
     count = "" if slurm.live_jobs is None else f"; you have {slurm.live_jobs} there now"
     if not limits.told:
@@ -223,7 +223,7 @@ def _too_few_jobs(config: RunConfig, limits: SiteLimits) -> str:
     return f"set slurm.max_jobs to {submitted}" if most is not None and most > submitted else ""
 
 
-def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Judgements:
     wall_s, asked_s = slurm.limits.wall_s, config.slurm.time_limit
     if wall_s is None or wall_s >= asked_s:
         return None
@@ -234,12 +234,12 @@ def _walltime_allowed(config: RunConfig, slurm: SlurmFacts) -> Verdicts:
     )
 
 
-def _settings(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+def _settings(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
     unknown = isinstance(slurm.settings, str)
     return warning(f"not told: {slurm.settings}", "Slurm's defaults are assumed") if unknown else None
 
 
-def _min_job_age(config: RunConfig, told: SiteSettings) -> Verdicts:
+def _min_job_age(config: RunConfig, told: SiteSettings) -> Judgements:
     age_s, poll_s = told.seconds("MinJobAge"), config.poll_seconds or SLURM_POLL_S
     if age_s is None:
         return None
@@ -252,7 +252,7 @@ def _min_job_age(config: RunConfig, told: SiteSettings) -> Verdicts:
     )
 
 
-def _ends(_config: RunConfig, told: SiteSettings) -> Verdict:
+def _ends(_config: RunConfig, told: SiteSettings) -> Judgement:
     parts = []
     if (wait_s := told.seconds("KillWait")) is not None:
         parts.append(f"{wait_s:g} s from TERM to KILL")
@@ -263,20 +263,20 @@ def _ends(_config: RunConfig, told: SiteSettings) -> Verdict:
     return ok("; ".join(parts))
 
 
-def _limits_at_sbatch(_config: RunConfig, told: SiteSettings) -> Verdict:
+def _limits_at_sbatch(_config: RunConfig, told: SiteSettings) -> Judgement:
     if told.text("EnforcePartLimits").upper() in {"NO", ""}:
         return ok("sbatch takes jobs above a partition's limits, which then wait for ever; `status` names them")
     return ok("sbatch refuses jobs above a partition's limits")
 
 
-def _version(_config: RunConfig, told: SiteSettings) -> Verdicts:
+def _version(_config: RunConfig, told: SiteSettings) -> Judgements:
     number = told.text("SLURM_VERSION")
     if is_older(number, TELLS_END):
         return ok(f"slurmctld {number} does not tell a job its end; each job asks squeue once")
     return ok(f"slurmctld {number}") if number else None
 
 
-def _clock(_config: RunConfig, slurm: SlurmFacts) -> Verdicts:
+def _clock(_config: RunConfig, slurm: SlurmFacts) -> Judgements:
     skew_s = slurm.skew_s
     if skew_s is None:
         return None

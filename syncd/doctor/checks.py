@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from anchorleg.findings import Check, Level, Verdict, Verdicts, ok, problem, warning
+from anchorleg.findings import Check, Judgement, Judgements, Level, ok, problem, warning
 from anchorleg.words import counted, roughly, sized
 from syncd.doctor.facts import LaptopFacts, Space
 from syncd.shared.inbox import InboxLimits
@@ -35,18 +35,18 @@ _ADVICE = {
 }
 
 
-def _config(facts: LaptopFacts) -> Verdict:
+def _config(facts: LaptopFacts) -> Judgement:
     kept = f"as {facts.settings_file} has it" if facts.stored else "as it was typed"
     return ok(f"{facts.remote}, mirrored in {facts.folder} ({kept})")
 
 
-def _transport(facts: LaptopFacts) -> Verdict:
+def _transport(facts: LaptopFacts) -> Judgement:
     why = "chosen by hand" if facts.wanted != "auto" else "chosen by itself"
     others = "".join(f"; not {name}: {words}" for name, words in facts.why_not.items())
     return ok(f"{facts.chosen}, {why}{others}")
 
 
-def _host_key(facts: LaptopFacts) -> Verdicts:
+def _host_key(facts: LaptopFacts) -> Judgements:
     if facts.is_local:
         return None
     key = facts.host_key
@@ -63,7 +63,7 @@ def _host_key(facts: LaptopFacts) -> Verdicts:
             return warning(f"not seen: {key.sentence or 'the host was not reached'}")
 
 
-def _login(facts: LaptopFacts) -> Verdicts:
+def _login(facts: LaptopFacts) -> Judgements:
     visit = facts.visit
     if visit is None:
         return warning("not tried: the host key comes first")
@@ -74,7 +74,7 @@ def _login(facts: LaptopFacts) -> Verdicts:
     return problem(visit.error.sentence, _ADVICE.get(visit.error.kind, ""))
 
 
-def _server(facts: LaptopFacts) -> Verdicts:
+def _server(facts: LaptopFacts) -> Judgements:
     visit = facts.visit
     if visit is not None and visit.error is not None and visit.error.kind == "RemoteError":
         advice = "install the same version of Anchorleg on both sides; `syncd setup` finds it and the folder"
@@ -84,7 +84,7 @@ def _server(facts: LaptopFacts) -> Verdicts:
     return ok(f"anchorleg {visit.version} over there, and it speaks our protocol")
 
 
-def _clock(facts: LaptopFacts) -> Verdicts:
+def _clock(facts: LaptopFacts) -> Judgements:
     offset_s = facts.visit.clock_offset_s if facts.visit is not None and facts.visit.error is None else None
     if offset_s is None:
         return None
@@ -93,10 +93,10 @@ def _clock(facts: LaptopFacts) -> Verdicts:
     if abs(offset_s) < SKEW_SEEN_S:
         return ok(found)
     level = Level.PROBLEM if abs(offset_s) >= SKEW_HARMS_S else Level.WARNING
-    return Verdict(level, found, "set this machine's clock by the network (NTP)")
+    return Judgement(level, found, "set this machine's clock by the network (NTP)")
 
 
-def _inbox(facts: LaptopFacts) -> Verdicts:
+def _inbox(facts: LaptopFacts) -> Judgements:
     visit = facts.visit
     if visit is None or visit.error is not None:
         return None
@@ -119,11 +119,11 @@ def _inbox(facts: LaptopFacts) -> Verdicts:
     return warning(found, advice)
 
 
-def _disk_here(facts: LaptopFacts) -> Verdict:
+def _disk_here(facts: LaptopFacts) -> Judgement:
     return _room(facts.here.space, "free space here, or choose another folder with `syncd setup --folder`")
 
 
-def _mirror(facts: LaptopFacts) -> Verdict:
+def _mirror(facts: LaptopFacts) -> Judgement:
     kind = facts.here.filesystem
     if _NETWORK.fullmatch(kind):
         advice = "a mirror, and its lock, are made for a disk of this machine: `syncd setup --folder` names another"
@@ -133,14 +133,14 @@ def _mirror(facts: LaptopFacts) -> Verdict:
     )
 
 
-def _disk_there(facts: LaptopFacts) -> Verdicts:
+def _disk_there(facts: LaptopFacts) -> Judgements:
     if facts.there is not None:
         advice = "free space over there: the run needs it before we do"
         return _room(facts.there.space, advice, facts.there.filesystem)
     return None if facts.is_local else ok(f"not asked: {facts.there_error or 'the login comes first'}")
 
 
-def _room(space: Space, advice: str, kind: str = "") -> Verdict:
+def _room(space: Space, advice: str, kind: str = "") -> Judgement:
     known = [count for count in (space.free_bytes, space.quota_left_bytes) if count is not None]
     if not known:
         return ok("its free space is not told")
@@ -149,10 +149,10 @@ def _room(space: Space, advice: str, kind: str = "") -> Verdict:
     found = (free + quota).removeprefix(", ") + f" ({kind})" * bool(kind)
     if min(known) >= LOW_SPACE_BYTES:
         return ok(found)
-    return Verdict(Level.PROBLEM if min(known) < NO_SPACE_BYTES else Level.WARNING, found, advice)
+    return Judgement(Level.PROBLEM if min(known) < NO_SPACE_BYTES else Level.WARNING, found, advice)
 
 
-def _permissions(facts: LaptopFacts) -> Verdict:
+def _permissions(facts: LaptopFacts) -> Judgement:
     if not facts.open_paths:
         return ok("nobody else may write to the settings, the state or the outbox")
     path, mode = facts.open_paths[0]
@@ -160,7 +160,7 @@ def _permissions(facts: LaptopFacts) -> Verdict:
     return warning(f"others may change {path} (mode {mode}){others}", f"close it: chmod go-w {path}")
 
 
-def _service(facts: LaptopFacts) -> Verdict:
+def _service(facts: LaptopFacts) -> Judgement:
     told = facts.service
     if told.error:
         return ok(f"none: {told.error}")
@@ -172,7 +172,7 @@ def _service(facts: LaptopFacts) -> Verdict:
     return warning(f"installed, and does not run ({told.manager}: {told.detail})", advice)
 
 
-def _last_contact(facts: LaptopFacts) -> Verdict:
+def _last_contact(facts: LaptopFacts) -> Judgement:
     client = facts.client
     if client.age_s is None:
         return ok("no client has ever kept this mirror; `syncd watch` does")
