@@ -33,8 +33,7 @@ from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
 from trainer.sharing.episodes import Giving
-from trainer.sharing.judge import encode
-from trainer.sharing.segment import Segment
+from trainer.sharing.segment import Segment, encode
 from trainer.training.features.giving import EpisodeGiver
 from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
@@ -85,7 +84,7 @@ def of(preset: str, steps: int) -> list[list[str]]:
             intake = Intake(jobs[0], training, None)
             assert intake.peers is not None
             for slot in range(1, SLOTS):
-                intake.peers._versions_of(slot).know(0, 0, 0)  # noqa: SLF001 - no policy is published here
+                intake.peers.know(slot, 0, 0, 0)  # no policy is published here
             intake.open()
             before = beside(lambda: [advance(state) for _ in range(steps // 10)]) / (steps // 10)
             times: dict[str, list[float]] = {ALONE: [], DRAWING: [], GIVING: [], TAKING: []}

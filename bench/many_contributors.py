@@ -160,7 +160,7 @@ def second(world: World, door: Ingester) -> None:
     before = time.process_time()
     door.one_round()
     world.judge_cpu_s.append(time.process_time() - before)
-    for ready in door.at_hand.take(10**6):
+    for ready in door.ready.take(10**6):
         world.entered[world.kind_of[ready.sha256]] += ready.count
     world.backlog = max(world.backlog, len(world.stored) - len(world.judged))
     world.now += 1.0

@@ -25,9 +25,9 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import suite_of
 from trainer.envs.vector import VectorEnv
-from trainer.sharing.judge import encode, name_of
 from trainer.sharing.publisher import Publisher, snapshot
 from trainer.sharing.resimulation import Resimulator
+from trainer.sharing.segment import encode, name_of
 from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun, advance, as_begun
 

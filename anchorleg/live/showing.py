@@ -14,7 +14,7 @@ from typing import Any
 
 from anchorleg.live.batches import FACTS, JPEG, ORIGIN_TRAINING, BadBatchError, checked, packed
 from anchorleg.live.ring import RingWriter
-from anchorleg.live.wanted import ANY, FILE, Asked
+from anchorleg.live.wanted import ANY, FILE, Asked, ring_name
 from anchorleg.modes import make_shared_folder
 
 
@@ -34,7 +34,7 @@ class Showing:
         run = shared_dir / "v1" / "runs" / run_id
         self._attempt, self._clock, self._wall = attempt, clock, wall
         self._asked = Asked(run / FILE, slot, clock)
-        self._writer = RingWriter(run / str(slot) / "live" / f"{ANY}.ring")
+        self._writer = RingWriter(run / str(slot) / "live" / ring_name(ANY))
         self._next_at = float("-inf")
         self._warned = False
         with contextlib.suppress(OSError):  # a watcher leaves its wish in the run's folder

@@ -69,6 +69,11 @@ def ring_name(lane: str) -> str:
     return f"{lane.partition('@')[0]}.ring"
 
 
+def scene_name(sha256: str) -> str:
+    """The name of a scene's file there."""
+    return f"{sha256}.scene"
+
+
 def parsed(data: bytes) -> dict[str, Watcher]:
     """The watchers of a file by their names; what is damaged is left out. Pure."""
     try:

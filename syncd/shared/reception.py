@@ -37,7 +37,7 @@ HELD_RETRY_S = 600.0
 #: How often a client of too old a version may ask again: somebody may have updated it, or the owner changed their mind.
 VERSION_RETRY_S = 3_600.0
 
-#: The curve in which a slot's learner says what it needs of others, in one row (`trainer.sharing.takings`).
+#: The curve in which a slot's learner says what it needs of others, in one row (`trainer.sharing.notice`).
 INTAKE = "intake"
 #: That it has all that it can use is believed for so long: it says so twice a minute, unless it waits in a queue.
 BELIEVED_S = 600.0

@@ -27,7 +27,7 @@ from trainer.actors.follower import Giver
 from trainer.config.section import TrainingSection, resolve
 from trainer.config.tasknames import MT10
 from trainer.envs.suites.metaworld.shapes import BOUNDS
-from trainer.sharing import takings
+from trainer.sharing import notice
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.segment import decode
 
@@ -47,7 +47,7 @@ def play_and(folder, do, **settings):
 def test_who_is_not_needed_plays_to_be_watched_and_records_nothing(tmp_path):
     publish(tmp_path, training=TRAINING)
     learner = Job(tmp_path / "run", 0, 1, run_id=RUN, shared_dir=tmp_path, accepts_contributions=True)
-    takings.say(learner, 100, time.time(), takes=True, full=True)
+    notice.write_notice(learner, 100, time.time(), {"takes": True, "full": True})
     with actors(tmp_path, policy="needed", giver=Giver("ann", waits=False)) as (screen, _):
         wait_for(lambda: screen.is_playing("1-1") and screen.last.episodes >= 40, "play")
         wait_for(lambda: "not needed now" in (screen.last.recording.trouble or ""), "word")

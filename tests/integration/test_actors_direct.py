@@ -21,7 +21,7 @@ from suites import spaces_like
 from anchorleg.job import Job
 from syncd import store
 from trainer.envs.suites.metaworld.shapes import BOUNDS
-from trainer.sharing import takings
+from trainer.sharing import notice
 from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.selection import STALE_S
 
@@ -39,7 +39,7 @@ def shared(tmp_path):
     found = store.Shared(folder)
     publish(folder, training=TRAINING)
     store.make_incoming(found, RUN, 0)
-    takings.say(learner(found), 100, time.time(), takes=True)
+    notice.write_notice(learner(found), 100, time.time(), {"takes": True})
     return found
 
 
@@ -129,18 +129,18 @@ def test_a_job_hands_in_what_it_plays_and_hands_over_with_nothing_left_behind(sh
 def test_a_job_ends_well_when_the_training_is_complete(shared, tmp_path):
     with helping(shared, tmp_path) as job:
         wait_for(lambda: waiting(shared), "segments")
-        takings.say_over(learner(shared), 200, print)
+        notice.say_over(learner(shared), 200, print)
         assert job.ended() == 0
     assert "the training is complete; done: " in job.said()
 
 
 @pytest.mark.long
 def test_a_job_waits_while_no_learner_lives_and_plays_when_one_does(shared, tmp_path):
-    takings.say(learner(shared), 100, time.time() - 2 * STALE_S, takes=True)
+    notice.write_notice(learner(shared), 100, time.time() - 2 * STALE_S, {"takes": True})
     with helping(shared, tmp_path) as job:
         job.wait_for("waiting for a learner: none of 1 unfinished slot was heard of for 20 min")
         assert waiting(shared) == []
-        takings.say(learner(shared), 200, time.time(), takes=True)
+        notice.write_notice(learner(shared), 200, time.time(), {"takes": True})
         wait_for(lambda: waiting(shared), "segments")
 
 

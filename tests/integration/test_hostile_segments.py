@@ -21,11 +21,11 @@ from syncd import store
 from syncd.shared.inbox import InboxLimits
 from trainer.buffers.contributed import Contributed
 from trainer.buffers.experience import Experience
-from trainer.sharing import conduct, ingest
+from trainer.sharing import ingest, reader
+from trainer.sharing import judge as judge_module
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.judge import encode
 from trainer.sharing.resimulation import Resimulator
-from trainer.sharing.segment import MALFORMED
+from trainer.sharing.segment import MALFORMED, encode
 from trainer.sharing.spotcheck import FIRST
 from trainer.training.begin import run
 from trainer.training.features.inflow import intake
@@ -84,12 +84,12 @@ def train(run_dir, attack):
 def hasty(monkeypatch):
     """The ingester's bounds are for a training that lasts hours."""
     monkeypatch.setattr(ingest, "JUDGED_A_ROUND", 10_000)
-    monkeypatch.setattr(ingest, "ROUND_S", 0.01)
+    monkeypatch.setattr(reader, "ROUND_S", 0.01)
     monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
 
 
 def test_a_thousand_hostile_segments_are_refused_for_the_right_reasons_and_harm_nobody(tmp_path, hasty, monkeypatch):
-    monkeypatch.setattr(conduct, "LEAST", 10**9)  # else their sender is held, and the others are not judged
+    monkeypatch.setattr(judge_module, "LEAST", 10**9)  # else their sender is held, and the others are not judged
     expected = {}
 
     def attack(job):

@@ -68,7 +68,7 @@ def history(slot_dir):
 
 
 def name_of(data):
-    from trainer.sharing.judge import name_of as sha256
+    from trainer.sharing.segment import name_of as sha256
 
     return sha256(data)
 

@@ -27,7 +27,7 @@ from trainer.envs.shown import bodies_shown, parts_of, poses_of
 from trainer.envs.step import VectorSpec
 from trainer.envs.suite import SuiteRef
 from trainer.envs.vector import VectorEnv
-from trainer.live.folder import LiveFolder
+from trainer.live.recorder import LiveFolder
 from trainer.training.begin import run
 from trainer.training.features import frames
 from trainer.training.features.progress import TrainingDisplay

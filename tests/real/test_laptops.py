@@ -19,7 +19,7 @@ from syncd import store
 from syncd.errors import RemoteError
 from syncd.outbox import Outbox
 from trainer.history.read import read
-from trainer.sharing import conduct
+from trainer.sharing.judge import LEAST
 
 pytestmark = [pytest.mark.slurm, pytest.mark.trainer]
 
@@ -126,7 +126,7 @@ def test_one_who_lies_is_found_out_and_the_training_goes_back_to_before(
     anna.start("actors", "trainer", "actors", "--shared-dir", str(anna.folder), *words)
     wait_for(lambda: "anna" in contributed(relay), "honest rows in the replay")
     junk = new_machine("eve", shared, gated=True)
-    push_junk(junk, relay.ledger()["run_id"], 2 * conduct.LEAST)
+    push_junk(junk, relay.ledger()["run_id"], 2 * LEAST)
     held = store.Inbox.of(store.Shared(shared), "eve").path / "held.json"
     wait_for(held.exists, "the sender of junk to be held")
     assert not [path for path in held.parent.glob("quarantine/**/*") if path.is_file()]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from daemons import WORK_S
+from daemons import WORK_S, wait_for
 from killed_between_updates import hurt
 from train_point_mass import Judged
 
@@ -30,7 +30,8 @@ from trainer.checkpoints.resume import training_of
 from trainer.cli import main
 from trainer.evaluation.process import EvaluationRequest
 from trainer.evaluation.protocol import summarise
-from trainer.sharing import journal, peers
+from trainer.sharing import journal, peers, reader
+from trainer.sharing.copies import Copies
 from trainer.training import begin
 from trainer.training.features.inflow import adopting, intake
 from trainer.training.run import TrainingRun
@@ -58,14 +59,15 @@ def scored(score: float) -> Callable[[EvaluationRequest], Judged]:
 
 def keep_all() -> None:
     """Of what is taken, a second copy that no checkpoint removes."""
-    keep = peers.keep_taken
+    keep = Copies.keep
 
-    def kept(job: Job, sha256: str, data: bytes) -> None:
-        (job.run_dir / "kept").mkdir(exist_ok=True)
-        (job.run_dir / "kept" / sha256).write_bytes(data)
-        keep(job, sha256, data)
+    def kept(self: Copies, data: bytes) -> str:
+        sha256 = keep(self, data)
+        (self._job.run_dir / "kept").mkdir(exist_ok=True)
+        (self._job.run_dir / "kept" / sha256).write_bytes(data)
+        return sha256
 
-    peers.keep_taken = adopting.keep_taken = kept
+    Copies.keep = kept  # type: ignore[method-assign]
 
 
 def look_at_once() -> None:
@@ -74,7 +76,7 @@ def look_at_once() -> None:
 
     def looked(self: adopting.Adoptions, row: Any, step: int) -> None:
         evaluated(self, row, step)
-        self.close(WORK_S)
+        wait_for(lambda: self.is_idle, "the look at the others", WORK_S)
 
     adopting.Adoptions.evaluated = looked  # type: ignore[method-assign]
 
@@ -132,7 +134,7 @@ if __name__ == "__main__":
     slot, attempt = int(os.environ.get("ANCHORLEG_SLOT", "0")), int(os.environ.get("ANCHORLEG_ATTEMPT", "0"))
     attempts = plan["signals"][slot]
     hurt(attempts[attempt] if attempt < len(attempts) else {})
-    intake.TAKE_EVERY_S, peers.ROUND_S = 0.0, 0.1
+    intake.TAKE_EVERY_S, peers.ROUND_S, reader.ROUND_S = 0.0, 0.1, 0.1
     keep_all()
     look_at_once()
     hold(0.0 if "journal" in plan else PACE_S)

@@ -21,9 +21,9 @@ from suites import metaworld, spaces_like
 from trainer.envs.step import VectorSpec
 from trainer.envs.suites.metaworld.shapes import BOUNDS
 from trainer.envs.vector import VectorEnv
-from trainer.sharing.judge import Expectation, Reason, Segment, encode, name_of
+from trainer.sharing.judge import Expectation
 from trainer.sharing.recorder import Recorder, SegmentOrigin
-from trainer.sharing.segment import MAX_SEGMENT_BYTES
+from trainer.sharing.segment import MAX_SEGMENT_BYTES, Reason, Segment, encode, name_of
 
 RUN, SLOT = "toy-0123abcd", 0
 TASKS = ("reach-v3", "push-v3")

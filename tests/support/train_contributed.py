@@ -27,10 +27,10 @@ from anchorleg.runid import begin_id, run_id_of
 from syncd import store
 from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
-from trainer.sharing import ingest
+from trainer.sharing import ingest, reader
 from trainer.sharing import journal as intakelog
-from trainer.sharing.judge import Segment, encode, name_of
 from trainer.sharing.removals import Removals, Why
+from trainer.sharing.segment import Segment, encode, name_of
 from trainer.training.begin import run
 from trainer.training.features.inflow import intake
 from trainer.training.features.progress import TrainingDisplay
@@ -138,7 +138,7 @@ def attempt(run_dir: Path, plan: dict[str, Any], fields: dict[str, Any], files: 
 
 
 def main(run_dir: Path, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> list[int]:
-    intake.TAKE_EVERY_S, ingest.ROUND_S = 0.0, 0.002
+    intake.TAKE_EVERY_S, reader.ROUND_S = 0.0, 0.002
     Removals.begin = noticing  # type: ignore[method-assign]
     ingest.Ingester._look_at = judging  # type: ignore[method-assign]
     begin_id(run_dir)

@@ -33,7 +33,8 @@ from trainer.envs.step import Step, VectorSpec
 from trainer.errors import TrainerError
 from trainer.evaluation.process import EvaluationRequest
 from trainer.sharing import journal as intakelog
-from trainer.sharing import peers
+from trainer.sharing import peers, reader
+from trainer.sharing.copies import Copies
 from trainer.sharing.recorder import Dispatch
 from trainer.state import State
 from trainer.training.begin import run
@@ -62,7 +63,7 @@ class Framed(Interrupted):
         if self.plan.get(str(self.steps + 1)) == "wait":
             wait_until(lambda: READERS[-1]._seen)  # also where that was taken already: else both might wait for more
         if self.plan.get(str(self.steps + 1)) == "adopt":
-            ADOPTIONS[-1].look()
+            ADOPTIONS[-1].decide()
             wait_until(lambda: ADOPTIONS[-1].found is not None)
         if self.plan.get(str(self.steps + 1)) == "mix":
             wait_until(lambda: found_by(MIXES[-1]))
@@ -100,7 +101,7 @@ class Watched(adopting.Adoptions):
     def evaluated(self, row: Any, step: int) -> None:
         self.held.append((row, step))
 
-    def look(self) -> None:
+    def decide(self) -> None:
         *before, (row, step) = self.held
         self._new.update({one["step"]: one for one, _ in before})
         super().evaluated(row, step)
@@ -116,8 +117,8 @@ def found_by(mixes: mixing.Mixes) -> bool:
     are known a moment before they are at hand.
     """
     if not mixes._known:
-        mixes._begin_looking()
-    return bool(mixes._known) and mixes.is_idle()
+        mixes.ask()
+    return bool(mixes._known) and mixes.is_idle
 
 
 def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
@@ -132,14 +133,15 @@ def scored(score: float | None) -> Callable[[EvaluationRequest], Judged]:
     return begin
 
 
-def kept(job: Job, sha256: str, data: bytes) -> None:
-    folder = job.run_dir / "kept"
+def kept(self: Copies, data: bytes) -> str:
+    sha256 = _keep(self, data)
+    folder = self._job.run_dir / "kept"
     folder.mkdir(exist_ok=True)
     write_bytes(folder / sha256, data)  # whole, whichever process is killed while slots keep the same
-    _keep(job, sha256, data)
+    return sha256
 
 
-_made, _keep, _mixes_made = peers.PeerReader.__init__, peers.keep_taken, mixing.Mixes.__init__
+_made, _keep, _mixes_made = peers.PeerReader.__init__, Copies.keep, mixing.Mixes.__init__
 
 
 def attempt(run_dir: Path, slot: int, plan: dict[str, Any], fields: dict[str, Any]) -> int:
@@ -164,11 +166,11 @@ def attempt(run_dir: Path, slot: int, plan: dict[str, Any], fields: dict[str, An
 
 
 def main(run_dir: Path, slot: int, attempts: list[dict[str, Any]], fields: dict[str, Any], journal: Path | None) -> Any:
-    intake.TAKE_EVERY_S, peers.ROUND_S = 0.0, 0.005
+    intake.TAKE_EVERY_S, peers.ROUND_S, reader.ROUND_S = 0.0, 0.005, 0.005
     peers.PeerReader.__init__ = watched  # type: ignore[method-assign]
     mixing.Mixes.__init__ = kept_mixes  # type: ignore[method-assign]
     mixing.is_harmless = lambda *_: True
-    peers.keep_taken = adopting.keep_taken = mixing.keep_taken = kept
+    Copies.keep = kept  # type: ignore[method-assign]
     intake.Adoptions = Watched  # type: ignore[misc]
     assert Dispatch.close.__defaults__ == (1.0,)
     Dispatch.close.__defaults__ = (30.0,)  # on a slow machine, too, what was given is there when an attempt has ended

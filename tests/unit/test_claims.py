@@ -18,7 +18,7 @@ from syncd.shared import disk, incoming, manifest
 from syncd.wire import arrivals, feed, protocol
 from syncd.wire.transport import MAX_CURVES_BYTES, MAX_FILES
 from trainer.evaluation import process as evaluating
-from trainer.sharing import ingest, selection, takings
+from trainer.sharing import ingest, notice, reader, selection
 from trainer.training.features import wandb as curves
 from trainer.training.features.inflow import intake
 from trainer.tuning import training as tuning
@@ -91,13 +91,13 @@ def test_a_page_that_does_not_say_it_is_found(tmp_path: Path) -> None:
         ("architecture.md", f"says nothing for {WORDS[evaluating.SILENCE_S // 60]} minutes, is made once more"),
         ("architecture.md", f"ping every {PING_S:.0f} s and give the other up after {DEAD_S:.0f} s"),
         ("architecture.md", f"HTTP serves {WORDS[len((*http.FILES, *http.AGENTS))]} fixed files"),
-        ("contributions.md", f"looks {WORDS[int(ingest.ROUND_S)]} a second, reads, and judges it"),
-        ("contributions.md", f"The learner looks for it {WORDS[int(ingest.ROUND_S)]} a second"),
+        ("contributions.md", f"looks {WORDS[int(reader.ROUND_S)]} a second, reads, and judges it"),
+        ("contributions.md", f"The learner looks for it {WORDS[int(reader.ROUND_S)]} a second"),
         ("contributions.md", f"judges {ingest.JUDGED_A_ROUND} segments a second at most"),
         ("contributions.md", f"holds {ingest.MAX_READY_ROWS:,} good rows at most"),
         ("contributions.md", f"At the end of a vector step, {WORDS[int(intake.TAKE_EVERY_S)]} a second at most"),
         ("contributions.md", f"At most {incoming.MAX_WAITING} segments of one account wait"),
-        ("contributions.md", f"it can use in the last {WORDS[takings.LATELY_S // 60]} minutes"),
+        ("contributions.md", f"it can use in the last {WORDS[notice.LATELY_S // 60]} minutes"),
         ("contributions.md", f"no learner was heard of for {WORDS[selection.STALE_S // 60]} minutes"),
         ("shared-folder.md", f"our actors stop at {incoming.MAX_WAITING} segments"),
         ("shared-folder.md", f"what is no segment, {WORDS[incoming.ABANDONED_S // 60]} minutes"),

@@ -87,8 +87,8 @@ HEAVY = {"torch", "numpy", "metaworld", "mujoco", "gymnasium", "scipy", "tensorb
 BY_CONTRACT = {"Suite", "Encoder"}
 #: Base classes whose docstrings are those of what overrides them.
 SAY_WHAT_IS_OVERRIDDEN = {
-    "Algorithm", "AlgorithmSettings", "Distribution", "EnvSettings", "Feature", "Normal", "OffPolicySettings",
-    "OnPolicySettings", "PictureSettings", "PlainOffPolicy", "Storage",
+    "Algorithm", "AlgorithmSettings", "Distribution", "EnvSettings", "Feature", "InflowSource", "Normal",
+    "OffPolicySettings", "OnPolicySettings", "PictureSettings", "PlainOffPolicy", "Storage",
 }  # fmt: skip
 #: Beside the algorithms, for all of them; and what every encoder offers.
 SHARED_BY_ALL = {"base", "common"}

@@ -17,9 +17,9 @@ import torch
 from anchorleg.notices import Notices
 from syncd import store
 from trainer.actors import needed
+from trainer.sharing.notice import INTAKE
 from trainer.sharing.policies import GoldenMismatchError, Policy, UnusablePolicyError, differences, load
 from trainer.sharing.selection import STALE_S, Choice, SlotKey, key_of, pick
-from trainer.sharing.takings import INTAKE
 
 #: How often the followed slot is looked at: one small file on a local disk, 0.1 ms. Adds 0.1 s to a policy's way.
 LOOK_S = 0.2

@@ -1,9 +1,9 @@
 """Which slot needs experience most: a pure choice over what the slots say of themselves.
 
-What they say: `trainer.sharing.takings`. A slot can use 3 rows of others for each 7 of its own, or fewer where its
+What they say: `trainer.sharing.notice`. A slot can use 3 rows of others for each 7 of its own, or fewer where its
 run's slots give each other rows; it says how many. Slots are compared by how much of that they had lately, in tenths;
 among those that had least, each contributor has an order of its own, by hash. So a class spreads over slots that need
-the same, a contributor that comes later goes where least comes in, and nobody has to talk to anybody. Whoever has
+the same, a contributor that comes later goes where least comes in, and nobody has to talk to anybody. An actor that has
 chosen stays until the slot ends or takes nothing any more.
 
 A slot that has all it can use is *full*: who plays for it gives nothing for a while of its own length (`Rest`), and
@@ -21,8 +21,8 @@ from typing import Any, TypeGuard
 
 from anchorleg.words import counted
 from syncd import store
+from trainer.sharing.notice import USABLE
 from trainer.sharing.selection import STALE_S, SlotKey, key_of
-from trainer.sharing.takings import USABLE
 
 #: Slots are told apart by tenths of that: less is the chance of one segment more or less.
 LEVELS = 10

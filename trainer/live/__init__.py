@@ -1,1 +1,1 @@
-"""Agents at play, shown to whoever watches: from a training, or played on this machine."""
+"""Agents at play, shown to those who watch: from a training, or played on this machine."""

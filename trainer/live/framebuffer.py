@@ -15,7 +15,7 @@ from trainer.envs.spaces import F32
 
 #: A batch leaves so often: a picture is that much later for it, and a network folder has five openings a second.
 BATCH_S = 0.2
-#: Facts that name the place to reach (m): whoever draws the poses draws a mark there.
+#: Facts that name the place to reach (m): the viewer draws a mark there.
 GOAL = ("goal_x", "goal_y", "goal_z")
 #: Where nothing can be drawn, what is known is sent so often.
 FACTS_S = 1.0

@@ -7,6 +7,7 @@ here changes a number of what is played.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import queue
 import threading
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from anchorleg.live.batches import ORIGIN_TRAINING
-from anchorleg.live.wanted import ANY, LANE, LOOK_EVERY_S, Asked
+from anchorleg.live.ring import RingWriter
+from anchorleg.live.wanted import ANY, LANE, LOOK_EVERY_S, Asked, ring_name, scene_name
 from anchorleg.notices import Notices
+from syncd import store
 from trainer.envs.shown import Glimpse, Parts
 from trainer.envs.spaces import I32
 from trainer.envs.vector import VectorEnv
-from trainer.live.folder import LiveFolder
 from trainer.live.framebuffer import BATCH_S, FACTS_S, FrameBuffer
+from trainer.live.scene import packed_scene
 
 LIVE = "live"
 #: Buffers that wait for the thread: four lanes' of about a second.
@@ -287,6 +290,39 @@ class FrameRecorder:
                 folder.write(*item)
         except ValueError as error:
             self._notices.trouble(f"an agent cannot be shown: {error}", cause=type(error).__name__)
+
+
+class LiveFolder:
+    """The rings and scenes that one program shows. For one thread. `origin` and `attempt`: as every batch says them;
+    the latter may change.
+
+    Errors of all methods: OSError; ValueError where something cannot be shown.
+    """
+
+    def __init__(self, path: Path, origin: str, attempt: int) -> None:
+        self._path, self._origin, self.attempt = path, origin, attempt
+        self._rings: dict[str, RingWriter] = {}
+        self._scenes: dict[str, str] = {}
+
+    def add_scene(self, task: str, parts: Parts) -> None:
+        """What `task` looks like: before the first frames of it that has poses."""
+        data = packed_scene(parts)
+        name = hashlib.sha256(data).hexdigest()
+        path = self._path / scene_name(name)
+        store.make_shared_folder(self._path)
+        if not path.exists():
+            store.put_once(path, data)
+        self._scenes[task] = name
+
+    def write(self, lane: str, frames: FrameBuffer) -> None:
+        """The next batch of `lane`; of a task without a scene the facts alone."""
+        kind, payload = frames.payload(self._scenes.get(frames.task), self._origin, self.attempt)
+        if lane not in self._rings:
+            path = self._path / ring_name(lane)
+            store.make_shared_folder(self._path)
+            store.put_once(path, b"")  # in a group's folder the group may read it
+            self._rings[lane] = RingWriter(path)
+        self._rings[lane].write(kind, payload)
 
 
 def task_of(lane: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The scene file: what the bodies of a POSE batch look like, for whoever draws them.
+"""The scene file: what the bodies of a POSE batch look like, for the viewer that draws them.
 
 It is gzip of `u32 length of header | header, JSON | zeros up to a multiple of 4 | binary`, little endian. The header
 has `version`, `bodies` (names, in the order of POSE batches), `camera` (MuJoCo's free one), `left_out` (how many shapes
@@ -24,7 +24,7 @@ from anchorleg.live.batches import MOST_SCENE_BYTES
 from trainer.envs.shown import MOST_BODIES, SHAPES, Parts
 
 VERSION = 1
-#: Whoever reads a scene refuses what is larger.
+#: A reader refuses a larger scene.
 MOST_BYTES = 64 * 2**20
 MOST_GEOMS = 4_096
 _LENGTH = struct.Struct("<I")

@@ -1,10 +1,8 @@
 """Episodes that slots of one run give each other, as files in the run folder.
 
-What an attempt gives lies in its own folder, where the other slots read it; what it takes it copies there, too, so that
-a resume finds it whatever became of the giver::
+What an attempt gives lies in its own folder, where the other slots read it::
 
     slots/<k>/attempts/<a>/episodes-<group>/<number>-<sha256>   one in `every` finished episodes of it, as a segment
-    slots/<k>/attempts/<a>/taken/<sha256>                       until two checkpoints have its rows
 
 `<group>` is `trainer.config.training.group_identity`, `<number>` that of the episode among all that the slot finished.
 A ghost of an older attempt writes where its successor prunes, and what it gives are true episodes all the same.
@@ -16,7 +14,7 @@ import contextlib
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,7 +29,7 @@ from trainer.sharing.segment import MAX_SEGMENT_BYTES, name_of
 LOOKED_AT = 3
 #: Among so many of its newest: where none gives, no round lists hundreds of folders.
 _MOST_LISTED = 30
-_GIVEN, _TAKEN = "episodes-", "taken"
+_GIVEN = "episodes-"
 _NAME = re.compile(r"([0-9]{9})-([0-9a-f]{64})")
 
 
@@ -77,7 +75,7 @@ def _given_before(job: Job) -> Iterator[Path]:
     for attempt in attempt_numbers(job.slot_dir):
         if attempt <= job.attempt:
             for folder in _folders(job.slot_dir / "attempts" / str(attempt), _GIVEN):
-                yield from (folder / name for name in sorted(_names(folder)) if _NAME.fullmatch(name))
+                yield from (folder / name for name in sorted(names_in(folder)) if _NAME.fullmatch(name))
 
 
 def peers_of(job: Job) -> list[int]:
@@ -96,7 +94,7 @@ def given_by(job: Job, slot: int, group: str) -> tuple[list[GivenEpisode], bool]
     gave = list(islice(filter(None, of_each), LOOKED_AT))
     found: list[GivenEpisode] = []
     for folder in (folder for folders in reversed(gave) for folder in folders if folder.name == f"{_GIVEN}{group}"):
-        matches = [match for name in sorted(_names(folder)) if (match := _NAME.fullmatch(name))]
+        matches = [match for name in sorted(names_in(folder)) if (match := _NAME.fullmatch(name))]
         found += [GivenEpisode(slot, folder / match[0], match[2]) for match in matches]
     return found, bool(gave) and all(folder.name != f"{_GIVEN}{group}" for folder in gave[0])
 
@@ -106,69 +104,12 @@ def read_given(one: GivenEpisode) -> bytes:
     return read_regular(one.path, MAX_SEGMENT_BYTES + 1)
 
 
-def keep_taken(job: Job, sha256: str, data: bytes) -> None:
-    """Copy what is about to be taken, durably. Errors: OSError."""
-    folder = job.attempt_dir / _TAKEN
-    make_folder(folder)
-    write_bytes(folder / sha256, data)
-
-
-def read_taken(job: Job, sha256: str) -> bytes:
-    """What this attempt, or one that it descends from, copied. Errors: OSError; ValueError where it is another file."""
-    for folder in reversed(_taken_folders(job)):
-        try:
-            data = (folder / sha256).read_bytes()
-        except FileNotFoundError:
-            continue
-        if name_of(data) != sha256:
-            raise ValueError(f"{sha256[:12]}… is not what was taken")
-        return data
-    raise FileNotFoundError(2, f"{sha256[:12]}… is not among what was taken")
-
-
-def clear_taken(job: Job, files: Collection[str]) -> None:
-    """Remove the copies of `files`. Errors: OSError."""
-    _remove(job, [path for path in _taken(job) if path.name in files])
-
-
-def clear_older(job: Job, but: Collection[str]) -> None:
-    """Remove what older attempts copied, but for the files `but`, and their empty folders. Errors: OSError."""
-    own = job.attempt_dir / _TAKEN
-    _remove(job, [path for path in _taken(job) if path.parent != own and path.name not in but])
-    for folder in _taken_folders(job):
-        if folder != own:
-            with contextlib.suppress(OSError):  # it is needed still, or was removed before
-                folder.rmdir()
-
-
-def clear_all(job: Job) -> None:
-    """Remove all that the slot copied. Errors: OSError."""
-    _remove(job, _taken(job))
-
-
-def _remove(job: Job, paths: Iterable[Path]) -> None:
-    """None where a newer attempt has begun, which may need them."""
-    for path in paths:
-        if job.superseded_by() is not None:
-            return
-        path.unlink(missing_ok=True)
-
-
-def _taken(job: Job) -> list[Path]:
-    return [folder / name for folder in _taken_folders(job) for name in _names(folder)]
-
-
-def _taken_folders(job: Job) -> list[Path]:
-    """Of all attempts up to this one, oldest first; they need not exist."""
-    attempts = [attempt for attempt in attempt_numbers(job.slot_dir) if attempt <= job.attempt]
-    return [job.slot_dir / "attempts" / str(attempt) / _TAKEN for attempt in attempts]
-
-
 def _folders(folder: Path, prefix: str) -> list[Path]:
-    return [folder / name for name in sorted(_names(folder)) if name.startswith(prefix)]
+    return [folder / name for name in sorted(names_in(folder)) if name.startswith(prefix)]
 
 
-def _names(folder: Path) -> list[str]:
+def names_in(folder: Path) -> list[str]:
+    """None where there is no such folder. Errors: OSError."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:

@@ -1,16 +1,14 @@
-"""The thread that looks into the inbox: reads what waits for this slot, judges it, keeps the good at hand.
+"""Contributors' segments: what waits in the inboxes for this slot is judged, and what is good kept ready for the loop.
 
-It never touches the training: the loop asks for what is ready when it has a moment. Its work is bounded a second and in
-memory, and it takes turns between contributors, so a flood from one of them keeps nobody else out, and neither does a
-folder of somebody's that cannot be used. Whatever a file does to the judge refuses that file and nothing else. Where
-the slot takes nothing (any more) it only sees to those who are dropped, and clears away.
+The work is bounded a round and in memory, and contributors take turns, so a flood from one of them keeps nobody else
+out, and neither does a folder of somebody's that cannot be used. Where the slot takes nothing (any more), those who are
+dropped are seen to all the same, and what is counted is cleared away.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,24 +16,18 @@ from functools import partial
 from pathlib import Path
 
 from anchorleg.job import Job
-from anchorleg.notices import Notices
 from syncd import store
 from trainer.config.training import Training
-from trainer.envs.suite import bounds_of, suite_of
-from trainer.sharing.athand import AtHand, Ready
-from trainer.sharing.conduct import Conduct
 from trainer.sharing.duplicates import TakenBefore, Trace
 from trainer.sharing.journal import Taken
-from trainer.sharing.judge import Accepted, Expectation, Reason, RefusedSegment, judge
+from trainer.sharing.judge import Accepted, ContributorStanding, RefusedSegment, judge
+from trainer.sharing.notice import ContributionNotice, usable_of
+from trainer.sharing.reader import InflowSource, Ready, ReadySegments
 from trainer.sharing.removals import WITH_A_LIE, Removals, Why
-from trainer.sharing.segment import MALFORMED
-from trainer.sharing.slotnotes import SlotNotes
+from trainer.sharing.segment import MALFORMED, Reason
 from trainer.sharing.spotcheck import Redo, SpotChecks
-from trainer.sharing.takings import usable_of
-from trainer.sharing.versions import Versions
+from trainer.sharing.versions import Judge, SlotJudge
 
-#: How often the inbox is looked into. Experience is older than that by the time it is here.
-ROUND_S = 1.0
 #: Segments judged in one round: 10,000 rows a second, ten learners' own; at 2 ms each it is 4 % of one core.
 JUDGED_A_ROUND = 20
 #: Good rows that wait for the loop: 20 MB. Beyond it segments stay in the inbox.
@@ -46,18 +38,16 @@ PRUNE_EVERY_S = 600.0
 OTHER_ACCOUNTS = "other accounts"
 #: What is wrong with a file itself, not with the folder: a link, no permission, no regular file.
 _ITS_OWN_FAULT = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO)
-#: Of a file's bytes, its name, and what is expected.
-Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 
 
-class Ingester:
+class Ingester(InflowSource):
     """Judges for one slot. `step` is for the loop to set; `know` for the publisher; the rest for the loop.
 
     `start`: (attempt, step) of the checkpoint that was gone on from. `seen`: contents taken before. `counted`: segments
     whose rows are in that checkpoint. `taken`: others that are in it, or that the loop will take again by itself.
     `unwanted`: (who, file) of what the slot went back to be without. `resimulate`: makes what does segments again, in
-    the thread; None where this run's environments cannot be repeated. `step`: where the learner is. `takings`: who gave
-    what. `at_hand`: the good, for the loop to take. `removals`: whose rows it is to take out.
+    the thread; None where this run's environments cannot be repeated. `step`: where the learner is. `notice`: who gave
+    what. `ready`: the good, for the loop to take. `removals`: whose rows it is to take out.
     """
 
     def __init__(
@@ -76,54 +66,39 @@ class Ingester:
         judge: Judge = judge,
         most_ready_rows: int = MAX_READY_ROWS,
     ) -> None:
+        super().__init__()
         self.step = step
         self.accepted = 0
         self.refused: Counter[str] = Counter()
         self._job = job
         self._training = training
         self._clock = clock
-        self._judge, self._most_ready_rows = judge, most_ready_rows
+        self._most_ready_rows = most_ready_rows
         self._shared = store.Shared(job.shared_dir)
+        self.where = f"the inboxes under {self._shared.path}"
         self._before = TakenBefore(job, [*seen, *(entry.content for entry in taken)])
         self._taken = {(entry.who, entry.sha256) for entry in taken}
         self._unwanted = frozenset(unwanted)
         self._counted: deque[Taken] = deque(counted)
-        self._versions = Versions(self._shared.slot(job.run_id, job.slot), training.contribution_max_lag)
-        self._judged_at = step
+        self._judge = SlotJudge(job, job.slot, training, judge)
         self._listed: dict[str, deque[Path]] = {}
         self._served_last = ""
         self._gone: set[str] = set()
-        self.at_hand = AtHand()
-        self.removals = Removals(job, self.at_hand, start)
-        self._suite = suite_of(training).open()
+        self.ready = ReadySegments()
+        self.removals = Removals(job, self.ready, start)
         self._checks = SpotChecks(resimulate, training.contribution_check_share)
-        self._notices = Notices()
         self._broken: dict[str, str] = {}
         self._pruned_at = time.monotonic()
-        self._given = SlotNotes(job, clock, usable_of(training.group, job.slots))
-        self.takings = self._given.takings
+        self.notice = ContributionNotice(job, clock=clock, usable=usable_of(training.group, job.slots))
         self._is_closed = False
         self._incoming: store.Incoming | None = None
-        self._conduct = Conduct()
+        self._standing = ContributorStanding()
         self._handed: set[str] = set()  # segments of other accounts' jobs: nobody fetches their verdicts
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def begin(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="ingester", daemon=True)
-        self._thread.start()
-
-    def close(self, wait_s: float) -> None:
-        """End it after what it is doing now; give up after `wait_s`. What was not judged waits for the next attempt."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(wait_s)
 
     @property
     def has_something(self) -> bool:
-        """Whether `at_hand` or `removals` would give something. Cheap."""
-        return bool(self.at_hand.rows or self.removals)
+        """Whether `ready` or `removals` would give something. Cheap."""
+        return bool(self.ready.rows or self.removals)
 
     def counted(self, entries: Iterable[Taken]) -> None:
         """A published checkpoint has the rows of these: their files may go."""
@@ -131,60 +106,41 @@ class Ingester:
 
     def know(self, attempt: int, seq: int, step: int) -> None:
         """A policy of this slot is about to be seen."""
-        self._versions.know(attempt, seq, step)
+        self._judge.versions.know(attempt, seq, step)
 
-    def tell(self, say: Callable[[str], None]) -> None:
-        """Hand out what there is to say."""
-        self._notices.tell(say)
+    def look(self) -> None:
+        """One round; at the end it judges nothing more, and clears away what the last checkpoint counts."""
+        takes = self._job.accepts_contributions
+        self.one_round(JUDGED_A_ROUND if takes and not self.is_ending else 0)
+        if takes and not self.is_ending:  # at the end of a run it is said that it is over
+            self.notice.say(self.step)
 
-    def _run(self) -> None:
-        try:
-            self._look_round_by_round()
-        finally:
-            self._checks.close()
-            if self._incoming is not None:
-                self._incoming.close()
-
-    def _look_round_by_round(self) -> None:
-        ending = False
-        while not ending:
-            ending = self._stop.is_set()  # the last round clears what the last checkpoint counts
-            try:
-                if self._job.superseded_by() is not None:
-                    return
-                judged = JUDGED_A_ROUND if self._job.accepts_contributions and not self._stop.is_set() else 0
-                self.one_round(judged)
-                if judged and not self._stop.is_set():  # at the end of a run it is said that it is over
-                    self.takings.say(self.step, takes=True)
-            except OSError as error:
-                why = error.strerror or str(error)
-                self._notices.trouble(f"the inboxes under {self._shared.path} cannot be used now ({why}); trying again")
-            except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
-                self._notices.trouble(f"the inbox cannot be judged ({type(error).__name__}: {error}); trying again")
-            else:
-                if not self._broken:
-                    self._notices.over()
-            self._stop.wait(ROUND_S)
+    def close(self) -> None:
+        self._checks.close()
+        if self._incoming is not None:
+            self._incoming.close()
 
     def one_round(self, judged: int = JUDGED_A_ROUND) -> int:
         """Look once: at most `judged` segments. Returns how many were. Errors: OSError; the next round goes on."""
-        self._versions.new_round()
+        self._judge.versions.new_round()
         self._broken.clear()
         self._clear_counted()
         try:
-            return self._judge_some(judged)
+            done = self._judge_some(judged)
         finally:
-            self._given.write(self._try)
+            self.notice.write(self._try)
             if self._broken:
                 who, why = next(iter(self._broken.items()))
                 others = f" and {len(self._broken) - 1} more" if len(self._broken) > 1 else ""
-                self._notices.trouble(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
+                self.notices.trouble(f"the inbox of {who}{others} cannot be used now ({why}); trying again")
+                self.is_broken = True
+        return done
 
     def _collect(self, most: int) -> None:
         """What other accounts of this machine gave comes into their inboxes. Errors: OSError."""
         slot = (self._shared, self._job.run_id, self._job.slot)
         if not self._is_closed:
-            self._notices.note(*store.close_to_others(self._shared))
+            self.notices.note(*store.close_to_others(self._shared))
             self._is_closed = True
         if self._incoming is None and store.make_incoming(*slot):
             self._incoming = store.Incoming(*slot)
@@ -192,7 +148,7 @@ class Ingester:
             self._handed.update(self._incoming.collect(most, now=self._clock()))
 
     def _judge_some(self, judged: int) -> int:
-        self._given.look()
+        self.notice.look()
         if judged:
             self._try(OTHER_ACCOUNTS, partial(self._collect, judged))
         inboxes = [
@@ -208,10 +164,10 @@ class Ingester:
         welcome = [inbox for inbox in inboxes if judged and store.held(inbox.path, self._clock()) is None]
         welcome.sort(key=lambda inbox: (inbox.who <= self._served_last, inbox.who))  # the turns go on
         lines = [inbox for inbox in welcome if self._try(inbox.who, partial(self._list, inbox))]
-        while lines and done < judged and self.at_hand.rows < self._most_ready_rows and not self._stop.is_set():
+        while lines and done < judged and self.ready.rows < self._most_ready_rows and not self.is_ending:
             inbox = lines.pop(0)
             line = self._listed[inbox.who]
-            if not line or self._given.is_spent(inbox):
+            if not line or self.notice.is_spent(inbox):
                 continue
             if self._try(inbox.who, partial(self._look_at, inbox, line.popleft())):
                 self._served_last = inbox.who
@@ -270,23 +226,19 @@ class Ingester:
         if (inbox.who, path.name) in self._unwanted:
             self._refuse(inbox, path, Reason.DROPPED, "the training went back to be without it")
             return
-        verdict = self._judged(data, path)
-        if (
-            isinstance(verdict, RefusedSegment)
-            and verdict.reason == Reason.VERSION_UNKNOWN
-            and self._versions.found_more()
-        ):
-            verdict = self._judged(data, path)
+        step = self.step
+        traces = self._before.traces if _is_new(path) else None  # else it would be known by itself
+        verdict = self._judge.verdict(data, path.name, step, self._before.contents, traces)
         if isinstance(verdict, Accepted):
             verdict = self._checked(inbox, verdict)
         if isinstance(verdict, RefusedSegment):
             self._refuse(inbox, path, verdict.reason, verdict.sentence)
         else:
-            self._accept(inbox, path, verdict)
+            self._accept(inbox, path, verdict, step)
         reason = verdict.reason if isinstance(verdict, RefusedSegment) else None
         if isinstance(verdict, RefusedSegment) and reason == Reason.NOT_REPRODUCED:
             self._lied(inbox, verdict.sentence)
-        elif why := self._conduct.note(inbox.who, reason):
+        elif why := self._standing.note(inbox.who, reason):
             self._hold(inbox, why)
 
     def _checked(self, inbox: store.Inbox, verdict: Accepted) -> Accepted | RefusedSegment:
@@ -301,28 +253,28 @@ class Ingester:
                     Reason.UNTRUSTED, f"{who} is not named in trusted_contributors, and nothing can be checked"
                 )
             done = self._checks.check(who, verdict.segment, in_doubt=in_doubt)
-        except Exception as error:  # noqa: BLE001 - as in `_judged`
+        except Exception as error:  # noqa: BLE001 - as for the judge: the segment pays
             return RefusedSegment(
                 Reason.DEFECT, f"simulating it again failed ({type(error).__name__}); please report it"
             )
         if done is None:
             return verdict
         exact = done.gap == 0.0 and not done.wrong
-        self._given.note(who, checked=1, exact=int(exact))
+        self.notice.note(who, checked=1, exact=int(exact))
         return RefusedSegment(Reason.NOT_REPRODUCED, done.wrong) if done.wrong else verdict
 
     def _lied(self, inbox: store.Inbox, why: str) -> None:
         """What `inbox` brought did not happen: nothing of its sender stays, and it is held."""
         self.removals.write_down(inbox)
         self._take_back(inbox, WITH_A_LIE)
-        self._try(inbox.who, partial(self._given.take_back, inbox))
+        self._try(inbox.who, partial(self.notice.take_back, inbox))
         self._hold(inbox, f"a segment was simulated again, and it is not true: {why}")
 
     def _hold(self, inbox: store.Inbox, why: str) -> None:
         made = store.hold(inbox.path, why, now=self._clock())
         self._listed[inbox.who].clear()  # it waits in the inbox until then
         hours = (made.until - made.at) / 3600
-        self._notices.note(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
+        self.notices.note(f"nothing of {inbox.who} is taken for {hours:g} h: {why} (`syncd readmit` ends that)")
 
     def _take_back(self, inbox: store.Inbox, why: Why) -> None:
         """What `inbox` gave leaves: what waits for the loop now, the ring's rows at its next barrier."""
@@ -334,40 +286,20 @@ class Ingester:
             with contextlib.suppress(FileNotFoundError):
                 self._refuse(inbox, path, *self.removals.why[inbox.who])
 
-    def _judged(self, data: bytes, path: Path) -> Accepted | RefusedSegment:
-        self._judged_at = self.step
-        expect = Expectation(
-            run_id=self._job.run_id,
-            slot=self._job.slot,
-            spaces=self._suite.spaces,
-            bounds=bounds_of(self._suite),
-            versions=self._versions.sorted(self.step),
-            step=self._judged_at,
-            max_lag=self._training.contribution_max_lag,
-            seen=self._before.contents,
-            traces=self._before.traces if _is_new(path) else None,  # else it would be known by itself
-        )
-        try:
-            return self._judge(data, path.name, expect)
-        except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
-            return RefusedSegment(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
-
-    def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted) -> None:
+    def _accept(self, inbox: store.Inbox, path: Path, verdict: Accepted, step: int) -> None:
         inbox.accept(path, now=self._clock())
-        ready = Ready(
-            inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, self._judged_at - verdict.lag
-        )
+        ready = Ready(inbox.who, path.name, verdict.task, verdict.rows(), verdict.content, step - verdict.lag)
         self._before.add(verdict.content, Trace.of(verdict.segment))
         if _is_new(path):  # else it was counted when it was accepted first
             ended = bool(verdict.segment.truncated[-1])  # of an episode's beginning nobody knows how it ended
             solved = ended and self._training.env.succeeded(verdict.segment.success)
-            self._given.note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
+            self.notice.note(inbox.who, accepted=1, rows=ready.count, episodes=int(ended), solved=int(solved))
         self.accepted += 1
-        self.at_hand.add(ready)
+        self.ready.add(ready)
 
     def _refuse(self, inbox: store.Inbox, path: Path, reason: str, sentence: str) -> None:
         inbox.refuse(path, str(reason), sentence, now=self._clock(), keep=reason not in MALFORMED)
-        self._given.note(inbox.who, refused={str(reason): 1})
+        self.notice.note(inbox.who, refused={str(reason): 1})
         self.refused[str(reason)] += 1
 
     def _see_to_removals(self, inbox: store.Inbox) -> None:

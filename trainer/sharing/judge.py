@@ -1,13 +1,14 @@
-"""What a learner takes from other machines: the pure judge of segments.
+"""The judge of experience: whether a training can learn from any, what a segment is worth, and who must be held. Pure.
 
-`judge` looks at the bytes of one segment and says what it is worth, whoever sent it. It makes sure that rows are
-the suite's in form, range and order (`Suite.bounds`), that they belong to this run, and that a policy of this
-slot made them which is not too old. Whether they are true only the simulation can tell: `trainer.sharing.spotcheck`.
+`judge` looks at the bytes of one segment. It makes sure that rows are the suite's in form, range and order
+(`Suite.bounds`), that they belong to this run, and that a policy of this slot made them which is not too old. Whether
+they are true only the simulation can tell: `trainer.sharing.spotcheck`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.envs.spaces import Spaces
-from trainer.envs.suite import Bounds
+from trainer.config.training import Training
+from trainer.envs.spaces import STATE, Discrete, Spaces
+from trainer.envs.suite import Bounds, Suite
 from trainer.sharing.duplicates import Trace, Traces
 from trainer.sharing.segment import (
     MAX_RAW_BYTES,
@@ -24,26 +26,12 @@ from trainer.sharing.segment import (
     BadSegmentError,
     Reason,
     Segment,
+    can_hold_whole,
+    can_record,
     decode,
-    encode,
     name_of,
     shown,
 )
-
-__all__ = [
-    "MAX_RAW_BYTES",
-    "MAX_SEGMENT_BYTES",
-    "Accepted",
-    "BadSegmentError",
-    "Expectation",
-    "Reason",
-    "RefusedSegment",
-    "Segment",
-    "decode",
-    "encode",
-    "judge",
-    "name_of",
-]
 
 #: One published policy of the slot: attempt, seq, and the learner's step.
 Published = tuple[int, int, int]
@@ -52,6 +40,17 @@ Published = tuple[int, int, int]
 #: become such ones: rows full of them make updates slower. Honest observations hold a few, in sweep-into for one, so
 #: they are no reason to refuse a segment.
 SMALLEST = 1e-30
+#: The last so many verdicts of one contributor are looked at, as soon as there are so many.
+WINDOW, LEAST = 200, 50
+#: More than this share of them refused, for what an honest sender does not do. A broken laptop is held as well.
+MOST_REFUSED = 0.5
+#: What happens to honest senders too: a late laptop, a policy that was cleared away, a run that was begun anew.
+HARMLESS = frozenset(
+    {
+        Reason.OTHER_RUN, Reason.OTHER_TASK, Reason.VERSION_UNKNOWN, Reason.VERSION_LAG, Reason.DUPLICATE,
+        Reason.DROPPED, Reason.UNTRUSTED, Reason.QUOTA, Reason.DEFECT,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,52 @@ class RefusedSegment:
 
     reason: Reason
     sentence: str
+
+
+def why_none(training: Training, suite: Suite) -> str | None:
+    """Why nothing of others can be learned from here; None: it can."""
+    if not training.uses_experience:
+        return f"{training.algorithm.name} learns from its own steps alone"
+    if training.env.draws != "no":
+        return "its policy sees pictures, and segments of others hold rows of numbers alone"
+    if suite.bounds is None:
+        return f"the suite {training.env.name} does not say what honest experience obeys (its bounds)"
+    if not can_record(suite.spaces):
+        return (
+            f"segments hold one row of real numbers seen ({STATE!r}) and done, and environments of the suite "
+            f"{training.env.name} have {_kinds(suite.spaces)}"
+        )
+    if not can_hold_whole(suite.spaces):
+        return (
+            f"an episode of {suite.spaces.horizon:,} steps takes more than the {MAX_RAW_BYTES // 1024} KiB that a "
+            "segment may have"
+        )
+    return None
+
+
+def _kinds(spaces: Spaces) -> str:
+    seen = ", ".join(f"{key!r} of {array.dtype} {list(array.shape)}" for key, array in sorted(spaces.obs.items()))
+    done = f"one of {spaces.action.n} actions" if isinstance(spaces.action, Discrete) else "actions of real numbers"
+    return f"observations {seen} and {done}"
+
+
+class ContributorStanding:
+    """Of the contributors of one slot, by their last verdicts: who brings mostly what honest senders do not is held."""
+
+    def __init__(self) -> None:
+        self._bad: dict[str, deque[bool]] = {}
+
+    def note(self, who: str, reason: str | None) -> str:
+        """One verdict (`reason` None: accepted). A sentence where `who` must be held now, else empty; then it begins
+        anew.
+        """
+        window = self._bad.setdefault(who, deque(maxlen=WINDOW))
+        window.append(reason is not None and reason not in HARMLESS)
+        refused = sum(window)
+        if len(window) < LEAST or refused <= MOST_REFUSED * len(window):
+            return ""
+        del self._bad[who]
+        return f"{refused} of its last {len(window)} segments were refused, the last one for {reason}"
 
 
 def _without_the_smallest(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

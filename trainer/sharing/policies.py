@@ -262,7 +262,7 @@ def policy_spec(manifest: store.Manifest) -> PolicySpec:
     encoder = spec.network.encoder
     if any(":" in name for name in (encoder.arch, *spec.network.encoders.values())):  # as for suites
         raise IncompatiblePolicyError("policy.encoder-unknown")
-    if encoder.weights is not None:  # a file of this machine, of whoever wrote it
+    if encoder.weights is not None:  # a file of this machine, named by a stranger
         raise IncompatiblePolicyError("policy.encoder-file")
     if not all(1 <= width <= _MAX_WIDTH for width in hidden) or len(hidden) > _MAX_LAYERS:
         raise IncompatiblePolicyError("policy.widths", widths=str(hidden), layers=_MAX_LAYERS, width=_MAX_WIDTH)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from syncd import store
 from trainer.config.training import Training, identity
 from trainer.envs.spaces import F32
 from trainer.errors import SupersededError
-from trainer.history.read import of_average
+from trainer.history.journal import EVALUATIONS, METRICS
+from trainer.history.read import GrowingRows, of_average, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.nets.policy import FROZEN, PolicyNet, PolicySpec
 from trainer.sharing.clearing import COLLECT_EVERY_S, Clearing, clear_over
-from trainer.sharing.curves import PublishedCurves
 from trainer.sharing.policies import Policy, floats_of, golden_of, score_of, suite_fields
 
 #: Largest difference of a golden action on another machine. Other BLAS libraries, instruction sets and GPUs differ by
@@ -266,7 +267,7 @@ class Publisher:
         packed = {} if encoder is None else {"encoder": encoder[0]}
         self._publish_policy(self._place, draft, weights, before_manifest=last_word, **packed)
         if taken.averaged and (draft.seq % AVERAGED_EVERY == 0 or taken.checkpoint_step is not None):
-            # Of the same version: whoever plays with it is as far behind as with the other.
+            # Of the same version: who plays with it is as far behind as with the other.
             averaged = store.rounded(taken.averaged)
             beside = self._draft(
                 taken, Policy(taken.policy, {**averaged, **still}), self._evaluation_averaged, seq=draft.seq
@@ -335,3 +336,22 @@ class Publisher:
         above = self._job.superseded_by()
         if above is not None:
             raise SupersededError(above)
+
+
+class PublishedCurves:
+    """A slot's curves in the shared folder: its rows of metrics and its evaluations, over all its attempts.
+
+    Rows of metrics are many (100,000 of 6 kB in the longest preset): those that were written once are neither read nor
+    written again, as long as history and curve are what they were.
+    """
+
+    def __init__(self, slot_dir: Path, place: store.SlotPlace) -> None:
+        self._slot_dir, self._place = slot_dir, place
+        self._rows = GrowingRows(slot_dir)
+        self._metrics = store.GrowingCurve(place, METRICS.removesuffix(".jsonl"))
+
+    def write(self) -> None:
+        """All that is in the journals. Errors: OSError; ValueError, KeyError, TypeError for what no training wrote."""
+        anew = not (self._metrics.is_as_left() and self._rows.goes_on())
+        self._metrics.write(self._rows.rows(anew=anew), anew=anew)
+        store.write_metrics(self._place, EVALUATIONS.removesuffix(".jsonl"), read_evaluations(self._slot_dir))

@@ -1,4 +1,4 @@
-"""Contributors whose rows must leave the ring: what the ingester's thread finds, and the loop does at a barrier.
+"""Contributors whose rows must leave the ring: what the reader's thread finds, and the loop does at a barrier.
 
 That something was not true is written down (`syncd.shared.holds`) before anything is done about it, and then what
 checkpoint is the first without the rows: a job may end, or be killed, before its loop comes to it, and a later one may
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from anchorleg.job import Job
 from syncd import store
-from trainer.sharing.athand import AtHand, Ready
+from trainer.sharing.reader import Ready, ReadySegments
 from trainer.sharing.segment import Reason
 
 #: The reason in a word, and in a sentence.
@@ -24,12 +24,12 @@ WITH_A_LIE: Why = (Reason.NOT_REPRODUCED, "another segment of its sender was not
 
 
 class Removals:
-    """Of one slot. `next`, `later`, `done` and `put_back` are for the loop; the rest is for the ingester's thread, and
+    """Of one slot. `next`, `later`, `done` and `put_back` are for the loop; the rest is for the reader's thread, and
     raises OSError. `start`: (attempt, step) of the checkpoint that was gone on from. `why`: of whom rows had to leave.
     """
 
-    def __init__(self, job: Job, at_hand: AtHand, start: tuple[int, int] | None) -> None:
-        self._job, self._at_hand, self._start = job, at_hand, start
+    def __init__(self, job: Job, ready: ReadySegments, start: tuple[int, int] | None) -> None:
+        self._job, self._ready, self._start = job, ready, start
         self._lock = threading.Lock()
         self._waiting: deque[str] = deque()
         self._given_back: deque[Ready] = deque()
@@ -59,16 +59,16 @@ class Removals:
         """These could not be used now: they wait again, but for those of whom rows must leave."""
         with self._lock:
             leaving = set(self._waiting)
-            self._at_hand.put_back([one for one in taken if one.who not in leaving])
+            self._ready.put_back([one for one in taken if one.who not in leaving])
             self._given_back.extend(one for one in taken if one.who in leaving)
 
     def begin(self, who: str, why: Why) -> list[Ready]:
-        """The rows of `who` must leave. Returns what was at hand of them."""
+        """The rows of `who` must leave. Returns what was ready of them."""
         with self._lock:
             self._waiting.append(who)
             self._open[who] += 1
             self.why[who] = why
-            return self._at_hand.remove(who)
+            return self._ready.remove(who)
 
     def write_down(self, inbox: store.Inbox) -> None:
         """What came by `inbox` was not true. On a full disk only this attempt knows."""

@@ -1,7 +1,7 @@
 """Experience done again: the same start, the same actions, and the same must come out.
 
 A reset is a function of task and start, and where a suite has fixed starts (Meta-World's goals) the first observation
-of an episode says which it was; the actions say all the rest. Whoever sends rewards that he did not get, observations
+of an episode says which it was; the actions say all the rest. A sender of rewards that he did not get, observations
 that nobody saw, or an end that did not come, is found out by doing it. The episode is stepped by the native stepper
 where the learner's are; both paths give the same bits (`trainer.envs.native.verdicts`).
 

@@ -93,7 +93,7 @@ class SpotChecks:
     def check(self, who: str, segment: Segment, *, in_doubt: bool) -> Redone | None:
         """What came out where `segment` of `who` was done again; None where it was not its turn.
 
-        Whoever fails begins anew: its next ones are all checked.
+        A sender who fails begins anew: its next segments are all checked.
         """
         rate = self._rate(segment.steps)
         passed = self._passed.get(who, 0)

@@ -1,16 +1,23 @@
-"""The policies that a slot is known to have published: what a judge holds a segment's policies against."""
+"""The policies that a slot is known to have published, and the judge of segments that were played with them."""
 
 from __future__ import annotations
 
 import bisect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 
+from anchorleg.job import Job
 from syncd import store
-from trainer.sharing.judge import step_of
+from trainer.config.training import Training
+from trainer.envs.suite import bounds_of, suite_of
+from trainer.sharing.duplicates import Traces
+from trainer.sharing.judge import Accepted, Expectation, RefusedSegment, judge, step_of
+from trainer.sharing.segment import Reason
 
 Version = tuple[int, int, int]
+#: Of a file's bytes, its name, and what is expected.
+Judge = Callable[[bytes, str, Expectation], Accepted | RefusedSegment]
 #: So many may be known before the old ones are thinned out: a hundred kilobytes.
 MANY = 1_000
 
@@ -85,6 +92,46 @@ class Versions:
     def _add(self, version: Version) -> None:
         if not self._is_known(*version[:2]):
             bisect.insort(self._known, version)
+
+
+class SlotJudge:
+    """Judges segments of policies of `slot`, for the reader's thread. `versions`: what is known of these. Whatever a
+    segment does to the judge refuses that segment and nothing else.
+    """
+
+    def __init__(self, job: Job, slot: int, training: Training, judge: Judge = judge) -> None:
+        self._run_id, self._slot, self._judge = job.run_id, slot, judge
+        self._max_lag = training.contribution_max_lag
+        self.versions = Versions(store.Shared(job.shared_dir).slot(job.run_id, slot), self._max_lag)
+        self._suite = suite_of(training).open()
+
+    def verdict(
+        self, data: bytes, name: str, step: int, seen: Collection[str], traces: Traces | None = None
+    ) -> Accepted | RefusedSegment:
+        """As `judge`; `step`: the learner's. An unknown policy is looked for, once a round. Errors: OSError."""
+        found = self._judged(data, name, step, seen, traces)
+        if isinstance(found, RefusedSegment) and found.reason == Reason.VERSION_UNKNOWN and self.versions.found_more():
+            return self._judged(data, name, step, seen, traces)
+        return found
+
+    def _judged(
+        self, data: bytes, name: str, step: int, seen: Collection[str], traces: Traces | None
+    ) -> Accepted | RefusedSegment:
+        expect = Expectation(
+            run_id=self._run_id,
+            slot=self._slot,
+            spaces=self._suite.spaces,
+            bounds=bounds_of(self._suite),
+            versions=self.versions.sorted(step),
+            step=step,
+            max_lag=self._max_lag,
+            seen=seen,
+            traces=traces,
+        )
+        try:
+            return self._judge(data, name, expect)
+        except Exception as error:  # noqa: BLE001 - a defect of ours; the segment pays, the training does not
+            return RefusedSegment(Reason.DEFECT, f"judging it failed ({type(error).__name__}); please report it")
 
 
 def thinned(versions: Sequence[Version], max_lag: int, step: int) -> list[Version]:

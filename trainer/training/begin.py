@@ -45,9 +45,9 @@ from trainer.machine.launching import check_ranks, cores_of_rank
 from trainer.machine.processor import processor, variables
 from trainer.nets.encoders.base import encoder_for, kept_spaces
 from trainer.sharing.clearing import clear_over
-from trainer.sharing.episodes import clear_all
+from trainer.sharing.copies import clear_all
+from trainer.sharing.notice import say_over
 from trainer.sharing.spotcheck import Redo
-from trainer.sharing.takings import say_over
 from trainer.training import memory
 from trainer.training.features.base import Feature, RunningAttempt
 from trainer.training.features.best import BestCheckpoint

@@ -15,7 +15,6 @@ from suites import FIELDS, SPACES
 
 pytest.importorskip("torch")
 
-from refused import refused
 from train_point_mass import section
 
 from anchorleg.job import CheckpointRef, Job
@@ -25,11 +24,12 @@ from trainer.buffers.experience import Experience
 from trainer.config.find import ALGORITHMS, find
 from trainer.history.journal import EVALUATIONS
 from trainer.nets.average import MovingAverage
-from trainer.sharing.adoption import LEAD, OtherLearner, is_allowed, is_finite, tensors_in, whom_to_follow
-from trainer.sharing.episodes import read_taken
-from trainer.sharing.journal import Adopted, append, entries
+from trainer.sharing.copies import Copies, read_taken
+from trainer.sharing.journal import Adopted, append
+from trainer.sharing.learners import OtherLearner, is_finite, tensors_in
+from trainer.sharing.segment import name_of
 from trainer.training.features.inflow import adopting
-from trainer.training.features.inflow.adopting import put_in
+from trainer.training.features.inflow.adopting import LEAD, is_allowed, put_in, whom_to_follow
 from trainer.training.features.inflow.intake import rows_from_outside
 from trainer.training.run import TrainingRun
 
@@ -44,27 +44,23 @@ def rows(*scores, goals=50, **more):
     ]  # fmt: skip
 
 
-def slot_of(*args):
-    return next(((found.slot, round(found.lead, 3)) for found in whom_to_follow(*args)), None)
-
-
 class TestWhom:
-    def test_the_one_that_led_by_more_than_a_tenth_at_two_evaluations_in_a_row(self):
-        own = rows(0.0, 0.2, 0.3)
-        assert slot_of(own, {1: rows(0.4, 0.5)}) == (1, 0.2)
-        assert slot_of(own, {1: rows(0.4, 0.5), 3: rows(0.9, 0.32, 0.9), 2: rows(0.4, 0.6)}) == (3, 0.6)
-        assert slot_of(own, {1: rows(0.9, 0.3, 0.9)}) is None  # once only
-        assert slot_of(own, {1: rows(0.9, 0.9, 0.39)}) is None
-        assert slot_of(own, {1: rows(0.9)}) is None
-        assert slot_of(rows(0.1), {1: rows(0.9, 0.9)}) is None
-        assert slot_of(own, {}) is None
-
-    def test_all_who_led_so_come_in_the_order_of_their_leads(self):
-        others = {1: rows(0.5, 0.5), 2: rows(0.05, 0.9), 3: rows(0.9, 0.9), 4: rows(0.5, 0.5)}
-        assert [found.slot for found in whom_to_follow(rows(0.0, 0.0), others)] == [3, 1, 4]
-
-    def test_equal_leads_go_to_the_lower_number(self):
-        assert slot_of(rows(0.0, 0.0), {2: rows(0.5, 0.5), 1: rows(0.5, 0.5)}) == (1, 0.5)
+    @pytest.mark.parametrize(
+        ("own", "others", "followed"),
+        [
+            ((0.0, 0.2, 0.3), {1: (0.4, 0.5)}, [(1, 0.2)]),
+            ((0.0, 0.2, 0.3), {1: (0.4, 0.5), 3: (0.9, 0.32, 0.9), 2: (0.4, 0.6)}, [(3, 0.6), (2, 0.3), (1, 0.2)]),
+            ((0.0, 0.2, 0.3), {1: (0.9, 0.3, 0.9)}, []),  # once only
+            ((0.0, 0.2, 0.3), {1: (0.9, 0.9, 0.39)}, []),
+            ((0.0, 0.2, 0.3), {1: (0.9,)}, []),
+            ((0.1,), {1: (0.9, 0.9)}, []),
+            ((0.0, 0.2, 0.3), {}, []),
+            ((0.0, 0.0), {1: (0.5, 0.5), 2: (0.05, 0.9), 3: (0.9, 0.9), 4: (0.5, 0.5)}, [(3, 0.9), (1, 0.5), (4, 0.5)]),
+        ],
+    )
+    def test_those_that_led_by_more_than_a_tenth_twice_in_a_row_the_furthest_first(self, own, others, followed):
+        found = whom_to_follow(rows(*own), {slot: rows(*scores) for slot, scores in others.items()})
+        assert [(one.slot, round(one.lead, 3)) for one in found] == followed
 
     @pytest.mark.parametrize(
         ("own", "other"),
@@ -108,7 +104,7 @@ def test_what_was_adopted_in_an_attempt_that_is_lost_counts_no_more(tmp_path):
     job = Job(run_dir, 1, 2)
     job.attempt_dir.mkdir()
     job.start_from(checkpoint)
-    adoptions = adopting.Adoptions(job, section(group={"adopt": True}, total_steps=1000), [])
+    adoptions = adoptions_of(job)
     assert not adoptions.may(149)  # a tenth after that of step 50, which is in the line
     assert adoptions.may(150)
 
@@ -120,70 +116,79 @@ def test_a_row_of_metrics_says_that_a_learner_came_in():
     assert "group" not in rows_from_outside(run)
 
 
-def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(tmp_path, monkeypatch):
-    jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(4)]
-    for job, score in zip(jobs, (0.5, 0.0, 0.9, 0.7), strict=True):
-        job.start_from(None)
-        (job.attempt_dir / EVALUATIONS).write_text(
-            "".join(json.dumps(row) + "\n" for row in rows(0.0, score, score)[1:])
-        )
-    of_group = {0: OtherLearner(0, 0, 90, 9, b"zero"), 3: OtherLearner(3, 0, 90, 9, b"three")}
-    monkeypatch.setattr(adopting, "find_learner", lambda _folder, slot, _training, known=None: of_group.get(slot))
-    adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
-    adoptions._look()
+def adoptions_of(job, ahead=()):
+    training = section(group={"adopt": True}, total_steps=1000)
+    return adopting.Adoptions(job, training, Copies(job), ahead)
+
+
+@pytest.fixture
+def looking(tmp_path, monkeypatch):
+    """Makes slots with these evaluations, and learners of those that are of the group: slot 1, and what is asked."""
+    asked = []
+
+    def make(evaluations, learners):
+        jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(len(evaluations))]
+        for job, found in zip(jobs, evaluations, strict=True):
+            job.start_from(None)
+            (job.attempt_dir / EVALUATIONS).write_text("".join(json.dumps(row) + "\n" for row in found))
+
+        def find(_folder, slot, _training, known):
+            asked.append(known)
+            one = learners.get(slot)
+            return one if one is None or known != one.version else None
+
+        monkeypatch.setattr(adopting, "find_learner", find)
+        return jobs[1], asked
+
+    return make
+
+
+def learner(slot, data):
+    return OtherLearner(slot, 3, 90, 9, data)
+
+
+def later(*scores):
+    return rows(0.0, *scores)[1:]
+
+
+NOTHING = SimpleNamespace(weights=dict)
+
+
+def test_whoever_is_of_another_group_keeps_nobody_from_following_the_next(looking):
+    evaluations = [later(score, score) for score in (0.5, 0.0, 0.9, 0.7)]
+    job, _ = looking(evaluations, {0: learner(0, b"zero"), 3: learner(3, b"three")})
+    adoptions = adoptions_of(job)
+    adoptions.look()
     assert adoptions.found is not None
     assert adoptions.found[0].slot == adoptions.found[1].slot == 3
-    assert read_taken(jobs[1], adoptions.kept) == b"three"
-    entry = adoptions.enter(run_of(SimpleNamespace(weights=dict), step=100), lambda _: True)
+    assert read_taken(job, name_of(b"three")) == b"three"
+    entry = adoptions.enter(run_of(NOTHING, step=100), lambda _: True)
     assert entry is not None
-    assert (entry.adopt, adoptions.found, adoptions.kept) == (3, None, "")  # the entry says what is needed
+    assert (entry.adopt, adoptions.found) == (3, None)
 
 
 @pytest.mark.parametrize("broken", ["step", "goals_per_task", "mean_success"])
-def test_a_row_that_lacks_something_keeps_nobody_from_following_another(tmp_path, monkeypatch, broken):
-    jobs = [Job.standalone(tmp_path / "run", slot) for slot in range(3)]
-    for job, score in zip(jobs, (0.9, 0.0, 0.9), strict=True):
-        job.start_from(None)
-        found = rows(0.0, score, score)[1:]
-        for one in found if job.slot == 0 else ():
-            del one[broken]
-        (job.attempt_dir / EVALUATIONS).write_text("".join(json.dumps(row) + "\n" for row in found))
-    learner = OtherLearner(2, 0, 90, 9, b"two")
-    monkeypatch.setattr(
-        adopting, "find_learner", lambda _folder, slot, _training, known=None: learner if slot == 2 else None
-    )
-    adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
-    adoptions._look()
+def test_a_row_that_lacks_something_keeps_nobody_from_following_another(looking, broken):
+    lacks = [{name: value for name, value in row.items() if name != broken} for row in later(0.9, 0.9)]
+    job, _ = looking([lacks, later(0.0, 0.0), later(0.9, 0.9)], {2: learner(2, b"two")})
+    adoptions = adoptions_of(job)
+    adoptions.look()
     assert adoptions.found is not None
-    assert adoptions.found[0] is learner
+    assert adoptions.found[0].slot == 2
 
 
-def test_the_same_learner_is_not_taken_over_twice(tmp_path, monkeypatch):
+def test_the_same_learner_is_not_taken_over_twice(looking, monkeypatch):
     """One of a slot that is away: its evaluations stay the best, and what it had learned stays the same."""
-    jobs = [Job.standalone(tmp_path / "run", number) for number in (0, 1)]
-    for job, success in zip(jobs, (0.9, 0.1), strict=True):
-        job.start_from(None)
-        (job.attempt_dir / EVALUATIONS).write_text(
-            "".join(json.dumps(row) + "\n" for row in rows(success, success, success))
-        )
-    learner, asked = OtherLearner(0, 3, 90, 9, b"zero"), []
-
-    def find(_folder, _slot, _training, known):
-        asked.append(known)
-        return learner if known != (3, 90) else None
-
-    monkeypatch.setattr(adopting, "find_learner", find)
+    job, asked = looking([rows(0.9, 0.9, 0.9), rows(0.1, 0.1, 0.1)], {0: learner(0, b"zero")})
     monkeypatch.setattr(adopting, "is_allowed", lambda *_: True)
-    monkeypatch.setattr(adopting, "put_in", lambda *_: "done")
-    adoptions = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [])
-    adoptions._look()
-    entry = adoptions.enter(run_of(SimpleNamespace(weights=dict), step=2), lambda _: True)
-    later = {row["step"]: row for row in rows(0.1, 0.1, 0.1, 0.1, 0.1)}
-    adoptions._new = later
-    adoptions._look()
-    resumed = adopting.Adoptions(jobs[1], section(group={"adopt": True}), [entry])
-    resumed._new = later
-    resumed._look()
+    adoptions = adoptions_of(job)
+    adoptions.look()
+    entry = adoptions.enter(run_of(NOTHING, step=2), lambda _: True)
+    resumed = adoptions_of(job, [entry])
+    for one in (adoptions, resumed):
+        for row in rows(0.1, 0.1, 0.1, 0.1, 0.1)[3:]:
+            one.evaluated(row, 10)
+        one.look()
     assert asked == [None, (3, 90), (3, 90)]
     assert (adoptions.found, resumed.found) == (None, None)
 
@@ -191,14 +196,12 @@ def test_the_same_learner_is_not_taken_over_twice(tmp_path, monkeypatch):
 def test_nobody_is_looked_for_when_the_job_is_about_to_end(tmp_path):
     job = Job.standalone(tmp_path / "run", 1)
     job.start_from(None)
-    training = section(group={"adopt": True})
-    adoptions = adopting.Adoptions(job, training, [])
-    adoptions.evaluated(rows(0.0)[0], training.total_steps)
-    assert adoptions._thread is None
-    adoptions.evaluated(rows(0.0)[0], 10)
-    assert adoptions._thread is not None
-    adoptions.close(60.0)
-    assert adoptions.is_idle()
+    adoptions = adoptions_of(job)
+    for step, is_idle in ((1000, True), (10, False)):
+        adoptions.evaluated(rows(0.0)[0], step)
+        assert adoptions.is_idle == is_idle
+    adoptions.look()
+    assert adoptions.is_idle
 
 
 def made(name, seed, updates=3, **fields):
@@ -221,6 +224,42 @@ def run_of(algorithm, average=None, step=0):
     return SimpleNamespace(algorithm=algorithm, average=average, adopted=0, step=step)
 
 
+def _as(part, kind):
+    def forge(tensors):
+        ends = ("weight", "weights", "exp_avg", ".0")
+        key = next(key for key in tensors if key.startswith(part) and key.endswith(ends))
+        tensors[key] = tensors[key].to(kind)
+
+    return forge
+
+
+def _first_critic(tensors):
+    return next(key for key in tensors if key.startswith("critics."))
+
+
+MOMENTS = {"learner.moments", "learner.negative"}
+#: What is done to another's tensors, and the identifiers of what is said of it (none: any).
+FORGED = {
+    "another shape": (lambda its: its.update({_first_critic(its): torch.zeros(3)}), {"learner.tensor"}),
+    "one is missing": (lambda its: its.pop(_first_critic(its)), {"learner.tensor"}),
+    **{
+        f"{part} of {kind}": (_as(part, kind), {"learner.type"})
+        for part in ("policy.", "critics.", "adam.critics.")
+        for kind in (torch.float64, torch.float16, torch.int64, torch.uint8, torch.complex64)
+    },
+    "moments of another": (lambda its: its.update({"adam.critics.99.exp_avg": torch.zeros(3)}), MOMENTS),
+    "a count of another": (lambda its: its.update({"adam.critics.99.step": torch.zeros(())}), MOMENTS),
+    "moments that are missing": (lambda its: its.pop("adam.critics.0.exp_avg"), MOMENTS),
+    "negative moments": (
+        lambda its: its.update({"adam.critics.0.exp_avg_sq": -its["adam.critics.0.exp_avg_sq"] - 1}), MOMENTS,
+    ),
+    **{
+        f"{more} more": (lambda its, more=more: its.update({more: torch.zeros(3)}), set())
+        for more in ("policy.another", "adam.critics.0.exp_avg", "adam.actor.first.step")
+    },
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["mtsac", "sac", "td3"])
 class TestALearner:
     def test_is_taken_over_whole_and_streams_and_counters_stay(self, name):
@@ -241,63 +280,21 @@ class TestALearner:
         same.load(one.state())
         assert torch.equal(one.update(), same.update())
 
-    def test_one_of_another_shape_changes_nothing(self, name):
-        own = made(name, 0)
-        before = own.state()
-        tensors = dict(made(name, 1).state().tensors)
-        key = next(key for key in tensors if key.startswith("critics."))
-        for broken in ({key: torch.zeros(3)}, {}):
-            rest = {name: tensor for name, tensor in tensors.items() if name != key}
-            with refused("learner.tensor"):
-                adopt(own, {**rest, **broken})
-        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
-
-    @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.int64, torch.uint8, torch.complex64])
-    @pytest.mark.parametrize("part", ["policy.", "critics.", "adam.critics."])
     @pytest.mark.parametrize("updates", [0, 3])
-    def test_numbers_of_another_kind_change_nothing(self, name, updates, part, kind):
+    @pytest.mark.parametrize(("forge", "ids"), FORGED.values(), ids=FORGED)
+    def test_one_that_does_not_fit_is_a_sentence_and_changes_nothing(self, name, updates, forge, ids):
         own = made(name, 0, updates)
         before, tensors = own.state(), dict(made(name, 1).state().tensors)
-        key = next(
-            key for key in tensors if key.startswith(part) and key.endswith(("weight", "weights", "exp_avg", ".0"))
-        )
-        with refused("learner.type"):
-            adopt(own, {**tensors, key: tensors[key].to(kind)})
-        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in own.state().tensors.items())
-
-    @pytest.mark.parametrize("updates", [0, 3])
-    @pytest.mark.parametrize("forged", ["another", "a count of another", "missing", "negative"])
-    def test_moments_that_no_optimizer_has_are_a_sentence_and_change_nothing(self, name, updates, forged):
-        own = made(name, 0, updates)
-        before, tensors = own.state(), dict(made(name, 1).state().tensors)
-        if forged == "missing":
-            del tensors["adam.critics.0.exp_avg"]
-        elif forged == "negative":
-            tensors["adam.critics.0.exp_avg_sq"] = -tensors["adam.critics.0.exp_avg_sq"] - 1
-        else:
-            kind, shape = ("exp_avg", (3,)) if forged == "another" else ("step", ())
-            tensors[f"adam.critics.99.{kind}"] = torch.zeros(shape)
-        with pytest.raises(UnfitLearnerError):
+        forge(tensors)
+        with pytest.raises(UnfitLearnerError) as caught:
             adopt(own, tensors)
-        after = own.state()
-        assert after.tensors.keys() == before.tensors.keys()
-        assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in after.tensors.items())
-        own.update()
-
-    @pytest.mark.parametrize("more", ["policy.another", "adam.critics.0.exp_avg", "adam.actor.first.step"])
-    def test_one_with_something_else_in_it_is_a_sentence_and_changes_nothing(self, name, more):
-        own = made(name, 0)
-        before = own.state()
-        learned = dict(made(name, 1).state().tensors)
-        learned[more] = torch.zeros(3)
+        assert not ids or caught.value.id in ids
         state = run_of(own)
-        said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(learned))
-        assert state.adopted == 0
+        said = put_in(state, Adopted(100, 2, 0, 90, "a" * 64, 0.3), safetensors.torch.save(tensors))
         assert said.startswith("what slot 2 has learned is not taken over: ")
         after = own.state()
-        assert after.tensors.keys() == before.tensors.keys()
+        assert (state.adopted, after.numbers, after.tensors.keys()) == (0, before.numbers, before.tensors.keys())
         assert all(torch.equal(tensor, before.tensors[key]) for key, tensor in after.tensors.items())
-        assert after.numbers == before.numbers
         own.update()
 
 
@@ -319,14 +316,8 @@ def test_what_comes_to_nothing_is_a_sentence():
         == "what slot 2 has learned is not taken over: this algorithm cannot"
     )
     assert put_in(run_of(made("sac", 0, 0)), entry, b"torn").startswith("what slot 2 has learned is not taken over: ")
-    with pytest.raises(ValueError, match=r"\S"):
+    with pytest.raises(ValueError, match=set()):
         tensors_in(b"torn")
-
-
-def test_an_adoption_comes_back_from_the_journal(tmp_path):
-    entry = Adopted(100, 2, 0, 90, "a" * 64, 0.3)
-    append(tmp_path, [entry])
-    assert entries(tmp_path) == [entry]
 
 
 def test_a_learner_that_diverged_is_seen():

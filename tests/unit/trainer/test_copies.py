@@ -7,7 +7,6 @@ import os
 from dataclasses import replace
 
 import pytest
-from daemons import PATIENCE_S
 from suites import SPACES
 
 pytest.importorskip("torch")
@@ -22,7 +21,7 @@ from trainer.buffers.experience import Experience
 from trainer.checkpoints.resume import Start
 from trainer.checkpoints.rows import PEERS
 from trainer.checkpoints.saver import Saver
-from trainer.sharing.episodes import keep_taken
+from trainer.sharing.copies import keep_taken
 from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Taken, TakenFromPeer, append, copies_of, inherited
 from trainer.sharing.judge import Accepted
 from trainer.sharing.segment import encode, name_of
@@ -50,12 +49,26 @@ class Resumed:
     def intake(self):
         return Intake(self.job, self.training, self.start)
 
+    def begun(self):
+        """`intake`, without its thread."""
+        made = self.intake()
+        made.reader.begin = lambda: None
+        made.open()
+        made.copies.look()
+        return made
+
     @property
     def copies(self):
         """Those that are left; an empty folder may be gone, too, or not yet: two threads clear away."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(os.listdir(self.first.attempt_dir / "taken"))
         return []
+
+
+def said_by(intake):
+    said: list[str] = []
+    intake.tell(said.append)
+    return said
 
 
 def from_peer(step, number):
@@ -77,21 +90,17 @@ def test_they_stay_until_two_checkpoints_have_them_whatever_the_slot_takes_by_no
     slot = Resumed(tmp_path, made[0][0], adopted, mixed, made[1][0], made[2][0], **group)
     for data in (*(data for _, data in made), b"learner", b"one", b"another", b"never taken"):
         keep_taken(slot.first, name_of(data), data)
-    intake = slot.intake()
-    intake.open()
-    intake._copies.close(PATIENCE_S)
+    intake = slot.begun()
     ahead, of_newest = [made[2][0].sha256], [made[1][0].sha256, *copies_of([adopted, mixed])]
     assert slot.copies == sorted(ahead + of_newest)
     intake.take(state(400))
     intake.on_checkpoint(400)
-    intake._copies.close(PATIENCE_S)
+    intake.copies.look()
     assert slot.copies == ahead
     intake.on_checkpoint(500)
-    intake.close()
+    intake.copies.look()
     assert slot.copies == []
-    said: list[str] = []
-    intake.tell(said.append)
-    assert said == []
+    assert said_by(intake) == []
 
 
 @pytest.mark.parametrize("again", ["ahead", "about to be", "never"])
@@ -100,50 +109,39 @@ def test_one_of_a_learner_that_is_taken_over_twice_stays_for_the_second_time(tmp
     steps = (250, 450) if again == "ahead" else (250,)
     slot = Resumed(tmp_path, *(Adopted(step, 0, 0, 90, sha256, 0.3) for step in steps), adopt=True)
     keep_taken(slot.first, sha256, b"learner")
-    intake = slot.intake()
-    intake.open()
+    intake = slot.begun()
     if again == "about to be":
-        intake.adoptions.kept = sha256
+        intake.copies.keep(b"learner")
     intake.on_checkpoint(400)
-    intake._copies.close(PATIENCE_S)
+    intake.copies.look()
     assert slot.copies == ([] if again == "never" else [sha256])
+    assert os.path.exists(slot.job.attempt_dir / "taken" / sha256) == (again == "about to be")
 
 
-def test_all_that_is_gone_is_one_sentence(tmp_path):
-    slot = Resumed(tmp_path, *(from_peer(step, step)[0] for step in (310, 320, 330)), rows=True)
-    intake = slot.intake()
-    said: list[str] = []
-    for step in (310, 320, 330):
-        intake.take(state(step))
-        intake.tell(said.append)
-    (sentence,) = said
-    assert sentence.startswith("a segment of slot 0 that entered at step 310 is gone or damaged (")
-    assert ", and 2 more up to step 330: going on without them; this training is no longer bit for bit" in sentence
+def mean_of(*weights, step=310):
+    return Mixed(step, tuple(MixedPeer(2 * k, 0, 90, name_of(data), 1.0) for k, data in enumerate(weights)), 0.1)
 
 
-def test_a_mean_of_which_a_file_is_gone_changes_nothing_and_is_said(tmp_path):
-    """Of two files one is there: half a mean would be another mean."""
-    peers = tuple(MixedPeer(slot, 0, 90, name_of(data), 1.0) for slot, data in ((0, b"one"), (2, b"another")))
-    slot = Resumed(tmp_path, Mixed(310, peers, 0.1))
+@pytest.mark.parametrize(
+    ("entries", "steps", "what", "without"),
+    [
+        ([from_peer(step, step)[0] for step in (310, 320, 330)], (310, 320, 330), "a segment of slot 0",
+         ", and 2 more up to step 330: going on without them"),
+        ([from_peer(step, step)[0] for step in (310, 900)], (310,), "a segment of slot 0", "): going on without it"),
+        # Of two files one is there: half a mean would be another mean.
+        ([mean_of(b"one", b"another")], (310,), "a mean with the weights of slots 0 and 2", "): going on without it"),
+    ],
+)  # fmt: skip
+def test_all_that_is_gone_is_one_sentence_also_where_the_job_ends_before(tmp_path, entries, steps, what, without):
+    slot = Resumed(tmp_path, *entries, rows=True)
     keep_taken(slot.first, name_of(b"one"), b"one")
     intake = slot.intake()
-    said: list[str] = []
-    intake.take(state(310))  # which has no learner to change
-    intake.tell(said.append)
-    (sentence,) = said
-    assert sentence.startswith("a mean with the weights of slots 0 and 2 that entered at step 310 is gone or damaged (")
-
-
-def test_what_is_gone_is_said_too_where_the_job_ends_before_the_last_of_it(tmp_path):
-    slot = Resumed(tmp_path, *(from_peer(step, step)[0] for step in (310, 900)), rows=True)
-    intake = slot.intake()
-    intake.take(state(310))
+    for step in steps:
+        intake.take(state(step))  # which has no learner to change
     intake.close()
-    said: list[str] = []
-    intake.tell(said.append)
-    (sentence,) = said
-    assert "gone or damaged" in sentence
-    assert "going on without it;" in sentence
+    (sentence,) = said_by(intake)
+    assert sentence.startswith(f"{what} that entered at step 310 is gone or damaged (")
+    assert f"{without}; this training is no longer bit for bit" in sentence
 
 
 def test_an_adoption_that_is_lost_keeps_the_slot_from_none(tmp_path):
@@ -170,8 +168,7 @@ def test_a_learner_that_came_of_a_liars_rows_is_told_of(tmp_path, step, who, is_
     slot = Resumed(tmp_path, entry)
     intake = slot.intake()
     intake._unlearn("mallory")
-    said: list[str] = []
-    intake.tell(said.append)
+    said = said_by(intake)
     words = "what slot 0 had learned, taken over at step 250, came of rows of mallory too: only going back to before"
     assert said == ([f"{words} that step undoes it (docs/trust.md)"] if is_said else [])
 
@@ -180,11 +177,9 @@ def test_nothing_of_a_complete_training_stays_whether_it_was_taken_or_not(tmp_pa
     slot = Resumed(tmp_path, from_peer(290, 290)[0], rows=True)
     for data in (b"waits for the loop", b"about to be mixed in"):
         keep_taken(slot.job, name_of(data), data)
-    keep_taken(slot.first, slot_file := from_peer(290, 290)[0].sha256, from_peer(290, 290)[1])
+    keep_taken(slot.first, from_peer(290, 290)[0].sha256, from_peer(290, 290)[1])
     intake = slot.intake()
     intake.open()
-    intake._copies.close(PATIENCE_S)
-    assert slot.copies == [slot_file]
     intake.complete(400)
     assert slot.copies == []
     assert os.listdir(slot.job.attempt_dir / "taken") == []

@@ -15,8 +15,8 @@ pytest.importorskip("metaworld")
 from segments_of import HORIZON, KINDS, KNOWN, NOW, TASKS, beginning, expectation, honest, hostile
 
 from trainer.envs.suites.metaworld.shapes import BOUNDS
-from trainer.sharing.judge import SMALLEST, Accepted, Reason, RefusedSegment, encode, judge, name_of, step_of
-from trainer.sharing.segment import decode
+from trainer.sharing.judge import SMALLEST, Accepted, RefusedSegment, judge, step_of
+from trainer.sharing.segment import Reason, decode, encode, name_of
 
 pytestmark = pytest.mark.trainer
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 from leftovers import descriptors_below
@@ -29,17 +29,8 @@ from trainer.envs.collector import Transition
 from trainer.envs.spaces import STATE
 from trainer.envs.step import Step
 from trainer.sharing import episodes, peers, segment
-from trainer.sharing.episodes import (
-    GivenEpisode,
-    Giving,
-    clear_older,
-    clear_taken,
-    given_by,
-    keep_taken,
-    peers_of,
-    read_given,
-    read_taken,
-)
+from trainer.sharing.copies import Copies, clear_older, clear_taken, keep_taken, read_taken
+from trainer.sharing.episodes import GivenEpisode, Giving, given_by, peers_of, read_given
 from trainer.sharing.peers import PeerReader
 from trainer.sharing.segment import encode, name_of
 from trainer.training.features import giving as giver_module
@@ -65,18 +56,31 @@ class Reader(PeerReader):
     """One that works when it is told to, and knows the first policy of each slot."""
 
     def __init__(self, job, **more):
-        super().__init__(job, TRAINING, step=100, **more)
+        super().__init__(job, TRAINING, Copies(job), step=100, **more)
 
     def looked(self, *, knows=True):
         for other in peers_of(self._job) if knows else ():
-            self._versions_of(other).know(0, 0, 60)
-        self.one_round()
-        return [one.sha256 for one in self.at_hand.take(10**9)]
+            self.know(other, 0, 0, 60)
+        self.look()
+        return [one.sha256 for one in self.ready.take(10**9)]
 
     def said(self):
         found: list[str] = []
-        self.tell(found.append)
+        self.notices.tell(found.append)
         return found
+
+
+def give(job, *numbers, group=GROUP, **more):
+    """Files of these episodes, given by `job`."""
+    giving, files = Giving(job, group, **more), [episode(job, number) for number in numbers]
+    for number, data in zip(numbers, files, strict=True):
+        giving.give(number, data)
+    return [name_of(data) for data in files]
+
+
+def numbers_of(watcher, slot):
+    found, is_other = given_by(watcher, slot, GROUP)
+    return [int(one.path.name[:9]) for one in found], is_other
 
 
 class TestTheGroup:
@@ -89,14 +93,10 @@ class TestTheGroup:
 class TestReading:
     def test_what_another_slot_gives_is_taken_once_and_copied(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        files = [episode(other, number) for number in range(3)]
-        giving = Giving(other, GROUP)
-        for number, data in enumerate(files):
-            giving.give(number, data)
-        reader = Reader(one)
-        assert reader.looked() == [name_of(data) for data in files]
+        names, reader = give(other, 0, 1, 2), Reader(one)
+        assert reader.looked() == names
         assert reader.looked() == []
-        assert read_taken(one, name_of(files[1])) == files[1]
+        assert read_taken(one, names[1]) == episode(other, 1)
         assert reader.said() == []
 
     def test_what_is_bad_changes_nothing_and_is_said_once(self, tmp_path):
@@ -123,8 +123,7 @@ class TestReading:
 
     def test_a_slot_that_cannot_be_read_keeps_no_other_out(self, tmp_path, monkeypatch):
         one, other, third = (slot(tmp_path, number) for number in range(3))
-        for job in (other, third):
-            Giving(job, GROUP).give(0, episode(job, 0))
+        names = [give(job, 0) for job in (other, third)]
         given_by = peers.given_by
 
         def hangs(job, number, group):
@@ -134,9 +133,8 @@ class TestReading:
 
         monkeypatch.setattr(peers, "given_by", hangs)
         reader = Reader(one)
-        with pytest.raises(OSError, match="Input/output"):
-            reader.looked()
-        assert [data.sha256 for data in reader.at_hand.take(10**9)] == [name_of(episode(third, 0))]
+        assert (reader.looked(), reader.looked()) == (names[1], [])
+        assert reader.said() == ["what slot 1 gives cannot be used now (Input/output error); trying again"]
 
     def test_a_folder_in_the_place_of_an_episode_stays_open_nowhere(self, tmp_path):
         folder = GivenEpisode(1, tmp_path, "0" * 64)
@@ -145,40 +143,34 @@ class TestReading:
                 read_given(folder)
         assert descriptors_below(tmp_path) == []
 
-    def test_a_policy_that_turns_up_late_loses_no_episode(self, tmp_path):
+    @pytest.mark.parametrize("turns_up", [True, False])
+    def test_a_policy_that_turns_up_late_loses_no_episode_and_one_that_never_does_is_said_once(
+        self, tmp_path, turns_up
+    ):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        Giving(other, GROUP).give(0, episode(other, 0))
+        give(other, 0)
         reader = Reader(one)
         for _ in range(peers.PATIENCE_ROUNDS - 1):
             assert reader.looked(knows=False) == []
         assert reader.said() == []
-        assert len(reader.looked()) == 1
-        assert reader.looked() == []
-
-    def test_a_policy_that_never_turns_up_is_said_once(self, tmp_path):
-        one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        Giving(other, GROUP).give(0, episode(other, 0))
-        reader = Reader(one)
-        for _ in range(peers.PATIENCE_ROUNDS + 1):
-            assert reader.looked(knows=False) == []
-        (said,) = reader.said()
-        assert "(version_unknown)" in said
-        assert reader.looked() == []
-        assert reader._tries == {1: {}}
+        assert len(reader.looked(knows=turns_up)) == turns_up
+        assert ["(version_unknown)" in line for line in reader.said()] == [True] * (not turns_up)
+        assert reader.looked() == reader.looked() == []
+        assert reader.said() == []
 
     def test_a_slot_that_trains_something_else_is_left_out(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        Giving(other, "f" * 16).give(0, episode(other, 0))
+        give(other, 0, group="f" * 16)
         reader = Reader(one)
         assert reader.looked() == []
         assert reader.looked() == []
         assert reader.said() == ["slot 1 trains something else: nothing of it is learned from"]
-        Giving(slot(tmp_path, 1), GROUP).give(1, episode(other, 1))  # its next attempt does not
+        give(slot(tmp_path, 1), 1)  # its next attempt does not
         assert len(reader.looked()) == 1
 
     def test_the_same_episode_of_an_attempt_that_resumed_is_no_news(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        Giving(other, GROUP).give(0, episode(other, 0))
+        give(other, 0)
         reader = Reader(one)
         assert len(reader.looked()) == 1
         again = encode(replace(made_up(other.run_id, 0), slot=1, episode=77))
@@ -189,16 +181,14 @@ class TestReading:
     def test_what_many_slots_keep_is_remembered_whatever_their_number(self, tmp_path):
         one, others = slot(tmp_path, 0), [slot(tmp_path, number) for number in range(1, 61)]
         for other in others:
-            Giving(other, GROUP).give(0, episode(other, other.slot))
+            give(other, other.slot)
         reader = Reader(one, seen=map(str, range(10_000)))
         assert len(reader.looked()) == 60
         assert "0" in reader._seen
 
     def test_a_reader_that_is_full_leaves_the_rest_where_it_is(self, tmp_path):
         one, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        giving = Giving(other, GROUP)
-        for number in range(5):
-            giving.give(number, episode(other, number))
+        give(other, *range(5))
         reader = Reader(one, most_ready_rows=2 * HORIZON)
         assert [len(reader.looked()) for _ in range(4)] == [2, 2, 1, 0]
 
@@ -206,25 +196,20 @@ class TestReading:
 class TestWhatIsGiven:
     def test_attempts_that_gave_nothing_hide_nothing(self, tmp_path):
         watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        Giving(other, GROUP).give(0, episode(other, 0))
+        give(other, 0)
         for _ in range(5):
             slot(tmp_path, 1)
-        found, is_other = given_by(watcher, 1, GROUP)
-        assert [one.path.parent.parent for one in found] == [other.attempt_dir]
-        assert not is_other
+        assert numbers_of(watcher, 1) == ([0], False)
 
     def test_the_newest_that_gave_anything_says_of_which_group_it_is(self, tmp_path):
         watcher = slot(tmp_path, 0)
         for number, group in enumerate([GROUP, "f" * 16, GROUP, GROUP, "e" * 16]):
-            other = slot(tmp_path, 1)
-            Giving(other, group).give(number, episode(other, number))
-        found, is_other = given_by(watcher, 1, GROUP)
-        assert [int(one.path.name[:9]) for one in found] == [2, 3]
-        assert is_other
+            give(slot(tmp_path, 1), number, group=group)
+        assert numbers_of(watcher, 1) == ([2, 3], True)
 
     def test_a_folder_that_goes_meanwhile_is_empty(self, tmp_path, monkeypatch):
         watcher, other = slot(tmp_path, 0), slot(tmp_path, 1)
-        Giving(other, GROUP).give(0, episode(other, 0))
+        give(other, 0)
         listed = episodes._folders
 
         def gone(folder, prefix):
@@ -234,7 +219,7 @@ class TestWhatIsGiven:
             return found
 
         for look in (lambda: given_by(watcher, 1, GROUP)[0], lambda: list(episodes._given_before(other))):
-            Giving(other, GROUP).give(0, episode(other, 0))
+            give(other, 0)
             with monkeypatch.context() as patched:
                 patched.setattr(episodes, "_folders", gone)
                 assert look() == []
@@ -248,30 +233,22 @@ def opened(job, training, *, finished, is_fresh):
 
 class TestGiving:
     def test_the_newest_are_kept_and_older_attempts_folders_go(self, tmp_path):
-        first = slot(tmp_path, 0)
-        for number in range(3):
-            Giving(first, GROUP).give(number, episode(first, number))
+        first, watcher = slot(tmp_path, 0), slot(tmp_path, 1)
+        give(first, 0, 1, 2)
         second = slot(tmp_path, 0)
-        giving = Giving(second, GROUP, kept=4)
-        for number in range(3, 6):
-            giving.give(number, episode(second, number))
-        watcher = slot(tmp_path, 1)
-        found, is_other = given_by(watcher, 0, GROUP)
-        assert not is_other
-        assert [int(one.path.name[:9]) for one in found] == [2, 3, 4, 5]
-        giving.give(6, episode(second, 6))
+        give(second, 3, 4, 5, kept=4)
+        assert numbers_of(watcher, 0) == ([2, 3, 4, 5], False)
+        give(second, 6, kept=4)
         assert not list(first.attempt_dir.glob("episodes-*"))
 
     def test_a_ghost_gives_nothing_and_removes_nothing(self, tmp_path):
-        ghost = slot(tmp_path, 0)
-        giving = Giving(ghost, GROUP, kept=1)
-        giving.give(0, episode(ghost, 0))
+        ghost, watcher = slot(tmp_path, 0), slot(tmp_path, 1)
+        give(ghost, 0, kept=1)
         keep_taken(ghost, "a" * 64, b"x")
         slot(tmp_path, 0)
-        giving.give(1, episode(ghost, 1))
+        give(ghost, 1, kept=1)
         clear_taken(ghost, {"a" * 64})
-        watcher = slot(tmp_path, 1)
-        assert [int(one.path.name[:9]) for one in given_by(watcher, 0, GROUP)[0]] == [0]
+        assert numbers_of(watcher, 0) == ([0], False)
         assert list(ghost.attempt_dir.glob("taken/*"))
 
     def test_what_is_taken_again_stays_and_the_rest_goes(self, tmp_path):
@@ -309,16 +286,24 @@ class TestGiving:
         clear_older(slot(tmp_path, 0), but={names[0]})
         assert list(job.slot_dir.glob("attempts/*/taken/*")) == [job.attempt_dir / "taken" / names[0]]
 
-    @pytest.mark.parametrize(("is_fresh", "expected"), [(True, [13, 17]), (False, [17])])
-    def test_which_whole_episodes_are_given_their_numbers_decide(self, tmp_path, monkeypatch, is_fresh, expected):
-        written: list[int] = []
-        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
-        job = slot(tmp_path, 0)
-        giver = opened(job, TRAINING, finished=10, is_fresh=is_fresh)
-        giver.on_version(0, 1, 0)
-        for step in range(2 * HORIZON):  # four episodes at once, numbers 11 to 14, then 15 to 18
-            giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
-        giver._dispatch.close(60)
+    @pytest.fixture
+    def written(self, monkeypatch):
+        """The numbers of the episodes that come to the disk."""
+        found: list[int] = []
+        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: found.append(number))
+        return found
+
+    @pytest.mark.parametrize(
+        ("is_fresh", "is_published", "expected"), [(True, True, [13, 17]), (False, True, [17]), (True, False, [])]
+    )
+    def test_which_whole_episodes_are_given_their_numbers_decide_once_a_policy_is_published(
+        self, tmp_path, written, is_fresh, is_published, expected
+    ):
+        giver = opened(slot(tmp_path, 0), TRAINING, finished=10, is_fresh=is_fresh)
+        if is_published:
+            giver.on_version(0, 1, 0)
+        played(giver, 2)  # four episodes at once, numbers 11 to 14, then 15 to 18
+        giver._dispatch.close(PATIENCE_S)
         assert written == expected
 
     @pytest.mark.parametrize("every", [2, 5, 7, 10])
@@ -337,33 +322,32 @@ class TestGiving:
         assert counts.min() >= 0.6 * of_each
         assert counts.max() <= 1.4 * of_each
 
-    def test_what_was_done_before_any_policy_was_published_is_not_given(self, tmp_path, monkeypatch):
-        written: list[int] = []
-        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
-        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
-        for step in range(HORIZON):
-            giver.add(one_step(ends=step == HORIZON - 1))
-        giver._dispatch.close(60)
-        assert written == []
+    @pytest.mark.parametrize(
+        ("error", "words"),
+        [
+            (OSError(28, "No space left on device"), "now (No space left on device); the training goes on"),
+            (RuntimeError("no"), "any more (RuntimeError: no)"),
+        ],
+    )
+    def test_what_ends_giving_is_said_once_and_never_contradicted(self, tmp_path, monkeypatch, error, words):
+        def fails(*_):
+            raise error
 
-    def test_a_full_disk_is_said_once_and_the_training_goes_on(self, tmp_path, monkeypatch):
-        def full(*_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(episodes.Giving, "give", full)
+        monkeypatch.setattr(episodes.Giving, "give", fails)
         giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
         giver.on_version(0, 1, 0)
-        for step in range(HORIZON):
-            giver.add(one_step(ends=step == HORIZON - 1))
-        giver._dispatch.close(60)
         said: list[str] = []
-        giver.tell(said.append)
-        giver.tell(said.append)
-        assert said == ["other slots get no episodes of this one now (No space left on device); the training goes on"]
+        for round_ in range(3):
+            played(giver, 1)
+            if round_ == 0 and isinstance(error, RuntimeError):
+                giver._dispatch._thread.join(PATIENCE_S)
+            elif round_ == 0:
+                wait_for(lambda: giver._dispatch.trouble, "the trouble")
+            giver.tell(said.append)
+        giver._dispatch.close(PATIENCE_S)
+        assert said == [f"other slots get no episodes of this one {words}"]
 
-    def test_an_episode_that_is_no_segment_is_said_once_and_the_next_is_given(self, tmp_path, monkeypatch):
-        written: list[int] = []
-        monkeypatch.setattr(episodes.Giving, "give", lambda _self, number, _data: written.append(number))
+    def test_an_episode_that_is_no_segment_is_said_once_and_the_next_is_given(self, tmp_path, monkeypatch, written):
         giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
         decoded = iter([False, False, False, True])
 
@@ -377,30 +361,20 @@ class TestGiving:
         monkeypatch.setattr(giver_module, "decode", decode)
         giver.on_version(0, 1, 0)
         said: list[str] = []
-        for step in range(3 * HORIZON):
-            giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
+        for _ in range(3):
+            played(giver, 1)
             giver.tell(said.append)
-        giver._dispatch.close(60)
+        giver._dispatch.close(PATIENCE_S)
         giver.tell(said.append)
         ending = "(it would unpack to 1 bytes; a segment has at most 131072)"
         assert said == [f"other slots do not get all episodes of this one: one is no segment {ending}"]
         assert written == [9]
 
-    def test_giving_that_ended_is_said_once_and_never_contradicted(self, tmp_path, monkeypatch):
-        def broken(*_):
-            raise RuntimeError("no")
 
-        monkeypatch.setattr(episodes.Giving, "give", broken)
-        giver = opened(slot(tmp_path, 0), TRAINING, finished=0, is_fresh=True)
-        giver.on_version(0, 1, 0)
-        said: list[str] = []
-        for round_ in range(3):
-            for step in range(HORIZON):
-                giver.add(one_step(ends=step == HORIZON - 1))
-            if round_ == 0:
-                giver._dispatch._thread.join(PATIENCE_S)
-            giver.tell(said.append)
-        assert said == ["other slots get no episodes of this one any more (RuntimeError: no)"]
+def played(giver, rounds):
+    """All environments play so many whole episodes."""
+    for step in range(rounds * HORIZON):
+        giver.add(one_step(ends=step % HORIZON == HORIZON - 1))
 
 
 def spaces_of():

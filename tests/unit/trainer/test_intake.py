@@ -41,14 +41,16 @@ from trainer.config.section import TrainingSection, resolve
 from trainer.config.settings import AlgorithmSettings
 from trainer.envs.spaces import ArraySpec, Box, Discrete, Spaces
 from trainer.envs.suite import Bounds, SuiteRef
-from trainer.sharing import again, ingest
+from trainer.sharing import ingest
 from trainer.sharing import journal as intakelog
-from trainer.sharing.conduct import LEAST
 from trainer.sharing.ingest import Ingester
-from trainer.sharing.journal import Removed, Taken
-from trainer.sharing.judge import judge
+from trainer.sharing.journal import Adopted, Mixed, MixedPeer, Removed, Taken, TakenFromPeer
+from trainer.sharing.judge import LEAST, judge
+from trainer.sharing.reader import Reader
 from trainer.sharing.segment import encode, name_of
 from trainer.sharing.spotcheck import Redone
+from trainer.training.features.inflow import again, rollback
+from trainer.training.features.inflow import intake as intake_module
 from trainer.training.features.inflow.intake import Intake
 from trainer.training.run import TrainingRun
 
@@ -59,6 +61,7 @@ TRAINING = section(
     contribution_max_lag=500,
     trusted_contributors=("alice", "bob", "carol", "mallory", "flood", "quiet", f"user-{getpass.getuser()}"),
 )
+NOW = 1e9
 
 
 @pytest.fixture
@@ -74,69 +77,65 @@ class Alone:
     Settings = AlgorithmSettings
 
 
+def told_by(*sources):
+    said: list[str] = []
+    for source in sources:
+        (source.tell if hasattr(source, "tell") else source.notices.tell)(said.append)
+    return said
+
+
 def test_experience_is_refused_in_a_sentence_where_the_algorithm_cannot_use_it(job):
     intake = Intake(job, resolve(TrainingSection(algorithm=f"{__name__}:Alone")), None)
     intake.open()
     assert intake.ingester is None
-    said: list[str] = []
-    intake.tell(said.append)
-    assert said[0].endswith(f"{__name__}:Alone learns from its own steps alone")
+    assert told_by(intake)[0].endswith(f"{__name__}:Alone learns from its own steps alone")
 
 
 @pytest.mark.parametrize(
-    ("obs", "action", "words"),
+    ("obs", "action", "horizon", "words"),
     [
-        ({"state": ArraySpec((2,))}, Box(1), None),
-        ({"state": ArraySpec((2,))}, Discrete(3), "observations 'state' of float32 [2] and one of 3 actions"),
-        (
-            {"image": ArraySpec((1, 4, 4), "uint8")},
-            Box(1),
-            "observations 'image' of uint8 [1, 4, 4] and actions of real",
-        ),
-        ({"state": ArraySpec((2, 2))}, Box(1), "observations 'state' of float32 [2, 2] and actions of real numbers"),
-        (
-            {"state": ArraySpec((2,)), "b": ArraySpec((1,))},
-            Box(1),
-            "observations 'b' of float32 [1], 'state' of float32",
-        ),
+        ({"state": ArraySpec((2,))}, Box(1), 5, None),
+        ({"state": ArraySpec((2,))}, Discrete(3), 5, "observations 'state' of float32 [2] and one of 3 actions"),
+        ({"image": ArraySpec((1, 4, 4), "uint8")}, Box(1), 5, "'image' of uint8 [1, 4, 4] and actions of real"),
+        ({"state": ArraySpec((2, 2))}, Box(1), 5, "'state' of float32 [2, 2] and actions of real numbers"),
+        ({"state": ArraySpec((2,)), "b": ArraySpec((1,))}, Box(1), 5, "'b' of float32 [1], 'state' of float32"),
+        ({"state": ArraySpec((70,))}, Box(1), 400, None),
+        ({"state": ArraySpec((80,))}, Box(1), 400, "an episode of 400 steps takes more than the 128 KiB"),
     ],
 )
-def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(job, monkeypatch, obs, action, words):
+def test_experience_is_refused_in_a_sentence_where_a_segment_cannot_hold_it(
+    job, monkeypatch, obs, action, horizon, words
+):
     bounds = Bounds(1.0, (0.0, 1.0), False, lambda *_: None)
-    opened = SimpleNamespace(spaces=Spaces(obs, action, ("t",), 5), bounds=bounds)
+    opened = SimpleNamespace(spaces=Spaces(obs, action, ("t",), horizon), bounds=bounds)
     monkeypatch.setattr(SuiteRef, "open", lambda _: opened)
     intake = Intake(job, TRAINING, None)
-    said: list[str] = []
-    intake.tell(said.append)
     assert (intake.ingester is None) == (words is not None)
-    if words is None:
-        assert said == []
-    else:
-        assert "experience of other machines is not taken: segments hold one row of real numbers" in said[0]
-        assert words in said[0]
+    assert [words in sentence for sentence in told_by(intake)] == ([] if words is None else [True])
 
 
-@pytest.mark.parametrize(("numbers", "is_taken"), [(70, True), (80, False)])
-def test_experience_is_refused_where_a_segment_cannot_hold_a_whole_episode(job, monkeypatch, numbers, is_taken):
-    bounds = Bounds(1.0, (0.0, 1.0), False, lambda *_: None)
-    spaces = Spaces({"state": ArraySpec((numbers,))}, Box(1), ("t",), 400)
-    monkeypatch.setattr(SuiteRef, "open", lambda _: SimpleNamespace(spaces=spaces, bounds=bounds))
-    intake = Intake(job, TRAINING, None)
-    said: list[str] = []
-    intake.tell(said.append)
-    assert (intake.ingester is not None) == is_taken
-    why = "an episode of 400 steps takes more than the 128 KiB that a segment may have"
-    assert said == [] if is_taken else said == [f"experience of other machines is not taken: {why}"]
+class Checker:
+    """Does segments again: what pays 10 in its first step is not true."""
+
+    def redo(self, segment):
+        return Redone(0.0, segment.steps, "it paid less" if segment.reward[0] == 10 else "")
+
+    def close(self):
+        pass
 
 
 class Door(Ingester):
-    """One that works when it is told to, and knows the first policy."""
+    """One that works when it is told to, and knows the first policy. `checked`: nobody but ann is trusted."""
 
-    def __init__(self, job, **more):
-        super().__init__(job, TRAINING, step=100, clock=lambda: 1e9, **more)
+    now = NOW
+
+    def __init__(self, job, *, checked=False, trusted=(), **more):
+        training = section(horizon=HORIZON, trusted_contributors=trusted) if checked or trusted else TRAINING
+        more = ({"resimulate": Checker} if checked else {}) | more
+        super().__init__(job, training, step=100, clock=lambda: self.now, **more)
         self.know(0, 0, 60)
 
-    def look(self, rounds=1):
+    def round(self, rounds=1):
         for _ in range(rounds):
             self.one_round()
         return self
@@ -144,6 +143,10 @@ class Door(Ingester):
 
 def a_file(job, number, **changes):
     return encode(replace(made_up(job.run_id, number), **changes))
+
+
+def lie(job, number):
+    return a_file(job, number, reward=np.full_like(made_up(job.run_id, number).reward, 10))
 
 
 def sent(job, *numbers, who="alice", **more):
@@ -160,6 +163,10 @@ def reasons(job, who="alice"):
 
 def whos(ready):
     return [one.who for one in ready]
+
+
+def rows_like(value, count=HORIZON):
+    return {name: np.full((count, *shape), value, kind) for name, (shape, kind) in FIELDS.items()}
 
 
 class TestTheShareOfABatch:
@@ -206,7 +213,7 @@ class TestTheShareOfABatch:
 
     def test_who_sends_one_task_only_changes_no_tasks_weight(self):
         experience = Experience(TRAINING, SPACES)
-        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        rows = rows_like(1)
         for task in range(3):
             experience.add(np.full(HORIZON, task), {name: 0 * array for name, array in rows.items()})
         experience.welcome().add("alice", rows, task=1, content="", policy_step=0, step=0)
@@ -238,13 +245,11 @@ class TestWhatRowsPay:
 
     def experience(self, own):
         made = Experience(TRAINING, SPACES)
-        rows = {name: np.zeros((len(own), *shape), kind) for name, (shape, kind) in FIELDS.items()}
-        made.add(np.zeros(len(own), np.int64), {**rows, "reward": np.array(own, np.float32)})
+        made.add(np.zeros(len(own), np.int64), rows_like(0, len(own)) | {"reward": np.array(own, np.float32)})
         return made
 
     def given(self, experience, who, paid, times, task=0):
-        rows = {name: np.zeros((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
-        rows["reward"] = np.full(HORIZON, paid, np.float32)
+        rows = rows_like(0) | {"reward": np.full(HORIZON, paid, np.float32)}
         others = experience.welcome()
         for number in range(times):
             others.add(
@@ -309,7 +314,7 @@ class TestTheRing:
         others = Contributed(TRAINING, FIELDS)
         for number, who in enumerate(senders):
             segment = made_up("toy", number)
-            rows = {name: np.full((HORIZON, *shape), number, kind) for name, (shape, kind) in FIELDS.items()}
+            rows = rows_like(number)
             others.add(who, rows, task=number % 3, content=segment.content(), policy_step=number, step=100)
         return others
 
@@ -324,15 +329,13 @@ class TestTheRing:
     def test_however_many_send_the_contents_that_are_remembered_are_bounded(self):
         others = self.filled(*map(str, range(60)))
         others.recent |= dict.fromkeys(map(str, range(20_000)), 0)
-        others.add(
-            "0", {n: np.zeros((1, *s), k) for n, (s, k) in FIELDS.items()}, task=0, content="x", policy_step=0, step=100
-        )
+        others.add("0", rows_like(0, 1), task=0, content="x", policy_step=0, step=100)
         assert len(others.recent) == MAX_RECENT
 
     def test_a_loud_one_pushes_out_its_own_rows_only(self):
         others = self.filled("quiet")
         kept = rows_of(others, "quiet")
-        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        rows = rows_like(1)
         for _ in range(2 * capacity_of(TRAINING) // HORIZON + 2):
             others.add("loud", rows, task=0, content="", policy_step=0, step=100)
         assert rows_of(others, "quiet") == kept
@@ -340,7 +343,7 @@ class TestTheRing:
 
     def test_who_gave_nothing_while_the_run_filled_its_own_ring_makes_room(self):
         others = self.filled("early", "late")
-        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        rows = rows_like(1)
         others.add("late", rows, task=0, content="", policy_step=0, step=100 + TRAINING.algorithm.buffer_size)
         assert others.sources == ["early", "late"]
         others.add("late", rows, task=0, content="", policy_step=0, step=101 + TRAINING.algorithm.buffer_size)
@@ -351,7 +354,7 @@ class TestTheRing:
         others = self.filled("a", "b")
         assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, HORIZON, 0]]
         full = others.state_dict()
-        rows = {name: np.ones((HORIZON, *shape), kind) for name, (shape, kind) in FIELDS.items()}
+        rows = rows_like(1)
         others.add("b", rows, task=1, content="", policy_step=0, step=100)
         assert others.sizes.tolist() == [[HORIZON, 0, 0], [0, 2 * HORIZON, 0]]
         others.drop("a")
@@ -372,30 +375,118 @@ class TestTheRing:
         assert again.lag_row() == {"segments": 0}
 
 
+def told_of(job, story, **settings):
+    """Play `story` on a door: who sends which segment (`*`: a lie, `'`: with another header, `?`: under a false name),
+    `look`, `drop who`, `readmit who`, `day` passing twice. Returns (door, verdicts in order of the numbers by sender,
+    what is ready, whose rows must leave).
+    """
+    door, names = Door(job, **settings), {}
+    for command in story.split(";"):
+        match command.split():
+            case ["look", *rounds]:
+                door.round(int(rounds[0]) if rounds else 1)
+            case ["drop", who]:
+                inbox_of(job, who).drop(by="me", now=NOW)
+            case ["readmit", who]:
+                assert inbox_of(job, who).readmit()
+            case ["days"]:
+                door.now += 2 * 86_400
+            case [who, *numbers]:
+                for word in numbers:
+                    number = int(word.rstrip("*'?"))
+                    data = lie(job, number) if word[-1] == "*" else a_file(job, number)
+                    data = a_file(job, number, actor="f" * 16) if word[-1] == "'" else data
+                    name = f"{number:064x}" if word[-1] == "?" else name_of(data)
+                    send(job.shared_dir, who, job.run_id, data, name=name)
+                    names[who, name] = f"{who} {word}"
+    verdicts = [f"{told}: {reasons(job, who).get(name, 'waits') or 'ok'}" for (who, name), told in names.items()]
+    ready = [names[one.who, one.sha256] for one in door.ready.take(10**6)]
+    leaving = list(iter(door.removals.next, None))
+    return door, verdicts, ready, leaving
+
+
+#: story → what became of each segment, what is ready, whose rows must leave.
+STORIES = {
+    "a good one is ready": ("alice 4;look", ["alice 4: ok"], ["alice 4"], []),
+    "what is none is refused": ("alice 1?;look", ["alice 1?: name"], [], []),
+    "the same from another sender": ("alice 1;look;bob 1;look", ["alice 1: ok", "bob 1: duplicate"], ["alice 1"], []),
+    "the same with another header": ("alice 1;look;bob 1';look", ["alice 1: ok", "bob 1': duplicate"], ["alice 1"], []),
+    "who was dropped": (
+        "alice 1;look;drop alice;alice 2;look 2", ["alice 1: dropped", "alice 2: dropped"], [], ["alice"],
+    ),
+    "who was readmitted": (
+        "alice 1;drop alice;look 2;readmit alice;alice 2;look", ["alice 1: dropped", "alice 2: ok"], ["alice 2"],
+        ["alice"],
+    ),
+}  # fmt: skip
+#: The same where nobody but ann is trusted, and segments can be done again.
+CHECKED = {
+    "one lie takes back all of its sender and nobody else's": (
+        "eve 1 2;ann 3;look;eve 4*;ann 5;look",
+        ["eve 1: not_reproduced", "eve 2: not_reproduced", "ann 3: ok", "eve 4*: not_reproduced", "ann 5: ok"],
+        ["ann 3", "ann 5"], ["eve"],
+    ),
+    "its time over it is checked from the beginning": (
+        "eve 1*;look;days;eve 2*;look", ["eve 1*: not_reproduced", "eve 2*: not_reproduced"], [], ["eve", "eve"],
+    ),
+    "while it is held its segments wait": (
+        "eve 1*;look;eve 2;look", ["eve 1*: not_reproduced", "eve 2: waits"], [], ["eve"],
+    ),
+    "the trusted are believed": ("ann 1*;look", ["ann 1*: ok"], ["ann 1*"], []),
+}  # fmt: skip
+
+
 class TestTheDoor:
-    def test_a_good_segment_is_accepted_and_its_rows_are_at_hand(self, job):
+    @pytest.mark.parametrize(("story", "verdicts", "ready", "leaving"), STORIES.values(), ids=STORIES)
+    def test_what_becomes_of_a_segment(self, job, story, verdicts, ready, leaving):
+        assert told_of(job, story)[1:] == (verdicts, ready, leaving)
+
+    @pytest.mark.parametrize(("story", "verdicts", "ready", "leaving"), CHECKED.values(), ids=CHECKED)
+    def test_what_becomes_of_one_that_is_done_again(self, job, story, verdicts, ready, leaving):
+        trusted = ("ann",) if "ann 1*" in story else ()
+        door, *found = told_of(job, story, checked=True, trusted=trusted)
+        assert found == [verdicts, ready, leaving]
+        if leaving:
+            assert "it paid less" in store.held(inbox_of(job, "eve").path, door.now).why
+            assert [line for line in told_by(door) if "eve" in line and "it paid less" in line]
+        assert store.held(inbox_of(job, "ann").path, door.now) is None
+        counts = store.given_to(inbox_of(job, "ann").path, job.run_id, 0)
+        assert counts.checked == counts.exact == (0 if trusted else counts.accepted)
+
+    def test_where_nothing_can_be_done_again_only_the_trusted_give(self, job):
+        assert told_of(job, "ann 1;eve 2;look", trusted=("ann",))[1:3] == (["ann 1: ok", "eve 2: untrusted"], ["ann 1"])
+
+    @pytest.mark.parametrize("fails", ["judge", "redo"])
+    def test_what_fails_on_a_segment_refuses_it_and_goes_on(self, job, fails):
+        def raising(data, name, expect):
+            if name == bad:
+                raise RecursionError("a defect")
+            return judge(data, name, expect)
+
+        class Broken(Checker):
+            def redo(self, segment):
+                if segment.episode == 1:
+                    raise RuntimeError("no")
+                return super().redo(segment)
+
+        bad = name_of(a_file(job, 1))
+        settings = {"judge": raising} if fails == "judge" else {"checked": True, "resimulate": Broken}
+        assert told_of(job, "bob 1 2;look", **settings)[1:3] == (["bob 1: defect", "bob 2: ok"], ["bob 2"])
+
+    def test_a_good_segments_rows_are_ready_and_its_file_moved(self, job):
         (path,) = sent(job, 4)
-        (ready,) = Door(job).look().at_hand.take(1000)
-        segment = made_up(job.run_id, 4)
+        (ready,) = Door(job).round().ready.take(1000)
         assert not path.exists()
         assert inbox_of(job).accepted(job.run_id, 0, path.name).exists()
-        assert reasons(job) == {path.name: ""}
         assert (ready.who, ready.task, ready.count, ready.policy_step) == ("alice", 1, HORIZON, 60)
-        assert np.array_equal(ready.rows["next_obs.state"], segment.obs[1:])
+        assert np.array_equal(ready.rows["next_obs.state"], made_up(job.run_id, 4).obs[1:])
 
-    def test_what_is_no_segment_is_refused_and_not_kept(self, job):
-        (path,) = sent(job, 1, name="0" * 64)
-        door = Door(job).look()
-        assert door.at_hand.take(1000) == []
-        assert reasons(job) == {path.name: "name"}
-        assert door.refused == {"name": 1}
+    def test_what_is_no_segment_is_not_kept_and_the_rest_goes_to_quarantine_with_its_reason(self, job):
+        told_of(job, "alice 1?;look")
         assert inbox_of(job).usage("tmp", "new", "accepted", "quarantine").segments == 0
-
-    def test_a_segment_that_is_refused_goes_to_quarantine_with_its_reason(self, job):
         sent(job, 1)
-        door = Door(job).look()
         (again,) = sent(job, 1, who="bob")
-        door.look()
+        Door(job).round(2)
         kept = inbox_of(job, "bob").place("quarantine", job.run_id, 0) / again.name
         assert json.loads(kept.with_name(f"{again.name}.reason.json").read_text())["reason"] == "duplicate"
         assert kept.exists()
@@ -403,30 +494,16 @@ class TestTheDoor:
     def test_whoever_brings_mostly_what_is_none_is_held_and_the_others_are_not(self, job):
         for number in range(LEAST):
             sent(job, number, name=f"{number:064x}")
-        (good,) = sent(job, 1_000, who="bob")
-        door, said = Door(job), []
-        door.look(LEAST).tell(said.append)
-        assert whos(door.at_hand.take(1000)) == ["bob"]
+        sent(job, 1_000, who="bob")
+        door = Door(job).round(LEAST)
+        assert whos(door.ready.take(1000)) == ["bob"]
         why = f"{LEAST} of its last {LEAST} segments were refused, the last one for name"
-        assert said == [f"nothing of alice is taken for 1 h: {why} (`syncd readmit` ends that)"]
+        assert told_by(door) == [f"nothing of alice is taken for 1 h: {why} (`syncd readmit` ends that)"]
         (waits,) = sent(job, 1_001)
-        assert door.look(3).at_hand.take(1000) == []
+        assert door.round(3).ready.take(1000) == []
         assert waits.exists()
         assert inbox_of(job).readmit()
-        assert whos(door.look(2).at_hand.take(1000)) == ["alice"]
-        assert not good.exists()
-
-    def test_a_judge_that_fails_refuses_the_segment_and_goes_on(self, job):
-        bad, good = (name_of(a_file(job, number)) for number in (1, 2))
-
-        def fails(data, name, expect):
-            if name == bad:
-                raise RecursionError("a defect")
-            return judge(data, name, expect)
-
-        sent(job, 1, 2)
-        Door(job, judge=fails).look()
-        assert reasons(job) == {bad: "defect", good: ""}
+        assert whos(door.round(2).ready.take(1000)) == ["alice"]
 
     def test_links_pipes_and_folders_are_never_opened(self, job, tmp_path):
         folder = inbox_of(job).place("new", job.run_id, 0)
@@ -435,114 +512,75 @@ class TestTheDoor:
         (folder / ("a" * 64)).symlink_to(tmp_path / "secret")
         os.mkfifo(folder / ("b" * 64))
         (folder / ("c" * 64)).mkdir()
-        assert Door(job).look(2).accepted == 0
+        assert Door(job).round(2).accepted == 0
 
-    def test_what_is_moved_under_its_hands_stops_nothing(self, job, monkeypatch):
-        real = store.Inbox.read
+    @pytest.mark.parametrize("trouble", ["it vanishes", "it may not be read"])
+    def test_what_happens_to_a_file_under_its_hands_stops_nothing(self, job, monkeypatch, trouble):
+        real, (first, second) = store.Inbox.read, sent(job, 1, 2)
 
-        def read_and_vanish(inbox, path):
+        def read(inbox, path):
             data = real(inbox, path)
-            if path == sent_first:
+            if path == first and trouble == "it vanishes":
                 path.unlink()
+            elif path == first:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return data
 
-        sent_first, second = sent(job, 1, 2)
-        monkeypatch.setattr(store.Inbox, "read", read_and_vanish)
-        door = Door(job).look()
-        assert [one.sha256 for one in door.at_hand.take(1000)] == [second.name]
+        monkeypatch.setattr(store.Inbox, "read", read)
+        assert [one.sha256 for one in Door(job).round().ready.take(1000)] == [second.name]
+        assert trouble == "it vanishes" or reasons(job)[first.name] == "defect"
 
-    def test_a_file_that_may_not_be_read_is_refused(self, job, monkeypatch):
-        def forbidden(*args):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    @pytest.mark.parametrize("name", ["find", "prune", "waiting", "accept", "note"])
+    def test_a_folder_that_cannot_be_used_keeps_nobody_else_out(self, job, monkeypatch, name):
+        owner = store if name == "prune" else store.Inbox
+        real = getattr(owner, name)
 
-        (path,) = sent(job, 1)
-        monkeypatch.setattr(store.Inbox, "read", forbidden)
-        Door(job).look()
-        assert reasons(job) == {path.name: "defect"}
+        def fails(inbox, *args, **more):
+            if inbox.who == "alice":
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), secrets.token_hex(4))
+            return real(inbox, *args, **more)
 
-    def test_a_folder_that_cannot_be_used_keeps_nobody_else_out(self, job, monkeypatch):
-        def fails(real):
-            def call(inbox, *args, **more):
-                if inbox.who == "alice":
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), secrets.token_hex(4))
-                return real(inbox, *args, **more)
-
-            return call
-
+        monkeypatch.setattr(owner, name, fails)
+        monkeypatch.setattr(ingest, "PRUNE_EVERY_S", 0.0)
         (counted,) = sent(job, 9, who="carol", state="accepted")
         entries = [Taken(50, who, counted.name, HORIZON, "", 0) for who in ("alice", "carol")]
-        for name in ("find", "prune", "waiting", "accept", "note"):
-            with monkeypatch.context() as patch:
-                owner = store if name == "prune" else store.Inbox
-                patch.setattr(owner, name, fails(getattr(owner, name)))
-                sent(job, 1, who="alice")
-                sent(job, 2, who="bob")
-                door, said = Door(job, counted=entries), []
-                door._pruned_at = float("-inf")
-                door.look(3).tell(said.append)
-                assert "bob" in whos(door.at_hand.take(1000)), name
-                assert said == ["the inbox of alice cannot be used now (Permission denied); trying again"], name
-                assert not counted.exists()
+        sent(job, 1, who="alice")
+        sent(job, 2, who="bob")
+        door = Door(job, counted=entries).round(3)
+        assert "bob" in whos(door.ready.take(1000))
+        assert told_by(door) == ["the inbox of alice cannot be used now (Permission denied); trying again"]
+        assert not counted.exists()
 
-    def test_where_nothing_is_taken_any_more_a_drop_is_seen_all_the_same(self, job, monkeypatch):
+    def test_where_nothing_is_taken_any_more_a_drop_is_seen_all_the_same(self, job):
         job.accepts_contributions = False
         (left,) = sent(job, 1)
         (counted,) = sent(job, 2, state="accepted")
-        inbox_of(job, "bob").drop(by="me", now=1e9)
+        inbox_of(job, "bob").drop(by="me", now=NOW)
         door = Door(job, counted=[Taken(50, "alice", counted.name, HORIZON, "", 0)])
-        door.close(0)
-        door._run()
+        reader = Reader(job, [door])
+        reader.begin()
+        reader.close(PATIENCE_S)
         assert door.removals.next() == "bob"
-        assert left.exists()
-        assert not counted.exists()
+        assert (left.exists(), counted.exists()) == (True, False)
 
     def test_an_end_in_mid_round_is_not_followed_by_the_word_that_more_is_taken(self, job, monkeypatch):
         door, said = Door(job), []
-        monkeypatch.setattr(door, "one_round", lambda _judged: door.close(0))
-        monkeypatch.setattr(door.takings, "say", lambda *_, **more: said.append(more))
-        door._run()
+        monkeypatch.setattr(door, "one_round", lambda _judged: setattr(door, "is_ending", True))
+        monkeypatch.setattr(door.notice, "say", said.append)
+        Reader(job, [door]).look()
         assert said == []
 
-    def test_the_same_again_is_a_duplicate_even_from_somebody_else_with_another_header(self, job):
-        sent(job, 1)
-        door = Door(job).look()
-        path = send(job.shared_dir, "bob", job.run_id, a_file(job, 1, actor="f" * 16))
-        door.look()
-        assert reasons(job, "bob") == {path.name: "duplicate"}
-        later = Door(job, seen=[made_up(job.run_id, 2).content()])
-        (path,) = sent(job, 2)
-        later.look(2)  # at first what lies accepted and uncounted, then what waits
-        assert reasons(job)[path.name] == "duplicate"
-
-    def test_contributors_take_turns(self, job):
+    def test_contributors_take_turns_and_no_more_is_judged_than_the_loop_takes(self, job):
         sent(job, *range(30), who="flood")
         sent(job, 30, 31, who="quiet")
-        door = Door(job)
+        door = Door(job, most_ready_rows=7 * HORIZON)
         assert door.one_round(judged=4) == 4
-        assert whos(door.at_hand.take(10_000)) == ["flood", "quiet", "flood", "quiet"]
-
-    def test_no_more_is_judged_than_the_loop_takes(self, job):
-        sent(job, *range(8))
-        door = Door(job, most_ready_rows=3 * HORIZON).look(3)
-        assert len(inbox_of(job).waiting(job.run_id, 0, now=0)) == 5
-        taken = door.at_hand.take(2 * HORIZON)
-        assert len(taken) == 2
-        door.at_hand.put_back(taken)
-        assert door.at_hand.take(2 * HORIZON) == taken
-        assert len(door.look().at_hand.take(10**6)) == 3
-
-    def test_a_dropped_contributor_is_told_once_and_refused_until_it_is_readmitted(self, job):
-        sent(job, 1)
-        door = Door(job).look()
-        inbox_of(job).drop(by="me", now=1e9)
-        sent(job, 2)
-        door.look(2)
-        assert (door.removals.next(), door.removals.next()) == ("alice", None)
-        assert door.at_hand.take(1000) == []
-        assert set(reasons(job).values()) == {"dropped"}
-        inbox_of(job).readmit()
-        sent(job, 3)
-        assert len(door.look().at_hand.take(1000)) == 1
+        assert door.round(3).ready.rows == 7 * HORIZON
+        assert len(inbox_of(job, "flood").waiting(job.run_id, 0, now=0)) == 25
+        taken = door.ready.take(4 * HORIZON)
+        assert whos(taken) == ["flood", "quiet", "flood", "quiet"]
+        door.ready.put_back(taken)
+        assert door.ready.take(4 * HORIZON) == taken
 
     def test_policies_of_earlier_attempts_are_looked_up(self, job):
         from published import draft_of, nets_for
@@ -552,108 +590,27 @@ class TestTheDoor:
         place = store.Shared(job.shared_dir).slot(job.run_id, 0)
         store.publish(place, draft_of(TRAINING, tensors, **fields), store.rounded(tensors))
         send(job.shared_dir, "alice", job.run_id, encode(made_up(job.run_id, 1, version=(3, 7))))
-        (ready,) = Door(job).look().at_hand.take(1000)
+        (ready,) = Door(job).round().ready.take(1000)
         assert ready.policy_step == 55
 
     def test_what_a_checkpoint_counts_is_deleted_wherever_a_kill_left_it(self, job):
-        (moved,) = sent(job, 1, state="accepted")
-        (left,) = sent(job, 2)
-        counted = [Taken(50, "alice", path.name, HORIZON, "", 0) for path in (moved, left)]
-        Door(job, counted=counted).look()
-        assert not moved.exists()
-        assert not left.exists()
+        paths = [*sent(job, 1, state="accepted"), *sent(job, 2)]
+        Door(job, counted=[Taken(50, "alice", path.name, HORIZON, "", 0) for path in paths]).round()
+        assert not any(path.exists() for path in paths)
         assert inbox_of(job).usage("new", "accepted", "quarantine").segments == 0
 
-    def test_what_is_scheduled_is_left_to_the_loop_and_what_nobody_counted_is_judged_anew(self, job):
+    def test_what_enters_again_or_is_unwanted_is_not_taken_and_what_nobody_counted_is_judged_anew(self, job):
         (scheduled,) = sent(job, 1)
-        (orphan,) = sent(job, 2, state="accepted")
+        orphan, unwanted, seen = sent(job, 2, 3, 4, state="accepted")
         entry = Taken(120, "alice", scheduled.name, HORIZON, made_up(job.run_id, 1).content(), 0)
-        door = Door(job, taken=[entry]).look(2)
-        assert [one.sha256 for one in door.at_hand.take(1000)] == [orphan.name]
+        known = [made_up(job.run_id, 4).content()]
+        door = Door(job, taken=[entry], unwanted=[("alice", unwanted.name)], seen=known).round(2)
+        assert [one.sha256 for one in door.ready.take(1000)] == [orphan.name]
         assert inbox_of(job).accepted(job.run_id, 0, scheduled.name).exists()
+        assert (reasons(job)[unwanted.name], reasons(job)[seen.name]) == ("dropped", "duplicate")
         sent(job, 1, who="bob")  # the same bytes are not his
-        door.look(2)
+        door.round(2)
         assert set(reasons(job, "bob").values()) == {"duplicate"}
-
-
-class TestAResume:
-    def test_an_inbox_that_hangs_does_not_eat_the_lead(self, job, monkeypatch):
-        paths = sent(job, 1, 2, state="accepted")
-        made, said, answers = Intake(job, TRAINING, None), [], threading.Event()
-        due = [Taken(104, "alice", path.name, HORIZON, path.name, 60) for path in paths]
-        made._schedule.extend(due)
-        monkeypatch.setattr(store.Inbox, "read", lambda _inbox, _path: answers.wait(PATIENCE_S) and b"")
-        monkeypatch.setattr(again, "HUNG_S", 0.0)
-        job.deadline = time.time() + 0.5
-        made.take(_state(104))  # and not until the inbox answers
-        assert not answers.is_set()
-        assert time.time() >= job.deadline - 0.1
-        answers.set()
-        assert made.ends_unsaved  # a checkpoint of now would lack what its journal says
-        assert [*made._schedule] == due
-        made.close()
-        made.tell(said.append)
-        words = "what entered at step 104 before cannot be read in the time that is left: the job hands over without"
-        assert said == [f"{words} another checkpoint, and the next one tries again"]
-
-
-class TestTheJournal:
-    def test_it_is_read_as_it_was_written_but_for_a_torn_end(self, tmp_path):
-        new = [Taken(4, "alice", "0" * 64, 10, "1" * 64, 3), Removed(8, "alice")]
-        intakelog.append(tmp_path, new[:1])
-        intakelog.append(tmp_path, new[1:])
-        with open(tmp_path / intakelog.CONTRIBUTIONS, "ab") as file:
-            file.write(b'{"step": 12, "who"')
-        assert intakelog.entries(tmp_path) == new
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            {"step": 2, "who": "alice"},
-            {"step": "two", "who": "alice", "sha256": "b", "rows": 5, "content": "c", "policy_step": 0},
-            {"step": 2, "peer": None, "sha256": "b", "rows": 5, "content": "c", "policy_step": 0},
-            {"step": 2, "adopt": 1},
-            {"drop": "mallory"},
-            {},
-        ],
-    )
-    def test_a_damaged_line_is_left_out(self, tmp_path, line):
-        good = [Taken(1, "alice", "a", 5, "b", 0), Removed(3, "alice")]
-        intakelog.append(tmp_path, good[:1])
-        with open(tmp_path / intakelog.CONTRIBUTIONS, "a") as file:
-            file.write(json.dumps(line) + "\n")
-        intakelog.append(tmp_path, good[1:])
-        assert intakelog.entries(tmp_path) == good
-
-    def test_nothing_enters_that_is_not_journaled(self, job, monkeypatch):
-        from trainer.training.features.inflow import intake
-
-        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
-        made, state, said = Intake(job, TRAINING, None), _state(104), []
-        made.ingester = Door(job)
-        sent(job, 1, 2)
-        made.ingester.look()
-        with monkeypatch.context() as patch:
-            patch.setattr(intakelog, "append_lines", _full_disk)
-            for _ in range(3):
-                made.take(state)
-        assert state.experience.others is None
-        made.tell(said.append)
-        assert len(said) == 1
-        assert "No space left" in said[0]
-        made.take(state)
-        assert state.experience.others.ring_rows == 2 * HORIZON
-        assert [entry.step for entry in intakelog.entries(job.attempt_dir)] == [104, 104]
-
-
-def _full_disk(*args):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _state(step):
-    state = object.__new__(TrainingRun)
-    state.step, state.experience = step, Experience(TRAINING, SPACES)
-    return state
 
 
 class TestOtherAccountsOfTheMachine:
@@ -665,38 +622,28 @@ class TestOtherAccountsOfTheMachine:
         made.slot(job.run_id, 0).path.mkdir(parents=True)
         return made
 
-    def test_what_they_give_is_judged_and_counted_under_their_name_and_leaves_no_verdict(self, job, shared):
-        door = Door(job).look()
-        deposit = store.Deposit(shared)
-        assert deposit.offer(job.run_id, 0, a_file(job, 1))
+    @pytest.mark.parametrize("asks", [False, True])
+    def test_what_they_give_is_judged_and_counted_under_their_name(self, job, shared, asks):
+        door, deposit = Door(job).round(), store.Deposit(shared)
+        assert deposit.offer(job.run_id, 0, a_file(job, 1), asks=asks)
         assert deposit.offer(job.run_id, 0, a_file(job, 2, task="push-v4"))
-        door.look()
-        (ready,) = door.at_hand.take(1000)
+        (ready,) = door.round().ready.take(1000)
         assert (ready.who, ready.count) == (deposit.who, HORIZON)
-        assert door.takings.by_contributor == {deposit.who: {"segments": 1, "transitions": HORIZON, "last_at": 1e9}}
+        assert door.notice.by_contributor == {deposit.who: {"segments": 1, "transitions": HORIZON, "last_at": NOW}}
         assert (deposit.judged().accepted, deposit.judged().refused) == (1, {"other_task": 1})
-        assert store.Inbox.of(shared, deposit.who).verdicts() == []
+        verdicts = store.Inbox.of(shared, deposit.who).verdicts()
+        assert [verdict.accepted for verdict in verdicts] == [True] * asks  # of a laptop that asks for it
         assert list(shared.incoming(job.run_id, 0).iterdir()) == []
 
-    def test_the_verdict_stays_for_a_laptop_that_asks_for_it(self, job, shared):
-        door = Door(job).look()
-        deposit = store.Deposit(shared)
-        assert deposit.offer(job.run_id, 0, a_file(job, 1), asks=True)
-        door.look()
-        (verdict,) = store.Inbox.of(shared, deposit.who).verdicts()
-        assert verdict.accepted
-
-    def test_a_folder_of_theirs_that_cannot_be_used_keeps_no_laptop_out(self, job, shared, monkeypatch):
-        def full(*_args, **_more):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(ingest.store.Incoming, "collect", full)
+    @pytest.mark.usefixtures("shared")
+    def test_a_folder_of_theirs_that_cannot_be_used_keeps_no_laptop_out(self, job, monkeypatch):
+        monkeypatch.setattr(ingest.store.Incoming, "collect", _full_disk)
         sent(job, 1)
-        door = Door(job).look()
-        assert len(door.at_hand.take(1000)) == 1
-        told = []
-        door.tell(told.append)
-        assert told == ["the inbox of other accounts cannot be used now (No space left on device); trying again"]
+        door = Door(job).round()
+        assert len(door.ready.take(1000)) == 1
+        assert told_by(door) == [
+            "the inbox of other accounts cannot be used now (No space left on device); trying again"
+        ]
 
     @pytest.mark.usefixtures("shared")
     def test_a_slot_that_takes_nothing_opens_no_folder(self, job):
@@ -704,97 +651,155 @@ class TestOtherAccountsOfTheMachine:
         assert not (job.shared_dir / "v1" / "incoming").exists()
 
 
-class Checker:
-    """Does segments again: what pays 10 in its first step is not true."""
-
-    def redo(self, segment):
-        return Redone(0.0, segment.steps, "it paid less" if segment.reward[0] == 10 else "")
-
-    def close(self):
-        pass
+def _full_disk(*_args, **_more):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def lie(job, number):
-    true = made_up(job.run_id, number)
-    return a_file(job, number, reward=np.full_like(true.reward, 10))
+def _state(step):
+    state = object.__new__(TrainingRun)
+    state.step, state.experience = step, Experience(TRAINING, SPACES)
+    return state
 
 
-class TestWhatIsNotTrue:
-    def door(self, job, **more):
-        made = Ingester(job, section(horizon=HORIZON), step=100, clock=lambda: self.now, **more)
-        made.know(0, 0, 60)
+def test_an_inbox_that_hangs_does_not_eat_the_lead(job, monkeypatch):
+    paths = sent(job, 1, 2, state="accepted")
+    made, answers = Intake(job, TRAINING, None), threading.Event()
+    due = [Taken(104, "alice", path.name, HORIZON, path.name, 60) for path in paths]
+    made._replay.ahead.extend(due)
+    monkeypatch.setattr(store.Inbox, "read", lambda _inbox, _path: answers.wait(PATIENCE_S) and b"")
+    monkeypatch.setattr(again, "HUNG_S", 0.0)
+    job.deadline = time.time() + 0.5
+    made.take(_state(104))  # and not until the inbox answers
+    assert not answers.is_set()
+    assert time.time() >= job.deadline - 0.1
+    answers.set()
+    assert made.ends_unsaved  # a checkpoint of now would lack what its journal says
+    assert [*made._replay.ahead] == due
+    made.close()
+    words = "what entered at step 104 before cannot be read in the time that is left: the job hands over without"
+    assert told_by(made) == [f"{words} another checkpoint, and the next one tries again"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 12, "who"',
+        '{"step": 2, "who": "alice"}\n',
+        '{"step": "two", "who": "alice", "sha256": "b", "rows": 5, "content": "c", "policy_step": 0}\n',
+        '{"step": 2, "peer": null, "sha256": "b", "rows": 5, "content": "c", "policy_step": 0}\n',
+        '{"step": 2, "adopt": 1}\n',
+        '{"drop": "mallory"}\n',
+        "{}\n",
+    ],
+)
+def test_the_journal_is_read_as_it_was_written_but_for_torn_and_damaged_lines(tmp_path, line):
+    peers = (MixedPeer(1, 0, 90, "a" * 64, 0.1), MixedPeer(3, 2, 80, "b" * 64, 1.0))
+    good = [
+        Taken(1, "alice", "a", 5, "b", 0),
+        Removed(3, "alice"),
+        TakenFromPeer(4, 2, "a", 5, "b", 0),
+        Adopted(5, 2, 0, 4, "c" * 64, 0.3),
+        Mixed(6, peers, 0.1 + 0.2),
+    ]
+    intakelog.append(tmp_path, good[:1])
+    with open(tmp_path / intakelog.CONTRIBUTIONS, "a") as file:
+        file.write(line)
+    intakelog.append(tmp_path, good[1:])
+    assert intakelog.entries(tmp_path) == good
+    assert list(intakelog.copies_of(good)) == ["a", "c" * 64, "a" * 64, "b" * 64]
+
+
+class TestTheLoop:
+    """What enters, and leaves, at a barrier, whatever the disk refuses."""
+
+    @pytest.fixture
+    def made(self, job, monkeypatch):
+        monkeypatch.setattr(intake_module, "TAKE_EVERY_S", 0.0)
+        monkeypatch.setattr(intake_module, "REMOVE_AGAIN_S", 0.0)
+        (job.attempt_dir / "checkpoints" / "100").mkdir(parents=True)
+        made = Intake(job, TRAINING.changed(contribution_rollback="auto"), None)
+        made.ingester = Door(job)
         return made
 
-    now = 1e9
+    def entered(self, job, made, *whose):
+        state = _state(104)
+        for number, who in enumerate(whose):
+            sent(job, number, who=who)
+        made.ingester.round(2)
+        made.take(state)
+        return state
 
-    def test_one_lie_takes_back_all_of_its_sender_and_holds_it_and_nobody_else(self, job):
-        door = self.door(job, resimulate=Checker)
-        sent(job, 1, 2, who="eve")
-        sent(job, 3, who="ann")
-        door.one_round()
-        assert sorted(whos(door.at_hand.take(2 * HORIZON))) == ["ann", "eve"]
-        send(job.shared_dir, "eve", job.run_id, lie(job, 4))
-        sent(job, 5, who="ann")
-        door.one_round()
-        assert whos(door.at_hand.take(1000)) == ["ann"]
-        assert door.removals.next() == "eve"
-        assert door.removals.next() is None
-        assert sorted(filter(None, reasons(job, "eve").values())) == ["not_reproduced"] * 2
-        assert "it paid less" in store.held(inbox_of(job, "eve").path, self.now).why
-        assert store.held(inbox_of(job, "ann").path, self.now) is None
-        said = []
-        door.tell(said.append)
-        assert [line for line in said if "eve" in line and "it paid less" in line]
+    def dropped(self, job, made, *whose):
+        for who in whose:
+            inbox_of(job, who).drop(by="me", now=NOW)
+        made.ingester.round()
 
-    def test_its_time_over_it_is_checked_from_the_beginning(self, job):
-        door = self.door(job, resimulate=Checker)
-        send(job.shared_dir, "eve", job.run_id, lie(job, 1))
-        door.one_round()
-        self.now += 2 * 86_400
-        send(job.shared_dir, "eve", job.run_id, lie(job, 2))
-        door.one_round()
-        assert list(reasons(job, "eve").values()) == ["not_reproduced"] * 2
-        assert store.held(inbox_of(job, "eve").path, self.now).times == 2
+    def test_nothing_enters_that_is_not_journaled(self, job, made, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr(intakelog, "append_lines", _full_disk)
+            state = self.entered(job, made, "alice", "bob")
+            made.take(state)
+        assert state.experience.others is None
+        assert ["No space left" in line for line in told_by(made)] == [True]
+        made.take(state)
+        assert state.experience.others.ring_rows == 2 * HORIZON
+        assert [entry.step for entry in intakelog.entries(job.attempt_dir)] == [104, 104]
 
-    def test_what_was_checked_is_counted(self, job):
-        door = self.door(job, resimulate=Checker)
-        sent(job, 1, 2, who="ann")
-        door.one_round()
-        counts = store.given_to(inbox_of(job, "ann").path, job.run_id, 0)
-        assert (counts.accepted, counts.checked, counts.exact) == (2, 2, 2)
+    def test_a_removal_that_cannot_be_journaled_waits_and_the_training_goes_on(self, job, made, monkeypatch):
+        state = self.entered(job, made, "alice")
+        self.dropped(job, made, "alice")
+        with monkeypatch.context() as patch:
+            patch.setattr(intakelog, "append_lines", _full_disk)
+            made.take(state)
+        assert state.experience.others.rows_of("alice") == HORIZON
+        made.take(state)
+        assert state.experience.others.rows_of("alice") == 0
+        assert any("No space left" in line for line in told_by(made))
 
-    def test_a_check_that_fails_refuses_the_segment_and_goes_on(self, job):
-        class Broken(Checker):
-            def redo(self, segment):
-                raise RuntimeError("no")
+    def test_going_back_that_the_disk_refuses_is_said_once_and_tried_again(self, job, made, monkeypatch):
+        state = self.entered(job, made, "alice", "bob")
+        self.dropped(job, made, "alice", "bob")
+        with monkeypatch.context() as patch:
+            patch.setattr(rollback, "roll_back", _full_disk)
+            for _ in range(3):
+                made.take(state)
+        assert state.experience.others.ring_rows == 0
+        assert (made.ends_unsaved, rollbacks(job.slot_dir)) == (False, [])
+        refused = [line.split()[5] for line in told_by(made) if "No space left" in line and "tried again" in line]
+        assert refused == ["alice", "bob"]
+        made.take(state)
+        assert made.ends_unsaved
+        assert {(back.step, back.without) for back in rollbacks(job.slot_dir)} == {(100, "alice"), (100, "bob")}
+        assert [type(entry) for entry in intakelog.entries(job.attempt_dir)] == [Taken, Taken, Removed, Removed]
+        assert made.ingester.removals.next() is None
 
-        door = self.door(job, resimulate=Broken)
-        sent(job, 1, 2, who="ann")
-        door.one_round()
-        assert list(reasons(job, "ann").values()) == ["defect"] * 2
+    def test_going_back_does_not_wait_for_another_slots_journal(self, job, made, monkeypatch):
+        monkeypatch.setattr(rollback, "learned_with", _full_disk)
+        state = self.entered(job, made, "alice")
+        self.dropped(job, made, "alice")
+        made.take(state)
+        assert made.ends_unsaved
+        assert [(back.step, back.without) for back in rollbacks(job.slot_dir)] == [(100, "alice")]
+        assert told_by(made)[-1].endswith("came of rows of alice cannot be told (No space left on device)")
 
-    def test_where_nothing_can_be_done_again_only_the_trusted_give(self, job):
-        training = section(horizon=HORIZON, trusted_contributors=("ann",))
-        door = Ingester(job, training, step=100, clock=lambda: self.now)
-        door.know(0, 0, 60)
-        sent(job, 1, who="ann")
-        sent(job, 2, who="eve")
-        door.one_round()
-        assert whos(door.at_hand.take(1000)) == ["ann"]
-        assert list(reasons(job, "eve").values()) == ["untrusted"]
-
-    def test_the_trusted_are_believed(self, job):
-        training = section(horizon=HORIZON, trusted_contributors=("ann",))
-        door = Ingester(job, training, step=100, clock=lambda: self.now, resimulate=Checker)
-        door.know(0, 0, 60)
-        send(job.shared_dir, "ann", job.run_id, lie(job, 1))
-        door.one_round()
-        assert whos(door.at_hand.take(1000)) == ["ann"]
+    @pytest.mark.parametrize(("lies", "reason"), [(True, "not_reproduced"), (False, "dropped")])
+    def test_what_is_put_back_after_its_sender_had_to_leave_does_not_enter(self, job, lies, reason):
+        door = Door(job, checked=True)
+        sent(job, 1)
+        taken = door.round().ready.take(1000)
+        if lies:
+            send(job.shared_dir, "alice", job.run_id, lie(job, 2))
+        else:
+            inbox_of(job).drop(by="me", now=NOW)
+        door.round()
+        door.removals.put_back(taken)  # the journal could not be written
+        assert (door.removals.next(), door.ready.take(1000)) == ("alice", [])
+        door.round()
+        assert {*reasons(job).values()} == {reason}
 
     def test_a_lie_that_the_loop_did_not_come_to_is_known_to_the_next_job(self, job):
-        door = self.door(job, resimulate=Checker)
         send(job.shared_dir, "eve", job.run_id, lie(job, 1))
-        door.one_round()  # and then the job is killed, with rows of eve in its checkpoints
+        Door(job, checked=True).round()  # and then the job is killed, with rows of eve in its checkpoints
         for attempt, start, whose, left_at in (
             (1, (0, 100), "eve", 120),
             (2, (1, 120), "eve", 130),  # the checkpoint of that step may be from before they left
@@ -803,121 +808,9 @@ class TestWhatIsNotTrue:
             (5, (2, 140), "eve", None),
         ):
             later = Job(job.run_dir, 0, attempt, run_id=job.run_id, accepts_contributions=True)
-            again = self.door(later, resimulate=Checker, start=start)
-            again.one_round()
+            again = Door(later, checked=True, start=start).round()
             assert (again.removals.next(), again.removals.next()) == (whose, None)
             if left_at is not None:
                 again.removals.done(whose, left_at)
-            again.one_round()
-        assert store.held(inbox_of(job, "eve").path, self.now)
-
-    def test_what_was_put_back_after_its_sender_had_to_leave_does_not_enter(self, job, monkeypatch):
-        door = self.door(job, resimulate=Checker)
-        sent(job, 1, who="eve")
-        door.one_round()
-        taken = door.at_hand.take(1000)
-        send(job.shared_dir, "eve", job.run_id, lie(job, 2))
-        door.one_round()
-        door.removals.put_back(taken)  # the journal could not be written
-        assert door.removals.next() == "eve"
-        assert door.at_hand.take(1000) == []
-        door.one_round()
-        assert list(reasons(job, "eve").values()) == ["not_reproduced"] * 2
-
-    def test_what_comes_after_its_sender_had_to_leave_stays(self, job):
-        door = Door(job)
-        inbox_of(job).drop(by="me", now=1e9)
-        door.look()
-        inbox_of(job).readmit()
-        sent(job, 1)
-        door.look(2)
-        assert door.removals.next() == "alice"  # the loop comes to it late
-        assert whos(door.at_hand.take(1000)) == ["alice"]
-
-    def test_who_was_dropped_is_not_called_a_liar(self, job):
-        door = Door(job)
-        sent(job, 1)
-        taken = door.look().at_hand.take(1000)
-        inbox_of(job).drop(by="me", now=1e9)
-        door.look()
-        door.removals.put_back(taken)
-        door.look()
-        assert list(reasons(job).values()) == ["dropped"]
-
-    def test_a_removal_that_cannot_be_journaled_waits_and_the_training_goes_on(self, job, monkeypatch):
-        from trainer.training.features.inflow import intake
-
-        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
-        made, state, said = Intake(job, TRAINING, None), _state(104), []
-        made.ingester = Door(job)
-        sent(job, 1)
-        made.ingester.look()
-        made.take(state)
-        inbox_of(job).drop(by="me", now=1e9)
-        made.ingester.look()
-        with monkeypatch.context() as patch:
-            patch.setattr(intakelog, "append_lines", _full_disk)
-            made.take(state)
-        assert state.experience.others.rows_of("alice") == HORIZON
-        made.take(state)
-        assert state.experience.others.rows_of("alice") == 0
-        made.tell(said.append)
-        assert any("No space left" in line for line in said)
-
-    def test_going_back_that_the_disk_refuses_is_said_once_and_tried_again(self, job, monkeypatch):
-        from trainer.training.features.inflow import intake, rollback
-
-        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
-        monkeypatch.setattr(intake, "REMOVE_AGAIN_S", 0.0)
-        (job.attempt_dir / "checkpoints" / "100").mkdir(parents=True)
-        made, state, said = Intake(job, TRAINING.changed(contribution_rollback="auto"), None), _state(104), []
-        made.ingester = Door(job)
-        sent(job, 1)
-        sent(job, 2, who="bob")
-        made.ingester.look(2)
-        made.take(state)
-        for who in ("alice", "bob"):
-            inbox_of(job, who).drop(by="me", now=1e9)
-        made.ingester.look()
-        with monkeypatch.context() as patch:
-            patch.setattr(rollback, "roll_back", _full_disk)
-            for _ in range(3):
-                made.take(state)
-        assert state.experience.others.ring_rows == 0
-        assert (made.ends_unsaved, rollbacks(job.slot_dir)) == (False, [])
-        made.tell(said.append)
-        refused = [line for line in said if "No space left" in line]
-        assert refused == [
-            f"what the training learned from {who} cannot be seen to now (No space left on device): it is tried again"
-            for who in ("alice", "bob")
-        ]
-        made.take(state)
-        assert made.ends_unsaved
-        assert {(back.step, back.without) for back in rollbacks(job.slot_dir)} == {(100, "alice"), (100, "bob")}
-        assert [type(entry) for entry in intakelog.entries(job.attempt_dir)] == [Taken, Taken, Removed, Removed]
-        assert made.ingester.removals.next() is None
-
-    def test_going_back_does_not_wait_for_another_slots_journal(self, job, monkeypatch):
-        from trainer.training.features.inflow import intake, rollback
-
-        monkeypatch.setattr(intake, "TAKE_EVERY_S", 0.0)
-        monkeypatch.setattr(rollback, "learned_with", _full_disk)
-        (job.attempt_dir / "checkpoints" / "100").mkdir(parents=True)
-        made, state, said = Intake(job, TRAINING.changed(contribution_rollback="auto"), None), _state(104), []
-        made.ingester = Door(job)
-        sent(job, 1)
-        made.ingester.look(1)
-        made.take(state)
-        inbox_of(job).drop(by="me", now=1e9)
-        made.ingester.look()
-        made.take(state)
-        assert made.ends_unsaved
-        assert [(back.step, back.without) for back in rollbacks(job.slot_dir)] == [(100, "alice")]
-        made.tell(said.append)
-        assert said[-1].endswith("came of rows of alice cannot be told (No space left on device)")
-
-    def test_what_the_slot_went_back_to_be_without_is_not_judged_anew(self, job):
-        paths = sent(job, 1, 2, state="accepted")
-        door = Door(job, unwanted=[("alice", paths[0].name)]).look()
-        assert [one.sha256 for one in door.at_hand.take(1000)] == [paths[1].name]
-        assert reasons(job)[paths[0].name] == "dropped"
+            again.round()
+        assert store.held(inbox_of(job, "eve").path, NOW)

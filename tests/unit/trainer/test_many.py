@@ -16,12 +16,12 @@ from anchorleg.job import Job
 from syncd import store
 from trainer.actors.follower import Follower, Giver
 from trainer.actors.needed import REST_S, Need, Rest, choose_policy, parse, why_not, why_not_needed
-from trainer.sharing import takings
+from trainer.sharing import notice
 from trainer.sharing.ingest import JUDGED_A_ROUND, Ingester
+from trainer.sharing.notice import USABLE
 from trainer.sharing.segment import encode
 from trainer.sharing.selection import STALE_S, Choice
 from trainer.sharing.spotcheck import Redone
-from trainer.sharing.takings import USABLE
 
 pytestmark = pytest.mark.trainer
 NOW = 20_000 * 86_400.0 + 3600
@@ -177,12 +177,12 @@ class Class:
         self.full = [False] * len(steps_a_tick)
 
     def needs(self):
-        window = round(takings.LATELY_S / self.TICK_S)
+        window = round(notice.LATELY_S / self.TICK_S)
         found = {}
         for slot, steps in enumerate(self.steps):
             lately = self.took[slot][-window:]
             rows, own = sum(lately), steps * len(lately)
-            self.full[slot] = takings.is_full(rows, own, len(lately) * self.TICK_S, was_full=self.full[slot])
+            self.full[slot] = notice.is_full(rows, own, len(lately) * self.TICK_S, was_full=self.full[slot])
             found[RUN, slot] = need(rows, steps=own, full=self.full[slot])
         return found
 
@@ -227,7 +227,7 @@ class TestTheFollower:
         learner = Job(
             shared.path / "run", slot, 0, run_id="toy-0123abcd", shared_dir=shared.path, accepts_contributions=True
         )
-        takings.say(learner, 100, self.now[0], takes=True, steps=7000, **word)
+        notice.write_notice(learner, 100, self.now[0], {"takes": True, "steps": 7000, **word})
 
     def following(self, shared, chances, *, waits):
         self.now = [NOW]

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import safetensors.torch
 import torch
-from daemons import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 from test_adoption import made, rows
@@ -19,25 +18,28 @@ from train_point_mass import section
 
 from anchorleg.job import Job
 from trainer.algorithms.common.parts import copied
-from trainer.sharing.adoption import OtherLearner
-from trainer.sharing.episodes import read_taken
-from trainer.sharing.journal import Adopted, Mixed, MixedPeer, append, copies_of, entries
-from trainer.sharing.mixing import (
+from trainer.sharing.copies import Copies, read_taken
+from trainer.sharing.journal import Mixed, MixedPeer, append
+from trainer.sharing.learners import OtherLearner
+from trainer.sharing.segment import name_of
+from trainer.state import State
+from trainer.training.features.inflow import mixing
+from trainer.training.features.inflow.mixing import (
     FALL,
     LOSS,
     RATE,
+    REFUSALS,
+    REST,
+    Mixes,
     WeighedPeer,
     counted,
     is_harmless,
     is_worse,
     misfit,
+    mix_in,
     mixed,
     share_of,
 )
-from trainer.sharing.segment import name_of
-from trainer.state import State
-from trainer.training.features.inflow import mixing
-from trainer.training.features.inflow.mixing import REFUSALS, REST, Mixes, mix_in
 
 pytestmark = pytest.mark.trainer
 
@@ -187,13 +189,6 @@ def test_nets_of_one_init_seed_begin_alike_and_nothing_else_does():
     assert not are_equal(made("sac", 0, updates=0).weights(), one.weights())
 
 
-def test_a_mean_comes_back_from_the_journal(tmp_path):
-    entry = Mixed(100, (MixedPeer(1, 0, 90, "a" * 64, 0.1), MixedPeer(3, 2, 80, "b" * 64, 1.0)), 0.1 + 0.2)
-    append(tmp_path, [entry])
-    assert entries(tmp_path) == [entry]
-    assert list(copies_of([entry, Adopted(1, 2, 0, 1, "c" * 64, 0.3)])) == ["a" * 64, "b" * 64, "c" * 64]
-
-
 # --- at a barrier ---------------------------------------------------------------------------------------------------
 
 EVERY = 10
@@ -208,7 +203,7 @@ def slot(tmp_path):
     learner = made("sac", 0, updates=3, init_seed=7)
     state = SimpleNamespace(algorithm=learner, average=None, updates=5, step=50, mixed=0)
     journal, dropped = [], []
-    mixes = Mixes(job, training, [], dropped.extend)
+    mixes = Mixes(job, training, Copies(job), [], dropped.extend)
 
     def write(new):
         journal.extend(new)
@@ -232,12 +227,11 @@ def other(slot=1, updates=10, seed=1, **changes):
 def due(slot, *found, updates=EVERY, harmless=True, monkeypatch=None):
     if monkeypatch is not None:
         monkeypatch.setattr(mixing, "is_harmless", lambda *_: harmless)
-    slot.mixes._thread = SimpleNamespace(is_alive=lambda: True)  # nobody else is looked for meanwhile
     slot.mixes.found, slot.state.updates = list(found), updates
     before = copied(slot.learner.weights())
     entry = slot.mixes.enter(slot.state, slot.write)
     said = []
-    slot.mixes.tell(said.append)
+    slot.mixes.notices.tell(said.append)
     return entry, are_equal(before, slot.learner.weights()), said
 
 
@@ -317,7 +311,7 @@ class TestABarrier:
             assert is_same
         assert said[-1].endswith("no weights are mixed in until update 130")
         looked = []
-        monkeypatch.setattr(slot.mixes, "_begin_looking", lambda: looked.append(slot.state.updates))
+        monkeypatch.setattr(slot.mixes, "ask", lambda: looked.append(slot.state.updates))
         for updates in (35, 45, 60, 105):
             slot.state.updates = updates
             assert slot.mixes.enter(slot.state, slot.write) is None
@@ -393,7 +387,9 @@ class TestLooking:
         monkeypatch.setattr(mixing, "find_learner", find)
         monkeypatch.setattr(mixing, "peers_of", lambda _: sorted(learners))
         monkeypatch.setattr(mixing, "read_evaluations", lambda folder: changes.get(f"slot_{folder.name}", []))
-        slot.mixes._look(10, slot.learner.weights().keys())
+        slot.mixes._at, slot.mixes.found = 10, []
+        slot.mixes.ask()
+        slot.mixes.look()
         return [one.slot for one in slot.mixes.found]
 
     def test_what_is_found_is_copied_in_the_order_of_slots_and_each_checkpoint_once(self, slot, monkeypatch):
@@ -407,33 +403,29 @@ class TestLooking:
         append(slot.job.attempt_dir, [gone])
         ahead = Mixed(60, (MixedPeer(1, 1, 200, "c" * 64, 1.0),), 0.1)
         training = section(algorithm="sac", init_seed=7, group={"mix": True})
-        assert Mixes(slot.job, training, [ahead], print)._known == {1: (1, 200), 2: (0, 90)}
+        assert Mixes(slot.job, training, Copies(slot.job), [ahead], print)._known == {1: (1, 200), 2: (0, 90)}
 
     def test_who_is_gone_torn_old_or_worse_is_left_out_alone(self, slot, monkeypatch):
         learners = {1: OSError(5, "torn"), 2: None, 4: other(4, updates=-100), 5: other(5)}
         found = self.saved(slot, monkeypatch, learners=learners, slot_0=rows(0.9), slot_5=rows(0.1), slot_3=rows(0.88))
         assert found == [3]
         said = []
-        slot.mixes.tell(said.append)
-        assert said == ["the weights of slot 1 cannot be read now (OSError: [Errno 5] torn); the training goes on"]
+        slot.mixes.notices.tell(said.append)
+        assert said == ["the weights of slot 1 cannot be used now (torn); trying again"]
 
-    def test_it_begins_in_the_middle_of_an_interval_and_nobody_waits(self, slot, monkeypatch):
-        looked = []
-        monkeypatch.setattr(Mixes, "_look", lambda self, updates, names: looked.append((updates, len(names))))
+    def test_it_begins_in_the_middle_of_an_interval_and_nobody_waits(self, slot):
         for updates in (6, 7, 12, 14):
             slot.state.updates = updates
             slot.mixes.enter(slot.state, slot.write)
-        assert looked == []  # update 5 was the middle before the slot was there
+            assert slot.mixes.is_idle  # update 5 was the middle before the slot was there
         slot.state.updates = 15
         slot.mixes.enter(slot.state, slot.write)
-        wait_for(lambda: looked, "the look at the others")
-        assert looked == [(15, len(slot.learner.weights()))]
+        assert not slot.mixes.is_idle
 
-    def test_what_was_found_late_waits_for_the_next_barrier(self, slot, monkeypatch):
-        looked = []
-        monkeypatch.setattr(Mixes, "_look", lambda self, *_: looked.append(True))
+    def test_what_was_found_late_waits_for_the_next_barrier(self, slot):
         slot.mixes.found = [other(1)]
         slot.state.updates = 15
         slot.mixes._at = 14
         slot.mixes.enter(slot.state, slot.write)
-        assert (looked, [one.slot for one in slot.mixes.found]) == ([], [1])
+        assert slot.mixes.is_idle
+        assert [one.slot for one in slot.mixes.found] == [1]

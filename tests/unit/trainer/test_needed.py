@@ -16,7 +16,7 @@ from anchorleg.job import Job
 from syncd import store
 from trainer.actors.follower import Follower, Giver
 from trainer.actors.needed import FIRST_WORD_S, Need, choose_policy, is_over, parse, why_not
-from trainer.sharing import takings
+from trainer.sharing import notice
 from trainer.sharing.selection import STALE_S, Choice
 
 pytestmark = pytest.mark.trainer
@@ -115,28 +115,28 @@ def clock():
 def test_a_giver_follows_the_slot_that_takes_and_rests_while_its_learner_is_silent(tmp_path, clock):
     for slot in (0, 1):
         publish(tmp_path, training=TRAINING, slot=slot)
-    takings.say(a_job(tmp_path, 1), 100, clock.now, takes=True)
+    notice.write_notice(a_job(tmp_path, 1), 100, clock.now, {"takes": True})
     follower = following(tmp_path, clock)
     assert looked(follower).newest(None, may_change_slot=True).key == ("toy-0123abcd", 1)
     clock.now += 2 * STALE_S
     assert "waiting for a learner" in looked(follower).resting
-    takings.say(a_job(tmp_path, 1), 200, clock.now, takes=True)
+    notice.write_notice(a_job(tmp_path, 1), 200, clock.now, {"takes": True})
     assert looked(follower).resting is None
 
 
 def test_a_learner_whose_clock_is_an_hour_behind_lives_once_it_says_something_new(tmp_path, clock):
     publish(tmp_path, training=TRAINING)
-    takings.say(a_job(tmp_path), 100, clock.now - 3600, takes=True)
+    notice.write_notice(a_job(tmp_path), 100, clock.now - 3600, {"takes": True})
     follower = following(tmp_path, clock)
     assert looked(follower).resting is not None
-    takings.say(a_job(tmp_path), 200, clock.now - 3600 + 30, takes=True)
+    notice.write_notice(a_job(tmp_path), 200, clock.now - 3600 + 30, {"takes": True})
     assert looked(follower).resting is None
 
 
 def test_a_laptop_without_a_network_plays_on_for_the_slot_that_took_something_last(tmp_path, clock):
     for slot in (1, 0):
         publish(tmp_path, training=TRAINING, slot=slot)
-    takings.say(a_job(tmp_path, 1), 100, clock.now - 10 * STALE_S, takes=True)
+    notice.write_notice(a_job(tmp_path, 1), 100, clock.now - 10 * STALE_S, {"takes": True})
     follower = following(tmp_path, clock, waits=False)
     assert looked(follower).newest(None, may_change_slot=True).key == ("toy-0123abcd", 1)
     assert (follower.resting, follower.is_over) == (None, False)
@@ -144,7 +144,7 @@ def test_a_laptop_without_a_network_plays_on_for_the_slot_that_took_something_la
 
 def test_a_complete_training_is_known_to_be_over(tmp_path, clock):
     publish(tmp_path, training=TRAINING)
-    takings.say_over(a_job(tmp_path), 100, print)
+    notice.say_over(a_job(tmp_path), 100, print)
     follower = following(tmp_path, clock)
     assert looked(follower).is_over
     assert follower.resting == "the training is complete"
@@ -153,7 +153,7 @@ def test_a_complete_training_is_known_to_be_over(tmp_path, clock):
 def test_who_plays_for_one_slot_of_a_run_waits_for_no_other(tmp_path, clock):
     publish(tmp_path, training=TRAINING)
     job = Job(tmp_path / "run", 0, 0, run_id="toy-0123abcd", shared_dir=tmp_path, accepts_contributions=True, slots=2)
-    takings.say_over(job, 100, print)
+    notice.say_over(job, 100, print)
     for choice, ends in (("toy-0123abcd/0", True), ("toy-0123abcd", False)):
         follower = Follower(store.Shared(tmp_path), Choice.parse(choice), giver=Giver("ann", waits=True), wall=clock)
         assert looked(follower).is_over is ends
@@ -179,5 +179,5 @@ def test_whatever_number_a_server_names_no_actor_dies_of_it(tmp_path, name, numb
 
 def test_of_what_slots_say_an_actor_reads_one_part(tmp_path):
     place = store.Shared(tmp_path).slot(RUN, 0)
-    store.write_metrics(place, takings.INTAKE, [{"step": number} for number in range(3 * store.CHUNK_ROWS)])
-    assert len(store.read_metrics(place, takings.INTAKE, parts=1)) == store.CHUNK_ROWS
+    store.write_metrics(place, notice.INTAKE, [{"step": number} for number in range(3 * store.CHUNK_ROWS)])
+    assert len(store.read_metrics(place, notice.INTAKE, parts=1)) == store.CHUNK_ROWS

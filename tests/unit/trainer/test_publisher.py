@@ -35,8 +35,7 @@ from trainer.evaluation.playable import find_playable
 from trainer.history.read import read, read_evaluations
 from trainer.nets.average import MovingAverage
 from trainer.sharing import policies as policy
-from trainer.sharing.curves import PublishedCurves
-from trainer.sharing.publisher import AVERAGED_EVERY, Publisher, snapshot
+from trainer.sharing.publisher import AVERAGED_EVERY, PublishedCurves, Publisher, snapshot
 from trainer.training.begin import run
 from trainer.training.features.progress import TrainingDisplay
 

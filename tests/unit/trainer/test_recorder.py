@@ -14,9 +14,9 @@ pytest.importorskip("metaworld")
 
 from trainer.envs.step import Step
 from trainer.envs.suites.metaworld.shapes import BOUNDS
-from trainer.sharing.judge import Accepted, Expectation, encode, judge, name_of
+from trainer.sharing.judge import Accepted, Expectation, judge
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
-from trainer.sharing.segment import decode
+from trainer.sharing.segment import decode, encode, name_of
 
 pytestmark = pytest.mark.trainer
 

@@ -20,8 +20,8 @@ from trainer.config.training import Training, group_identity
 from trainer.envs.collector import Transition
 from trainer.envs.spaces import Spaces
 from trainer.envs.suite import suite_of
-from trainer.sharing.admission import why_none
 from trainer.sharing.episodes import Giving
+from trainer.sharing.judge import why_none
 from trainer.sharing.recorder import Dispatch, Recorder, SegmentOrigin
 from trainer.sharing.segment import BadSegmentError, Segment, decode
 from trainer.training.features.base import EndReason, Feature, RunningAttempt

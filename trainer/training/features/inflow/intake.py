@@ -1,16 +1,15 @@
-"""Experience from elsewhere on its way into the training: at barriers, journaled, and the same again on a resume.
+"""The one way in: what comes from outside enters the training at barriers, journaled, and the same again on a resume.
 
-`Ingester` judges what other machines sent, `PeerReader` what other slots of the group gave, in threads. This is the
-loop's side: at the end of a vector step it takes what is ready, writes the journal, and only then adds the rows to the
-ring. An attempt that goes on from a checkpoint first takes again what its parent had taken after that checkpoint, each
-segment at its step; new ones come after the last of these.
+`trainer.sharing.reader` reads and judges beside the training. This is the loop's side: at the end of a vector step it
+takes what is ready, writes the journal durably, and only then lets it in. An attempt that goes on from a checkpoint
+first takes again what its parent had taken after that checkpoint, each entry at its step (`again.py`); new ones come
+after the last of these.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,16 +19,12 @@ from trainer.checkpoints.resume import Start
 from trainer.config.training import Training
 from trainer.envs.collector import Transition
 from trainer.envs.suite import suite_of
-from trainer.sharing.admission import why_none
-from trainer.sharing.again import HungError, in_time, read_segment
-from trainer.sharing.athand import Ready
 from trainer.sharing.copies import Copies
-from trainer.sharing.episodes import read_taken
 from trainer.sharing.ingest import Ingester
 from trainer.sharing.journal import (
     Adopted,
     Entry,
-    Mixed,
+    Inherited,
     OfSlots,
     Removed,
     Taken,
@@ -39,13 +34,15 @@ from trainer.sharing.journal import (
     copies_of,
     inherited,
 )
-from trainer.sharing.judge import Accepted, BadSegmentError, decode
+from trainer.sharing.judge import why_none
+from trainer.sharing.notice import say_over, say_useless
 from trainer.sharing.peers import PeerReader
+from trainer.sharing.reader import InflowSource, Reader, Ready
 from trainer.sharing.spotcheck import Redo
-from trainer.sharing.takings import say_over, say_useless
 from trainer.training.features.base import EndReason, Feature, RunningAttempt
-from trainer.training.features.inflow.adopting import Adoptions, put_in
-from trainer.training.features.inflow.mixing import Mixes, mix_in, named
+from trainer.training.features.inflow.adopting import Adoptions
+from trainer.training.features.inflow.again import JournalReplay, enter_rows
+from trainer.training.features.inflow.mixing import Mixes
 from trainer.training.features.inflow.rollback import unlearn
 from trainer.training.ranks import hand_out
 from trainer.training.run import TrainingRun
@@ -56,7 +53,7 @@ TAKE_EVERY_S = 1.0
 MAX_ROWS = 10_000
 #: A removal that the disk refuses is tried again this often: it reads the slot's journals, and no step waits for long.
 REMOVE_AGAIN_S = 60.0
-#: The ingester is waited for this long at the end.
+#: The reader is waited for this long at the end.
 CLOSE_WAIT_S = 5.0
 
 
@@ -71,39 +68,42 @@ class Intake(Feature):
         self, job: Job, training: Training, start: Start | None, resimulate: Callable[[], Redo | None] = lambda: None
     ) -> None:
         before = inherited(job, start)
-        schedule = before.later
         self._job, self._training = job, training
-        self._meanwhile: Callable[[], None] = lambda: None
-        self._schedule: deque[Entry] = deque(schedule)
+        self._notices = Notices()
+        suite = suite_of(training).open()
+        self._replay = JournalReplay(job, suite.spaces, before.later, self._notices)
         self._uncounted: list[Taken | OfSlots] = [*before.held]
-        self._copies = Copies(job)
-        self._gone: list[tuple[Taken | OfSlots, Exception]] = []
         self._given_at: dict[str, float] = {}
         self._published_step = step = start.ref.step if start else 0
         self._took_at = float("-inf")
         self._remove_at: dict[str, float] = {}
         self.ends_unsaved = False
-        self._notices = Notices()
+        self.copies = Copies(job)
         self.ingester: Ingester | None = None
         self.peers: PeerReader | None = None
-        self.adoptions = Adoptions(job, training, schedule) if training.group.adopt else None
-        self._mixes = Mixes(job, training, schedule, self._not_needed) if training.group.mix else None
-        suite = suite_of(training).open()
-        self._spaces = suite.spaces
-        if (why := why_none(training, suite)) is not None:
+        ahead = before.later
+        self.adoptions = Adoptions(job, training, self.copies, ahead) if training.group.adopt else None
+        self.mixes = Mixes(job, training, self.copies, ahead, self._not_needed) if training.group.mix else None
+        if (why := why_none(training, suite)) is None:
+            self._open_doors(before, start, resimulate)
+        else:
             whose = ["other machines"] * job.accepts_contributions + ["other slots"] * training.group.rows
             if whose:
                 self._notices.note(f"experience of {' and '.join(whose)} is not taken: {why}")
             if job.accepts_contributions:
                 say_useless(job, step, self._notices.note)
-            return
+        sources: list[InflowSource | None] = [self.copies, self.ingester, self.peers, self.adoptions, self.mixes]
+        self.reader = Reader(job, [source for source in sources if source is not None])
+
+    def _open_doors(self, before: Inherited, start: Start | None, resimulate: Callable[[], Redo | None]) -> None:
+        job, training, step = self._job, self._training, self._published_step
         experience = start.experience if start is not None else None
         if training.group.rows:
             known = experience.peers.recent if experience is not None and experience.peers is not None else ()
-            given = [entry.content for entry in schedule if isinstance(entry, TakenFromPeer)]
-            self.peers = PeerReader(job, training, step=step, seen=[*known, *given])
+            given = [entry.content for entry in before.later if isinstance(entry, TakenFromPeer)]
+            self.peers = PeerReader(job, training, self.copies, step=step, seen=[*known, *given])
         others = experience.others if experience is not None else None
-        from_others = [entry for entry in (*before.held, *schedule) if isinstance(entry, Taken | Removed)]
+        from_others = [entry for entry in (*before.held, *before.later) if isinstance(entry, Taken | Removed)]
         if job.accepts_contributions or from_others or others is not None:
             self.ingester = Ingester(
                 job,
@@ -122,15 +122,14 @@ class Intake(Feature):
         return [door for door in (self.ingester, self.peers) if door is not None]
 
     def begin(self, run: RunningAttempt) -> None:
-        self._meanwhile = partial(run.wait_for, "waiting for the files of what entered before")
+        self._replay.meanwhile = partial(run.wait_for, "waiting for the files of what entered before")
         self.open()
 
     def open(self) -> None:
-        """Write down what was inherited, and open the doors. Errors: OSError."""
-        begin(self._job.attempt_dir, self._schedule)
-        self._copies.begin(set(copies_of([*self._uncounted, *self._schedule])))
-        for door in self._doors:
-            door.begin()
+        """Write down what was inherited, and begin to read. Errors: OSError."""
+        begin(self._job.attempt_dir, self._replay.ahead)
+        self.copies.begin(set(copies_of([*self._uncounted, *self._replay.ahead])))
+        self.reader.begin()
 
     def after_step(self, run: RunningAttempt, transition: Transition | None) -> None:
         self.take(run.state)
@@ -151,7 +150,7 @@ class Intake(Feature):
         rows, found = run.state.ring_rows, dict[str, Any]()
         if self._job.accepts_contributions or rows:
             found = {"contributed_rows": rows, "accepted": 0, "refused": 0, **self.summary()}
-            found["contributors"] = self.ingester.takings.by_contributor if self.ingester is not None else {}
+            found["contributors"] = self.ingester.notice.by_contributor if self.ingester is not None else {}
         return found | ({"group": self.group_of(run.state)} if self._training.group.rows else {})
 
     def end(self, run: RunningAttempt, reason: EndReason) -> None:
@@ -162,18 +161,18 @@ class Intake(Feature):
             self.close()
 
     def take(self, state: TrainingRun) -> None:
-        """At a barrier: what is due from the schedule, else what is ready. Costs next to nothing where nothing is."""
+        """At a barrier: what is due again, else what is ready. Costs next to nothing where nothing is."""
         for door in self._doors:
             door.step = state.step
-        if self._schedule:
-            self._take_due(state)
+        if self._replay.ahead:
+            self._take_again(state)
             return
-        for learners in (self.adoptions, self._mixes):
+        for learners in (self.adoptions, self.mixes):
             if learners is not None and (entry := learners.enter(state, self._written)) is not None:
                 self._uncounted.append(entry)
                 hand_out(state)
-                if isinstance(entry, Adopted) and self._mixes is not None:
-                    self._mixes.begin_anew()
+                if isinstance(entry, Adopted) and self.mixes is not None:
+                    self.mixes.begin_anew()
         waiting = [door for door in self._doors if door.has_something]
         if not waiting or time.monotonic() - self._took_at < TAKE_EVERY_S:
             return
@@ -181,25 +180,23 @@ class Intake(Feature):
         for door in waiting:
             if isinstance(door, Ingester):
                 self._take_out(state, door)
-            ready = door.at_hand.take(MAX_ROWS)
+            ready = door.ready.take(MAX_ROWS)
             if ready:
                 self._take_new(state, ready, door)
 
-    def _take_due(self, state: TrainingRun) -> None:
-        while self._schedule and self._schedule[0].step <= state.step:
-            entry = self._schedule[0]
-            try:
-                self._take_again(entry, state)
-            except HungError:
-                self.ends_unsaved = True
-                self._notices.note(
-                    f"what entered at step {entry.step:,} before cannot be read in the time that is left: "
-                    "the job hands over without another checkpoint, and the next one tries again"
-                )
-                return
-            self._schedule.popleft()
-        if not self._schedule:
-            self._say_gone()
+    def _take_again(self, state: TrainingRun) -> None:
+        entered, lost = self._replay.take_due(state)
+        for entry in entered:
+            self._entered(entry)
+        for adopted in lost:
+            if self.adoptions is not None:
+                self.adoptions.lost(adopted)
+        self.ends_unsaved |= self._replay.is_hung
+
+    def _entered(self, entry: Taken | OfSlots) -> None:
+        self._uncounted.append(entry)
+        if isinstance(entry, TakenFromPeer):
+            self._given_at[str(entry.peer)] = round(time.time(), 1)
 
     def on_checkpoint(self, step: int) -> None:
         """The checkpoint of `step` is published: what the one before it holds need not be kept for a resume.
@@ -214,10 +211,8 @@ class Intake(Feature):
         self._not_needed(copies_of(done))
 
     def _not_needed(self, files: Iterable[str]) -> None:
-        """These copies may go, but for those of what is not counted yet or waits: the same may be taken twice."""
-        waiting = {self.adoptions.kept} if self.adoptions is not None else set()
-        waiting |= self._mixes.kept if self._mixes is not None else set()
-        self._copies.counted({*files} - waiting - {*copies_of((*self._uncounted, *self._schedule))})
+        """These copies may go, but for those of what is not counted yet: the same may be taken twice."""
+        self.copies.counted({*files} - {*copies_of((*self._uncounted, *self._replay.ahead))})
 
     def summary(self) -> dict[str, int]:
         """Segments that this attempt accepted and refused."""
@@ -233,32 +228,29 @@ class Intake(Feature):
         }
 
     def tell(self, say: Callable[[str], None]) -> None:
-        """Hand out what there is to say."""
         self._notices.tell(say)
-        for each in (*self._doors, self.adoptions, self._mixes, self._copies):
-            if each is not None:
-                each.tell(say)
+        self.reader.tell(say)
 
     def close(self) -> None:
-        """End the threads. What is ready and not taken lies in the inbox, and with its giver, for the next attempt."""
-        for each in (*self._doors, self.adoptions, self._mixes, self._copies):
-            if each is not None:
-                each.close(CLOSE_WAIT_S)
-        self._say_gone()
+        """End the reader. What is ready and not taken lies in the inbox, and with its giver, for the next attempt."""
+        self.reader.close(CLOSE_WAIT_S)
+        self._replay.say_gone()
 
     def complete(self, step: int) -> None:
         """The last checkpoint, of `step`, is published: `close`, and keep nothing for a resume."""
         self.on_checkpoint(step)  # once more: nobody goes on from a checkpoint before this one
+        self.copies.complete()
         self.close()
-        self._copies.end(CLOSE_WAIT_S)
 
     def _take_new(self, state: TrainingRun, ready: list[Ready], door: Ingester | PeerReader) -> None:
         taken = [_entry_of(one, state.step, is_peer=isinstance(door, PeerReader)) for one in ready]
         if not self._written(taken):
-            (door.removals if isinstance(door, Ingester) else door.at_hand).put_back(ready)
+            (door.removals if isinstance(door, Ingester) else door.ready).put_back(ready)
             return
         for one, entry in zip(ready, taken, strict=True):
-            self._add(state, entry, one.task, one.rows)
+            enter_rows(state, entry, one.task, one.rows)
+            self._entered(entry)
+        self.copies.entered(copies_of(taken))
 
     def _take_out(self, state: TrainingRun, door: Ingester) -> None:
         left = []
@@ -299,7 +291,7 @@ class Intake(Feature):
         wanted = self._training.contribution_rollback
         self.ends_unsaved |= unlearn(self._job, wanted, who, self._notices.note)
 
-    def _written(self, entries: list[Any]) -> bool:
+    def _written(self, entries: Sequence[Entry]) -> bool:
         """Journal `entries`. False: the disk refused, and the user was told; nothing may enter then."""
         try:
             append(self._job.attempt_dir, entries)
@@ -308,64 +300,6 @@ class Intake(Feature):
             return False
         self._notices.over()
         return True
-
-    def _take_again(self, entry: Entry, state: TrainingRun) -> None:
-        if isinstance(entry, Removed):
-            if state.experience is not None and state.experience.others is not None:
-                state.experience.others.drop(entry.drop)
-            return
-        if isinstance(entry, Adopted | Mixed):
-            self._learn_again(entry, state)
-            return
-        try:
-            segment = decode(in_time(partial(read_segment, self._job, entry), self._job, self._meanwhile), self._spaces)
-            task = self._training.env.tasks.index(segment.task)
-        except (OSError, ValueError, BadSegmentError) as error:
-            self._gone.append((entry, error))
-            return
-        self._add(state, entry, task, Accepted(segment, task, entry.content, 0).rows())
-
-    def _learn_again(self, entry: Adopted | Mixed, state: TrainingRun) -> None:
-        try:
-            reads = [partial(read_taken, self._job, sha256) for sha256 in copies_of([entry])]
-            data = [in_time(read, self._job, self._meanwhile) for read in reads]
-        except (OSError, ValueError) as error:
-            self._gone.append((entry, error))
-            if self.adoptions is not None and isinstance(entry, Adopted):
-                self.adoptions.lost(entry)
-            return
-        self._uncounted.append(entry)
-        words = put_in(state, entry, *data) if isinstance(entry, Adopted) else mix_in(state, entry, data)
-        hand_out(state)
-        if words:
-            self._notices.note(words)
-
-    def _say_gone(self) -> None:
-        """One sentence of all that could not be taken again."""
-        if self._gone:
-            (entry, error), more = self._gone[0], len(self._gone) - 1
-            others = f", and {more:,} more up to step {self._gone[-1][0].step:,}" if more else ""
-            self._notices.note(
-                f"{_what(entry)} that entered at step {entry.step:,} is gone or damaged ({error}){others}: going on "
-                f"without {'them' if more else 'it'}; this training is no longer bit for bit the one that was "
-                "interrupted"
-            )
-            self._gone.clear()
-
-    def _add(self, state: TrainingRun, entry: Taken | TakenFromPeer, task: int, rows: dict[str, Any]) -> None:
-        experience = state.experience
-        if experience is None:
-            raise AssertionError("an algorithm that learns from no experience takes none")
-        paid = None
-        if isinstance(entry, TakenFromPeer):
-            who, ring = str(entry.peer), experience.join()
-            segments, transitions = experience.given.get(who, (0, 0))
-            experience.given[who] = [segments + 1, transitions + entry.rows]
-            self._given_at[who] = round(time.time(), 1)
-        else:
-            who, ring, paid = entry.who, experience.welcome(), experience.pays(task, rows["reward"])
-        ring.add(who, rows, task=task, content=entry.content, policy_step=entry.policy_step, step=entry.step, paid=paid)
-        self._uncounted.append(entry)
 
 
 def rows_from_outside(state: TrainingRun) -> dict[str, Any]:
@@ -389,11 +323,3 @@ def rows_from_outside(state: TrainingRun) -> dict[str, Any]:
 def _entry_of(one: Ready, step: int, *, is_peer: bool) -> Taken | TakenFromPeer:
     more = (one.sha256, one.count, one.content, one.policy_step)
     return TakenFromPeer(step, int(one.who), *more) if is_peer else Taken(step, one.who, *more)
-
-
-def _what(entry: Taken | OfSlots) -> str:
-    if isinstance(entry, Adopted):
-        return f"what slot {entry.adopt} had learned"
-    if isinstance(entry, Mixed):
-        return f"a mean with the weights of {named([peer.slot for peer in entry.mix])}"
-    return f"a segment of {entry.who if isinstance(entry, Taken) else f'slot {entry.peer}'}"

@@ -1,6 +1,9 @@
-"""How much each contributor gave to this slot, and what the slot says of itself to those who choose where to play.
+"""What a slot notes of its contributors, and the notice that it gives to those who choose where to play.
 
-What it says is one row of the curve `intake`, which goes wherever the slot's curves go::
+Notes are in memory during a round, then in the inboxes, durably. A kill loses those of the round under way at most:
+each file has a round whole or not at all, and what had been accepted before a kill is not counted again.
+
+The notice is one row of the curve `intake`, which goes wherever the slot's curves go::
 
     {"at": 1760086400.0, "takes": true, "over": false, "step": 120000, "steps": 9000, "rows": 2500,
      "slots": 4, "full": false, "usable": 0.4286}
@@ -15,7 +18,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anchorleg.job import Job
@@ -55,8 +59,12 @@ def is_full(rows: int, steps: int, span_s: float, *, was_full: bool, usable: flo
     return rows > WANTED_AGAIN * most if was_full else span_s >= FULL_AFTER_S and rows > most
 
 
-class Takings:
-    """Of one slot, over all its attempts. Methods but `by_contributor` are for the ingester's thread.
+#: (who, act): whether it was done in the inbox of `who`.
+Try = Callable[[str, Callable[[], object]], bool]
+
+
+class ContributionNotice:
+    """Of one slot, over all its attempts. Methods but `by_contributor` are for the reader's thread.
 
     `clock`: unix seconds; `monotonic`: seconds; `usable`: see `usable_of`.
     """
@@ -73,6 +81,8 @@ class Takings:
         self._clock, self._monotonic = clock, monotonic
         self._shared = store.Shared(job.shared_dir)
         self._given: dict[str, store.Counts] | None = None
+        self._notes: dict[str, store.Counts] = {}
+        self._terms: store.Terms | None = None
         self._rows = 0
         self._marks: deque[tuple[float, int, int]] = deque()
         self._say_at = float("-inf")
@@ -89,22 +99,49 @@ class Takings:
             if counts.accepted
         }
 
-    def add(self, who: str, *, accepted: int, rows: int) -> None:
-        """A round has accepted so many segments of `who`, with so many rows."""
-        self._rows += rows
-        before = (self._given or {}).get(who, store.Counts())
-        more = store.Counts(accepted=accepted, rows=rows, last_at=self._clock())
-        self._given = {**(self._given or {}), who: before.plus(more)}
-
     def look(self) -> None:
-        """Read what the attempts before this one noted; once. Errors: OSError."""
+        """Read what the attempts before this one noted, and say the owner's terms; once. Errors: OSError."""
         if self._given is None:
             self._given = {
                 inbox.who: store.given_to(inbox.path, self._job.run_id, self._job.slot)
                 for inbox in store.Inbox.all_of(self._shared)
             }
+        if self._terms is None and self._job.accepts_contributions:
+            terms = store.Terms.model_validate(self._job.terms)
+            store.set_terms(self._shared, self._job.run_id, terms)
+            self._terms = terms
 
-    def say(self, step: int, *, takes: bool) -> None:
+    def note(self, who: str, *, rows: int = 0, **counts: Any) -> None:
+        """This belongs to the counts of `who`: see `store.Counts`."""
+        now = self._clock()
+        more = store.Counts(last_at=now, rows=rows, days={str(store.day_of(now)): rows} if rows else {}, **counts)
+        self._notes[who] = self._notes.get(who, store.Counts()).plus(more)
+
+    def write(self, attempt: Try) -> None:
+        """Add the round to the contributors' counts; what could not be written is added to the next."""
+        for who, counts in list(self._notes.items()):
+            write = partial(store.Inbox.of(self._shared, who).note, self._job.run_id, self._job.slot, counts)
+            if attempt(who, write):
+                del self._notes[who]
+                self._rows += counts.rows
+                before = (self._given or {}).get(who, store.Counts())
+                self._given = {**(self._given or {}), who: before.plus(counts)}
+
+    def take_back(self, inbox: store.Inbox) -> None:
+        """`inbox` brought a lie: nothing that this slot counted of its sender is to its credit. Errors: OSError."""
+        noted = self._notes.get(inbox.who, store.Counts())
+        store.take_back(inbox.path, f"{self._job.run_id}.{self._job.slot}", noted)
+        self._notes.pop(inbox.who, None)
+
+    def is_spent(self, inbox: store.Inbox) -> bool:
+        """Whether its sender has given what one may give a day: what waits stays. Errors: OSError."""
+        most = self._terms.rows_per_day if self._terms is not None else None
+        if most is None:
+            return False
+        noted = self._notes.get(inbox.who, store.Counts()).rows
+        return noted >= most or store.spent(inbox, self._job.run_id, most - noted, self._clock()) is not None
+
+    def say(self, step: int) -> None:
         """Write the row, every `SAY_EVERY_S`. `step`: where the learner is. Errors: OSError."""
         now = self._monotonic()
         if now < self._say_at:
@@ -115,39 +152,20 @@ class Takings:
         since, then, rows = self._marks[0]
         lately, steps = self._rows - rows, step - then
         self._is_full = is_full(lately, steps, now - since, was_full=self._is_full, usable=self._usable)
-        say(
-            self._job,
-            step,
-            self._clock(),
-            takes=takes,
-            steps=steps,
-            rows=lately,
-            full=self._is_full,
-            usable=self._usable,
-        )
+        row = {"takes": True, "steps": steps, "rows": lately, "full": self._is_full, "usable": round(self._usable, 4)}
+        write_notice(self._job, step, self._clock(), row)
         self._say_at = now + SAY_EVERY_S
 
 
-def say(
-    job: Job,
-    step: int,
-    at: float,
-    *,
-    takes: bool,
-    over: bool = False,
-    steps: int = 0,
-    rows: int = 0,
-    full: bool = False,
-    usable: float = USABLE,
-) -> None:
-    """Write the row of `job`'s slot. Errors: OSError."""
-    row = {"at": round(at, 1), "takes": takes, "over": over, "step": step, "steps": steps, "rows": rows}
-    row |= {"slots": job.slots, "full": full, "usable": round(usable, 4)}
+def write_notice(job: Job, step: int, at: float, said: Mapping[str, Any]) -> None:
+    """Write the row of `job`'s slot: `said`, where it is not nothing. Errors: OSError."""
+    row = {"at": round(at, 1), "takes": False, "over": False, "step": step, "steps": 0, "rows": 0}
+    row |= {"slots": job.slots, "full": False, "usable": round(USABLE, 4), **said}
     store.write_metrics(store.Shared(job.shared_dir).slot(job.run_id, job.slot), INTAKE, [row])
 
 
 def say_over(job: Job, step: int, tell: Callable[[str], None]) -> None:
-    """The training is complete: whoever plays for it may go. `tell`: told where that cannot be written."""
+    """The training is complete: actors that play for it may end. `tell`: told where that cannot be written."""
     _say_none(job, step, tell, "the training is over", over=True)
 
 
@@ -160,6 +178,6 @@ def _say_none(job: Job, step: int, tell: Callable[[str], None], what: str, *, ov
     if not job.accepts_contributions:
         return
     try:
-        say(job, step, time.time(), takes=False, over=over)
+        write_notice(job, step, time.time(), {"over": over})
     except OSError as error:
         tell(f"that {what} cannot be written to {job.shared_dir} ({error.strerror})")

@@ -1,26 +1,30 @@
-"""What a slot knows, and says, of those who give it experience."""
+"""What a slot knows, and says, of those who give it experience; and who of them is held."""
 
 from __future__ import annotations
 
 from itertools import count, pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anchorleg.job import Job
 from syncd import store
 from trainer.config.group import GroupSettings
-from trainer.sharing.takings import (
+from trainer.sharing.judge import HARMLESS, LEAST, WINDOW, ContributorStanding
+from trainer.sharing.notice import (
     FULL_AFTER_S,
     INTAKE,
     LATELY_S,
     SAY_EVERY_S,
     USABLE,
-    Takings,
+    ContributionNotice,
     is_full,
     say_over,
     say_useless,
     usable_of,
 )
+from trainer.sharing.segment import Reason
 
 NOW = 1_760_086_400.0
 
@@ -44,8 +48,14 @@ def clock():
     return Clock()
 
 
-def takings_of(job, clock):
-    return Takings(job, clock=lambda: NOW, monotonic=clock)
+def notice_of(job, clock):
+    return ContributionNotice(job, clock=lambda: NOW, monotonic=clock)
+
+
+def gave(notice, who, rows):
+    """A round accepted a segment."""
+    notice.note(who, accepted=1, rows=rows)
+    notice.write(lambda _who, act: act() is None)
 
 
 def said(job):
@@ -57,10 +67,10 @@ def test_what_older_attempts_noted_counts_on(job, clock):
     store.Inbox.of(shared, "ann").note(job.run_id, job.slot, store.Counts(accepted=2, rows=20, last_at=NOW - 50))
     store.Inbox.of(shared, "ann").note(job.run_id, 1, store.Counts(accepted=9, rows=90, last_at=NOW))  # another slot's
     store.Inbox.of(shared, "eve").note(job.run_id, job.slot, store.Counts(refused={"lag": 3}, last_at=NOW))
-    found = takings_of(job, clock)
+    found = notice_of(job, clock)
     found.look()
-    found.add("ann", accepted=1, rows=10)
-    found.add("bob", accepted=1, rows=500)
+    gave(found, "ann", 10)
+    gave(found, "bob", 500)
     assert found.by_contributor == {
         "bob": {"segments": 1, "transitions": 500, "last_at": NOW},
         "ann": {"segments": 3, "transitions": 30, "last_at": NOW},
@@ -68,24 +78,24 @@ def test_what_older_attempts_noted_counts_on(job, clock):
 
 
 def test_the_row_says_what_came_in_the_last_ten_minutes_and_is_written_now_and_then(job, clock):
-    found = takings_of(job, clock)
-    found.say(1000, takes=True)
+    found = notice_of(job, clock)
+    found.say(1000)
     assert said(job) == [
         {"at": NOW, "takes": True, "over": False, "step": 1000, "steps": 0, "rows": 0, "slots": 1, "full": False}
         | {"usable": 0.4286}
     ]
-    found.add("ann", accepted=1, rows=40)
+    gave(found, "ann", 40)
     clock.now = SAY_EVERY_S / 2
-    found.say(1100, takes=True)
+    found.say(1100)
     assert said(job)[-1]["step"] == 1000
     clock.now = SAY_EVERY_S
-    found.say(1200, takes=True)
+    found.say(1200)
     assert said(job) == [
         {"at": NOW, "takes": True, "over": False, "step": 1200, "steps": 200, "rows": 40, "slots": 1, "full": False}
         | {"usable": 0.4286}
     ]
     clock.now = SAY_EVERY_S + LATELY_S
-    found.say(1700, takes=True)
+    found.say(1700)
     assert (said(job)[-1]["steps"], said(job)[-1]["rows"]) == (500, 0)
 
 
@@ -121,12 +131,12 @@ def test_a_slot_is_full_when_more_comes_than_it_can_use_for_minutes(rows, steps,
 
 
 def test_the_row_says_that_it_is_full_and_that_it_is_no_more(job, clock):
-    found, steps = takings_of(job, clock), count(0, 1000)
+    found, steps = notice_of(job, clock), count(0, 1000)
     told = []
     for number in range(60):
         clock.now = number * SAY_EVERY_S
-        found.add("ann", accepted=1, rows=round((1.2 if number < 30 else 0.5) * USABLE * 1000))
-        found.say(next(steps), takes=True)
+        gave(found, "ann", round((1.2 if number < 30 else 0.5) * USABLE * 1000))
+        found.say(next(steps))
         told.append(said(job)[-1]["full"])
     assert told[:10] == [False] * 10
     assert all(told[12:30])
@@ -150,11 +160,39 @@ def test_what_slots_give_each_other_lowers_what_a_slot_can_use_of_contributors(s
 
 
 def test_a_slot_whose_group_fills_one_half_is_full_at_once(job, clock):
-    found = Takings(job, clock=lambda: NOW, monotonic=clock, usable=0.0)
-    found.say(1000, takes=True)
+    found = ContributionNotice(job, clock=lambda: NOW, monotonic=clock, usable=0.0)
+    found.say(1000)
     assert (said(job)[0]["full"], said(job)[0]["usable"]) == (True, 0.0)
 
 
 def test_a_training_that_cannot_use_any_says_so(job):
     say_useless(job, 5, print)
     assert [(row["takes"], row["over"]) for row in said(job)] == [(False, False)]
+
+
+BAD = sorted(set(Reason) - HARMLESS)
+
+
+@given(st.lists(st.sampled_from([None, *sorted(HARMLESS)]), max_size=3 * WINDOW))
+def test_nobody_is_held_for_what_happens_to_honest_senders(told: list[Reason | None]) -> None:
+    standing = ContributorStanding()
+    assert not any(standing.note("alice", reason) for reason in told)
+
+
+@given(st.lists(st.sampled_from([None, *sorted(Reason)]), max_size=3 * WINDOW))
+def test_whoever_is_held_brought_more_bad_than_good_lately(told: list[Reason | None]) -> None:
+    standing, since = ContributorStanding(), 0
+    for number, reason in enumerate(told):
+        if standing.note("alice", reason):
+            window = told[since : number + 1][-WINDOW:]
+            assert len(window) >= LEAST
+            assert sum(one in BAD for one in window) > len(window) / 2
+            since = number + 1
+
+
+def test_a_flood_is_held_at_once_and_nobody_else_is() -> None:
+    standing = ContributorStanding()
+    said = [standing.note("mallory", Reason.FORMAT) for _ in range(LEAST)]
+    assert said[:-1] == [""] * (LEAST - 1)
+    assert said[-1] == f"{LEAST} of its last {LEAST} segments were refused, the last one for format"
+    assert standing.note("alice", Reason.FORMAT) == ""

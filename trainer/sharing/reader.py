@@ -1,0 +1,192 @@
+"""The one thread that reads what may enter a training from outside. It never touches the training, which never waits.
+
+Each kind of thing is an `InflowSource` with a judge of its own: segments of contributors, episodes of other slots,
+learners to take over, weights to mix. What is good waits in memory until the loop takes it at a barrier. A source that
+fails is said and looked at again in the next round; the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from anchorleg.job import Job
+from anchorleg.notices import Notices
+
+#: How often the sources are looked at. What enters is older than that by the time it is here.
+ROUND_S = 1.0
+
+
+class InflowSource:
+    """What one kind comes from. `look` is for the reader's thread. `where`: what is out of order where `look` fails.
+
+    `is_ending`: the attempt ends; nothing new is to be looked for. `is_broken`: something in this round failed.
+    """
+
+    where = ""
+
+    def __init__(self) -> None:
+        self.is_ending = self.is_broken = False
+        self.notices = Notices()
+        self._told: set[object] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to look for now. Cheap."""
+        return False
+
+    def look(self) -> None:
+        """One round; the last one is made while it `is_ending`. Whatever it raises is said, and it is tried again."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free what it holds: the thread ends."""
+
+    @contextmanager
+    def at(self, where: str) -> Iterator[None]:
+        """Whatever is raised in here is said of `where`, and keeps nothing else out: it `is_broken`."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever lies there, the training goes on
+            self.is_broken = True
+            why = f"{type(error).__name__}: {error}"
+            why = (error.strerror or str(error)) if isinstance(error, OSError) else why
+            sentence = f"{where} cannot be used now ({why}); trying again"
+            self.notices.trouble(sentence, cause=f"{where} {type(error).__name__}")
+
+    def say_once(self, sentence: str, *cause: object) -> None:
+        """Leave `sentence`, unless one of the same `cause` was left before."""
+        if cause not in self._told:
+            self._told.add(cause)
+            self.notices.note(sentence)
+
+
+class Reader:
+    """Looks at `sources` in turn, round by round. Methods are for the loop's thread."""
+
+    def __init__(self, job: Job, sources: Sequence[InflowSource]) -> None:
+        self._job, self._sources = job, sources
+        self._is_ending = False
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
+        self._thread.start()
+
+    def close(self, wait_s: float) -> None:
+        """End it after a last round; give up after `wait_s`. What was not judged is left to the next attempt."""
+        for source in self._sources:
+            source.is_ending = True
+        self._is_ending = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Hand out what there is to say."""
+        for source in self._sources:
+            source.notices.tell(say)
+
+    def look(self) -> None:
+        """One round, unless a newer attempt has begun."""
+        waiting = [source for source in self._sources if not source.is_idle]
+        if waiting and not self._is_superseded(waiting[0]):
+            for source in waiting:
+                source.is_broken = False
+                with source.at(source.where):
+                    source.look()
+                if not source.is_broken:
+                    source.notices.over()
+
+    def _is_superseded(self, asks: InflowSource) -> bool:
+        """Also where nobody can tell now."""
+        with asks.at("the run folder"):
+            return self._job.superseded_by() is not None
+        return True
+
+    def _run(self) -> None:
+        try:
+            is_last = False
+            while not is_last:
+                is_last = self._is_ending  # the last round clears away what the last checkpoint has
+                self.look()
+                if not is_last:
+                    self._wake.wait(ROUND_S)
+        finally:
+            for source in self._sources:
+                source.close()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A good segment of a contributor, or of the slot of that number, whose rows wait for the loop."""
+
+    who: str
+    sha256: str
+    task: int
+    rows: dict[str, Any]
+    content: str
+    policy_step: int
+
+    @property
+    def count(self) -> int:
+        """Its rows."""
+        return int(self.rows["reward"].shape[0])
+
+
+class ReadySegments:
+    """The waiting segments: each sender's in order, the senders in turns. For any thread."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Ready]] = {}
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        """Rows of all that wait."""
+        return self._rows
+
+    def add(self, one: Ready) -> None:
+        """`one` is good: it comes after the others of its sender."""
+        with self._lock:
+            self._lines.setdefault(one.who, deque()).append(one)
+            self._rows += one.count
+
+    def take(self, max_rows: int) -> list[Ready]:
+        """Segments with at most `max_rows` rows, but at least one segment."""
+        taken: list[Ready] = []
+        rows = 0
+        with self._lock:
+            while self._lines:
+                who = next(iter(self._lines))
+                line = self._lines.pop(who)
+                if taken and rows + line[0].count > max_rows:
+                    self._lines = {who: line, **self._lines}
+                    break
+                taken.append(line.popleft())
+                rows += taken[-1].count
+                if line:
+                    self._lines[who] = line  # to the end of the row of senders
+            self._rows -= rows
+        return taken
+
+    def put_back(self, taken: Sequence[Ready]) -> None:
+        """These could not be used now; they come first the next time."""
+        with self._lock:
+            for one in reversed(taken):
+                self._lines.setdefault(one.who, deque()).appendleft(one)
+                self._rows += one.count
+
+    def remove(self, who: str) -> list[Ready]:
+        """All of `who` that waits; it waits no more."""
+        with self._lock:
+            lost = self._lines.pop(who, deque())
+            self._rows -= sum(one.count for one in lost)
+        return list(lost)
