@@ -76,7 +76,7 @@ def add_noise(state: TrainingRun, rows: int) -> None:
 def save(state: TrainingRun, saver: Saver, numeric: dict[str, Any]) -> tuple[float, float]:
     """One save: (seconds that the loop waits, CPU seconds in the background)."""
     began = time.perf_counter()
-    contents = capture(state, numeric)
+    contents = capture(state, numeric, {"wanted": []})  # as if nothing was evaluated so far
     rows = saver.unsaved(state.experience)
     waited = time.perf_counter() - began
     before = time.process_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -139,7 +140,7 @@ def through_files(contents: Contents) -> Contents:
         if name == "collector":
             kept = {key: tensor.numpy() for key, tensor in kept.items()}
         parts[name] = State(kept, json.loads(json.dumps(dict(part.numbers), allow_nan=False)))
-    return Contents(contents.step, parts, json.loads(json.dumps(contents.policy, allow_nan=False)))
+    return replace(contents, parts=parts, policy=json.loads(json.dumps(contents.policy, allow_nan=False)))
 
 
 def handed_over(run, training):

@@ -96,6 +96,9 @@ class EpisodeGiver(Feature):
         self._notices.tell(say)
 
     def end(self, run: RunningAttempt, reason: EndReason) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Write what waits, for a moment."""
         self._dispatch.close()
 
