@@ -50,7 +50,7 @@ def program(run_dir: Path, fall: Callable[[], None] = lambda: None) -> None:
     saver = Saver.after(job, training, start)
     rows = saver.unsaved(state.experience)
     fall()
-    saver._save(contents, rows, frozenset())  # in this very thread, so that the count is the same every time
+    saver._save(contents, rows, frozenset)  # in this very thread, so that the count is the same every time
 
 
 def seen(run_dir: Path) -> dict[str, Any]:
